@@ -1,4 +1,4 @@
-//! What goes to an OpenTelemetry collector, by `ganger-otlp`: wired up in one place, with a twin for builds
+//! Export to an OpenTelemetry collector by `ganger-otlp`: wired up in one place, with a twin for builds
 //! without it (`no_collector.rs`).
 
 use ganger_admin::exposition::{self, process::Processes};
@@ -12,18 +12,18 @@ use crate::otlp_metrics;
 
 pub(crate) use ganger_otlp::exposed_collector;
 
-/// Returns what gives log records to the collector.
+/// Returns the layer that sends log records to the collector.
 #[expect(clippy::unnecessary_wraps, reason = "its twin has none")]
 pub(crate) fn layer() -> Option<Also> {
     Some(ganger_otlp::layer())
 }
 
-/// Begins to send, if that is asked for. Dropped, it waits a moment until all is sent.
+/// Starts the export, if configured. On drop, the result waits a moment until everything is sent.
 pub(crate) fn start(config: &TelemetryConfig, environment: &Environment) -> Option<Otlp> {
     ganger_otlp::start(config, environment)
 }
 
-/// Has the metrics sent to a collector that wants them.
+/// Sends the metrics to a collector that wants them.
 pub(crate) fn send_metrics(overview: Overview, with_seed_names: bool) {
     ganger_otlp::send_metrics(Box::new(move || {
         let status = overview.status();

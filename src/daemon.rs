@@ -37,17 +37,17 @@ use running::Running;
 use service::Service;
 use subscribing::Subscribing;
 
-/// What others may have asked of a pool before it has looked.
+/// Maximum number of commands from others that wait for a pool to read them.
 const COMMANDS_WAITING_MAX: usize = 64;
 
-/// What the daemon is to become, and who wants to know of it.
+/// The next configuration of the daemon, and who asked for it.
 #[derive(Debug)]
 struct Next {
     config: Config,
     asker: Asker,
 }
 
-/// Whoever asked for a reload and wants to know what became of it; may have gone.
+/// Requester of a reload, who waits for its outcome; may have gone.
 #[derive(Debug, Default)]
 struct Asker(Option<oneshot::Sender<Reloaded>>);
 
@@ -64,16 +64,16 @@ impl Asker {
 pub struct Daemon {
     config: Config,
     shared: kinds::Shared,
-    /// What the pools hold of messages, and may.
+    /// Message memory of the pools: use and limit.
     budget: Budget,
-    /// What others see of it.
+    /// State of the daemon as others see it.
     overview: Overview,
     pools: BTreeMap<String, Running>,
-    /// What it becomes next.
+    /// The change in progress.
     becoming: Option<Becoming>,
-    /// Who asked for that.
+    /// Requester of that change.
     asker: Asker,
-    /// What it was asked to become meanwhile; of several the last.
+    /// Configuration requested meanwhile; of several the last.
     next: Option<Next>,
     /// Pools that start again, changed, once their predecessors have ended.
     successors: HashMap<String, Opened>,
@@ -81,7 +81,7 @@ pub struct Daemon {
     ended: mpsc::Receiver<Ended>,
     /// Number of reloads carried out.
     reloads: u64,
-    /// It has once become what it was asked to.
+    /// True once the start has succeeded.
     started: bool,
     stopping: bool,
     failure: Option<DaemonError>,
@@ -90,7 +90,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// A daemon that becomes what the configuration says as soon as it runs.
+    /// Returns a daemon that applies the configuration as soon as it runs.
     pub fn new(config: Config) -> Self {
         let (ended_tx, ended) = mpsc::channel(COMMANDS_WAITING_MAX);
         let budget = Budget::new(config.daemon.buffered_bytes_max);
@@ -128,20 +128,20 @@ impl Daemon {
         }
     }
 
-    /// The daemon with someone who tells the service manager what becomes of it.
+    /// Adds a service that reports the daemon's state to the service manager.
     #[must_use]
     pub fn told_by(self, service: Service) -> Self {
         Self { service, ..self }
     }
 
-    /// The daemon, of whose pools those begin paused that are so by these.
+    /// Pauses, from the start, those pools that `pauses` lists as paused.
     #[must_use]
     pub fn with_pauses(mut self, pauses: Pauses) -> Self {
         self.overview = self.overview.with_pauses(pauses);
         self
     }
 
-    /// What can be seen of it from other threads.
+    /// Returns the daemon's state as other threads see it.
     pub fn overview(&self) -> Overview {
         self.overview.clone()
     }
@@ -300,7 +300,7 @@ impl Daemon {
         self.pools.insert(name, running);
     }
 
-    /// A start without a thread for each pool is refused: the others are drained.
+    /// Fails a start in which a pool has no thread: the other pools are drained.
     fn fail(&mut self, pool: &str, source: io::Error) {
         let pool = pool.to_owned();
         let error = DaemonError::Thread { pool, source };
@@ -311,7 +311,7 @@ impl Daemon {
         }
     }
 
-    /// When a pool that has no thread is tried again.
+    /// Returns the time of the next attempt to start a pool that has no thread.
     fn next_try(&self) -> Option<Instant> {
         let unbegun = self.pools.values().filter_map(|pool| pool.unbegun.as_ref());
         unbegun.map(|unbegun| unbegun.again).min()
@@ -329,7 +329,7 @@ impl Daemon {
         }
     }
 
-    /// A pool that has not begun ends at once; its source ends by itself.
+    /// Ends a pool that has not begun at once; its source ends by itself.
     fn give_up_if_unbegun(&mut self, name: &str) {
         let pool = self.pools.get(name);
         if pool.is_some_and(|pool| pool.unbegun.is_some()) {
@@ -341,7 +341,7 @@ impl Daemon {
     }
 }
 
-/// Never, if there is nothing to wait for.
+/// Sleeps until `time`; for ever if there is none.
 async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,

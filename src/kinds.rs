@@ -16,7 +16,7 @@ use ganger_queue::unread::UnreadQueues;
 #[cfg(feature = "sqlite")]
 use ganger_table::{Stores, Table, idempotency};
 
-/// What all sources of one daemon share.
+/// State that all sources of one daemon share.
 #[derive(Debug, Clone)]
 pub struct Shared {
     budget: Budget,
@@ -27,8 +27,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// For a daemon that has no source yet, whose sources share this budget, and tell there which queues
-    /// no pool reads.
+    /// Returns the state for a daemon that has no source yet. Its sources share this budget and report in
+    /// `unread` the queues that no pool reads.
     pub fn new(budget: Budget, unread: UnreadQueues) -> Self {
         Self {
             budget,
@@ -95,10 +95,11 @@ fn missing(source: &SourceConfig) -> SourceFault {
     })
 }
 
-/// Begins to open a reader for a pool, which reads its queue through the connection `config` called `name`.
+/// Begins to open a reader for a pool, which reads its queue through the connection that `config` calls
+/// `name`.
 ///
 /// # Errors
-/// If there is no thread to be had.
+/// If no thread can be started.
 pub fn open(
     name: &str,
     config: &SourceConfig,
@@ -127,11 +128,11 @@ pub fn open(
     }
 }
 
-/// Connects to the source called `name` for a command or a request. Those of the `pools` that read from it say
-/// which queues there are.
+/// Connects to the source called `name` for a command or a request. The `pools` that read from it determine
+/// its queues.
 ///
 /// # Errors
-/// If it can't be reached or is not fit to be used.
+/// If the source can't be reached or used.
 pub fn client(
     name: &str,
     source: &SourceConfig,
@@ -143,7 +144,7 @@ pub fn client(
     Ok(Client::new(name, kind))
 }
 
-/// Returns the statements that make the tables of a source; none for one that has no tables.
+/// Returns the statements that create the tables of a source; none for one that has no tables.
 pub fn schema(source: &SourceConfig) -> Option<String> {
     match source {
         #[cfg(feature = "sqlite")]

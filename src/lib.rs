@@ -1,4 +1,4 @@
-//! The program: commands, the daemon's wiring, the list of the kinds of queue. All else is in `crates/`.
+//! The program: commands, the daemon's wiring, the list of queue kinds. Everything else is in `crates/`.
 
 pub mod cli;
 #[cfg(feature = "otlp")]

@@ -1,4 +1,4 @@
-//! The `ganger` program: parse the command line, run the command, print what went wrong, exit.
+//! The `ganger` program: parses the command line, runs the command, prints errors, exits.
 
 use std::process::ExitCode;
 

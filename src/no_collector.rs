@@ -1,4 +1,4 @@
-//! Stands for `collector.rs` in a build without OpenTelemetry.
+//! Replaces `collector.rs` in a build without OpenTelemetry.
 
 use ganger_config::Environment;
 use ganger_config::model::TelemetryConfig;

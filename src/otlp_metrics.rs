@@ -1,4 +1,4 @@
-//! The metrics in OpenTelemetry's form, under the names that Prometheus has.
+//! The metrics in OpenTelemetry's form, under their Prometheus names.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,16 +13,16 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use ganger_admin::exposition::{Family, FamilyKind, Sample, SampleValue};
 use ganger_telemetry::metrics::spread::{BOUNDS, Spread};
 
-/// When totals began, and when they were looked at, in nanoseconds of Unix time.
+/// Start of the totals and time of the reading, in nanoseconds of Unix time.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     start: u64,
     now: u64,
 }
 
-/// Writes all of them, as they are now. Totals count since the daemon's start; one of a pool that a
-/// reload has made anew begins at zero again, which whoever reads it sees as a reset. A metric that
-/// has no series now is left out.
+/// Writes all metrics as they are now. Totals count since the daemon's start; one of a pool that a
+/// reload has recreated begins at zero again, which readers see as a reset. A metric that has no
+/// series now is left out.
 pub(crate) fn metrics(families: &[Family], started_at: SystemTime) -> Vec<Metric> {
     let span = Span {
         start: nanos(started_at),
@@ -63,7 +63,7 @@ fn metric(family: &Family, span: Span) -> Metric {
     }
 }
 
-/// By the names that Prometheus asks for.
+/// Returns the unit of a metric, by its Prometheus name.
 fn unit(name: &str) -> &'static str {
     match name.trim_end_matches("_total") {
         name if name.ends_with("_seconds") => "s",

@@ -6,7 +6,7 @@ mod contract;
 #[cfg(feature = "admin")]
 mod elsewhere;
 
-/// Where the sources are: without the admin API in a configuration only.
+/// Location of the sources: without the admin API in a configuration only.
 #[cfg(not(feature = "admin"))]
 pub(super) use super::common::ConfigFile as Address;
 #[cfg(feature = "admin")]

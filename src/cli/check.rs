@@ -1,4 +1,4 @@
-//! `ganger check` and `ganger config`: what the configuration says, and whether it can be right.
+//! `ganger check` and `ganger config`: validate and print the configuration.
 
 mod subscriptions;
 
@@ -23,14 +23,14 @@ use subscriptions::Standing;
 pub(super) struct CheckArgs {
     #[command(flatten)]
     config: ConfigFile,
-    /// Also open every source, and look whether what its pools need is there
+    /// Also open every source, and check that everything its pools need exists
     #[arg(long)]
     online: bool,
-    /// Also send the webhook of `[alerts]` a test, and that it is over
+    /// Also send a test alert and its end to the webhook of `[alerts]`
     #[cfg(feature = "admin")]
     #[arg(long)]
     send_alert: bool,
-    /// Refuse what there is to be warned of, with exit code 2
+    /// Treat warnings as errors, with exit code 2
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -39,29 +39,29 @@ pub(super) struct CheckArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// The effective configuration, defaults filled in, secrets hidden
+    /// Print the effective configuration, with defaults filled in and secrets hidden
     Print {
         #[command(flatten)]
         config: ConfigFile,
     },
-    /// The JSON Schema of the configuration, for editors
+    /// Print the JSON Schema of the configuration, for editors
     Schema,
 }
 
-/// What `--output json` prints.
+/// Output of `--output json`.
 #[derive(Debug, Serialize)]
 struct Report<P> {
     valid: bool,
     problems: Vec<P>,
-    /// What does not hinder the daemon, but should be mended.
+    /// Problems that do not hinder the daemon, but should be fixed.
     warnings: Vec<Problem>,
-    /// How those stand that the configuration adds; none if nobody looked.
+    /// State of the subscriptions that the configuration adds; none if it was not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     subscriptions: Option<Vec<Standing>>,
-    /// How many workers all pools ask for.
+    /// Number of workers that all pools ask for.
     #[serde(skip_serializing_if = "Option::is_none")]
     workers: Option<u64>,
-    /// How many the limit of open files lets run.
+    /// Number of workers that the limit of open files allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     workers_max: Option<u64>,
 }
@@ -121,13 +121,13 @@ pub(super) fn run(args: &CheckArgs) -> CommandResult {
     Ok(verdict.code())
 }
 
-/// How a configuration that loads has done.
+/// Result for a configuration that loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Good,
-    /// It can't work as things are.
+    /// It can't work in its present environment.
     Bad,
-    /// It has warnings, and none were wanted.
+    /// It has warnings, with `--strict`.
     Refused,
 }
 
@@ -151,7 +151,7 @@ impl Verdict {
     }
 }
 
-/// A warning for people, with its place.
+/// Returns a warning for people, with its place.
 fn shown(warning: &Problem) -> String {
     let Problem {
         file,
@@ -189,14 +189,14 @@ fn missing_programs(config: &Config) -> Vec<String> {
         .collect()
 }
 
-/// What there is to be said of the sources.
+/// Problems and warnings of the sources.
 #[derive(Debug, Default)]
 struct SourceReport {
     problems: Vec<String>,
     warnings: Vec<Problem>,
 }
 
-/// What is wrong with each source: it can't be opened, lacks what its pools need, or is likely to lose
+/// Reports the problems of each source: it can't be opened, lacks what its pools need, or is likely to lose
 /// messages.
 fn look_at_sources(path: &Path, config: &Config) -> SourceReport {
     let (mut seen, places) = (SourceReport::default(), Places::read(path, &environment()));
@@ -220,7 +220,7 @@ fn look_at_sources(path: &Path, config: &Config) -> SourceReport {
     seen
 }
 
-/// Why the webhook did not take a test, if it did not.
+/// Returns why the webhook did not take a test, if it did not.
 #[cfg(feature = "admin")]
 fn unfit_webhook(config: &Config) -> Option<String> {
     let Some(alerts) = &config.alerts else {

@@ -1,4 +1,4 @@
-//! What several commands have in common: where the configuration is, and how results are printed.
+//! Code shared by several commands: location of the configuration, format of results.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,10 +12,10 @@ use ganger_config::Problems;
 use ganger_config::model::{Config, Database, Otlp, SourceConfig};
 use ganger_pool::pauses::Pauses;
 
-/// What a command returns.
+/// Result of a command.
 pub(super) type CommandResult = miette::Result<ExitCode>;
 
-/// Where the configuration is.
+/// Location of the configuration.
 #[derive(Debug, clap::Args)]
 pub(super) struct ConfigFile {
     /// The configuration: a TOML file, or a directory of them
@@ -34,7 +34,7 @@ impl ConfigFile {
         load(&self.path)
     }
 
-    /// Where the admin socket of a daemon with this configuration is.
+    /// Returns the possible places of the admin socket of a daemon with this configuration.
     #[cfg(feature = "admin")]
     pub(super) fn places(&self, configured: Option<&Path>) -> Places {
         let variable = |name: &str| std::env::var(name).ok();
@@ -42,7 +42,7 @@ impl ConfigFile {
         Places::new(configured, &self.path, variable, uid)
     }
 
-    /// The pauses of a daemon with this configuration.
+    /// Returns the pauses of a daemon with this configuration.
     pub(super) fn pauses(&self) -> Pauses {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let config = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
@@ -60,16 +60,16 @@ impl ConfigFile {
         Pauses::read(places.into_iter().flatten().collect())
     }
 
-    /// The effective configuration.
+    /// Returns the effective configuration.
     pub(super) fn print(&self) -> Result<String, Problems> {
         config::print(&self.path, &environment())
     }
 }
 
-/// Reads a configuration, and refuses what this program was built without.
+/// Reads a configuration, and refuses features that this program was built without.
 ///
 /// # Errors
-/// Everything that is wrong, at once.
+/// All problems at once.
 pub(super) fn load(path: &Path) -> Result<Config, Problems> {
     let config = config::load(path, &environment())?;
     match missing_feature(&config) {
@@ -82,7 +82,8 @@ pub(super) fn load(path: &Path) -> Result<Config, Problems> {
     }
 }
 
-/// The first thing in the configuration that needs a cargo feature which is off, and that feature.
+/// Returns the first key in the configuration that needs a cargo feature which is off, and that
+/// feature.
 fn missing_feature(config: &Config) -> Option<(String, &'static str)> {
     let kinds = config.sources.iter().map(|(name, source)| {
         let (feature, is_built) = match source {
@@ -112,14 +113,15 @@ fn missing_feature(config: &Config) -> Option<(String, &'static str)> {
     Some((missing.0, missing.1))
 }
 
-/// The daemon's own environment. What is not text can't be named in the configuration anyway.
+/// Returns the daemon's own environment. Variables that are not text can't be named in the
+/// configuration anyway.
 pub(super) fn environment() -> config::Environment {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
 
-/// How results are printed.
+/// Format of results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// For people
@@ -129,10 +131,10 @@ pub(super) enum Format {
     Json,
 }
 
-/// How results are printed.
+/// Format of results.
 #[derive(Debug, clap::Args)]
 pub(super) struct Output {
-    /// How results are printed
+    /// Format of the results
     #[arg(
         long = "output",
         short = 'o',

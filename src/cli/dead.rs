@@ -41,21 +41,21 @@ pub(super) enum DeadCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Show one with all that is known of it
+    /// Show one dead letter in full
     Show {
         #[command(flatten)]
         scope: Scope,
-        /// Its id, as `list` shows it
+        /// The id of the dead letter, as `list` shows it
         id: String,
         #[command(flatten)]
         output: Output,
     },
-    /// Send dead letters back to the queue that they came from, with a clean count
+    /// Send dead letters back to the queue they came from, with a clean count
     Retry {
         #[command(flatten)]
         chosen: Chosen,
         /// Send them to this queue instead; brokers only. Needed where the dead letter names a queue that
-        /// no pool of its reads
+        /// none of its pools reads
         #[arg(long, value_name = "QUEUE")]
         to: Option<String>,
         /// Send this body instead: a file, or stdin with `-`. For one dead letter only
@@ -64,11 +64,11 @@ pub(super) enum DeadCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Delete dead letters; on a terminal those that are not named one by one only after a question
+    /// Delete dead letters; on a terminal, ask first unless each is named by its id
     Drop {
         #[command(flatten)]
         chosen: Chosen,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
         #[command(flatten)]
@@ -76,20 +76,20 @@ pub(super) enum DeadCommand {
     },
 }
 
-/// Which part of a list, and how much of each letter.
+/// Part of a list, and amount of detail per dead letter.
 #[derive(Debug, clap::Args)]
 pub(super) struct Part {
-    /// At most so many of each source
+    /// Maximum number of dead letters of each source
     #[arg(long, default_value_t = 1000, value_name = "N")]
     limit: usize,
-    /// Only those behind this one, with which the list before ended. On RabbitMQ, where the whole
-    /// queue is read for each list, those that died meanwhile may be missed: see one list of all
+    /// Only dead letters after this id, the last one of the list before. On RabbitMQ, where each list reads
+    /// the whole queue, dead letters that arrive meanwhile may be missed: use one list of all
     #[arg(long, value_name = "ID")]
     after: Option<String>,
-    /// Show each whole, with its body, as `show` does; JSON always is
+    /// Show each dead letter in full, with its body, as `show` does; JSON always does
     #[arg(long)]
     full: bool,
-    /// Count what died of the same error, the most first, instead of showing each
+    /// Count dead letters by error, most frequent first, instead of showing each
     #[arg(long, conflicts_with_all = ["limit", "after", "full"])]
     by_error: bool,
 }
@@ -188,7 +188,7 @@ fn list(scope: &Scope, filter: DeadFilter, part: Part, format: Format) -> Comman
     Ok(ExitCode::SUCCESS)
 }
 
-/// Counts all, of each source apart.
+/// Counts all dead letters, of each source separately.
 fn count(scope: &Scope, filter: DeadFilter, format: Format) -> CommandResult {
     let mut sources = scope.open()?;
     let mut counted: BTreeMap<String, Groups> = BTreeMap::new();
@@ -218,7 +218,7 @@ fn count(scope: &Scope, filter: DeadFilter, format: Format) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How to see those behind this one.
+/// Returns a hint how to list the dead letters after this one.
 fn way_on(source: &str, id: &str, several: bool) -> String {
     let id = match id.contains(|c: char| !c.is_ascii_alphanumeric() && c != '-') {
         // Others may have made it.
@@ -231,7 +231,7 @@ fn way_on(source: &str, id: &str, several: bool) -> String {
     }
 }
 
-/// The dead letter of that id, with its source's name, and nothing changed.
+/// Returns the dead letter with that id and its source's name. Changes nothing.
 pub(super) fn find(
     config: &ConfigFile,
     source: Option<&str>,
@@ -244,7 +244,7 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// The one of that id; none if there is none.
+/// Returns the dead letter with that id; none if there is none.
 fn only(
     sources: &mut Sources,
     id: &str,
@@ -308,8 +308,8 @@ fn read_body(path: &Path) -> miette::Result<Bytes> {
         .wrap_err_with(|| path.display().to_string())
 }
 
-/// Does it, and tells under the name of what was done how many there were, and how many are there and
-/// could not be changed.
+/// Carries out the change and prints, under the name `what`, the number of dead letters changed and the
+/// number that exist and could not be changed.
 fn change(
     (chosen, mut sources): (&Chosen, Sources),
     what: &str,

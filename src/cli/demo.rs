@@ -1,6 +1,6 @@
-//! `ganger demo`: the whole thing at work without a broker. A table queue in a temporary SQLite
-//! file, or on a server of the user's, a pool of real worker processes, workers killed on purpose, and at the end a count of what
-//! the workers themselves have written down.
+//! `ganger demo`: ganger at work without a broker. A table queue in a temporary SQLite file, or on a server
+//! of the user's, a pool of real worker processes, workers killed on purpose, and at the end a count of the
+//! records that the workers themselves have written.
 
 mod burst;
 mod records;
@@ -32,24 +32,24 @@ use show::{Figures, Killed, Show};
 use stage::{Ground, Plan, STUCK_AFTER, Stage};
 use summary::Summary;
 
-/// How often the records are looked at.
+/// Interval at which the records are read.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What a message asks for: the primes below numbers from here on, about a millisecond's work.
+/// Work of a message: the primes below numbers from here on, about a millisecond's work.
 const PRIMES_BELOW: u32 = 20_000;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoArgs {
-    /// How many messages are sent
+    /// Number of messages to send
     #[arg(long, default_value_t = 5000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     messages: u32,
-    /// How many worker processes there are
+    /// Number of worker processes
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers: u32,
-    /// How often one of them is killed: a duration, or `never`
+    /// Interval at which a worker is killed: a duration, or `never`
     #[arg(long, default_value = "200ms", value_name = "DURATION", value_parser = parse_kill_every)]
     kill_every: KillEvery,
-    /// How many messages that take no work are sent at the end, for the speed of ganger itself
-    /// [default: 100000, or none with your own worker]
+    /// Number of no-op messages sent at the end, to measure the speed of ganger itself [default: 100000, or
+    /// none with your own worker]
     #[arg(long, value_name = "N")]
     burst: Option<u32>,
     /// The table source to run on, instead of SQLite in a temporary file: a URL as in a configuration,
@@ -58,8 +58,8 @@ pub(super) struct DemoArgs {
     source: Option<String>,
     #[command(flatten)]
     output: Output,
-    /// Your own worker instead of the built-in one. It gets numbers; what is done is then counted
-    /// from the queue, since your worker keeps no record
+    /// Your own worker instead of the built-in one. Its messages are numbers; results are then counted from
+    /// the queue, since your worker keeps no record
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
 }
@@ -80,7 +80,7 @@ fn parse_kill_every(text: &str) -> Result<KillEvery, String> {
     }
 }
 
-/// A worker's work.
+/// Runs the work of a demo worker.
 pub(super) fn work() -> CommandResult {
     worker::run()
 }
@@ -144,7 +144,7 @@ pub(super) fn run(args: DemoArgs) -> CommandResult {
     })
 }
 
-/// What fills the queue meanwhile.
+/// Thread that fills the queue during the demo.
 struct Feeder {
     sent: Arc<AtomicU64>,
     thread: JoinHandle<miette::Result<()>>,
@@ -168,7 +168,7 @@ impl Feeder {
         })
     }
 
-    /// Messages that are in the queue, or were.
+    /// Returns the number of messages sent to the queue so far.
     fn sent(&self) -> u64 {
         self.sent.load(Ordering::Acquire)
     }
@@ -184,7 +184,7 @@ struct Demo<'a> {
 }
 
 impl Demo<'_> {
-    /// Until the queue is empty, or nothing moves any more; then the daemon is stopped.
+    /// Runs until the queue is empty or nothing moves any more, then stops the daemon.
     fn run(mut self, feeder: Feeder) -> miette::Result<Summary> {
         let watched = self.watch(&feeder);
         let elapsed = self.started.elapsed();
@@ -272,7 +272,7 @@ impl Demo<'_> {
         self.show.progress(&figures, &status);
     }
 
-    /// Kills a worker, one that has a message in hand if there is one.
+    /// Kills a worker, preferably one that has a message in hand.
     fn kill_one(&mut self) {
         let Some(status) = self.stage.status() else {
             return;

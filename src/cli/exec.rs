@@ -13,14 +13,14 @@ use ganger_workerkit::exec;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = CONTRACT)]
 pub(super) struct ExecArgs {
-    /// How many messages are worked on at once, each by a process of its own
+    /// Number of messages processed at once, each by a process of its own
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
-    /// How long after SIGTERM a program that is to stop gets SIGKILL
+    /// Time from SIGTERM to SIGKILL for a program that is stopped
     #[arg(long, default_value = "3s", value_name = "DURATION", value_parser = parse_duration)]
     kill_after: Duration,
-    /// The program and its arguments. `{}` as an argument, or after `=` or `@` at its end, is the name
-    /// of a file that holds the message's body
+    /// The program and its arguments. `{}` as an argument, or after `=` or `@` at its end, is replaced by the
+    /// name of a file that holds the message's body
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
 }
@@ -59,7 +59,7 @@ pub(super) fn run(args: ExecArgs) -> CommandResult {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct GuardArgs {
-    /// What is removed in the end
+    /// Directory that is removed in the end.
     directory: PathBuf,
 }
 

@@ -1,9 +1,9 @@
-//! Figures as people read them, short enough for a column.
+//! Figures formatted for people, short enough for a column.
 
 use ganger_pool::status::BacklogStatus;
 pub(super) use ganger_pool::status::age;
 
-/// A short time, in seconds, in the unit that fits it.
+/// Formats a short time, in seconds, in a suitable unit.
 pub(super) fn latency(seconds: f64) -> String {
     match seconds {
         short if short < 0.000_000_5 => "0".to_owned(),
@@ -15,7 +15,7 @@ pub(super) fn latency(seconds: f64) -> String {
     }
 }
 
-/// How many there are, in five signs at most up to a thousand billions.
+/// Formats a number in at most five characters up to a thousand billions.
 pub(super) fn count(number: u64) -> String {
     const UNITS: [(u64, &str); 4] = [
         (1_000_000_000_000, "T"),
@@ -35,7 +35,7 @@ pub(super) fn count(number: u64) -> String {
     }
 }
 
-/// Number of messages in a backlog, with a `+` where there may be more; `-` where it is not known.
+/// Formats the number of messages in a backlog, with a `+` where there may be more; `-` if unknown.
 pub(super) fn depth(backlog: Option<BacklogStatus>) -> String {
     match backlog {
         None => "-".to_owned(),
@@ -48,14 +48,15 @@ pub(super) fn depth(backlog: Option<BacklogStatus>) -> String {
     }
 }
 
-/// Longest time that a message in a backlog has waited; `-` where none does or that is not known.
+/// Formats the longest time that a message in a backlog has waited; `-` if none waits or it is
+/// unknown.
 pub(super) fn oldest(backlog: Option<BacklogStatus>) -> String {
     let waiting = backlog.filter(|backlog| backlog.depth > 0);
     let oldest = waiting.and_then(|backlog| backlog.oldest_age_seconds);
     oldest.map_or_else(|| "-".to_owned(), age)
 }
 
-/// How many a second.
+/// Formats a rate per second.
 pub(super) fn rate(per_second: f64) -> String {
     match per_second {
         slow if slow < 1000.0 => format!("{:.1}", slow.max(0.0)),
@@ -68,12 +69,12 @@ pub(super) fn rate(per_second: f64) -> String {
     }
 }
 
-/// A part of a whole, which may be more than one.
+/// Formats a part of a whole, which may be more than one, in percent.
 pub(super) fn percent(part: f64) -> String {
     format!("{:.0}%", part * 100.0)
 }
 
-/// A size in the unit that fits it.
+/// Formats a size in a suitable unit.
 pub(super) fn bytes(bytes: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let unit = UNITS.into_iter().find(|(bits, _)| bytes >> bits > 0);

@@ -1,4 +1,4 @@
-//! `ganger init`: a first worker, its pool and its test, to be tried with one command.
+//! `ganger init`: writes a first worker, its pool and its test, which one command runs.
 
 mod libraries;
 mod templates;
@@ -19,9 +19,9 @@ use templates::{LIBRARY, LIBRARY_PATH, Language, Template};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct InitArgs {
-    /// What the worker is written in
+    /// The worker's programming language
     language: Language,
-    /// Where its files go; a directory that is made if it is not there
+    /// The directory for the files; created if it does not exist
     #[arg(default_value = ".", value_name = "DIR")]
     directory: PathBuf,
     /// Use the worker's library in this folder, such as worker-sdk/python in a checkout of ganger, instead
@@ -65,7 +65,7 @@ pub(super) fn run(args: &InitArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The names of the files, and of the library's folder for all that are in it.
+/// Returns the names of the files; for those in the library's folder only the folder's.
 fn shown(files: &[NewFile]) -> Vec<&str> {
     let mut names: Vec<&str> = files
         .iter()
@@ -78,7 +78,7 @@ fn shown(files: &[NewFile]) -> Vec<&str> {
     names
 }
 
-/// What is to be typed.
+/// Returns the commands to type next.
 fn attempt(directory: &Path) -> String {
     match directory.join("try").display().to_string() {
         path if path.contains('/') => path,
@@ -86,7 +86,7 @@ fn attempt(directory: &Path) -> String {
     }
 }
 
-/// The library's folder, by its absolute path, for programs that are started elsewhere.
+/// Returns the library's folder by its absolute path, for programs that are started elsewhere.
 fn folder_of(path: &Path, template: &Template) -> miette::Result<String> {
     let Some(sdk) = template.sdk else {
         return Err(wrong("such a worker needs no library: --sdk can't be used"));
@@ -112,7 +112,7 @@ fn folder_of(path: &Path, template: &Template) -> miette::Result<String> {
     }
 }
 
-/// The files of a worker, with its library: a copy of it, or the folder `sdk`.
+/// Returns the files of a worker, with its library: a copy of it, or the folder `sdk`.
 fn files_of(template: &Template, sdk: Option<&str>) -> Vec<NewFile> {
     let own = template.files.iter();
     let mut files: Vec<NewFile> = templates::COMMON
@@ -157,7 +157,7 @@ fn files_of(template: &Template, sdk: Option<&str>) -> Vec<NewFile> {
     files
 }
 
-/// Writes all of them or, where something goes wrong, none.
+/// Writes all of the files, or none if one fails.
 fn write(directory: &Path, files: &[NewFile]) -> io::Result<()> {
     let mut written = Vec::new();
     for file in files {

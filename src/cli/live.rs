@@ -1,4 +1,4 @@
-//! The commands that look at a running daemon and steer it.
+//! Commands that inspect and steer a running daemon.
 
 use clap::Subcommand;
 
@@ -7,33 +7,33 @@ use super::{open, steer, top};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LiveCommand {
-    /// Show how a running daemon and its pools stand
+    /// Show the daemon's status
     Status(steer::StatusArgs),
-    /// Watch a running daemon on the whole terminal, and steer its pools by keys
+    /// Live dashboard with keys to steer the pools
     Top(top::TopArgs),
     /// Open a browser that is logged in to a running daemon
     Open(open::OpenArgs),
-    /// Say whether a running daemon is well; the exit code tells too
+    /// Exit 0 if healthy
     Health(steer::HealthArgs),
-    /// Give a pool another number of workers
+    /// Set the number of workers of a pool
     Scale(steer::ScaleArgs),
-    /// Have a pool take nothing in, over restarts too; its workers stay
+    /// Stop a pool's intake, across restarts too; its workers stay
     Pause(steer::ReachArgs),
     /// End a pause or a drain
     Resume(steer::ReachArgs),
     /// Replace a pool's workers one by one, new before old
     Restart(steer::WaitingPoolArgs),
-    /// Have a pool take nothing in and its workers leave when they are done
+    /// Stop intake and stop the workers once they are idle
     Drain(steer::WaitingPoolArgs),
-    /// Kill a worker; what it has in hand goes back
+    /// Kill a worker; its messages in flight are redelivered
     Kill(steer::KillArgs),
-    /// Cancel a message that runs, or on a table one that waits
+    /// Cancel a message in flight, or on a table a pending one
     Cancel(steer::CancelArgs),
-    /// Show what a worker has printed last
+    /// Show a worker's last output
     Output(steer::OutputArgs),
-    /// Show or change what a running daemon logs
+    /// Show or change a running daemon's log levels
     LogLevel(steer::LogLevelArgs),
-    /// Have the daemon read its configuration anew
+    /// Reload the configuration
     Reload(steer::ReloadArgs),
 }
 

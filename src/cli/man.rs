@@ -1,4 +1,4 @@
-//! `ganger man`: the manual pages, made of what the command line says of itself.
+//! `ganger man`: the manual pages, generated from the command line's definition.
 
 use std::fs;
 use std::io;
@@ -12,12 +12,12 @@ use miette::{IntoDiagnostic, WrapErr};
 use super::common::CommandResult;
 use super::output;
 
-/// What the command line does not say: signals, files, where to read on.
+/// Sections that the command line does not provide: signals, files, further reading.
 const FURTHER_SECTIONS: &str = include_str!("man.roff");
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ManArgs {
-    /// Write a page for each command into this directory, which is made if need be
+    /// Write a page for each command into this directory, which is created if necessary
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -45,7 +45,7 @@ fn write(dir: &Path, pages: &[(String, Vec<u8>)]) -> io::Result<()> {
     Ok(())
 }
 
-/// All pages with their files' names, that of the program first.
+/// Returns all pages with their file names, that of the program first.
 fn pages(program: Command, exit_codes: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
     // What follows the help has sections of its own here.
     let mut program = program.disable_help_subcommand(true).after_help(None);
@@ -75,7 +75,7 @@ fn man(command: &Command) -> Man {
     Man::new(command.clone()).source(source)
 }
 
-/// The page of the program itself.
+/// Returns the page of the program itself.
 fn page(program: &Command, exit_codes: &str) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     man(program).render(&mut text)?;
@@ -84,7 +84,7 @@ fn page(program: &Command, exit_codes: &str) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The help's list of exit codes as a section: a code, two spaces, what it means.
+/// Formats the help's list of exit codes as a section: a code, two spaces, its meaning.
 fn exit_status(exit_codes: &str) -> String {
     let lines = exit_codes.lines().map(str::trim);
     let codes = lines.filter_map(|line| line.split_once("  "));

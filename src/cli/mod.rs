@@ -1,5 +1,5 @@
-//! The command line: what can be asked for, and who does it. Only here and below may anything be
-//! printed.
+//! The command line: its commands and their implementation. Only this module and its children may
+//! print.
 
 mod backend;
 mod check;
@@ -67,34 +67,34 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 enum Command {
     #[cfg(feature = "sqlite")]
-    /// Show the whole thing at work: workers that are killed, messages that are not lost
+    /// Run a demo: workers are killed, no message is lost
     Demo(demo::DemoArgs),
     /// Write a first worker, its pool and its test
     Init(init::InitArgs),
     /// Run the daemon
     Run(run::RunArgs),
-    /// Say whether the configuration is right
+    /// Validate the configuration
     Check(check::CheckArgs),
     /// Print the effective configuration or its schema
     #[command(subcommand)]
     Config(check::ConfigCommand),
-    /// Print the SQL that makes a table queue's tables
+    /// Print the SQL that creates a table queue's tables
     Schema(schema::SchemaArgs),
     #[cfg(feature = "admin")]
     #[command(flatten)]
     Live(live::LiveCommand),
     /// Put messages into a queue
     Send(send::SendArgs),
-    /// Look at dead letters, send them back or drop them
+    /// List, retry or delete dead letters
     #[command(subcommand)]
     Dead(dead::DeadCommand),
-    /// Look at which queues get the messages of which topics, and end that
+    /// List and remove topic subscriptions
     #[command(subcommand)]
     Subscriptions(subscriptions::SubscriptionsCommand),
-    /// Try a worker without a queue
+    /// Test a worker without a queue
     #[command(subcommand)]
     Worker(worker::WorkerCommands),
-    /// Be a worker that runs a program for each message
+    /// Run a program for each message
     Exec(exec::ExecArgs),
     /// Print a completion script for a shell
     Completions {
@@ -104,15 +104,15 @@ enum Command {
     /// Print the manual page, or write one for each command
     Man(man::ManArgs),
     #[cfg(feature = "sqlite")]
-    /// A worker of `ganger demo`; it is started by the demo only
+    /// Run a worker of `ganger demo`; started by the demo only
     #[command(hide = true)]
     DemoWorker,
-    /// What ends the programs of a `ganger exec` that was killed; it is started by that only
+    /// Kill the programs of a `ganger exec` that was killed; started by that only
     #[command(hide = true)]
     ExecGuard(exec::GuardArgs),
 }
 
-/// Reads the command line, runs the command and prints what went wrong.
+/// Reads the command line, runs the command and prints errors.
 pub fn main() -> ExitCode {
     if let Err(error) = close_to_others_of_our_user() {
         output::note(format!(
@@ -160,8 +160,8 @@ fn execute(cli: Cli) -> ExitCode {
     })
 }
 
-/// Takes environment, memory and open files of this process away from other processes of its user,
-/// which its workers may be. It leaves no core dump either.
+/// Denies other processes of its user, which may be its workers, access to the environment, memory
+/// and open files of this process. Disables core dumps too.
 fn close_to_others_of_our_user() -> Result<(), Errno> {
     nix::sys::prctl::set_dumpable(false)
 }

@@ -1,4 +1,4 @@
-//! Stands for `surface.rs` in a build without the admin API.
+//! Replaces `surface.rs` in a build without the admin API.
 
 use tokio::sync::mpsc;
 
@@ -8,7 +8,7 @@ use ganger_config::model::{AdminConfig, Config, TelemetryConfig};
 use ganger_pool::overview::Overview;
 use ganger_pool::request::Request;
 
-/// Nothing.
+/// Surface of a build without the admin API: empty.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct NoSurface;

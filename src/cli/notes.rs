@@ -1,5 +1,5 @@
-//! What else than figures is worth knowing of a pool and of the daemon, a sentence each: for whoever
-//! shows how the daemon stands.
+//! Notes on a pool and on the daemon beyond the figures, a sentence each, for every display of the daemon's
+//! status.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,17 +7,17 @@ use super::figures::age;
 use ganger_pool::overview::{Status, UnreadQueueStatus};
 use ganger_pool::status::{PoolState, PoolStatus, ScalingStatus};
 
-/// How long a pool may have shown nothing new before that is said: it shows itself every second.
+/// Age of a pool's status after which a note says so; a pool updates its status every second.
 const STALE_AFTER: Duration = Duration::from_secs(5);
 
-/// The daemon's own clock when it told how it stood, as far as it has not been set since its start.
+/// The daemon's own clock when it gave its status, unless it was set since the daemon's start.
 fn told_at(status: &Status) -> SystemTime {
     let uptime = Duration::try_from_secs_f64(status.uptime_seconds).unwrap_or_default();
     let told = status.started_at.checked_add(uptime);
     told.unwrap_or(status.started_at)
 }
 
-/// What is worth knowing of it.
+/// Returns the notes on a pool.
 pub(super) fn pool_notes(pool: &PoolStatus) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(scaled) = pool.scaled {
@@ -83,7 +83,7 @@ pub(super) fn pool_notes(pool: &PoolStatus) -> Vec<String> {
     notes
 }
 
-/// Queues that hold messages and that no pool reads, a sentence each.
+/// Returns a sentence for each queue that holds messages and that no pool reads.
 pub(super) fn unread_notes(status: &Status) -> impl Iterator<Item = String> {
     status.unread_queues.iter().map(|unread| {
         let UnreadQueueStatus {
@@ -95,7 +95,7 @@ pub(super) fn unread_notes(status: &Status) -> impl Iterator<Item = String> {
     })
 }
 
-/// The first of them, and how many more there are.
+/// Returns the first of those sentences, with the number of further ones.
 pub(super) fn unread_note(status: &Status) -> Option<String> {
     let first = unread_notes(status).next()?;
     Some(match status.unread_queues.len() - 1 {
@@ -104,7 +104,7 @@ pub(super) fn unread_note(status: &Status) -> Option<String> {
     })
 }
 
-/// Notes on the daemon itself, a line each: its alerts, its webhooks, its last reload.
+/// Returns the notes on the daemon itself, a line each: its alerts, its webhooks, its last reload.
 pub(super) fn daemon_notes(status: &Status) -> Vec<String> {
     let now = told_at(status);
     let ago = |at: SystemTime| age(now.duration_since(at).unwrap_or_default().as_secs_f64());
@@ -132,7 +132,7 @@ pub(super) fn daemon_notes(status: &Status) -> Vec<String> {
         .collect()
 }
 
-/// The same in a few words, for where there is little room.
+/// Returns the notes on the daemon in a few words, for where there is little room.
 pub(super) fn daemon_words(status: &Status) -> Option<String> {
     let alerts = status.alerts.iter();
     let active = alerts.clone().flat_map(|alerts| &alerts.active);

@@ -1,4 +1,4 @@
-//! `ganger open`: a browser that is logged in.
+//! `ganger open`: opens a browser that is logged in.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use super::remote::{Address, block_on};
 pub(super) struct OpenArgs {
     #[command(flatten)]
     address: Address,
-    /// Print the URL, which is good once and for a minute, instead of opening it
+    /// Print the URL instead of opening it; it is valid once and for a minute
     #[arg(long)]
     print: bool,
 }
@@ -33,7 +33,7 @@ pub(super) fn run(args: &OpenArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the URL to open: as the daemon gives it, or under the address that it was asked at.
+/// Returns the URL to open: as the daemon gives it, or under the address at which the daemon was asked.
 fn login_url(login: &Value, host: Option<&Url>) -> miette::Result<Url> {
     let url: Option<Url> = login["url"].as_str().and_then(|url| url.parse().ok());
     let url = url.ok_or_else(|| miette!("the daemon gave no URL; is it another version?"))?;
@@ -44,8 +44,8 @@ fn login_url(login: &Value, host: Option<&Url>) -> miette::Result<Url> {
     Ok(there)
 }
 
-/// Opens a page that leads to the URL. Arguments of processes are seen by other users, the page only
-/// by this one.
+/// Opens a page that leads to the URL. Other users can see the arguments of processes; only this one can read
+/// the page.
 fn open(url: &Url) -> miette::Result<()> {
     let page = page(url).into_diagnostic()?;
     let opened = Command::new("xdg-open")
@@ -61,7 +61,7 @@ fn open(url: &Url) -> miette::Result<()> {
     }
 }
 
-/// Writes the page in place of the one before, as a browser may read it late.
+/// Writes the page over the previous one; a browser may read it late.
 fn page(url: &Url) -> std::io::Result<PathBuf> {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty());
     let mut page = match &own {

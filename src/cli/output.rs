@@ -1,4 +1,4 @@
-//! How the commands print: one place for JSON, tables and complaints.
+//! Output of the commands: one place for JSON, tables and errors.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -13,8 +13,8 @@ use serde::Serialize;
 use ganger_config::{Problem, Problems};
 use ganger_core::foreign;
 
-/// Prints a text as it is. Breaks if nobody reads any more. A reader that has seen enough, as `head`
-/// has, is no failure: the exit code is for what was done.
+/// Prints a text unchanged. Breaks if nobody reads any more. A reader that has closed its end, as `head`
+/// does, is no failure: the exit code is for the command's work.
 fn print(text: &[u8]) -> miette::Result<ControlFlow<()>> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
@@ -34,12 +34,12 @@ pub(super) fn line(text: impl std::fmt::Display) -> miette::Result<()> {
     next_line(text).map(drop)
 }
 
-/// Prints a text as it is.
+/// Prints a text unchanged.
 pub(super) fn bytes(text: &[u8]) -> miette::Result<()> {
     print(text).map(drop)
 }
 
-/// Prints a line of text to stderr, as far as that can be written: it is not what was asked for.
+/// Prints a line of text to stderr, if possible: it is not the requested output.
 pub(super) fn note(text: impl std::fmt::Display) {
     let text = text.to_string();
     let shown = if io::stderr().is_terminal() {
@@ -50,14 +50,14 @@ pub(super) fn note(text: impl std::fmt::Display) {
     drop(writeln!(io::stderr(), "{shown}"));
 }
 
-/// Asks a person for an answer: the line stays open.
+/// Asks a person for an answer, on a line that stays open.
 pub(super) fn prompt(text: impl std::fmt::Display) {
     let mut err = io::stderr();
     drop(write!(err, "{text}").and_then(|()| err.flush()));
 }
 
-/// A body that others wrote, as it may go to stdout: byte for byte, but to a terminal, which would obey
-/// what it finds in it.
+/// Returns a body that others wrote as it may go to stdout: unchanged, but escaped for a terminal, which
+/// would interpret control sequences in it.
 pub(super) fn foreign_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
     if io::stdout().is_terminal() {
         let text = String::from_utf8_lossy(bytes);
@@ -67,7 +67,7 @@ pub(super) fn foreign_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// A value as JSON, as it may go to stdout: indented, on a terminal.
+/// Formats a value as JSON for stdout: indented on a terminal.
 fn as_json(value: &impl Serialize) -> miette::Result<String> {
     let text = if io::stdout().is_terminal() {
         serde_json::to_string_pretty(value).map(|text| foreign::json(&text).into_owned())
@@ -101,7 +101,7 @@ impl Array {
         print(format!("{before}{value}").as_bytes())
     }
 
-    /// Prints its end.
+    /// Prints the end of the array.
     pub(super) fn end(self) -> miette::Result<()> {
         match (self.has_begun, io::stdout().is_terminal()) {
             (false, _) => line("[]"),
@@ -111,7 +111,7 @@ impl Array {
     }
 }
 
-/// A table without lines, which is easy on the eye and on `awk`.
+/// Formats a table without lines, readable for people and for `awk`.
 pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table
@@ -125,12 +125,12 @@ pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     table.trim_fmt()
 }
 
-/// Prints what went wrong, with all that caused it.
+/// Prints an error with all its causes.
 pub(super) fn complain(report: &miette::Report) {
     drop(writeln!(io::stderr(), "{}", complaint(report)));
 }
 
-/// An error as one line, for logs and scripts: what is on lines of its own is a part of it.
+/// Joins an error into one line, for logs and scripts: text on lines of its own is a part of it.
 fn error_line(text: &str) -> String {
     let parts = text.split(['\n', '\r']).map(str::trim);
     let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
@@ -157,7 +157,7 @@ fn problem_line(problem: &Problem) -> String {
     error_line(&format!("{place}{message}{help}"))
 }
 
-/// Prints what is wrong with a command line as the parser tells it, and exits.
+/// Prints the parser's error about a command line, and exits.
 pub(super) fn refuse(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || io::stderr().is_terminal() {
         error.exit();
@@ -180,7 +180,7 @@ pub(super) fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// What went wrong, with all that caused it, as it may go to stderr.
+/// Formats an error with all its causes for stderr.
 pub(super) fn complaint(report: &miette::Report) -> String {
     let causes: Vec<String> = report.chain().map(ToString::to_string).collect();
     let is_tame = |cause: &String| matches!(foreign::line(cause), Cow::Borrowed(_));

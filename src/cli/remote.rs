@@ -1,5 +1,5 @@
-//! Which running daemon a command means, and how it is asked: on this machine through its socket,
-//! with `--host` over the network.
+//! Address of the running daemon that a command acts on, and requests to it: on this machine through its
+//! socket, with `--host` over the network.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -16,12 +16,12 @@ use ganger_config::Problems;
 use ganger_config::model::{Config, Secret};
 use ganger_core::foreign;
 
-/// The variable that holds the token.
+/// Name of the variable that holds the token.
 const TOKEN: &str = "GANGER_ADMIN_TOKEN";
-/// The longest file of a token that is read, as the daemon reads it.
+/// Maximum size of a token file, as for the daemon, in bytes.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
-/// Which daemon is meant.
+/// Address of the daemon.
 #[derive(Debug, clap::Args)]
 pub(super) struct Address {
     #[command(flatten)]
@@ -29,13 +29,13 @@ pub(super) struct Address {
     /// Ask the daemon at this address, such as http://10.0.0.7:9464, instead of using --config
     #[arg(long, value_name = "URL")]
     host: Option<Url>,
-    /// A file that holds the token for --host; else GANGER_ADMIN_TOKEN holds it
+    /// File with the token for --host; otherwise GANGER_ADMIN_TOKEN holds it
     #[arg(long, value_name = "FILE", requires = "host")]
     token_file: Option<PathBuf>,
 }
 
 impl Address {
-    /// The daemon there. Nothing is opened yet.
+    /// Returns a client of the daemon at this address. Nothing is opened yet.
     pub(super) fn remote(&self) -> miette::Result<Remote> {
         let target = match &self.host {
             None => Target::Here(self.places()?),
@@ -57,12 +57,12 @@ impl Address {
         self.config.load()
     }
 
-    /// Its address, if it was given.
+    /// Returns the daemon's address, if it was given.
     pub(super) fn host(&self) -> Option<&Url> {
         self.host.as_ref()
     }
 
-    /// How people call it: by its address, or by its configuration.
+    /// Returns the daemon's name for people: its address, or its configuration.
     pub(super) fn name(&self) -> String {
         match &self.host {
             Some(url) => url.to_string(),
@@ -70,8 +70,8 @@ impl Address {
         }
     }
 
-    /// The configuration may be unreadable for whoever asks, or wrong just now: its socket is where
-    /// it would be without a say in it.
+    /// Returns the possible places of the socket. A configuration that the caller can't read, or that is
+    /// invalid just now, counts as one that does not set the socket.
     fn places(&self) -> miette::Result<Places> {
         if !self.config.path.exists() {
             let path = self.config.path.display();
@@ -101,19 +101,19 @@ impl Address {
     }
 }
 
-/// What a question is asked on: one thread.
+/// Creates the runtime for a request: one thread.
 pub(super) fn runtime() -> miette::Result<Runtime> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.into_diagnostic()
 }
 
-/// Asks, and waits for what comes of it.
+/// Runs a request and waits for its result.
 pub(super) fn block_on<T>(work: impl Future<Output = T>) -> miette::Result<T> {
     Ok(runtime()?.block_on(work))
 }
 
-/// The report of a request that was not done. What the daemon finds wrong with it was wrong on the command
-/// line.
+/// Returns the report of a request that was not done. A request that the daemon finds invalid counts as a
+/// wrong command line.
 pub(super) fn undone(error: ClientError) -> Report {
     match error {
         ClientError::Refused {
@@ -124,7 +124,7 @@ pub(super) fn undone(error: ClientError) -> Report {
     }
 }
 
-/// Where a pool is asked for something.
+/// Returns the path of a request to a pool.
 pub(super) fn pool_path(pool: &str, verb: &str) -> String {
     let pool = segment(pool);
     format!("/v1/pools/{pool}/{verb}")

@@ -1,4 +1,4 @@
-//! `ganger run`: the daemon with its signals.
+//! `ganger run`: runs the daemon and handles its signals.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -26,11 +26,11 @@ use ganger_pool::request::Request;
 use ganger_pool::worker::{open_files, orphans, sweep};
 use ganger_telemetry as telemetry;
 
-/// How often `--watch` looks at the configuration.
+/// Interval at which `--watch` checks the configuration.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
-/// How soon orphans are looked at again when a worker was just being started.
+/// Delay before orphans are reaped again if a worker was just being started.
 const REAP_AGAIN: Duration = Duration::from_millis(50);
-/// Requests that may wait for the daemon.
+/// Maximum number of requests that wait for the daemon.
 const REQUESTS_WAITING_MAX: usize = 16;
 
 #[derive(Debug, clap::Args)]
@@ -97,8 +97,8 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     ended
 }
 
-/// Where the configuration is read again from: through the link by which the daemon's directory was entered,
-/// if there is one, which may lead to another release then.
+/// Returns the path from which the configuration is reloaded: through the link by which the daemon's
+/// directory was entered, if there is one, which may lead to another release then.
 fn to_reload(config: &Path) -> PathBuf {
     match started_in::link() {
         Some(link) => link.join(config),
@@ -106,7 +106,7 @@ fn to_reload(config: &Path) -> PathBuf {
     }
 }
 
-/// Removes what killed daemons have left, while this one starts.
+/// Removes files left by killed daemons, while this one starts.
 fn sweep_up(config: &Config) -> miette::Result<()> {
     let users = config.pools.iter().map(|pool| pool.command.user.clone());
     let users: BTreeSet<String> = users.flatten().collect();
@@ -148,7 +148,7 @@ impl Reloader {
         Some(Request::Reload(Box::new(config), None))
     }
 
-    /// A configuration that is invalid changes nothing.
+    /// Reads the configuration. An invalid one changes nothing.
     fn load(&self) -> Result<Config, Problems> {
         self.service.reloading();
         let loaded = load(&self.path);
@@ -173,10 +173,10 @@ impl Reloader {
     }
 }
 
-/// Has children of ours and of others reaped.
+/// Reaps our own children and adopted ones.
 ///
-/// A handler of our own for SIGCHLD, whatever it does, undoes what some shells and cron leave
-/// behind: a program started with it ignored never learns how its children ended.
+/// Our own handler for SIGCHLD, even one that does nothing, undoes the setting of some shells and cron: a
+/// program started with the signal ignored never learns how its children ended.
 fn watch_children() -> miette::Result<()> {
     if std::process::id() != 1 {
         signal_hook::flag::register(SIGCHLD, Arc::default()).into_diagnostic()?;
@@ -208,7 +208,7 @@ async fn watch(reloader: Reloader, mut watched: Watched, requests: mpsc::Sender<
     }
 }
 
-/// Tells when the configuration has changed and is still: what is just being written is not read.
+/// Detects that the configuration has changed and is stable: a file that is just being written is not read.
 #[derive(Debug)]
 struct Watched {
     loaded: Stamp,
@@ -232,7 +232,7 @@ impl Watched {
     }
 }
 
-/// What changes when the configuration does: every file's name, size and time.
+/// Fingerprint of the configuration: every file's name, size and time.
 type Stamp = Vec<(PathBuf, u64, Option<std::time::SystemTime>)>;
 
 fn stamp(path: &Path) -> Stamp {

@@ -1,4 +1,4 @@
-//! Statuses for the tests of what shows them.
+//! Sample statuses for the tests of their displays.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,12 +6,12 @@ use ganger_pool::overview::{DaemonState, Status};
 use ganger_pool::request::ReloadStatus;
 use ganger_pool::status::PoolStatus;
 
-/// The moment when a sample's daemon has been up for so long.
+/// Time at which a sample's daemon has been up for `uptime`.
 pub(super) fn at(uptime: Duration) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_hours(24) + uptime
 }
 
-/// A daemon that runs, and has been up for so long.
+/// Status of a running daemon that has been up for `uptime`.
 pub(super) fn status(uptime: Duration, pools: Vec<PoolStatus>) -> Status {
     Status {
         version: "0.1.0".to_owned(),

@@ -1,4 +1,4 @@
-//! `ganger schema`: the statements that make a table queue's tables, for those who make them by hand.
+//! `ganger schema`: the statements that create a table queue's tables, for those who create them by hand.
 
 use crate::kinds;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use super::output;
 use super::usage::wrong;
 use ganger_queue::client;
 
-/// What is asked for.
+/// Arguments of `ganger schema`.
 #[derive(Debug, clap::Args)]
 pub(super) struct SchemaArgs {
     #[command(flatten)]
@@ -18,7 +18,7 @@ pub(super) struct SchemaArgs {
     source: String,
 }
 
-/// Prints them.
+/// Prints the statements.
 pub(super) fn run(args: &SchemaArgs) -> CommandResult {
     let config = args.config.load()?;
     let found = client::source_of(&config, "", Some(&args.source)).map_err(wrong);

@@ -1,4 +1,4 @@
-//! `ganger send`: puts messages into a queue, and waits for the answer if asked to.
+//! `ganger send`: puts messages into a queue, and with `--reply` waits for the answers.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal};
@@ -24,9 +24,9 @@ use ganger_queue::client::shown::ReplyJson;
 use ganger_queue::client::{Client, Reply, SourceInfo, unique_name};
 use ganger_queue::delivery::{IfUnsubscribed, Outgoing, Post, Unique, UniqueScope};
 
-/// Messages that are sent to a broker, and confirmed, together.
+/// Number of messages that are sent to a broker, and confirmed, together.
 const BATCH: usize = 500;
-/// So many ids are shown to people at most. JSON has all.
+/// Maximum number of ids that are shown to people. JSON has all.
 const IDS_SHOWN_MAX: usize = 10;
 
 #[derive(Debug, clap::Args)]
@@ -40,28 +40,27 @@ pub(super) struct SendArgs {
         required_unless_present = "file"
     )]
     bodies: Vec<String>,
-    /// The connection; may be left out when only one has such a queue
+    /// The source; may be omitted if only one has such a queue
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
-    /// Messages from a file, or from stdin with `-`: a JSON object a line, with body or body_base64,
-    /// and if wanted headers, correlation_id, reply_to, message_id, content_type, key (not RabbitMQ),
-    /// priority (not Kafka), delay or at, and on a table unique_key with unique_scope, replace, debounce,
-    /// debounce_max
+    /// Read messages from a file, or from stdin with `-`: a JSON object a line, with body or body_base64, and
+    /// optionally headers, correlation_id, reply_to, message_id, content_type, key (not RabbitMQ), priority
+    /// (not Kafka), delay or at, and on a table unique_key with unique_scope, replace, debounce, debounce_max
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
-    /// A header for every message that does not bring its own of that name
+    /// Add a header to every message that does not have one of that name
     #[arg(long = "header", short = 'H', value_name = "NAME=VALUE", value_parser = parse_header)]
     headers: Vec<(String, String)>,
-    /// On a table: a message for each queue that is subscribed to the topic
+    /// On a table: send a message to each queue that is subscribed to the topic
     #[arg(long, conflicts_with_all = ["reply", "unique"])]
     topic: bool,
-    /// Drop messages to whose topic no queue is subscribed, which is an error else
+    /// Drop messages to a topic without subscribed queues, which is an error otherwise
     #[arg(long, requires = "topic")]
     drop_unsubscribed: bool,
-    /// How long each message waits that does not bring its own delay
+    /// Delay each message that does not have its own delay
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     delay: Option<Duration>,
-    /// Until when each message waits, such as 2027-01-31T08:00:00Z
+    /// Hold each message until this time, such as 2027-01-31T08:00:00Z
     #[arg(long, value_name = "TIME", value_parser = until, conflicts_with = "delay")]
     at: Option<Duration>,
     #[command(flatten)]
@@ -69,7 +68,7 @@ pub(super) struct SendArgs {
     /// Wait for the answer to each message, and print it
     #[arg(long)]
     reply: bool,
-    /// How long to wait for it
+    /// Maximum time to wait for the answers
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration, requires = "reply")]
     reply_timeout: Duration,
     #[command(flatten)]
@@ -80,20 +79,20 @@ pub(super) struct SendArgs {
 
 #[derive(Debug, clap::Args)]
 struct UniqueArgs {
-    /// On a table: drop the message if another one of the queue has this key
+    /// On a table: drop the message if another message in the queue has this key
     #[arg(long, value_name = "KEY", conflicts_with_all = ["file", "reply"])]
     unique: Option<String>,
-    /// How long the message keeps the key: waiting, waiting_or_running, or at most a DURATION
+    /// Hold the key while the message is waiting, waiting_or_running, or at most for a DURATION
     #[arg(long, value_name = "SCOPE", value_parser = scope, requires = "unique")]
     scope: Option<UniqueScope>,
-    /// Let the one that waits say what this one says
+    /// Replace the pending message's body
     #[arg(long, requires = "unique", conflicts_with_all = ["scope", "debounce"])]
     replace: bool,
-    /// Likewise, and let it fall due so long after the last one was sent
+    /// Replace the pending message's body, and delay it by this time from the last message sent
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "unique",
         conflicts_with_all = ["scope", "delay", "at"])]
     debounce: Option<Duration>,
-    /// But at most so long after the first one; ten times as long if left out
+    /// Maximum delay from the first message; ten times --debounce if omitted
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "debounce")]
     debounce_max: Option<Duration>,
 }
@@ -163,7 +162,8 @@ pub(super) fn run(args: SendArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Warns that no pool reads the queue, where some read others of its source: a table takes a message for any.
+/// Warns that no pool reads the queue, if pools read other queues of its source: a table takes a message for
+/// any queue.
 fn warn_of_no_reader(source: &SourceInfo, queue: &str) {
     let pools = source.pools.iter();
     let read: Vec<&str> = pools.map(|pool| pool.queue.as_str()).collect();
@@ -180,17 +180,17 @@ fn warn_of_no_reader(source: &SourceInfo, queue: &str) {
 
 struct Sender<'a> {
     client: Client,
-    /// All messages are sent at once, however many there are.
+    /// All messages are sent at once, regardless of their number.
     takes_all_or_none: bool,
     args: &'a SendArgs,
     waiting: Vec<Post>,
     given: usize,
     sent: usize,
-    /// The ids of those that were sent, as far as it is known which these are.
+    /// Ids of the messages sent, as far as known.
     ids: Vec<String>,
-    /// The messages whose unique keys others had.
+    /// Messages that already held the unique keys.
     kept: Vec<i64>,
-    /// The private queue and the correlation id of each answer that is waited for.
+    /// Private queue and correlation id of each expected answer.
     asked: Vec<(String, String)>,
 }
 
@@ -322,7 +322,8 @@ impl Sender<'_> {
         }
     }
 
-    /// The one message that was there already, where one was to be sent; all of them where many were.
+    /// Returns the one message that already existed, if one was to be sent; all such messages if there were
+    /// many.
     fn kept(&self) -> Option<Value> {
         match (self.kept.as_slice(), self.given) {
             ([], _) => None,
@@ -331,7 +332,7 @@ impl Sender<'_> {
         }
     }
 
-    /// The answers, in the order of the messages.
+    /// Waits for the answers and returns them in the order of the messages.
     fn await_replies(&mut self) -> miette::Result<Vec<Reply>> {
         let deadline = Instant::now() + self.args.reply_timeout;
         let mut replies = Vec::with_capacity(self.asked.len());
@@ -376,11 +377,11 @@ fn progress(size: Option<u64>, format: Format) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// The result as `--output json` prints it.
+/// Result as `--output json` prints it.
 #[derive(Debug, Serialize)]
 struct Sent {
     sent: usize,
-    /// The message ids, made where the message brings none.
+    /// Message ids, generated where the message brings none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ids: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

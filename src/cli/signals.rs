@@ -1,5 +1,5 @@
-//! The signals that a command obeys, on a thread of its own, which shows that it turns while none
-//! comes.
+//! Signals that a command handles, on a thread of its own, which reports a heartbeat while none
+//! arrive.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -14,20 +14,20 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use ganger_core::heartbeat::{EVERY, Heart};
 
-/// Some signals, from now on caught.
+/// Signals that are caught from now on.
 #[derive(Debug)]
 pub(super) struct Signals(SignalDelivery<UnixStream, SignalOnly>);
 
 impl Signals {
-    /// Catches these.
+    /// Catches these signals.
     pub(super) fn of(signals: &[i32]) -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, signals)?;
         Ok(Self(delivery))
     }
 
-    /// Obeys each that comes until it is told to break, on a thread of that name. Some that come
-    /// together may be told as one.
+    /// Handles each signal on a thread of that name until the handler breaks. Several that arrive
+    /// together may be handled as one.
     pub(super) fn obeyed(
         mut self,
         thread: &str,
@@ -46,8 +46,8 @@ impl Signals {
         Ok(())
     }
 
-    /// Waits for the next, but for no longer than this thread may be silent. To look too early is
-    /// no harm.
+    /// Waits for the next signal, at most for as long as this thread may be silent. Returning early
+    /// does no harm.
     fn wait(&self) {
         let mut readable = [PollFd::new(self.0.get_read().as_fd(), PollFlags::POLLIN)];
         let at_most = PollTimeout::try_from(EVERY).unwrap_or(PollTimeout::NONE);

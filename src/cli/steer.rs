@@ -1,4 +1,4 @@
-//! The commands that look at a running daemon and steer it, each by one question to its admin API.
+//! Commands that inspect and steer a running daemon, each by one request to its admin API.
 
 pub(super) mod paint;
 mod print;
@@ -23,7 +23,7 @@ use ganger_queue::client::json::duration;
 use ganger_telemetry::LogLevels;
 use wait::{Goal, Waiting};
 
-/// Which daemon is meant, and how its answer is printed.
+/// Address of the daemon, and format of its answer.
 #[derive(Debug, clap::Args)]
 pub(super) struct DaemonArgs {
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(super) struct DaemonArgs {
 }
 
 impl DaemonArgs {
-    /// Asks for something to be done, prints what was, and waits for what comes of it if that is wanted.
+    /// Sends a request, prints the result, and with `--wait` waits for the outcome.
     fn ask(
         &self,
         waiting: &Waiting,
@@ -46,7 +46,7 @@ impl DaemonArgs {
         block_on(waiting.ask(&remote, (path, body), goal, printed))?
     }
 
-    /// Asks for something to be done, and prints what was.
+    /// Sends a request and prints the result.
     fn post(&self, path: &str, body: Option<&Value>) -> CommandResult {
         let remote = self.address.remote()?;
         let answer = block_on(remote.post(path, body))?.map_err(undone)?;
@@ -58,7 +58,7 @@ impl DaemonArgs {
     }
 }
 
-/// Prints what was done.
+/// Prints the result of a request.
 fn print_done(answer: &Value, format: Format) -> CommandResult {
     match format {
         Format::Json => output::json(answer)?,
@@ -87,7 +87,7 @@ impl PoolArgs {
 pub(super) struct ReachArgs {
     #[command(flatten)]
     pool: PoolArgs,
-    /// On all daemons that share the pool's table, also those that start later
+    /// Act on all daemons that share the pool's table, including those that start later
     #[arg(long)]
     all: bool,
 }
@@ -108,7 +108,7 @@ pub(super) struct StatusArgs {
     /// Show only this pool
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
-    /// Show each worker too
+    /// Also show each worker
     #[arg(long)]
     workers: bool,
 }
@@ -143,15 +143,15 @@ pub(super) fn status(args: &StatusArgs) -> CommandResult {
 pub(super) struct HealthArgs {
     #[command(flatten)]
     daemon: DaemonArgs,
-    /// Ask whether it works, not only whether it lives
+    /// Check readiness, not only liveness
     #[arg(long)]
     ready: bool,
-    /// How long to wait for its answer
+    /// Maximum time to wait for the answer
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
     timeout: Duration,
 }
 
-/// Exits with 0 if all is well and 1 if not, for the health checks of containers.
+/// Exits with 0 if healthy and 1 if not, for the health checks of containers.
 pub(super) fn health(args: &HealthArgs) -> CommandResult {
     let remote = args.daemon.address.remote()?;
     let path = if args.ready { "/readyz" } else { "/livez" };
@@ -178,7 +178,7 @@ pub(super) fn health(args: &HealthArgs) -> CommandResult {
 pub(super) struct ScaleArgs {
     /// The pool
     pool: String,
-    /// How many workers; `configured`, or `auto`, for what the configuration says
+    /// Number of workers; `configured` or `auto` for the configured number
     #[arg(value_parser = workers)]
     workers: Workers,
     #[command(flatten)]
@@ -187,7 +187,7 @@ pub(super) struct ScaleArgs {
     daemon: DaemonArgs,
 }
 
-/// How many workers a pool is to have; none for what is configured.
+/// Number of workers that a pool is to have; none for the configured number.
 #[derive(Debug, Clone, Copy)]
 struct Workers(Option<usize>);
 
@@ -220,7 +220,7 @@ pub(super) fn resume(args: &ReachArgs) -> CommandResult {
     args.post("resume")
 }
 
-/// A pool of a daemon, and whether what comes of the request is waited for.
+/// A pool of a daemon, with the options for waiting for the outcome.
 #[derive(Debug, clap::Args)]
 pub(super) struct WaitingPoolArgs {
     /// The pool
@@ -267,8 +267,7 @@ pub(super) fn kill(args: &KillArgs) -> CommandResult {
 pub(super) struct CancelArgs {
     /// The pool
     pool: String,
-    /// The message's correlation id, its message id, or the name that ganger gives it, such as
-    /// orders:17
+    /// The message's correlation id, its message id, or the name that ganger gives it, such as orders:17
     id: String,
     #[command(flatten)]
     daemon: DaemonArgs,
@@ -319,7 +318,7 @@ pub(super) fn last_lines(args: &OutputArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Nothing, or all of it.
+/// Prints the text, unless it is empty.
 fn lines_to_stdout(text: &str) -> miette::Result<()> {
     match text.is_empty() {
         true => Ok(()),
@@ -329,10 +328,10 @@ fn lines_to_stdout(text: &str) -> miette::Result<()> {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct LogLevelArgs {
-    /// A level, or a filter such as info,ganger_pool=debug; `configured` for what the configuration
-    /// says. Left out, the levels are shown
+    /// A level, or a filter such as info,ganger_pool=debug; `configured` for the configured one. If omitted,
+    /// the levels are shown
     level: Option<String>,
-    /// Only for what this pool's threads log
+    /// Only for records of this pool's threads
     #[arg(long, value_name = "NAME", requires = "level")]
     pool: Option<String>,
     #[command(flatten)]

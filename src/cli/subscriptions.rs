@@ -1,4 +1,4 @@
-//! `ganger subscriptions`: which queues get the messages of which topics, and ending that.
+//! `ganger subscriptions`: lists and removes topic subscriptions.
 
 use std::process::ExitCode;
 
@@ -13,9 +13,9 @@ use ganger_queue::client::shown::SubscriptionJson;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SubscriptionsCommand {
-    /// List them, those of other configurations included
+    /// List subscriptions, including those of other configurations
     List {
-        /// Only this connection
+        /// Only subscriptions of this source
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
         #[command(flatten)]
@@ -23,13 +23,13 @@ pub(super) enum SubscriptionsCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// End one; what is in the queue stays
+    /// Remove a subscription; messages in the queue stay
     Drop {
         /// The topic
         topic: String,
         /// The queue
         queue: String,
-        /// The connection; may be left out when only one has it
+        /// The source; may be omitted if only one has the subscription
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
         #[command(flatten)]

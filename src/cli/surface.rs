@@ -1,5 +1,5 @@
-//! What a running daemon shows to the outside: the admin API with the metrics, and alerts. `no_surface.rs` is its
-//! twin for builds without them.
+//! External interfaces of a running daemon: the admin API with the metrics, and alerts. `no_surface.rs` is
+//! its twin for builds without them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use ganger_config::model::{AdminConfig, Config, TelemetryConfig};
 use ganger_pool::overview::Overview;
 use ganger_pool::request::Request;
 
-/// It is there for as long as this is kept.
+/// The interfaces, open until this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Surface {
@@ -23,7 +23,7 @@ pub(super) struct Surface {
     _admin: Admin,
 }
 
-/// Lets others look at the daemon and steer it, and begins to look for what webhooks are told.
+/// Opens the admin API and starts the alerts.
 pub(super) fn open(
     (file, admin, telemetry): (&ConfigFile, &AdminConfig, &TelemetryConfig),
     overview: Overview,

@@ -1,5 +1,5 @@
-//! The command line is well formed, and its help is what it was: whoever changes what operators read
-//! sees it in the snapshots.
+//! Tests that the command line is well formed and its help unchanged: a change of the texts that operators
+//! read shows in the snapshots.
 
 use clap::CommandFactory;
 
@@ -10,7 +10,7 @@ fn the_command_line_is_well_formed() {
     Cli::command().debug_assert();
 }
 
-/// Some commands are there only with their features.
+/// Some commands exist only with their features.
 #[cfg(all(feature = "admin", feature = "sqlite"))]
 #[test]
 fn the_help_of_each_command_is_what_it_was() {

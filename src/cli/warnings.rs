@@ -1,5 +1,5 @@
-//! What `check` warns of and the daemon logs at its start: a configuration that is valid, and that
-//! is likely to end badly with this program on this machine.
+//! Warnings that `check` prints and the daemon logs at its start: for a configuration that is valid
+//! but likely to fail with this program on this machine.
 
 use crate::collector;
 use std::path::Path;
@@ -10,7 +10,7 @@ use ganger_config::model::Config;
 use ganger_config::{Places, Problem};
 use ganger_pool::worker::open_files;
 
-/// Everything that there is to be warned of.
+/// Returns all warnings.
 pub(super) fn warnings(path: &Path, config: &Config) -> Vec<Problem> {
     let places = Places::read(path, &environment());
     let mut warnings = config::warnings(config, &places);
@@ -20,7 +20,7 @@ pub(super) fn warnings(path: &Path, config: &Config) -> Vec<Problem> {
     warnings
 }
 
-/// Writes them to the log.
+/// Writes the warnings to the log.
 pub(super) fn log(path: &Path, config: &Config) {
     for warning in warnings(path, config) {
         tracing::warn!(
@@ -72,7 +72,7 @@ fn lacking_features(_: &Config, _: &Places) -> Vec<Problem> {
     Vec::new()
 }
 
-/// How many workers all pools ask for.
+/// Returns the number of workers that all pools ask for.
 pub(super) fn workers(config: &Config) -> u64 {
     config
         .pools
@@ -81,8 +81,8 @@ pub(super) fn workers(config: &Config) -> u64 {
         .sum()
 }
 
-/// What is wrong if not all workers fit into the limit of open files that holds here. The pool that
-/// asks for most is where to mend it.
+/// Returns a problem if the current limit of open files does not suffice for all workers. Its place
+/// is the pool that asks for most.
 fn too_many_workers(config: &Config, places: &Places) -> Option<Problem> {
     let workers = workers(config);
     let most = open_files::workers_that_fit(config.pools.len())?;

@@ -1,5 +1,5 @@
-//! What the daemon is about to become: the sources of new pools are opened before anything old is
-//! stopped. Nothing runs here yet.
+//! Preparation of a change: the sources of new pools are opened before anything old is stopped.
+//! Nothing runs here yet.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::pending;
@@ -13,11 +13,11 @@ use ganger_config::diff::Change;
 use ganger_config::model::{Config, PoolConfig};
 use ganger_queue::{delivery, source};
 
-/// A pool that could be started: its source is open.
+/// A pool that can be started: its source is open.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) policy: Arc<PoolConfig>,
-    /// Tells the source of changed rules.
+    /// Sends changed rules to the source.
     pub(super) rules: watch::Sender<Arc<PoolConfig>>,
     pub(super) source: source::Running,
     pub(super) end: delivery::PoolEnd,
@@ -67,8 +67,8 @@ fn not_started(pool: &PoolConfig, source: source::SourceError) -> DaemonError {
     }
 }
 
-/// What the daemon is about to become, once all that is new in it is open. Dropped, it is as if it
-/// had never been asked for: a source without a pool ends by itself.
+/// A change that is being prepared, ready once everything new in it is open. If dropped, it has no
+/// effect: a source without a pool ends by itself.
 #[derive(Debug)]
 pub(super) struct Becoming {
     pub(super) config: Config,
@@ -78,7 +78,7 @@ pub(super) struct Becoming {
 }
 
 impl Becoming {
-    /// Begins to open what these changes need.
+    /// Begins to open the sources that these changes need.
     pub(super) fn begin(
         config: Config,
         changes: Vec<Change>,
@@ -94,8 +94,8 @@ impl Becoming {
         })
     }
 
-    /// Waits until everything is open. Brokers that don't answer are waited for together. Loses
-    /// nothing when it is dropped before it has resolved.
+    /// Waits until everything is open. Brokers that don't answer are waited for together.
+    /// Cancel-safe.
     async fn ready(&mut self) -> Result<(), DaemonError> {
         while let Some(first) = self.opening.front_mut() {
             let opened = first.source.opened().await;
@@ -108,7 +108,7 @@ impl Becoming {
     }
 }
 
-/// Waits for what is being opened, if anything is.
+/// Waits for a change that is being prepared, if there is one.
 pub(super) async fn ready(becoming: &mut Option<Becoming>) -> Result<(), DaemonError> {
     match becoming {
         Some(becoming) => becoming.ready().await,

@@ -1,8 +1,8 @@
-//! How a daemon ends that does not end as it should.
+//! Errors with which a daemon ends.
 
 use ganger_queue::source::SourceError;
 
-/// Why the daemon ended otherwise than it should.
+/// Error with which the daemon ends.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// A source could not be opened.
@@ -10,16 +10,16 @@ pub enum DaemonError {
     Start {
         /// The pool's name.
         pool: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<SourceError>,
     },
-    /// The operating system would not give us a thread.
+    /// The operating system refused to create a thread.
     #[error("no thread for pool `{pool}`")]
     Thread {
         /// The pool's name.
         pool: String,
-        /// Its word.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
@@ -28,12 +28,12 @@ pub enum DaemonError {
     Pool {
         /// The pool's name.
         pool: String,
-        /// What happened.
+        /// The cause.
         why: String,
     },
 }
 
-/// An error with all that caused it, on one line.
+/// Formats an error with all its causes, on one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

@@ -1,4 +1,4 @@
-//! The life of a pool on a thread: that of its source where it may share that, or one of its own.
+//! Life of a pool on a thread: that of its source if it may share that, or one of its own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use ganger_pool::{Command, Orders, PoolError, Steering};
 use ganger_queue::delivery::PoolEnd;
 use ganger_queue::source;
 
-/// A pool's life has ended.
+/// End of a pool's life.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) pool: String,
     pub(super) result: Result<(), String>,
 }
 
-/// What a pool lives on.
+/// Parts of a pool's life.
 #[derive(Debug)]
 pub(super) struct Life {
     pub(super) pool: String,
@@ -36,12 +36,12 @@ pub(super) struct Life {
     pub(super) steered: watch::Sender<Steering>,
     pub(super) source: source::Running,
     pub(super) feed: EventFeed,
-    /// Where its end is told.
+    /// Channel on which its end is reported.
     pub(super) ended: mpsc::Sender<Ended>,
 }
 
 impl Life {
-    /// Begins it.
+    /// Starts the pool.
     ///
     /// # Errors
     /// If the operating system gives no thread.
@@ -80,7 +80,7 @@ impl Life {
         );
     }
 
-    /// The pool, then the end of its source.
+    /// Runs the pool, then waits for the end of its source.
     async fn live(mut self) -> Result<(), String> {
         let (show, steered, feed) = (self.show, self.steered, self.feed);
         let result =
@@ -96,14 +96,14 @@ impl Life {
     }
 }
 
-/// A pool's life that has no thread yet: it is begun when the operating system gives one.
+/// A pool that has no thread yet: it is started when the operating system provides one.
 pub(super) struct Unbegun {
     pool: String,
     body: Body,
     failures: u32,
-    /// Its word.
+    /// The system's error.
     pub(super) why: io::Error,
-    /// When it is tried again.
+    /// Time of the next attempt.
     pub(super) again: Instant,
 }
 
@@ -118,7 +118,7 @@ impl Unbegun {
         }
     }
 
-    /// Begins it on a thread that is like that.
+    /// Starts the pool on a thread with these settings.
     ///
     /// # Errors
     /// If there is still none.
@@ -150,7 +150,7 @@ fn tell(ended: &mpsc::Sender<Ended>, pool: String, result: Result<(), String>) {
 pub(super) mod tests {
     use super::*;
 
-    /// A life whose thread was refused: no machine has room for its stack.
+    /// A pool whose thread was refused: no machine has room for its stack.
     pub(in crate::daemon) fn refused(pool: &str, body: Body) -> Unbegun {
         let unbegun = Unbegun::new(pool.to_owned(), body);
         let thread = thread::Builder::new().stack_size(1 << 60);

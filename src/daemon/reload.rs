@@ -1,4 +1,4 @@
-//! A reload: from the configuration that runs to the next one, all of it or nothing.
+//! A reload: from the running configuration to the next one, all or nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Daemon {
         }
     }
 
-    /// Begins to open what it was asked to become. The start is a reload of nothing.
+    /// Begins to prepare the requested configuration. The start is a reload from an empty one.
     pub(super) fn begin_next(&mut self) {
         let Some(Next { config, asker }) = self.next.take() else {
             return;
@@ -46,8 +46,8 @@ impl Daemon {
         }
     }
 
-    /// Becomes what the new configuration says, if all of it can be: what it needs is opened before
-    /// anything is changed.
+    /// Applies the new configuration, if all of it is possible: everything it needs is opened
+    /// before anything is changed.
     pub(super) fn become_it(&mut self, ready: Result<(), DaemonError>) {
         let Some(becoming) = self.becoming.take() else {
             return;
@@ -93,7 +93,7 @@ impl Daemon {
         }
     }
 
-    /// A start is refused for good, a reload changes nothing.
+    /// Refuses the configuration: a start permanently, a reload without any change.
     fn refuse(&mut self, error: DaemonError) {
         if self.started {
             let error = chain(&error);
@@ -145,7 +145,7 @@ impl Daemon {
         }
     }
 
-    /// Stops a pool that the configuration has no more, or has otherwise.
+    /// Stops a pool that the configuration has removed or changed.
     pub(super) fn dismiss(&mut self, name: &str) {
         if let Some(pool) = self.pools.get_mut(name) {
             pool.dismissed = true;
@@ -167,7 +167,7 @@ impl Daemon {
         }
     }
 
-    /// Every pool that goes on learns that it runs by the last reload.
+    /// Gives every remaining pool the number of the last reload.
     fn tell_number(&self) {
         let number = self.reloads;
         for pool in self.pools.values().filter(|pool| !pool.dismissed) {
@@ -176,7 +176,7 @@ impl Daemon {
     }
 }
 
-/// Writes what has changed to the log.
+/// Logs the changes.
 fn log(keys: &ChangedKeys) {
     let list = |keys: &[String]| (!keys.is_empty()).then(|| keys.join(", "));
     tracing::info!(

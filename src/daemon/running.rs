@@ -11,25 +11,25 @@ use ganger_pool::{Orders, Steering};
 /// A pool on its thread.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// What it is to do; telling it waits for nobody.
+    /// Orders to the pool; sending them never blocks.
     pub(super) orders: watch::Sender<Orders>,
-    /// Tells its source of changed rules.
+    /// Sends changed rules to its source.
     pub(super) rules: watch::Sender<Arc<PoolConfig>>,
-    /// What operators have asked of it; none once the configuration has it no more.
+    /// Commands of operators; none once the pool is removed from the configuration.
     pub(super) steered: Option<watch::Receiver<Steering>>,
-    /// It has no thread yet.
+    /// Set while it has no thread.
     pub(super) unbegun: Option<Unbegun>,
-    /// A reload has told it to stop: how it ends is its own affair.
+    /// True once a reload has told it to stop: its end is then no failure of the daemon.
     pub(super) dismissed: bool,
 }
 
 impl Running {
-    /// Tells it what to do.
+    /// Changes the orders to the pool.
     pub(super) fn tell(&self, order: impl FnOnce(&mut Orders)) {
         self.orders.send_modify(order);
     }
 
-    /// What one that takes its place begins with.
+    /// Returns the initial steering of its successor.
     pub(super) fn steering_for(&self, successor: &PoolConfig) -> Steering {
         let Some(steered) = &self.steered else {
             return Steering::default();

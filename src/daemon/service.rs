@@ -1,7 +1,7 @@
-//! What the service manager is told, by the protocol of sd_notify(3): that the daemon is ready,
-//! reloads or stops, how things stand, and that all its threads turn. One thread tells it and looks
-//! at the others: a manager that does not read holds up nobody else, and a thread that stands still
-//! is told of in the log whether there is a manager or not.
+//! Notification of the service manager by the protocol of sd_notify(3): the daemon is ready, reloads or
+//! stops, its status, and that all its threads are alive. One thread notifies the manager and watches the
+//! others: a manager that does not read blocks nobody else, and a stalled thread is logged whether there is a
+//! manager or not.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -20,52 +20,52 @@ use ganger_core::foreign;
 use ganger_core::heartbeat::{self, EVERY, Heart};
 use ganger_pool::overview::{Overview, Status, pool_not_ready};
 
-/// Where the manager listens, if there is one.
+/// Variable with the manager's socket.
 const MANAGER: &str = "NOTIFY_SOCKET";
 
-/// Notices that wait for the manager; of more the oldest are dropped.
+/// Maximum number of notices that wait for the manager; of more the oldest are dropped.
 const NOTICES_WAITING_MAX: usize = 64;
 
-/// How long the end of the daemon waits for the manager to take the last notices.
+/// Time for which the end of the daemon waits for the manager to take the last notices.
 const LAST_NOTICES_WITHIN: Duration = Duration::from_secs(1);
 
-/// The longest status that is told, in characters: the manager shows it as one line.
+/// Maximum length of a status, in characters: the manager shows it as one line.
 const STATUS_CHARS_MAX: usize = 500;
 
-/// Tells the service manager. Clones tell the same one; the default has none to tell.
+/// Notifies the service manager. Clones share one connection; the default has no manager.
 #[derive(Debug, Clone, Default)]
 pub struct Service(Option<Arc<ServiceState>>);
 
 #[derive(Debug)]
 struct ServiceState {
     state: Mutex<State>,
-    /// There is something to tell.
+    /// Signalled when there is something to send.
     news: Condvar,
-    /// All is told.
+    /// Signalled when everything is sent.
     idle: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
     notices: VecDeque<Notice>,
-    /// Some are being told.
+    /// True while notices are being sent.
     telling: bool,
-    /// How long a thread may be silent.
+    /// Maximum silence of a thread.
     stall_timeout: Duration,
 }
 
-/// What the manager is told in its order. Of all else only the last matters.
+/// Notices that are sent in order. Of everything else only the last state matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Notice {
     Ready,
-    /// Since when, by the monotonic clock, in microseconds.
+    /// Start of the reload by the monotonic clock, in microseconds.
     Reloading(i128),
     Stopping,
 }
 
 impl Service {
-    /// Starts the thread that tells the manager which has started us, if one has, and looks whether
-    /// all threads turn.
+    /// Starts the thread that notifies the manager which started us, if any, and watches that all threads are
+    /// alive.
     ///
     /// # Errors
     /// If the operating system gives no thread.
@@ -77,28 +77,28 @@ impl Service {
         Ok(Self(Some(shared)))
     }
 
-    /// All pools are there, or a reload is done or refused.
+    /// Reports that all pools are running, or that a reload is done or refused.
     pub fn ready(&self) {
         self.change(|state| state.tell(Notice::Ready));
     }
 
-    /// A reload begins.
+    /// Reports that a reload begins.
     pub fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(NotifyState::MonotonicUsec(now)) => {
                 self.change(|state| state.tell(Notice::Reloading(now)));
             }
             // There is no clock to tell it by.
-            Ok(_) | Err(_) => tracing::warn!("the service manager can't be told of the reload"),
+            Ok(_) | Err(_) => tracing::warn!("sd_notify of the reload failed"),
         }
     }
 
-    /// The daemon stops.
+    /// Reports that the daemon stops.
     pub fn stopping(&self) {
         self.change(|state| state.tell(Notice::Stopping));
     }
 
-    /// How long a thread may be silent from now on.
+    /// Sets the maximum silence of a thread.
     pub fn set_stall_timeout(&self, stall_timeout: Duration) {
         self.change(|state| state.stall_timeout = stall_timeout);
     }
@@ -110,7 +110,7 @@ impl Service {
         }
     }
 
-    /// Waits a moment until the manager has taken what it was told.
+    /// Waits a moment until the manager has taken all notices.
     pub fn finish(&self) {
         if let Some(shared) = &self.0 {
             let waits = |state: &mut State| state.telling || !state.notices.is_empty();
@@ -154,15 +154,15 @@ impl State {
     }
 }
 
-/// The thread's side.
+/// State of the thread.
 #[derive(Debug)]
 struct Teller {
     shared: Arc<ServiceState>,
     overview: Overview,
     watchdog: Watchdog,
-    /// The last status that was told.
+    /// Last status sent.
     status: String,
-    /// It was said that nobody can be told.
+    /// True once a failed notification was logged.
     complained: bool,
 }
 
@@ -190,7 +190,7 @@ impl Teller {
         }
     }
 
-    /// Waits for news, but no longer than `pause`.
+    /// Waits for notices, at most for `pause`.
     fn next(&self, pause: Duration) -> (VecDeque<Notice>, Duration) {
         let mut state = self.shared.state();
         state.telling = false;
@@ -232,13 +232,13 @@ impl Teller {
         if let Err(error) = send(manager, what)
             && !std::mem::replace(&mut self.complained, true)
         {
-            tracing::warn!(%error, "the service manager can't be told how things stand");
+            tracing::warn!(%error, "sd_notify failed");
         }
     }
 }
 
-/// Sends a message to the manager's socket: a path, or behind an `@` a name that no file system has, as
-/// sd_notify(3) says. sd-notify's own function takes it for a path.
+/// Sends a message to the manager's socket: a path, or after an `@` an abstract name, as in sd_notify(3).
+/// sd-notify's own function takes it for a path.
 fn send(manager: &OsStr, what: &[NotifyState<'_>]) -> io::Result<()> {
     let address = match manager.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,
@@ -251,7 +251,7 @@ fn send(manager: &OsStr, what: &[NotifyState<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-/// Status in one line: it may hold what others wrote, and a second line would be a second message.
+/// Formats the status in one line: it may hold text of others, and a second line would be a second message.
 fn shown<'a>(status: &Status, stalled: impl Iterator<Item = &'a str>) -> String {
     let mut shown = standing(status);
     for thread in stalled {
@@ -266,7 +266,7 @@ fn shown<'a>(status: &Status, stalled: impl Iterator<Item = &'a str>) -> String 
         .collect()
 }
 
-/// How far the daemon is, how many of its workers are up, and what is wrong with its pools.
+/// Formats the daemon's state, the number of its workers that are up, and the problems of its pools.
 fn standing(status: &Status) -> String {
     let workers = status.pools.iter().flat_map(|pool| &pool.workers);
     let up = workers.filter(|worker| !matches!(&*worker.state, "waiting" | "starting"));
@@ -289,7 +289,7 @@ fn log(seen: &Seen, watched: bool) {
         );
     }
     for thread in &seen.turn_again {
-        tracing::warn!(thread, "the thread that stood still goes on, or has ended");
+        tracing::warn!(thread, "stalled thread recovered or exited");
     }
 }
 

@@ -1,5 +1,5 @@
-//! Adding the configuration's subscriptions to those of its tables, until it is done. On a thread of its
-//! own: a database that is away holds up nothing else.
+//! Adds the configured subscriptions to their tables, until it succeeds. Runs on a thread of its own: a
+//! database that is away blocks nothing else.
 
 use crate::kinds;
 use std::collections::BTreeMap;
@@ -8,17 +8,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use ganger_config::model::{Config, SourceConfig, Subscription};
 use ganger_core::backoff::AWAY;
 
-/// What is being added. Dropped, it is given up.
+/// Subscriptions that are being added. Dropping it cancels that.
 #[derive(Debug)]
 pub(super) struct Subscribing(#[expect(dead_code, reason = "held")] Option<SyncSender<()>>);
 
 impl Subscribing {
-    /// Nothing.
+    /// Returns a task without subscriptions.
     pub(super) fn none() -> Self {
         Self(None)
     }
 
-    /// Begins with what the configuration has.
+    /// Begins to add the configured subscriptions.
     pub(super) fn begin(config: &Config) -> Self {
         let mut wanted: BTreeMap<&str, Vec<Subscription>> = BTreeMap::new();
         for subscription in &config.subscriptions {
@@ -51,7 +51,7 @@ impl Subscribing {
     }
 }
 
-/// None if it was given up.
+/// Retries until the subscriptions are added; none if it was cancelled.
 fn until_added(
     (name, source, subscriptions): &(String, SourceConfig, Vec<Subscription>),
     given_up: &Receiver<()>,

@@ -1,5 +1,5 @@
-//! Decides what a look at the threads means: which of them have come to a standstill or turn again,
-//! and whether the service manager may be told that the daemon lives. No clock, no thread here.
+//! Evaluates a look at the threads: which of them have stalled or recovered, and whether the service manager
+//! may be told that the daemon is alive. No clock, no thread here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,33 +8,33 @@ use tokio::time::Instant;
 
 use ganger_core::heartbeat::Stalled;
 
-/// A look that comes so much later than the one before it was held up with all else, by a machine
-/// that slept or a process that was stopped. What it sees says nothing yet.
+/// Delay of a look from which everything was held up, by a machine that slept or a process that was stopped.
+/// Such a look is not evaluated.
 const HELD_UP: Duration = Duration::from_secs(3);
 
-/// What was seen so far.
+/// Observations so far.
 #[derive(Debug)]
 pub(super) struct Watchdog {
-    /// How often the manager is to be told; none if it does not ask.
+    /// Interval of notifications to the manager; none if it does not ask for them.
     every: Option<Duration>,
     told: Option<Instant>,
     looked: Instant,
     stalled: BTreeMap<String, Duration>,
 }
 
-/// What is to be done after a look.
+/// Result of a look.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Threads that have come to a standstill.
+    /// Threads that have stalled.
     pub(super) stalled: Vec<Stalled>,
-    /// Threads that stood still and turn again, or have ended.
+    /// Threads that have recovered or exited.
     pub(super) turn_again: Vec<String>,
-    /// The manager is to be told that the daemon lives.
+    /// True if the manager is to be told that the daemon is alive.
     pub(super) lives: bool,
 }
 
 impl Watchdog {
-    /// With what the manager waits for before it kills the daemon, if it does.
+    /// `killed_after` is the silence after which the manager kills the daemon, if it does.
     pub(super) fn new(now: Instant, killed_after: Option<Duration>) -> Self {
         Self {
             every: killed_after.map(|after| after / 2),
@@ -44,17 +44,17 @@ impl Watchdog {
         }
     }
 
-    /// How soon the manager wants to hear from us again.
+    /// Returns the interval at which the manager expects notifications.
     pub(super) fn every(&self) -> Option<Duration> {
         self.every
     }
 
-    /// The threads that stand still.
+    /// Returns the stalled threads.
     pub(super) fn stalled(&self) -> impl Iterator<Item = &str> {
         self.stalled.keys().map(String::as_str)
     }
 
-    /// A look at the threads, of which these stand still.
+    /// Evaluates a look at the threads, of which these are stalled.
     pub(super) fn look(&mut self, now: Instant, stalled: Vec<Stalled>) -> Seen {
         let was_held_up = now.duration_since(self.looked) > HELD_UP;
         self.looked = now;
@@ -101,7 +101,8 @@ mod tests {
         }
     }
 
-    /// Looks at these seconds with these threads at a standstill; returns when the manager was told.
+    /// Looks at these seconds with these threads stalled; returns the times at which the manager was
+    /// notified.
     fn told(looks: impl Iterator<Item = (u64, &'static [&'static str])>) -> Vec<u64> {
         let start = Instant::now();
         let mut watchdog = Watchdog::new(start, Some(Duration::from_secs(10)));
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!(watchdog.stalled().collect::<Vec<_>>(), ["a", "b"]);
     }
 
-    /// As after a SIGSTOP, when everybody's last beat is as old as the standstill of all.
+    /// As after a SIGSTOP, when every thread's last beat is as old as the stall of all.
     #[test]
     fn what_was_held_up_itself_does_not_judge() {
         let looks = [

@@ -202,7 +202,9 @@ fn a_suspect_holds_up_only_the_suspects_of_other_pools() {
     suspect("slow", "mode:wait:go");
     scene.begun(&["mode:wait:go"]);
     suspect("fast", "a suspect");
-    let waits = scene.daemon.logged("a suspect waits; all else flows on");
+    let waits = scene
+        .daemon
+        .logged("suspect message held until others are settled; other messages unaffected");
     assert_eq!(field(&waits, "pool"), "fast", "{waits}");
     let message = |n: usize| NewMessage::new(&format!("message {n}"));
     for queue in ["slow", "fast"] {

@@ -344,7 +344,7 @@ fn a_store_that_is_away_is_waited_for() {
     scene.all_done();
     scene
         .daemon
-        .logged("over: what is finished can't be looked up");
+        .logged("resolved: what is finished can't be looked up");
     assert_eq!(Table::open(&scene.site.path("memory.db")).finished(), 2);
     scene.table.insert(&[message(first, "m")]);
     assert_eq!(answers(&scene, 3)[2].body, format!("re: {first}"));

@@ -391,7 +391,7 @@ fn every_thread_shows_that_it_turns_and_is_missed_when_it_does_not() {
         scene.daemon.logs(STANDS_STILL, is_it);
         scene
             .daemon
-            .logs("the thread that stood still goes on, or has ended", is_it);
+            .logs("stalled thread recovered or exited", is_it);
     }
     scene.send(&["work"]);
     scene.all_done();
@@ -402,7 +402,7 @@ fn to_wait_for_a_broker_at_the_start_is_no_standstill() {
     let kafka = "[sources.main]\nkind = \"kafka\"\nbrokers = \"127.0.0.1:1\"\ngroup = \"g\"\n";
     let site = Workspace::make("stall_timeout = \"3s\"", kafka);
     let daemon = site.start(&[Pool::new(&[])]);
-    daemon.logged("Kafka is waited for");
+    daemon.logged("waiting for Kafka");
     let missed =
         daemon.records(|record| said(record, STANDS_STILL) && record["thread"] == "source-work");
     assert!(missed.is_empty(), "{missed:?}");

@@ -22,7 +22,7 @@ trials![
 ];
 
 const TROUBLE: &str = "the table can't be used; intake pauses";
-const RECOVERED: &str = "over: the table can't be used; intake pauses";
+const RECOVERED: &str = "resolved: the table can't be used; intake pauses";
 
 fn bodies(what: &str, count: usize) -> Vec<String> {
     (0..count).map(|n| format!("{what} {n}")).collect()

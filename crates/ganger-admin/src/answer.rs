@@ -1,5 +1,4 @@
-//! What requests are answered with: JSON, or a problem document (RFC 9457) that says what was wrong
-//! and what would be right.
+//! Answers to requests: JSON, or a problem document (RFC 9457) with the error and its remedy.
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
@@ -9,12 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use ganger_pool::registry::SteerError;
 
-/// What was done, for requests that change something.
+/// Result of a request that changes something.
 #[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub(super) struct Done {
-    /// What was done, in a sentence.
+    /// The result in a sentence.
     pub(super) done: String,
-    /// Number of the rolling restart that was begun, where one was: `rolls` in the pool's status.
+    /// Number of the rolling restart that the request has started, if any: `rolls` in the pool's
+    /// status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) roll: Option<u64>,
 }
@@ -28,22 +28,23 @@ impl Done {
     }
 }
 
-/// Why a request was not answered as it should be.
+/// Problem document: why a request failed.
 #[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub(super) struct Problem {
-    /// The status, in words.
+    /// The HTTP status in words.
     title: String,
     /// The HTTP status.
     status: u16,
-    /// What was wrong, and what would be right.
+    /// The error and its remedy.
     detail: String,
-    /// What is wrong one by one, where it is more than one thing.
+    /// The single errors, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     errors: Vec<String>,
-    /// Number of dead letters that were changed all the same, where the request was about such.
+    /// Number of dead letters that were changed despite the error, if the request was about dead
+    /// letters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     changed: Option<usize>,
-    /// Number of them that stay, because another message has their unique key.
+    /// Number of dead letters that stay because another message has their unique key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     held: Option<usize>,
 }
@@ -64,7 +65,7 @@ impl Problem {
         Self { errors, ..self }
     }
 
-    /// Adds how many dead letters were changed, and how many are held back.
+    /// Adds the number of dead letters that were changed, and of those that are held back.
     pub(super) fn after(self, changed: usize, held: usize) -> Self {
         Self {
             changed: Some(changed),
@@ -73,7 +74,7 @@ impl Problem {
         }
     }
 
-    /// It was a bad request.
+    /// Returns a problem for a bad request.
     pub(super) fn bad(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }

@@ -1,5 +1,5 @@
-//! Reading what a request brings: a piece at a time, none of them waited for long, and all of it
-//! counted in the daemon's bound on messages in memory.
+//! Reading of request bodies: a piece at a time, each with a timeout, and all of it counted in the
+//! daemon's limit on messages in memory.
 
 use std::time::Duration;
 
@@ -16,23 +16,24 @@ use super::answer::Problem;
 use super::context::Context;
 use ganger_core::budget::{Budget, Hold};
 
-/// The longest body of a request that publishes nothing, in bytes.
+/// Maximum size of the body of a request that publishes nothing, in bytes.
 pub(super) const BODY_BYTES_MAX: usize = 1 << 20;
-/// How much of a body is counted at a time, in bytes. So much of each is taken in any case.
+/// Number of bytes of a body that are counted at a time. This many are accepted of each body in any
+/// case.
 const STEP: usize = 1 << 20;
-/// How long the next piece may take to come.
+/// Timeout of the next piece.
 const PIECE_WITHIN: Duration = Duration::from_secs(10);
-/// Under which name it draws from the budget.
+/// Name under which the admin API draws from the budget.
 const DRAWN_BY: &str = "the admin API";
 
-/// A body, and what counts it while it is in memory.
+/// A body, and its share of the budget while it is in memory.
 #[derive(Debug)]
 pub(super) struct Counted {
     pub(super) bytes: Bytes,
     pub(super) held: Vec<Hold>,
 }
 
-/// Reads a body of at most so many bytes.
+/// Reads a body of at most `bytes_max` bytes.
 pub(super) async fn read(
     mut body: Body,
     bytes_max: usize,
@@ -81,7 +82,7 @@ fn no_room() -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
-/// What a request asks for, from its JSON body.
+/// The JSON body of a request.
 #[derive(Debug)]
 pub(super) struct Asked<T>(pub(super) T);
 

@@ -1,4 +1,4 @@
-//! Cancelling messages: those that a pool has in hand, and on a table those that wait.
+//! Cancelling messages: those in flight in a pool, and on a table also pending ones.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::context::Context;
 use super::pools::{DONE_WITHIN, unknown};
 use ganger_config::model::{Options, PoolConfig};
 
-/// Which messages are meant.
+/// The messages to cancel.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cancel {
@@ -24,20 +24,20 @@ pub(super) struct Cancel {
     id: String,
 }
 
-/// What was cancelled.
+/// Result of a cancellation.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct CancelDone {
-    /// What was done, in a sentence.
+    /// The result in a sentence.
     done: String,
     /// The pool.
     pool: String,
-    /// Messages in the hands of workers, which are asked to stop.
+    /// Number of messages in flight whose workers are asked to stop.
     in_hand: usize,
-    /// Messages that waited, which are dead letters now.
+    /// Number of pending messages, which are dead letters now.
     waiting: usize,
 }
 
-/// How many messages were cancelled.
+/// Numbers of messages that were cancelled.
 #[derive(Debug, Clone, Copy)]
 struct Cancelled {
     in_hand: usize,
@@ -45,8 +45,8 @@ struct Cancelled {
 }
 
 /// Cancel a message. If a worker has it, the worker is asked to stop (version 2: `__cancel__`), and
-/// killed if it has not answered within `timeout_grace`. On a table one that waits is cancelled as
-/// well. What is not done by then is a dead letter, with the reason `cancelled`.
+/// killed if it has not answered within `timeout_grace`. On a table a pending message is cancelled
+/// as well. A message that is not done by then becomes a dead letter, with the reason `cancelled`.
 #[utoipa::path(post, path = "/v1/pools/{name}/cancel", tag = "pools",
     params(("name" = String, Path, description = "The pool")),
     request_body = Cancel,

@@ -1,5 +1,5 @@
-//! How commands speak to a daemon that runs: on this machine through its socket, elsewhere through
-//! its address and token. All commands that look or steer go this way.
+//! Client of a running daemon for commands: on this machine through its socket, elsewhere through
+//! its address and token. All commands that inspect or steer a daemon use it.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,61 +21,61 @@ use url::Url;
 use super::places::{self, Places};
 use ganger_config::model::Secret;
 
-/// How long a connection may take to come about.
+/// Timeout of connecting.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
-/// How long an answer may take.
+/// Timeout of an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// The longest time that the daemon waits for a worker's answer.
+/// Maximum time that the daemon waits for a worker's answer.
 pub const WAIT_MAX: Duration = Duration::from_secs(300);
-/// The longest answer that is read, in bytes.
+/// Maximum size of an answer, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Where the daemon is.
+/// Address of the daemon.
 #[derive(Debug, Clone)]
 pub enum Target {
     /// On this machine: its socket is in one of these places.
     Here(Places),
     /// At that address.
     There {
-        /// `http://HOST:PORT`.
+        /// URL: `http://HOST:PORT`.
         url: Url,
-        /// What it wants to see.
+        /// Token that it requires.
         token: Option<Secret>,
     },
 }
 
-/// Why the daemon did not do what it was asked.
+/// Error of a request to the daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// There is no socket that anybody answers at.
+    /// No socket in these places answers.
     #[error("no daemon answers at {}", .0.join(" or "))]
     NotHere(Vec<String>),
     /// It can't be reached.
     #[error("{at} can't be reached: {source}")]
     Unreachable {
-        /// Where.
+        /// The address.
         at: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The connection broke.
     #[error("the daemon did not answer: {0}")]
     Broken(String),
-    /// It answered that it won't.
+    /// The daemon refused the request.
     #[error("{detail}")]
     Refused {
         /// The HTTP status.
         status: u16,
-        /// What was wrong, and what would be right.
+        /// The error and its remedy.
         detail: String,
-        /// Number of dead letters that were changed all the same.
+        /// Number of dead letters that were changed despite the error.
         changed: Option<usize>,
-        /// Number of them that another message's unique key holds back.
+        /// Number of dead letters that another message's unique key holds back.
         held: usize,
     },
 }
 
-/// A daemon to be asked.
+/// A client of a daemon.
 #[derive(Debug, Clone)]
 pub struct Remote {
     target: Target,
@@ -83,7 +83,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// The daemon there. Nothing is opened yet.
+    /// Returns a client of that daemon. Nothing is opened yet.
     pub fn new(target: Target) -> Self {
         Self {
             target,
@@ -91,7 +91,7 @@ impl Remote {
         }
     }
 
-    /// Waits as long as an answer may take for which a broker or a worker is asked.
+    /// Extends the timeout to that of an answer for which a broker or a worker is asked.
     #[must_use]
     pub fn patient(self) -> Self {
         Self {
@@ -100,10 +100,10 @@ impl Remote {
         }
     }
 
-    /// Asks to see something.
+    /// Sends a GET request.
     ///
     /// # Errors
-    /// If the daemon can't be reached, refuses, or answers what can't be read.
+    /// If the daemon can't be reached, refuses, or its answer can't be read.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let body = self.ask(Method::GET, path, None).await?;
         serde_json::from_slice(&body).map_err(|error| {
@@ -113,7 +113,7 @@ impl Remote {
         })
     }
 
-    /// Asks for something to be done, and tells what was.
+    /// Sends a POST request, and returns its result.
     ///
     /// # Errors
     /// As [`Remote::get`].
@@ -122,7 +122,7 @@ impl Remote {
         serde_json::from_slice(&body).map_err(|error| ClientError::Broken(error.to_string()))
     }
 
-    /// Asks, and returns the answer's body.
+    /// Sends a request, and returns the answer's body.
     ///
     /// # Errors
     /// As [`Remote::get`].
@@ -248,7 +248,7 @@ async fn answer(
     }
 }
 
-/// The body, or what its problem says.
+/// Returns the body, or the error of its problem document.
 fn checked(status: StatusCode, body: Bytes) -> Result<Bytes, ClientError> {
     if status.is_success() {
         return Ok(body);
@@ -276,7 +276,7 @@ fn checked(status: StatusCode, body: Bytes) -> Result<Bytes, ClientError> {
     })
 }
 
-/// Writes a name as a part of a path.
+/// Encodes a name as a segment of a path.
 pub fn segment(name: &str) -> PercentEncode<'_> {
     utf8_percent_encode(name, NON_ALPHANUMERIC)
 }

@@ -1,6 +1,6 @@
-//! The connections of one listener. There are never more than [`CONNECTIONS_MAX`]: a new one closes
-//! the one that has been idle for longest. Requests take a place of their kind, probes excepted; as
-//! there are fewer places than connections, one is always idle, and a probe always gets in.
+//! Connections of one listener. There are never more than [`CONNECTIONS_MAX`]: a new one closes the
+//! one that has been idle for longest. Requests take a place of their kind, except probes; as there
+//! are fewer places than connections, one is always idle, and a probe always gets in.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -36,7 +36,7 @@ fn kind_of(path: &str) -> Option<usize> {
     }
 }
 
-/// The connections of one listener. Clones are of the same.
+/// Connections of one listener. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Connections(Arc<Shared>);
 
@@ -55,7 +55,7 @@ struct Open {
 
 #[derive(Debug)]
 struct Entry {
-    /// When it became idle; none while a request holds a place.
+    /// Number of the event by which it became idle; none while a request holds a place.
     idle_since: Option<u64>,
     closed: Arc<Notify>,
 }
@@ -86,8 +86,8 @@ impl Default for Connections {
 }
 
 impl Connections {
-    /// Enters a new connection, in place of the one that has been idle for longest if there are as
-    /// many as there may be.
+    /// Adds a new connection, in place of the one that has been idle for longest if the maximum is
+    /// reached.
     pub(super) fn enter(&self) -> Connection {
         let mut open = self.open();
         while open.entries.len() >= CONNECTIONS_MAX {
@@ -112,7 +112,7 @@ impl Connections {
     }
 }
 
-/// One connection. Clones are of the same; the last one dropped removes it.
+/// One connection. Clones share it; the last one dropped removes it.
 #[derive(Debug, Clone)]
 pub(super) struct Connection(Arc<Own>);
 
@@ -131,7 +131,7 @@ impl Drop for Own {
 }
 
 impl Connection {
-    /// Waits until it has to make room for another.
+    /// Waits until the connection has to make room for another.
     pub(super) async fn closed(&self) {
         self.0.closed.notified().await;
     }
@@ -161,7 +161,7 @@ impl Connection {
     }
 }
 
-/// A request's place, from its head to the end of its answer.
+/// Place of a request, from its head to the end of its answer.
 #[derive(Debug)]
 struct Place {
     connection: Connection,
@@ -174,7 +174,7 @@ impl Drop for Place {
     }
 }
 
-/// The layer that gives requests their places, or refuses them.
+/// Layer that assigns places to requests, or refuses them.
 pub(super) async fn placed(request: Request, next: Next) -> Response {
     let Some(connection) = request.extensions().get::<Connection>().cloned() else {
         return Problem::new(StatusCode::FORBIDDEN, "unknown connection").into_response();

@@ -1,4 +1,4 @@
-//! What every route may use: the daemon, as far as it can be looked at and asked.
+//! Context of every route: the daemon's state and its request channel.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,12 +21,12 @@ use ganger_queue::client::{self, Client, Connect};
 /// Reads the configuration anew, for a reload.
 pub type Load = Arc<dyn Fn() -> Result<Config, Problems> + Send + Sync>;
 
-/// What the API shows and asks.
+/// Interfaces of the daemon that the API uses.
 #[derive(Clone)]
 pub struct Daemon {
-    /// How everything stands.
+    /// State of the daemon.
     pub overview: Overview,
-    /// Where requests to the daemon go.
+    /// Channel for requests to the daemon.
     pub requests: mpsc::Sender<Request>,
     /// Reads the configuration anew.
     pub load: Load,
@@ -40,30 +40,30 @@ impl fmt::Debug for Daemon {
     }
 }
 
-/// What every route may use.
+/// Context of every route.
 #[derive(Clone)]
 pub(super) struct Context {
     pub(super) daemon: Daemon,
     pub(super) telemetry: Arc<TelemetryConfig>,
     pub(super) sessions: Sessions,
-    /// Where the API listens on the network, once it does.
+    /// Network address of the API, once it listens.
     pub(super) address: Arc<OnceLock<SocketAddr>>,
-    /// Requests that ask a broker, each on a thread that may wait: fewer than there are, so that a
-    /// reload always finds one.
+    /// Places for requests that ask a broker, each on a thread that may block: fewer than the
+    /// threads, so that a reload always finds one.
     pub(super) at_brokers: Arc<Semaphore>,
 }
 
-/// How many requests may ask brokers at once.
+/// Maximum number of requests that ask brokers at once.
 pub(super) const AT_BROKERS_MAX: usize = 12;
 
-/// The sources of a configuration, to be connected to.
+/// Sources of a configuration, for connecting.
 pub(super) struct Sources {
     pub(super) config: Arc<Config>,
     connect: Connect,
 }
 
 impl Sources {
-    /// Connects to a source, for as long as that takes.
+    /// Connects to a source. Blocks.
     pub(super) fn open(&self, name: &str) -> Result<Client, Problem> {
         let Some(settings) = self.config.sources.get(name) else {
             let known: Vec<&str> = self.config.sources.keys().map(String::as_str).collect();
@@ -88,7 +88,7 @@ impl Context {
         }
     }
 
-    /// Does what may wait for a broker, on a thread of its own, as long as there are not too many.
+    /// Runs work that may block on a broker, on a thread of its own, unless too many are running.
     pub(super) async fn at_broker<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
@@ -96,7 +96,7 @@ impl Context {
         at_broker_in(self.broker_place()?, work).await
     }
 
-    /// Takes one of the places at the brokers.
+    /// Takes one of the places for requests to brokers.
     pub(super) fn broker_place(&self) -> Result<OwnedSemaphorePermit, Problem> {
         self.at_brokers.clone().try_acquire_owned().map_err(|_| {
             let why = format!("{AT_BROKERS_MAX} requests wait for brokers already: try again");
@@ -105,7 +105,7 @@ impl Context {
     }
 }
 
-/// Does what may wait for a broker, in a place that was taken before.
+/// Runs work that may block on a broker, in a place that was taken before.
 pub(super) async fn at_broker_in<T: Send + 'static>(
     place: OwnedSemaphorePermit,
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
@@ -130,7 +130,7 @@ pub(super) mod tests {
     use ganger_config as config;
     use ganger_core::budget::Budget;
 
-    /// One that runs nothing.
+    /// A daemon that runs nothing.
     pub(crate) fn daemon() -> Daemon {
         let text = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:a.db\"\n\
                     [[pools]]\nname = \"p\"\nqueue = \"q\"\ncommand = \"true\"";

@@ -1,5 +1,4 @@
-//! Dead letters: read, counted by their errors, sent back, dropped. Reading changes neither their
-//! order nor their standing.
+//! Dead letters: list, count by error, retry, delete. Reading changes neither their order nor their state.
 
 use std::ops::ControlFlow;
 
@@ -18,40 +17,40 @@ use ganger_queue::client::shown::{LetterJson, bytes};
 use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page, Retried, WayBack};
 use ganger_queue::dead_letter::{Group, Groups};
 
-/// How many letters a list has at most, and unless it is said.
+/// Maximum and default number of dead letters in a list.
 pub(super) const LETTERS_MAX: usize = 1000;
 const LETTERS: usize = 100;
-/// A list ends early when its bodies are so large together, in bytes.
+/// Total size of bodies at which a list ends early, in bytes.
 const LIST_BYTES_MAX: usize = 16 << 20;
-/// How much of a body a list shows unless all of it is asked for, in bytes.
+/// Number of bytes of a body in a list unless full bodies are requested.
 const BODY_BYTES_SHOWN: usize = 1024;
 
-/// Which letters are wanted.
+/// Selection of the dead letters to list.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Wanted {
-    /// Only those of this pool.
+    /// Only dead letters of this pool.
     pool: Option<String>,
-    /// Only those behind this one, with which the list before ended.
+    /// Only dead letters after this id, the last one of the list before.
     after: Option<String>,
-    /// At most so many, 1 to 1000; 100 if left out.
+    /// Maximum number of dead letters, 1 to 1000; 100 if omitted.
     limit: Option<usize>,
-    /// Bodies whole, and not the first kilobyte of each.
+    /// Return complete bodies instead of the first kilobyte of each.
     #[serde(default)]
     full: bool,
 }
 
-/// Some dead letters.
+/// A list of dead letters.
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub(super) struct Letters {
-    /// The letters, the oldest first; `body_cut` says that a body is not whole.
+    /// The dead letters, oldest first; `body_cut` is set if a body is incomplete.
     pub(super) letters: Vec<LetterJson>,
-    /// There is more: ask again with the last one's id as `after`.
+    /// True if there are more: repeat the request with the last one's id as `after`.
     pub(super) more: bool,
 }
 
-/// Dead letters of a source, the oldest first.
+/// List dead letters of a source, oldest first.
 #[utoipa::path(get, path = "/v1/dead/{source}", tag = "dead letters",
     params(("source" = String, Path, description = "The source"), Wanted),
     responses(
@@ -117,7 +116,7 @@ fn read(client: &mut Client, wanted: Wanted, limit: usize) -> Result<Letters, Pr
     }
 }
 
-/// How many died of what, the most first. All letters of the source are read for it.
+/// Count dead letters by error, most frequent first. All dead letters of the source are read.
 #[utoipa::path(get, path = "/v1/dead/{source}/groups", tag = "dead letters",
     params(("source" = String, Path, description = "The source")),
     responses(
@@ -144,7 +143,7 @@ fn count(client: &mut Client) -> Result<Vec<Group>, Problem> {
     Ok(groups.largest_first())
 }
 
-/// One dead letter with all that is known of it.
+/// Get one dead letter in full.
 #[utoipa::path(get, path = "/v1/dead/{source}/letters/{id}", tag = "dead letters",
     params(
         ("source" = String, Path, description = "The source"),
@@ -175,39 +174,39 @@ fn missing(id: &str) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, why)
 }
 
-/// Which letters something is done with.
+/// Selection of the dead letters to change.
 #[derive(Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Chosen {
-    /// These.
+    /// Ids of the dead letters.
     #[serde(default, deserialize_with = "ids")]
     pub(super) ids: Option<Vec<String>>,
-    /// All, of the pool if one is named; this or `ids`.
+    /// All dead letters, or all of `pool` if given; either this or `ids`.
     #[serde(default)]
     pub(super) all: bool,
-    /// Only those of this pool.
+    /// Only dead letters of this pool.
     pub(super) pool: Option<String>,
-    /// Send this text instead of the body; for one letter only, and only to retry.
+    /// Replace the body with this text; for a single dead letter, and only to retry.
     pub(super) body: Option<String>,
-    /// Likewise bytes, in base64.
+    /// Replace the body with these bytes, in base64; as `body`.
     pub(super) body_base64: Option<String>,
-    /// Send them to this queue instead, and only to retry; brokers only. Needed where a letter names a queue
-    /// that no pool of its reads.
+    /// Send the dead letters to this queue instead; only to retry, and brokers only. Needed if a dead letter
+    /// names a queue that none of its pools reads.
     pub(super) to: Option<String>,
 }
 
-/// What was done with dead letters.
+/// Result of a change to dead letters.
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub(super) struct Changed {
-    /// What was done, in a sentence.
+    /// The result in a sentence.
     done: String,
     /// Number of dead letters that were sent back or deleted.
     pub(super) changed: usize,
-    /// Number of dead letters that stay, because another message has their unique key.
+    /// Number of dead letters that stay because another message has their unique key.
     pub(super) held: usize,
 }
 
-/// Reads identifiers, of which those of rows were numbers once.
+/// Reads ids; those of table rows were once numbers.
 fn ids<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<String>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -248,7 +247,8 @@ impl Chosen {
         }
     }
 
-    /// What was done with so many, or why not with all; `held` are there and could not be changed.
+    /// Returns the result for `changed` dead letters, or why not all were changed; `held` exist and could not
+    /// be changed.
     fn told(&self, what: &str, changed: usize, held: usize) -> Result<Json<Changed>, Problem> {
         let wanted = self.ids.as_ref().map_or(0, Vec::len);
         let stay = match held {
@@ -274,8 +274,8 @@ impl Chosen {
     }
 }
 
-/// Send dead letters back to the queue that they came from, with a clean count, and with another body
-/// if one is given.
+/// Send dead letters back to the queue they came from, with a clean count, and with another body if one is
+/// given.
 #[utoipa::path(post, path = "/v1/dead/{source}/retry", tag = "dead letters",
     params(("source" = String, Path, description = "The source")),
     request_body = Chosen,
@@ -334,12 +334,12 @@ pub(super) async fn discard(
     with_client(context, source, discard).await
 }
 
-/// The source did not do it all; `changed` says how many it did.
+/// Returns the problem of a source that did not finish; `changed` is the number that it changed.
 fn halted(halted: Halted) -> Problem {
     bad_gateway(&halted).after(halted.done, 0)
 }
 
-/// Does it with a connection to that source, on a thread that may wait.
+/// Runs work with a connection to that source, on a thread that may block.
 async fn with_client<T: Send + 'static>(
     context: Context,
     source: String,

@@ -1,27 +1,27 @@
-//! Why the admin side can't be started.
+//! Errors at the start of the admin API.
 
 use std::io;
 use std::net::SocketAddr;
 
-/// Why the admin side can't be started.
+/// Error at the start of the admin API.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// The address is another's, or not ours.
+    /// The address is in use, or not available on this machine.
     #[error("`{key}` can't be listened on: {address}: {source}")]
     Listen {
         /// The key of the configuration.
         key: &'static str,
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// The system's word.
+        /// The system's error.
         source: io::Error,
     },
-    /// The socket can't be made.
+    /// The socket can't be created.
     #[error("`admin.socket` can't be made: {path}: {source}")]
     Socket {
-        /// Where.
+        /// The path.
         path: String,
-        /// The system's word.
+        /// The system's error.
         source: io::Error,
     },
     /// The operating system gave no thread or event loop.

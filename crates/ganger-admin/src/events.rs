@@ -1,5 +1,5 @@
-//! The events as a stream of server-sent events. Who was away for a moment goes on where it was, and
-//! is told what it has missed.
+//! Events as a stream of server-sent events. A client that reconnects continues where it was, and is told
+//! which events it has missed.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use super::answer::Problem;
 use super::context::Context;
 use ganger_pool::events::{EventFeed, FeedEntry, PoolEvent};
 
-/// How often a silent stream shows that it lives.
+/// Interval of the signs of life on a silent stream.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// Events, as they happen, as server-sent events: each has its `id`, its kind as `event`, and as data
-/// a JSON object with both, `at` (seconds since 1970) and what the kind has. With `Last-Event-ID` the
-/// stream goes on after that one; `0` begins with the oldest that is kept. What is missing, because
-/// it is kept no more or because another daemon wrote it, is told by an event `missed`.
+/// Stream events as server-sent events. Each has its `id`, its kind as `event`, and as data a JSON object
+/// with both, `at` (seconds since 1970) and the fields of its kind. With `Last-Event-ID` the stream continues
+/// after that event; `0` begins with the oldest one kept. An event `missed` reports events that are missing
+/// because they are no longer kept or because another daemon wrote them.
 #[utoipa::path(get, path = "/v1/events", tag = "status",
     params(("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last one seen")),
     responses(
@@ -53,7 +53,7 @@ pub(super) async fn events(
         .into_response())
 }
 
-/// Returns the number to go on after, and what is to be told before.
+/// Returns the number after which to continue, and the event to send first.
 fn begin(feed: &EventFeed, id: &str) -> Result<(u64, Option<Arc<FeedEntry>>), Problem> {
     if id == "0" {
         return Ok((feed.before_oldest(), None));
@@ -76,9 +76,9 @@ fn begin(feed: &EventFeed, id: &str) -> Result<(u64, Option<Arc<FeedEntry>>), Pr
 struct Listening {
     feed: EventFeed,
     listen: watch::Receiver<u64>,
-    /// The number of the last event that was sent.
+    /// Number of the last event sent.
     seen: u64,
-    /// What is sent first.
+    /// Event to send first.
     missed: Option<Arc<FeedEntry>>,
 }
 

@@ -1,4 +1,4 @@
-//! The description of the API, held against the one that is published.
+//! Test of the API description against the published one.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ fn the_published_description_is_that_of_the_code() {
     );
 }
 
-/// Everything that answers is described, so that no route is forgotten.
+/// Every route that answers is described.
 #[test]
 fn every_route_says_what_it_does_and_how_it_fails() {
     let document: serde_json::Value = serde_json::from_str(&document()).unwrap();

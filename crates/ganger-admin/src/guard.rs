@@ -1,6 +1,6 @@
-//! Who may ask. On the socket the daemon's own user and root; over TCP whoever brings the token or a
-//! session, on loopback too, where every program of every user could ask. Probes are answered to
-//! anybody, and metrics unless a token is configured.
+//! Access control. The socket admits the daemon's own user and root; TCP requires the token or a session, on
+//! loopback too, where every program of every user could connect. Probes are public, and so are metrics
+//! unless a token is configured.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,42 +19,42 @@ use ganger_config::model::Secret;
 /// Name of the cookie that carries a session.
 pub(super) const SESSION_COOKIE: &str = "ganger_session";
 
-/// The way that a request came in by.
+/// Interface on which a request arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Door {
     /// The unix socket, from a process of that user.
     Socket {
-        /// The user, if the kernel tells.
+        /// The user, if the kernel provides it.
         peer: Option<u32>,
     },
     /// `admin.listen`.
     Network,
-    /// `telemetry.listen`, which needs no token and has little behind it.
+    /// `telemetry.listen`, which needs no token and serves only a few routes.
     Telemetry,
 }
 
-/// How much a request is answered.
+/// Scope of the answers to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// All that it asks for.
+    /// Everything.
     Full,
-    /// What anybody may know.
+    /// Public information only.
     Public,
 }
 
-/// The token that requests over TCP bring, and where it comes from.
+/// Token that requests over TCP bring, and its origin.
 #[derive(Debug, Clone)]
 pub(super) enum Token {
-    /// From the configuration: metrics on the API's address want it too.
+    /// From the configuration: metrics on the API's address require it too.
     Configured(Secret),
-    /// Made at the start; none if it could not be.
+    /// Generated at the start; none if that failed.
     Made(Option<Secret>),
 }
 
-/// Lets requests in, or not.
+/// Admits or refuses requests.
 #[derive(Debug, Clone)]
 pub(super) struct Guard {
-    /// Hash of the token; without one nobody is let in over TCP.
+    /// Hash of the token; without one nobody is admitted over TCP.
     token: Option<[u8; 32]>,
     metrics_are_public: bool,
     sessions: Sessions,
@@ -136,11 +136,11 @@ impl Guard {
     }
 }
 
-/// What is said to whoever brings no token.
+/// Error for a request without a token.
 const NEEDS_TOKEN: &str = "send the token of the configuration's [admin], or that of the file beside the \
      daemon's socket, as `Authorization: Bearer TOKEN`; on the socket itself none is needed";
 
-/// What changes something in a session comes from a page of our own.
+/// Checks that a request that changes something in a session comes from one of our own pages.
 fn check_same_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     if method.is_safe() || headers.contains_key(header::ORIGIN) {
         return check_origin(headers);
@@ -154,8 +154,8 @@ fn check_same_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem
     Err(Problem::new(StatusCode::FORBIDDEN, why))
 }
 
-/// A web page can make a browser on this machine ask us, under a name that leads here. The name is
-/// then not this machine's own.
+/// Checks the `Host` header. A web page can make a browser on this machine send requests to us, under a name
+/// that resolves to it. The name is then not this machine's own.
 fn check_host(headers: &HeaderMap) -> Result<(), Problem> {
     let host = headers
         .get(header::HOST)
@@ -190,7 +190,7 @@ fn is_this_machine(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(loopback)
 }
 
-/// The layer that all requests go through.
+/// Layer that all requests pass through.
 pub(super) async fn guard(
     State(guard): State<Arc<Guard>>,
     mut request: Request,

@@ -1,4 +1,4 @@
-//! What monitoring systems ask: whether the daemon lives, whether it works, and how much of what.
+//! Endpoints for monitoring systems: liveness, readiness, metrics.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use super::guard::Access;
 use crate::exposition::process::Processes;
 use crate::exposition::{families, prometheus};
 
-/// The longest time that a message may wait without being told of, where no alerts are configured.
+/// Maximum time that a message may wait without a note, if no alerts are configured.
 const WAITING: Duration = Duration::from_secs(3600);
 
-/// How the daemon is.
+/// Health of the daemon.
 #[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub(super) struct Health {
-    /// It is well.
+    /// True if the daemon is healthy.
     ok: bool,
-    /// What is wrong, a sentence each.
+    /// The problems, a sentence each.
     reasons: Vec<String>,
-    /// What should be known although it can work, a sentence each: pools in whose queues a message has
-    /// waited longer than `alerts.waiting`, an hour without `[alerts]`.
+    /// Notes that do not affect the health, a sentence each: pools in whose queues a message has waited
+    /// longer than `alerts.waiting`, or an hour without `[alerts]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
 }
@@ -41,8 +41,8 @@ impl Health {
     }
 }
 
-/// Whether every thread still turns. If not, only a restart helps. Names are given to those who may
-/// see the status.
+/// Check liveness: whether every thread is responsive. If not, only a restart helps. Names are included for
+/// clients that may see the status.
 #[utoipa::path(get, path = "/livez", tag = "health", responses(
     (status = 200, description = "It lives", body = Health),
     (status = 503, description = "A thread stands still", body = Health),
@@ -59,7 +59,8 @@ pub(super) async fn livez(
     Health::answer(reasons, Vec::new())
 }
 
-/// Whether every pool can work, and if not, why. Pools are named to those who may see the status.
+/// Check readiness: whether every pool can work. If not, the reasons are given. Pools are named for clients
+/// that may see the status.
 #[utoipa::path(get, path = "/readyz", tag = "health", responses(
     (status = 200, description = "It works", body = Health),
     (status = 503, description = "It does not, with the reasons", body = Health),
@@ -83,7 +84,7 @@ pub(super) async fn readyz(
     }
 }
 
-/// All metrics, in the text format of Prometheus.
+/// Get all metrics, in the Prometheus text format.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses(
     (status = 200, description = "The metrics", content_type = "text/plain", body = String),
     (status = 404, description = "`telemetry.prometheus` is false", body = Problem),

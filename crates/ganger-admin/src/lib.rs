@@ -1,6 +1,6 @@
-//! The daemon's side that operators and monitoring systems speak to: HTTP on a unix socket and, if
-//! wanted, on the network. It lives on a thread of its own, so that no pool is held up by it and it
-//! by none.
+//! The daemon's interface for operators and monitoring systems: HTTP on a unix socket and,
+//! optionally, on the network. It runs on a thread of its own, so that it blocks no pool and no
+//! pool blocks it.
 //!
 //! ```text
 //! connection ─▶ listen ─▶ guard ─▶ routes ─▶ Overview (reads) · Registry, Request (asks)
@@ -51,23 +51,24 @@ pub use places::Places;
 pub use remote_source::RemoteSource;
 pub use routes::document;
 
-/// Requests that take longer than a look, such as reading the configuration, each on a thread.
+/// Maximum number of threads for slow requests, such as reading the configuration.
 const BLOCKING_THREADS_MAX: usize = 16;
 
-/// The admin side. It goes on until the process ends, so that a stop can be watched; dropped, its
+/// The admin API. It continues until the process ends, so that a stop can be watched; on drop its
 /// socket is removed.
 #[derive(Debug)]
 #[must_use]
 pub struct Admin {
-    /// The socket's file, removed on drop.
+    /// Removes the socket's file on drop.
     _socket: Option<socket::Removal>,
 }
 
-/// Starts to listen, and answers on a thread of its own. What was asked for by name and can't be
-/// had is an error; a default that can't is logged, and done without until it can.
+/// Starts to listen, and answers on a thread of its own. If an explicitly configured listener is
+/// unavailable, that is an error; an unavailable default is logged, and omitted until it is
+/// available.
 ///
 /// # Errors
-/// If an address, a socket or a thread can't be had.
+/// If an address, a socket or a thread is unavailable.
 pub fn start(
     admin: &AdminConfig,
     telemetry: &TelemetryConfig,

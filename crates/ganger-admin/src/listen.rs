@@ -1,5 +1,5 @@
-//! Where the API listens, and each connection on its way in: how long one may take to say what it
-//! wants and to read what it is answered, and who is at the other end.
+//! Listeners of the API, and each connection to them: timeouts for sending the request and reading
+//! the answer, and the peer's identity.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
@@ -21,21 +21,21 @@ use super::routes::Routes;
 use super::socket::{self, Removal, Socket};
 use ganger_config::model::{AdminConfig, LISTEN, Secret, TelemetryConfig};
 
-/// How long a client may take to send the head of a request, its first or its next.
+/// Timeout for a client to send the head of a request, its first or its next.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// The longest head of a request, in bytes.
+/// Maximum size of the head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// How long a client may take to read anything of what it is answered.
+/// Timeout for a client to read any part of the answer.
 const READ_WITHIN: Duration = Duration::from_secs(10);
-/// How often an address is tried that another has.
+/// Interval of attempts to bind an address that is in use.
 const TRY_EVERY: Duration = Duration::from_secs(1);
-/// The keys of the addresses.
+/// Configuration keys of the addresses.
 const API: &str = "admin.listen";
 const TELEMETRY: &str = "telemetry.listen";
-/// After an accept that failed, as it does when there are no descriptors left.
+/// Pause after an accept that failed, for example without free descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// All ways in.
+/// All listeners.
 #[derive(Debug)]
 pub(super) struct Listeners {
     socket: Option<Socket>,
@@ -47,12 +47,12 @@ pub(super) struct Listeners {
 #[derive(Debug)]
 enum Port {
     Had(StdTcpListener),
-    /// Another has it, as the daemon does that this one takes the place of: it may be had later.
+    /// In use, for example by the daemon that this one replaces: it may become free later.
     Taken(SocketAddr),
 }
 
 impl Listeners {
-    /// Opens what is configured, or what the defaults offer.
+    /// Opens the configured listeners, or the default ones.
     pub(super) fn open(
         admin: &AdminConfig,
         telemetry: &TelemetryConfig,
@@ -74,17 +74,17 @@ impl Listeners {
         })
     }
 
-    /// The token that was made, if one was needed and could be.
+    /// Returns the generated token, if one was needed and could be generated.
     pub(super) fn token(&self) -> Option<Secret> {
         self.socket.as_ref().and_then(Socket::token)
     }
 
-    /// What removes the socket when it is dropped.
+    /// Returns the guard that removes the socket on drop.
     pub(super) fn removal(&self) -> Option<Removal> {
         self.socket.as_ref().map(Socket::removal)
     }
 
-    /// Answers on all of them, for ever.
+    /// Serves requests on all listeners, for ever.
     pub(super) async fn serve(self, routes: Routes) {
         tokio::join!(
             serve_unix(self.socket, &routes),
@@ -95,7 +95,7 @@ impl Listeners {
 }
 
 fn lost(key: &str, error: &io::Error) {
-    tracing::error!(key, %error, "this way to the admin API can't be served");
+    tracing::error!(key, %error, "admin listener failed");
 }
 
 fn tcp(key: &'static str, address: SocketAddr, was_asked_for: bool) -> Result<Port, AdminError> {
@@ -175,7 +175,7 @@ async fn serve_tcp(key: &str, port: Option<Port>, routes: &Routes, door: Door) {
     }
 }
 
-/// Waits until the address can be had.
+/// Waits until the address is free.
 async fn once_free(key: &str, address: SocketAddr) -> TcpListener {
     let mut tries = interval(TRY_EVERY);
     tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -193,7 +193,7 @@ async fn not_accepted(error: &io::Error) {
     tokio::time::sleep(ACCEPT_AGAIN).await;
 }
 
-/// Begins a connection, which goes on by itself.
+/// Starts a connection, which then runs by itself.
 fn welcome(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     routes: &Routes,
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(listener.local_addr().unwrap(), address);
     }
 
-    /// The other end of a connection over which little goes at a time.
+    /// Peer of a connection whose buffer is small.
     fn connection() -> DuplexStream {
         let daemon = context::tests::daemon();
         let routes = Routes::new(&Token::Made(None), &TelemetryConfig::default(), daemon);
@@ -260,7 +260,7 @@ mod tests {
 
     const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-    /// How long it is until the other side closes, and what it has said.
+    /// Returns the time until the other side closes, and what it has sent.
     async fn to_the_end(stream: &mut DuplexStream) -> (Duration, String) {
         let (begun, mut said) = (Instant::now(), String::new());
         stream.read_to_string(&mut said).await.unwrap();

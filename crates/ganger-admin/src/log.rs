@@ -1,4 +1,4 @@
-//! What is logged, for all and for single pools, changed while the daemon runs.
+//! Log levels, for all and for single pools, changed while the daemon runs.
 
 use axum::Json;
 use axum::extract::State;
@@ -11,25 +11,25 @@ use super::context::Context;
 use super::pools::unknown;
 use ganger_telemetry::{LevelError, LogLevels};
 
-/// What is to be logged from now on.
+/// The log level to set.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SetLevel {
-    /// A level or a filter, such as `debug` or `info,ganger_pool=debug`; for a pool a level. `null`
-    /// for what is configured.
+    /// A level or a filter, such as `debug` or `info,ganger_pool=debug`; for a pool a level. `null` restores
+    /// the configured one.
     #[serde(deserialize_with = "given")]
     level: Option<String>,
-    /// Only what this pool's threads log.
+    /// Only records of this pool's threads.
     #[serde(default)]
     pool: Option<String>,
 }
 
-/// A field that must be there, though it may be null.
+/// Reads a field that must be present, though it may be null.
 fn given<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
     Option::deserialize(d)
 }
 
-/// What is logged.
+/// Get the log levels.
 #[utoipa::path(get, path = "/v1/log-level", tag = "daemon", responses(
     (status = 200, description = "The filter for all, and pools with a level of their own", body = LogLevels),
 ))]
@@ -37,8 +37,8 @@ pub(super) async fn levels() -> Json<LogLevels> {
     Json(ganger_telemetry::levels())
 }
 
-/// Log more or less, for all or for one pool. It holds until it is taken back, until a reload brings
-/// another `daemon.log_level` (not for pools), or until the daemon ends.
+/// Set the log level, for all or for one pool. It holds until it is reset, until a reload brings another
+/// `daemon.log_level` (not for pools), or until the daemon ends.
 #[utoipa::path(post, path = "/v1/log-level", tag = "daemon", request_body = SetLevel, responses(
     (status = 200, description = "What is logged now", body = LogLevels),
     (status = 404, description = "There is no such pool", body = Problem),

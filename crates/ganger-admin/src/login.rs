@@ -1,5 +1,5 @@
-//! The way of a browser into the API: a command asks for a login, its URL is opened once, and a
-//! cookie is the session from then on. There is no dashboard to show yet.
+//! Login of a browser: a command asks for a login, its URL is opened once, and a cookie holds the session
+//! from then on. There is no dashboard to show yet.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -15,12 +15,12 @@ use super::context::Context;
 use super::guard::SESSION_COOKIE;
 use super::session::{CODE_LIFETIME, SESSION_LIFETIME};
 
-/// Where a code is exchanged.
+/// Path at which a code is exchanged.
 pub(super) const LOGIN: &str = "/ui/login";
-/// What is shown after that.
+/// Path of the page after the login.
 pub(super) const HOME: &str = "/ui";
 
-/// What pages may do: nothing but be read.
+/// Headers that restrict pages to being read.
 const PAGE: [(header::HeaderName, &str); 4] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -34,13 +34,13 @@ const PAGE: [(header::HeaderName, &str); 4] = [
 /// A login for one browser.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Login {
-    /// URL to open, which is good once.
+    /// The URL to open; valid once.
     url: String,
-    /// Seconds until it is good no more.
+    /// Seconds until the URL expires.
     expires_in: u64,
 }
 
-/// Make a login for a browser, which is good once and for a minute.
+/// Create a login for a browser. It is valid once and for a minute.
 #[utoipa::path(post, path = "/v1/logins", tag = "daemon", responses(
     (status = 200, description = "The login", body = Login),
     (status = 409, description = "The API has no address that a browser could open", body = Problem),
@@ -57,7 +57,7 @@ pub(super) async fn create(State(context): State<Context>) -> Result<Json<Login>
     }))
 }
 
-/// Returns an address of this machine in place of one that stands for all.
+/// Returns an address of this machine in place of the wildcard address.
 fn reachable(address: SocketAddr) -> SocketAddr {
     match address.ip().is_unspecified() {
         true => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), address.port()),
@@ -74,8 +74,8 @@ pub(super) struct Exchange {
     code: String,
 }
 
-/// Exchanges a code for a session. It answers with a page that leads on, not with a redirect: to one
-/// that began at another site, a browser would not bring the new cookie.
+/// Exchanges a code for a session. It answers with a page that leads on, not with a redirect: a browser would
+/// not send the new cookie with a redirect that began at another site.
 pub(super) async fn exchange(
     State(context): State<Context>,
     asked: Result<Query<Exchange>, QueryRejection>,
@@ -92,7 +92,7 @@ pub(super) async fn exchange(
     Ok((PAGE, [(header::SET_COOKIE, cookie)], Html(page)).into_response())
 }
 
-/// Tells a browser that it is logged in.
+/// Shows a browser that it is logged in.
 pub(super) async fn home() -> Response {
     let version = env!("CARGO_PKG_VERSION");
     let page = format!(

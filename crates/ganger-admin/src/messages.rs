@@ -1,4 +1,4 @@
-//! Publishing into any source, and waiting for the answer if that is wanted.
+//! Publishing to any source, optionally waiting for the answer.
 
 use std::time::Duration;
 
@@ -21,51 +21,52 @@ use ganger_queue::client::{Client, Reply, source_of, source_of_topic, unique_nam
 use ganger_queue::delivery::{IfUnsubscribed, Outgoing, Post};
 use ganger_queue::fault::FaultKind;
 
-/// The longest message that is taken, with its JSON around it, in bytes.
+/// Maximum size of a message including its JSON, in bytes.
 const MESSAGE_BYTES_MAX: usize = 96 << 20;
-/// The headers that carry a trace from the request to the message.
+/// Headers that carry a trace from the request to the message.
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
-/// What a request may say beside the message.
+/// Options of a request to publish.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Wishes {
-    /// The source; may be left out where only one has such a queue.
+    /// The source; may be omitted if only one has such a queue.
     source: Option<String>,
-    /// Wait so long for the answer, such as `30s`; at most five minutes.
+    /// Time to wait for the answer, such as `30s`; at most five minutes.
     wait: Option<String>,
 }
 
-/// What a request may say beside a message for a topic.
+/// Options of a request to publish to a topic.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct TopicWishes {
-    /// The source; may be left out where the configuration subscribes a queue to it on one only.
+    /// The source; may be omitted if the configuration subscribes a queue to the topic on one source only.
     source: Option<String>,
-    /// Drop the message if no queue is subscribed to the topic, which is an error else.
+    /// Drop the message if no queue is subscribed to the topic, which is an error otherwise.
     #[serde(default)]
     drop_unsubscribed: bool,
 }
 
-/// What was published.
+/// Result of publishing.
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub(super) struct Published {
-    /// How many messages the broker has confirmed: one, or none if another one has its unique key.
+    /// Number of messages that the broker has confirmed: one, or none if another message has its unique key.
     pub(super) sent: usize,
-    /// The row of that other one.
+    /// The row of that other message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kept: Option<i64>,
-    /// The source that it went to.
+    /// The source to which the message was sent.
     source: String,
     /// The answer, if it was waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reply: Option<ReplyJson>,
 }
 
-/// Put a message into a queue. The answer comes when the broker has confirmed it, or with `wait` when
-/// a worker has replied. `traceparent` and `tracestate` of the request go on with it.
+/// Publish a message to a queue. The response is sent once the broker has confirmed the message, or with
+/// `wait` once a worker has replied. `traceparent` and `tracestate` of the request are passed on with the
+/// message.
 #[utoipa::path(post, path = "/v1/queues/{queue}/messages", tag = "messages",
     params(("queue" = String, Path, description = "The queue or topic"), Wishes),
     request_body = MessageJson,
@@ -95,8 +96,8 @@ pub(super) async fn publish(
     at_broker_in(place, work).await.map(Json)
 }
 
-/// Put a message into each queue that is subscribed to a topic of a table, all of them or none. It is as
-/// that for a queue, without a unique key.
+/// Publish a message to each queue that is subscribed to a topic of a table, all of them or none. The message
+/// has the form of one for a queue, without a unique key.
 #[utoipa::path(post, path = "/v1/topics/{topic}/messages", tag = "messages",
     params(("topic" = String, Path, description = "The topic"), TopicWishes),
     request_body = MessageJson,
@@ -132,7 +133,7 @@ pub(super) async fn publish_to_topic(
     at_broker_in(place, work).await.map(Json)
 }
 
-/// Reads the message in a request, for that queue or topic, with what counts its memory.
+/// Reads the message in a request for that queue or topic, with its share of the budget.
 async fn read(
     context: &Context,
     queue: String,
@@ -171,7 +172,7 @@ fn carry_trace(headers: &HeaderMap, message: &mut Outgoing) {
     }
 }
 
-/// Sends it through a connection of its own. Blocks.
+/// Sends the message through a connection of its own. Blocks.
 fn send(
     sources: &Sources,
     source: Option<&str>,
@@ -213,7 +214,7 @@ fn send(
     })
 }
 
-/// Likewise, to each queue that is subscribed. Blocks.
+/// Sends the message to each queue that is subscribed. Blocks.
 fn send_to_topic(
     sources: &Sources,
     source: Option<&str>,
@@ -244,7 +245,7 @@ fn send_to_topic(
     })
 }
 
-/// Gives the message a place that its answer goes to.
+/// Adds a reply address to the message.
 fn address(client: &mut Client, message: &mut Outgoing) -> Result<String, Problem> {
     if message.reply_to.is_some() {
         return Err(Problem::bad(

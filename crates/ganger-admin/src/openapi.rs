@@ -1,4 +1,4 @@
-//! The description of the API, made from its code.
+//! The OpenAPI description, generated from the code.
 
 use axum::Router;
 use axum::http::header;
@@ -16,7 +16,7 @@ use super::context::Context;
 const JSON: &str = "application/json";
 const PROBLEM: &str = "application/problem+json";
 
-/// What the description begins with.
+/// Returns the head of the description.
 pub(super) fn head() -> OpenApi {
     let license = LicenseBuilder::new()
         .name("Apache-2.0")
@@ -47,7 +47,8 @@ pub(super) fn head() -> OpenApi {
         .build()
 }
 
-/// Says of each operation that it is refused by a problem document, which is no plain JSON.
+/// Adds to each operation the problem document with which it can be refused, which is not plain
+/// JSON.
 pub(super) fn with_problems(mut document: OpenApi) -> OpenApi {
     let problem = ContentBuilder::new()
         .schema(Some(Ref::from_schema_name("Problem")))
@@ -84,7 +85,7 @@ fn is_problem(content: &RefOr<Content>) -> bool {
     }
 }
 
-/// Where it is served.
+/// Returns the route of the description.
 pub(super) fn routes(document: &OpenApi) -> Router<Context> {
     let text = document.to_json().unwrap_or_default();
     let json = [(header::CONTENT_TYPE, JSON)];

@@ -1,5 +1,5 @@
-//! What pools take in: paused, drained and resumed, here and on all daemons that share a table. It
-//! holds on over a restart.
+//! Intake of pools: paused, drained and resumed, here and on all daemons that share a table. The state
+//! survives a restart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,21 +20,21 @@ use ganger_pool::{LastingPause, Steer};
 use ganger_queue::client::Client;
 use ganger_queue::fault::SourceFault;
 
-/// How long it may take to count the daemons: what was asked is done by then.
+/// Timeout of counting the daemons: the request itself is done by then.
 const COUNTED_WITHIN: Duration = Duration::from_secs(3);
 
-/// On which daemons something is done.
+/// Scope of a request among the daemons.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Reach {
-    /// On all daemons that share the pool's table, now and later, by the next look of each at the table
-    /// (`poll_interval`).
+    /// Act on all daemons that share the pool's table, including those that start later; each acts at its
+    /// next poll of the table (`poll_interval`).
     #[serde(default)]
     all: bool,
 }
 
-/// Have a pool take nothing in; its workers stay.
+/// Stop a pool's intake; its workers stay.
 #[utoipa::path(post, path = "/v1/pools/{name}/pause", tag = "pools",
     params(("name" = String, Path, description = "The pool"), Reach),
     responses(
@@ -66,7 +66,7 @@ pub(super) async fn pause(
     }
 }
 
-/// Have a pool take nothing in and its workers leave when they are done.
+/// Stop a pool's intake, and stop its workers once they are idle.
 #[utoipa::path(post, path = "/v1/pools/{name}/drain", tag = "pools",
     params(("name" = String, Path, description = "The pool")),
     responses(
@@ -128,7 +128,7 @@ fn is_paused_for_all(context: &Context, name: &str) -> bool {
     found.is_some_and(|pool| pool.paused_for_all)
 }
 
-/// Steers the pool of this daemon, and keeps what holds of it for the next one.
+/// Steers the pool of this daemon, and stores the state that the next daemon inherits.
 async fn here(
     context: &Context,
     name: &str,
@@ -183,7 +183,7 @@ fn sentence(name: &str, done: &str, on: Option<u64>, of: Option<u64>) -> String 
     }
 }
 
-/// The pool of that name, if daemons can share what it reads.
+/// Returns the pool of that name, if daemons can share its source.
 fn on_a_table(context: &Context, name: &str) -> Result<Arc<PoolConfig>, Problem> {
     let config = context.daemon.overview.config();
     let pool = config.pools.iter().find(|pool| pool.name == name);
@@ -199,7 +199,7 @@ fn on_a_table(context: &Context, name: &str) -> Result<Arc<PoolConfig>, Problem>
     }
 }
 
-/// How many daemons work on the pool's table; none if it has none, or nobody knows.
+/// Returns the number of daemons that work on the pool's table; none if it has no table, or it is unknown.
 async fn daemons(context: &Context, name: &str) -> Option<u64> {
     let pool = on_a_table(context, name).ok()?;
     let count = |client: &mut Client, _: &PoolConfig| client.daemons();

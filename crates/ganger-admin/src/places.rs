@@ -1,5 +1,5 @@
-//! Where the socket of the admin API is, for the daemon that makes it and the commands that look for
-//! it: both come to the same places from the configuration's path alone.
+//! Location of the admin socket, for the daemon that creates it and the commands that look for it: both
+//! derive the same places from the configuration's path alone.
 
 use std::fs::DirBuilder;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
 
-/// What a file of a socket may be called at most, in bytes, so that it fits the kernel's address.
+/// Maximum length of a socket's path in bytes, so that it fits the kernel's address.
 const SOCKET_BYTES_MAX: usize = 107;
 
-/// The places for a socket, the best first.
+/// Places for a socket, in order of preference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places(Vec<PathBuf>);
 
 impl Places {
-    /// The configured one alone, or those that the surroundings offer.
+    /// Returns the configured place alone, or those that the environment offers.
     pub fn new(
         configured: Option<&Path>,
         config: &Path,
@@ -50,22 +50,22 @@ impl Places {
         Self(places.into_iter().flatten().filter(fits).collect())
     }
 
-    /// The places, the best first.
+    /// Returns the places, in order of preference.
     pub fn all(&self) -> &[PathBuf] {
         &self.0
     }
 }
 
-/// A user's own directory among those for temporary files.
+/// Returns a user's own directory among those for temporary files.
 fn temporary(uid: u32) -> PathBuf {
     std::env::temp_dir().join(format!("ganger-{uid}"))
 }
 
-/// Whether a socket may be in that directory. In the one for temporary files anybody could have made
-/// a directory under the name of ours, and would be asked in the daemon's place.
+/// Checks that a socket may be in that directory. In the one for temporary files, anybody could have created
+/// a directory with our name, and would receive the requests in the daemon's place.
 ///
 /// # Errors
-/// If the directory is another's, or can't be made.
+/// If the directory belongs to another user, or can't be created.
 pub(super) fn check(directory: &Path) -> io::Result<()> {
     let own = Uid::effective().as_raw();
     if directory != temporary(own) {
@@ -86,7 +86,7 @@ pub(super) fn check(directory: &Path) -> io::Result<()> {
     ))
 }
 
-/// A number for a path that is the same in every process.
+/// Returns a number for a path that is the same in every process.
 fn number(path: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();
     path.hash(&mut hasher);

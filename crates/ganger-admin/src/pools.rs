@@ -1,4 +1,4 @@
-//! Pools: how they stand, and what may be asked of them.
+//! Pools: their status and their commands.
 
 use std::time::Duration;
 
@@ -16,40 +16,40 @@ use ganger_pool::overview::Status;
 use ganger_pool::status::PoolStatus;
 use ganger_pool::worker::output::LastLines;
 
-/// How long a pool may take to do what it is asked; it does it all the same.
+/// Timeout of a command to a pool, which still carries it out later.
 pub(super) const DONE_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) type Named = Result<Path<String>, PathRejection>;
 pub(super) type Doing = Result<Json<Steered>, Problem>;
 
-/// What was done with a pool.
+/// Result of a command to a pool.
 #[derive(Debug, Clone, Default, Serialize, utoipa::ToSchema)]
 pub(super) struct Steered {
-    /// What was done, in a sentence.
+    /// The result in a sentence.
     pub(super) done: String,
     /// The pool.
     pub(super) pool: String,
-    /// How many workers it is to have; none for as many as are configured.
+    /// Target number of workers; absent for the configured number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) workers: Option<usize>,
-    /// The worker's place.
+    /// Slot of the worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) slot: Option<usize>,
-    /// On how many daemons it acts.
+    /// Number of daemons on which the command acts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) daemons: Option<u64>,
-    /// How many daemons work on the pool's table, where it is one.
+    /// Number of daemons that work on the pool's table, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) daemons_of_table: Option<u64>,
-    /// Whether it holds on over a restart.
+    /// True if the state survives a restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outlasts_restart: Option<bool>,
-    /// Number of the rolling restart that it has begun.
+    /// Number of the rolling restart that the command has started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) roll: Option<u64>,
 }
 
-/// How the daemon and its pools stand.
+/// Get the status of the daemon and its pools.
 #[utoipa::path(get, path = "/v1/status", tag = "status", responses(
     (status = 200, description = "How everything stands", body = Status),
 ))]
@@ -57,7 +57,7 @@ pub(super) async fn status(State(context): State<Context>) -> Json<Status> {
     Json(context.daemon.overview.status_measured().await)
 }
 
-/// How the pools stand.
+/// Get the status of all pools.
 #[utoipa::path(get, path = "/v1/pools", tag = "pools", responses(
     (status = 200, description = "The pools, by name", body = Vec<PoolStatus>),
 ))]
@@ -65,7 +65,7 @@ pub(super) async fn all(State(context): State<Context>) -> Json<Vec<PoolStatus>>
     Json(context.daemon.overview.status_measured().await.pools)
 }
 
-/// How one pool stands.
+/// Get the status of one pool.
 #[utoipa::path(get, path = "/v1/pools/{name}", tag = "pools",
     params(("name" = String, Path, description = "The pool")),
     responses(
@@ -88,36 +88,36 @@ pub(super) async fn one(
     found.ok_or_else(|| unknown(&name, &known))
 }
 
-/// There is no such pool.
+/// Returns the problem of an unknown pool.
 pub(super) fn unknown(name: &str, known: &[&str]) -> Problem {
     let known = known.join(", ");
     let why = format!("there is no pool `{name}`; the pools are: {known}");
     Problem::new(StatusCode::NOT_FOUND, why)
 }
 
-/// How many workers a pool is to have.
+/// Target number of workers of a pool.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Scale {
-    /// So many, or `null` for what the configuration says.
+    /// Number of workers, or `null` for the configured number.
     #[serde(deserialize_with = "given")]
     workers: Option<usize>,
 }
 
-/// A field that must be there, though it may be null.
+/// Reads a field that must be present, though it may be null.
 fn given<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
     Option::deserialize(d)
 }
 
-/// Give a pool another number of workers than is configured. It holds until it is taken back, until
-/// the configured number changes, or until the daemon ends.
+/// Set the number of workers of a pool. It holds until it is reset, until the configured number changes, or
+/// until the daemon ends.
 #[utoipa::path(post, path = "/v1/pools/{name}/scale", tag = "pools",
     params(("name" = String, Path, description = "The pool")),
     request_body = Scale,
     responses(
         (status = 200, description = "It has that target now", body = Steered),
         (status = 404, description = "There is no such pool", body = Problem),
-        (status = 409, description = "The pool won't", body = Problem),
+        (status = 409, description = "The pool is stopping", body = Problem),
     ),
 )]
 pub(super) async fn scale(
@@ -126,8 +126,9 @@ pub(super) async fn scale(
     Asked(Scale { workers }): Asked<Scale>,
 ) -> Doing {
     let done = match workers {
-        Some(workers) => format!("it is to have {workers} worker(s)"),
-        None => "it is to have as many workers as are configured".to_owned(),
+        Some(1) => "target set to 1 worker".to_owned(),
+        Some(workers) => format!("target set to {workers} workers"),
+        None => "target set to the configured number of workers".to_owned(),
     };
     let steered = Steered {
         workers,
@@ -149,7 +150,8 @@ pub(super) async fn restart(State(context): State<Context>, name: Named) -> Doin
     steer(&context, name, Steer::Roll, done, Steered::default()).await
 }
 
-/// Kill a worker. What it has in hand goes back uncharged; another takes its place.
+/// Kill a worker. Its messages in flight are redelivered without a charged attempt; another worker takes its
+/// place.
 #[utoipa::path(post, path = "/v1/pools/{name}/workers/{slot}/kill", tag = "pools",
     params(
         ("name" = String, Path, description = "The pool"),
@@ -174,8 +176,8 @@ pub(super) async fn kill(
     steer(&context, Ok(Path(name)), Steer::Kill(slot), &done, steered).await
 }
 
-/// Last lines that a worker has printed, as far as the daemon has read them; those of the last one in
-/// that place where none runs.
+/// Get the last lines that a worker has printed, as far as the daemon has read them. If the slot has no
+/// worker, they are those of its last one.
 #[utoipa::path(get, path = "/v1/pools/{name}/workers/{slot}/output", tag = "pools",
     params(
         ("name" = String, Path, description = "The pool"),

@@ -1,4 +1,4 @@
-//! Reading the configuration anew, when it is asked for.
+//! Reload of the configuration on request.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use ganger_config as config;
 use ganger_config::changed::ChangedKeys;
 use ganger_pool::request::{ReloadStatus, Request};
 
-/// How long new sources may take to open before the answer is that it goes on.
+/// Timeout of opening new sources, after which the answer is that the reload continues.
 const DONE_WITHIN: Duration = Duration::from_secs(20);
 
 /// A reload that was carried out.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Reload {
-    /// Outcome in a sentence.
+    /// The result in a sentence.
     done: String,
     /// Number of reloads carried out since the start: a pool whose `reload` is as high runs by it.
     number: u64,
@@ -48,7 +48,7 @@ impl Reload {
     }
 }
 
-/// Reload the configuration. One that is invalid, or can't be carried out, changes nothing.
+/// Reload the configuration. One that is invalid, or can't be applied, changes nothing.
 #[utoipa::path(post, path = "/v1/reload", tag = "daemon", responses(
     (status = 200, description = "It is what the daemon runs by now, but for what needs a restart", body = Reload),
     (status = 409, description = "A pool can't be started so; nothing has changed", body = Problem),

@@ -1,4 +1,4 @@
-//! A source of a daemon elsewhere: what commands do with it goes through the daemon's API.
+//! A source of a remote daemon: commands act on it through the daemon's API.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,17 +21,17 @@ use ganger_queue::client::{
 use ganger_queue::delivery::{IfUnsubscribed, Outgoing, Post};
 use ganger_queue::fault::SourceFault;
 
-/// Most ids of dead letters in one request, whose body the daemon bounds.
+/// Maximum number of ids of dead letters in one request, whose body the daemon limits.
 const IDS_MAX: usize = 500;
 
-/// A source of a daemon elsewhere.
+/// A source of a remote daemon.
 #[derive(Debug)]
 pub struct RemoteSource {
     remote: Remote,
     runtime: Runtime,
     source: String,
     reply_timeout: Duration,
-    /// The places of answers that are waited for. The daemon makes one of its own for each.
+    /// Reply addresses of expected answers. The daemon creates one of its own for each.
     asked: BTreeSet<String>,
     answers: Answers,
     /// Number of dead letters that stayed at the last attempt to send some back.
@@ -39,8 +39,8 @@ pub struct RemoteSource {
 }
 
 impl RemoteSource {
-    /// Returns a client of the source called `name` of that daemon, which waits so long for each answer
-    /// to a message. Nothing is asked yet.
+    /// Returns a client of the source called `name` of that daemon, which waits `reply_timeout` for each
+    /// answer to a message. Nothing is requested yet.
     ///
     /// # Errors
     /// If the system has no event loop for it.
@@ -80,12 +80,12 @@ impl RemoteSource {
         serde_json::from_slice(&answer).map_err(broken)
     }
 
-    /// The path of its dead letters.
+    /// Returns the path of its dead letters.
     fn dead(&self, below: &str) -> String {
         format!("/v1/dead/{}{below}", segment(&self.source))
     }
 
-    /// Sends one message. Returns the row that was there already, if there was one.
+    /// Sends one message. Returns the row that already existed, if there was one.
     fn publish(&mut self, post: &Post) -> Result<Option<i64>, Partial> {
         let mut message = post.clone();
         let place = message
@@ -122,7 +122,7 @@ impl RemoteSource {
         Ok(published.kept)
     }
 
-    /// Reads one dead letter, if it is there.
+    /// Reads one dead letter, if it exists.
     fn letter(&self, id: &str) -> Result<Option<DeadLetter>, SourceFault> {
         let path = self.dead(&format!("/letters/{}", segment(id)));
         match self.get::<LetterJson>(&path) {
@@ -134,7 +134,7 @@ impl RemoteSource {
         }
     }
 
-    /// Changes those dead letters, so many at a time. Returns how many, and how many are held back.
+    /// Changes those dead letters, in batches. Returns the number changed, and the number held back.
     fn change(
         &self,
         method: &Method,
@@ -305,7 +305,7 @@ impl QueueClient for RemoteSource {
     }
 }
 
-/// What the daemon, or the way to it, has said.
+/// Converts an error of the daemon, or of the connection to it.
 fn said(error: &ClientError) -> SourceFault {
     SourceFault::remote(error.to_string())
 }
@@ -314,7 +314,7 @@ fn not_offered() -> SourceFault {
     SourceFault::remote("the admin API does not offer this".to_owned())
 }
 
-/// The HTTP status of a refusal.
+/// Returns the HTTP status of a refusal.
 fn status(error: &ClientError) -> Option<u16> {
     match error {
         ClientError::Refused { status, .. } => Some(*status),

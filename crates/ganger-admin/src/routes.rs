@@ -1,4 +1,4 @@
-//! The routes, and what all of them go through: the guard, a place, a limit of size and one of time.
+//! The routes, and the layers that all of them pass through: the guard, a place, a size limit and a timeout.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ use super::{
 };
 use ganger_config::model::TelemetryConfig;
 
-/// How long an answer may take to begin.
+/// Timeout for an answer to begin.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// Likewise where a broker is asked, or a worker's answer waited for.
+/// Timeout for an answer to begin if a broker is asked, or a worker's answer waited for.
 const SLOW_ANSWER_WITHIN: Duration = WAIT_MAX.saturating_add(ANSWER_WITHIN);
 
-/// What is behind each door. Clones are of the same.
+/// Routes behind each door. Clones share them.
 #[derive(Clone)]
 pub(super) struct Routes {
     api: Router,
@@ -74,7 +74,7 @@ impl Routes {
         }
     }
 
-    /// What answers the requests of a connection that came in by that door.
+    /// Returns the service for the requests of a connection through that door.
     pub(super) fn through(
         &self,
         door: Door,
@@ -99,13 +99,13 @@ impl Routes {
         })
     }
 
-    /// Remembers where the API listens on the network.
+    /// Stores the network address of the API.
     pub(super) fn listens_at(&self, address: SocketAddr) {
         self.context.address.get_or_init(|| address);
     }
 }
 
-/// All routes of the API, with what describes them.
+/// Returns all routes of the API, with their description.
 fn documented() -> (Router<Context>, OpenApi) {
     let router = OpenApiRouter::with_openapi(openapi::head())
         .merge(watched())
@@ -137,14 +137,14 @@ fn documented() -> (Router<Context>, OpenApi) {
     (router, openapi::with_problems(document))
 }
 
-/// What browsers are shown.
+/// Returns the pages for browsers.
 fn pages() -> Router<Context> {
     Router::new()
         .route(login::LOGIN, get(login::exchange))
         .route(login::HOME, get(login::home))
 }
 
-/// What monitoring systems ask.
+/// Returns the routes for monitoring systems.
 fn watched() -> OpenApiRouter<Context> {
     OpenApiRouter::new()
         .routes(routes!(health::livez))
@@ -152,7 +152,7 @@ fn watched() -> OpenApiRouter<Context> {
         .routes(routes!(health::metrics))
 }
 
-/// The whole description of the API, as JSON.
+/// Returns the whole description of the API, as JSON.
 pub fn document() -> String {
     let (_, document) = documented();
     document.to_pretty_json().unwrap_or_default()

@@ -1,5 +1,5 @@
-//! Logins of browsers: a code that is good once and for a minute, and the session that it is
-//! exchanged for. Both are known by their hashes only, and end with the daemon.
+//! Logins of browsers: a code that is valid once and for a minute, and the session for which it is
+//! exchanged. Both are stored as hashes only, and end with the daemon.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use ganger_queue::client::unique_name;
 
-/// How long a code may be exchanged.
+/// Time for which a code may be exchanged.
 pub(super) const CODE_LIFETIME: Duration = Duration::from_secs(60);
-/// How long a session lasts.
+/// Lifetime of a session.
 pub(super) const SESSION_LIFETIME: Duration = Duration::from_secs(3600);
 /// Maximum number of codes, and of sessions; a further one ends the oldest.
 const HELD_MAX: usize = 16;
@@ -29,7 +29,7 @@ pub(super) fn is_of(secret: &str, expected: &[u8; 32]) -> bool {
     hash(secret).ct_eq(expected).into()
 }
 
-/// The codes and the sessions. Clones are of the same.
+/// The codes and the sessions. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sessions(Arc<Mutex<Held>>);
 
@@ -70,7 +70,7 @@ impl Sessions {
     }
 }
 
-/// Secrets that are good until a moment, the oldest first.
+/// Secrets that are valid until a time, the oldest first.
 #[derive(Debug, Default)]
 struct Tickets(VecDeque<([u8; 32], Instant)>);
 

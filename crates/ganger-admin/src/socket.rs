@@ -1,5 +1,5 @@
-//! The unix socket of the API, and the token beside it: made, found missing and made again, and
-//! removed in the end. Commands know a daemon by the socket's file alone.
+//! The unix socket of the API, and the token beside it: created, created again if missing, and removed in the
+//! end. Commands know a daemon by the socket's file alone.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -15,23 +15,23 @@ use super::places::{self, Places};
 use super::token;
 use ganger_config::model::Secret;
 
-/// How often it is looked whether the file is still there.
+/// Interval of checks that the file still exists.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The socket that a daemon has made.
+/// The socket that a daemon has created.
 #[derive(Debug)]
 pub(super) struct Socket {
     listener: StdUnixListener,
     file: Arc<File>,
 }
 
-/// Its file.
+/// The socket's file.
 #[derive(Debug)]
 struct File {
     path: PathBuf,
-    /// The one that is ours; none once it was removed for good.
+    /// Inode of our file; none once it was removed for good.
     inode: Mutex<Option<u64>>,
-    /// The token in the file beside it, if there is to be one.
+    /// Token in the file beside it, if one is needed.
     token: Option<Secret>,
 }
 
@@ -41,7 +41,7 @@ impl File {
     }
 }
 
-/// Dropped, it removes the file, unless another daemon has put its own there.
+/// Removes the file on drop, unless another daemon has put its own there.
 #[derive(Debug)]
 pub(super) struct Removal(Arc<File>);
 
@@ -61,7 +61,7 @@ impl Drop for Removal {
 }
 
 impl Socket {
-    /// Makes it in the best place that can be had, with a token beside it if one is needed.
+    /// Creates the socket in the best available place, with a token beside it if one is needed.
     pub(super) fn open(
         places: &Places,
         was_asked_for: bool,
@@ -97,13 +97,13 @@ impl Socket {
         Removal(Arc::clone(&self.file))
     }
 
-    /// The way in, and what keeps it.
+    /// Returns the listener, and its keeper.
     pub(super) fn listen(self) -> io::Result<(UnixListener, Keeper)> {
         Ok((UnixListener::from_std(self.listener)?, Keeper(self.file)))
     }
 }
 
-/// Returns the token beside that socket. Without one nobody is let in over TCP.
+/// Returns the token beside that socket. Without one nobody is admitted over TCP.
 fn token_of(socket: &Path) -> Option<Secret> {
     let path = token::beside(socket);
     match token::find_or_make(&path) {
@@ -123,13 +123,13 @@ fn token_of(socket: &Path) -> Option<Secret> {
     }
 }
 
-/// Sees to it that the socket is where commands look for it. Another daemon may have taken its place
-/// and have ended since, or someone has cleaned up.
+/// Ensures that the socket is where commands look for it. Another daemon may have taken its place and have
+/// ended since, or the file was deleted.
 #[derive(Debug)]
 pub(super) struct Keeper(Arc<File>);
 
 impl Keeper {
-    /// Makes the socket again if nobody has one there any more.
+    /// Creates the socket again if its place is free.
     pub(super) async fn renewed(&self) -> Option<UnixListener> {
         let ours = (*self.0.inode())?;
         self.renew_token();
@@ -139,7 +139,8 @@ impl Keeper {
         }
     }
 
-    /// Cleaners of temporary files leave a socket and take the file beside it.
+    /// Creates the token's file again: cleaners of temporary files leave a socket and remove the file beside
+    /// it.
     fn renew_token(&self) {
         let path = token::beside(&self.0.path);
         if let Some(token) = &self.0.token
@@ -175,8 +176,8 @@ impl Keeper {
     }
 }
 
-/// A socket that only its owner may open from the first moment on. One of a daemon that was killed
-/// is replaced; so is that of a daemon that is on its way out, which goes on without.
+/// Creates a socket that only its owner may open from the first moment on. One of a daemon that was killed is
+/// replaced; so is that of a daemon that is stopping, which continues without.
 fn bind(path: &Path) -> io::Result<(StdUnixListener, u64)> {
     if let Some(directory) = path.parent() {
         places::check(directory)?;

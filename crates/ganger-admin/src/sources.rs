@@ -1,4 +1,4 @@
-//! Sources: which there are and which one a message goes to; and the subscriptions of tables.
+//! Sources: the list of them and the one for a message; and the subscriptions of tables.
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -12,20 +12,20 @@ use super::context::Context;
 use ganger_queue::client::shown::SubscriptionJson;
 use ganger_queue::client::{self, SourceInfo, source_of, source_of_topic};
 
-/// Which source is wanted; all if nothing is said.
+/// Selection of a source; all sources if empty.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Sought {
-    /// The one that a message for this queue goes to.
+    /// The source for messages to this queue.
     queue: Option<String>,
-    /// The one that a message for this topic goes to.
+    /// The source for messages to this topic.
     topic: Option<String>,
-    /// The one of this name.
+    /// The source of this name.
     source: Option<String>,
 }
 
-/// Sources of the configuration with the pools that read from them, all or one.
+/// List the configured sources with the pools that read from them, or get one of them.
 #[utoipa::path(get, path = "/v1/sources", tag = "sources",
     params(Sought),
     responses(
@@ -52,7 +52,7 @@ pub(super) async fn sources(
     Ok(Json(vec![SourceInfo::of(&config, name, source)]))
 }
 
-/// Subscriptions of all tables, those of other configurations included.
+/// List the subscriptions of all tables, including those of other configurations.
 #[utoipa::path(get, path = "/v1/subscriptions", tag = "subscriptions", responses(
     (status = 200, description = "The subscriptions, by source and topic", body = Vec<SubscriptionJson>),
     (status = 502, description = "A table can't be read", body = Problem),
@@ -65,8 +65,8 @@ pub(super) async fn subscriptions(
     context.at_broker(list).await.map(Json)
 }
 
-/// End a subscription; what is in the queue stays. One that the configuration has is added again when a
-/// daemon starts or reloads.
+/// Remove a subscription; messages in the queue stay. A configured subscription is added again when a daemon
+/// starts or reloads.
 #[utoipa::path(delete, path = "/v1/subscriptions/{source}/{topic}/{queue}", tag = "subscriptions",
     params(
         ("source" = String, Path, description = "The table"),

@@ -1,5 +1,5 @@
-//! The token of a daemon whose configuration has none: in a file beside the socket, which only the
-//! daemon's user can read. A daemon that takes another's place keeps the token that it finds.
+//! Token of a daemon whose configuration has none: in a file beside the socket, which only the
+//! daemon's user can read. A daemon that replaces another keeps the token that it finds.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,9 +13,9 @@ use ganger_config::model::Secret;
 use ganger_core::foreign;
 use ganger_queue::client::unique_name;
 
-/// Shortest token that is taken over, in bytes.
+/// Minimum length of a token that is kept, in bytes.
 const BYTES_MIN: usize = 32;
-/// Longest token file that is read, in bytes.
+/// Maximum size of a token file, in bytes.
 const BYTES_MAX: u64 = 256;
 
 /// Returns the path of the token file that belongs to a socket.
@@ -23,7 +23,7 @@ pub(super) fn beside(socket: &Path) -> PathBuf {
     socket.with_extension("token")
 }
 
-/// Returns the token in the file, or makes one.
+/// Returns the token in the file, or generates one.
 ///
 /// # Errors
 /// If the file can't be written, or the system has no random numbers.
@@ -54,7 +54,7 @@ fn found(path: &Path) -> Option<Secret> {
     (token.len() >= BYTES_MIN).then(|| Secret::new(token))
 }
 
-/// Puts the token there in one step.
+/// Writes the token to the file atomically.
 pub(super) fn put(path: &Path, token: &Secret) -> io::Result<()> {
     let new = path.with_extension(format!("token.{}.new", std::process::id()));
     drop(fs::remove_file(&new));
@@ -63,7 +63,7 @@ pub(super) fn put(path: &Path, token: &Secret) -> io::Result<()> {
     written.inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
-/// Creates a file that is new and that only its owner may open, from the first moment on.
+/// Creates a new file that only its owner may open, from the first moment on.
 fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600).open(path)

@@ -11,7 +11,7 @@ use super::print;
 /// Keys that take effect only when the daemon is started again, and sections of such keys.
 const AT_RESTART: [&str; 3] = ["daemon.log_format", "admin", "telemetry"];
 
-/// The keys of the effective configuration by their dotted names, each with its value as it is printed.
+/// Keys of the effective configuration by dotted name, each with its value as printed.
 pub type Effective = BTreeMap<String, String>;
 
 /// The keys in which a reload has changed the configuration.
@@ -23,14 +23,14 @@ pub struct ChangedKeys {
     pub changed: Vec<String>,
     /// Sources and pools that are new.
     pub added: Vec<String>,
-    /// Sources and pools that are gone.
+    /// Sources and pools that were removed.
     pub removed: Vec<String>,
     /// Keys whose new values take effect when the daemon is restarted.
     pub restart_needed: Vec<String>,
 }
 
 impl ChangedKeys {
-    /// The keys in which `new` differs from `old`.
+    /// Returns the keys in which `new` differs from `old`.
     pub fn between(old: &Config, new: &Config) -> Self {
         let (before, after) = (named(old), named(new));
         let added: Vec<String> = after.difference(&before).cloned().collect();
@@ -64,7 +64,8 @@ impl ChangedKeys {
     }
 }
 
-/// The configuration that runs once `new` was taken up in place of `old`: what takes a restart stays.
+/// Returns the configuration in effect after a reload from `old` to `new`: keys that need a restart keep
+/// their old values.
 pub fn taken_up(old: &Config, mut new: Config) -> Config {
     new.admin = old.admin.clone();
     new.telemetry = old.telemetry.clone();
@@ -86,7 +87,7 @@ fn is_in(key: &str, section: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// The sources and pools that there are.
+/// Returns the names of the sources and pools.
 fn named(config: &Config) -> BTreeSet<String> {
     let sources = config.sources.keys().map(|name| section("sources", name));
     let pools = config.pools.iter();
@@ -98,7 +99,7 @@ fn section(kind: &str, name: &str) -> String {
     format!("{kind}.{}", print::key(name))
 }
 
-/// The sections whose models differ.
+/// Returns the sections whose models differ.
 fn sections(old: &Config, new: &Config) -> Vec<String> {
     let mut sections = Vec::new();
     let mut note = |differs: bool, section: String| {

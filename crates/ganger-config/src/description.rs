@@ -1,23 +1,23 @@
-//! What is known of each key: made by the reader, shown by the reference and the schema.
+//! Descriptions of the keys: made by the reader, shown by the reference and the schema.
 
-/// What is known of a key: for the reference and the schema.
+/// Description of a key, for the reference and the schema.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Key {
     /// Its name.
     pub(super) name: &'static str,
-    /// Its other name, that of the seed system.
+    /// Its alias, the name in the seed system.
     pub(super) alias: Option<&'static str>,
-    /// What it means, in a sentence.
+    /// Its meaning, in a sentence.
     pub(super) meaning: &'static str,
-    /// Whether a value must be given.
+    /// A value must be given.
     pub(super) required: bool,
-    /// What it is for, where only some kinds of source, or pools on them, have it.
+    /// Kinds of source, or of pools on them, that the key is limited to, if it is.
     pub(super) whose: Option<&'static str>,
-    /// What it takes.
+    /// Its type.
     pub(super) shape: Shape,
 }
 
-/// What a key takes.
+/// Type of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shape {
     /// One value.
@@ -31,9 +31,9 @@ pub(super) enum Shape {
     },
     /// Keys that the user names, with values of one kind.
     Map {
-        /// What its keys are.
+        /// Description of the map's keys.
         keys: &'static str,
-        /// The kind of its values.
+        /// Kind of the map's values.
         kind: String,
         /// The kind's JSON Schema.
         schema: serde_json::Value,

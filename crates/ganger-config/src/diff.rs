@@ -1,4 +1,4 @@
-//! What a reload has to do: the difference of two configurations, as a pure function.
+//! The steps of a reload: the difference of two configurations, as a pure function.
 
 use std::sync::Arc;
 
@@ -7,34 +7,34 @@ use super::model::{Config, DaemonConfig, PoolConfig};
 /// One step from the old configuration to the new.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// The daemon's own settings are others, and take effect in place.
+    /// The daemon's own settings have changed; they take effect in place.
     Daemon(DaemonConfig),
-    /// The log keeps other records.
+    /// The log level has changed.
     LogLevel(String),
-    /// Others are told of alerts, or of other ones, or in another form.
+    /// The alerts have changed: their webhooks, their rules or their form.
     Alerts,
-    /// Queues are subscribed to topics, or a table that has them is another one.
+    /// The subscriptions of queues to topics have changed, or the table that holds them.
     Subscriptions,
-    /// A pool is gone.
+    /// A pool was removed.
     Stop {
         /// Its name.
         name: String,
     },
-    /// A pool reads from elsewhere: stop the old, then start this.
+    /// A pool reads from another source or queue: stop the old one, then start this one.
     Replace(Arc<PoolConfig>),
-    /// A pool's settings are others, and take effect in place.
+    /// A pool's settings have changed; they take effect in place.
     Update {
-        /// The pool as it is to be.
+        /// The pool's new configuration.
         pool: Arc<PoolConfig>,
-        /// Its workers are started in another way: replace them one by one.
+        /// The worker's command has changed: replace the workers one by one.
         roll: bool,
     },
-    /// A pool is new.
+    /// A pool was added.
     Start(Arc<PoolConfig>),
 }
 
 impl Change {
-    /// The pool for which a source must be opened.
+    /// Returns the pool for which a source must be opened, if any.
     pub fn begins(&self) -> Option<&Arc<PoolConfig>> {
         match self {
             Self::Start(pool) | Self::Replace(pool) => Some(pool),
@@ -48,8 +48,8 @@ impl Change {
     }
 }
 
-/// The steps from `old` to `new`, in an order in which they can be taken: what lets go of a queue
-/// comes before what takes it up.
+/// Returns the steps from `old` to `new` in a valid order: a step that releases a queue comes before one
+/// that takes it up.
 pub fn difference(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = daemon(old, new);
     changes.extend(old.pools.iter().filter_map(|pool| stop(pool, new)));
@@ -109,7 +109,7 @@ fn find<'a>(config: &'a Config, name: &str) -> Option<&'a PoolConfig> {
     config.pools.iter().find(|p| p.name == name).map(|p| &**p)
 }
 
-/// The order of the steps. Those of one rank keep the order of the files.
+/// Returns the rank by which steps are ordered. Steps of one rank keep the order of the files.
 fn rank(change: &Change) -> u8 {
     match change {
         Change::Daemon(_) | Change::LogLevel(_) | Change::Alerts | Change::Subscriptions => 0,
@@ -147,7 +147,7 @@ mod tests {
         parse(&text, "test.toml", &Environment::new()).unwrap()
     }
 
-    /// The changes in a word each.
+    /// Returns the changes in a word each.
     fn steps(old: &Config, new: &Config) -> Vec<String> {
         let word = |change| match change {
             Change::Daemon(daemon) => format!("daemon {:?}", daemon.drain_timeout),

@@ -1,15 +1,15 @@
-//! The configuration's keys as people and editors read about them: the reference in Markdown and
-//! the JSON Schema. Both are made from the description that the reader goes by.
+//! The configuration's keys as documentation: the reference in Markdown and the JSON Schema. Both are
+//! made from the description that the reader uses.
 
 use serde_json::{Map, Value as Json, json};
 
 use super::description::{Key, Shape};
 use super::keys;
 
-/// What the reference says before its keys.
+/// Text of the reference before its keys.
 const INTRODUCTION: &str = include_str!("introduction.md");
 
-/// Every key with its kind, default and meaning, in Markdown.
+/// Returns the reference in Markdown: every key with its kind, default and meaning.
 pub fn reference() -> String {
     let mut text = String::from(INTRODUCTION);
     for key in &keys::describe() {
@@ -73,7 +73,7 @@ fn value_and_default(key: &Key) -> (String, String) {
     }
 }
 
-/// The JSON Schema of a configuration file, for editors.
+/// Returns the JSON Schema of a configuration file, for editors.
 pub fn schema() -> Json {
     let mut schema = object(&keys::describe());
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");

@@ -1,4 +1,4 @@
-//! What a process is told by its environment.
+//! The environment of a process.
 
 use std::collections::BTreeMap;
 

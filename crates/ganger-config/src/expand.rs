@@ -2,7 +2,7 @@
 
 use super::environment::Environment;
 
-/// Why a text can't be expanded.
+/// Reason that a text can't be expanded.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ExpandError {
     /// A variable without a default is not set.
@@ -14,19 +14,19 @@ pub(super) enum ExpandError {
     /// `${` without its `}`.
     #[error("holds a `${{` that no `}}` ends")]
     Open,
-    /// What is between the braces is no variable's name.
+    /// The text between the braces is not a variable's name.
     #[error("holds `${{{name}}}`, which names no environment variable")]
     Name {
-        /// What is there.
+        /// The text between the braces.
         name: String,
     },
-    /// A default that holds a variable itself.
+    /// A default that contains a variable itself.
     #[error("holds a `${{` inside another")]
     Nested,
 }
 
-/// The text with its variables replaced, or none if it holds nothing to replace. `$$` stands for
-/// a dollar sign; so does one that neither `{` nor `$` follows.
+/// Returns the text with its variables replaced, or none if it has nothing to replace. `$$` stands for a
+/// dollar sign; so does one that neither `{` nor `$` follows.
 pub(super) fn expand(text: &str, environment: &Environment) -> Result<Option<String>, ExpandError> {
     let mut expanded = String::new();
     let mut rest = text;
@@ -46,7 +46,7 @@ pub(super) fn expand(text: &str, environment: &Environment) -> Result<Option<Str
     Ok((expanded != text).then_some(expanded))
 }
 
-/// The text written so that [`expand`] gives it back.
+/// Returns the text escaped so that [`expand`] gives it back.
 pub(super) fn escape(text: &str) -> String {
     text.replace('$', "$$")
 }

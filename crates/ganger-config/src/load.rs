@@ -1,4 +1,4 @@
-//! From a path to the model. The only place of this room, beside `url_file`, that reads files.
+//! From a path to the model. The only module of this crate, beside `url_file`, that reads files.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,21 +17,21 @@ use ganger_core::{foreign, started_in};
 /// The longest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Reads the configuration from a file, or from all `*.toml` of a directory in the order of their
-/// names: tables merge, pools follow on, and no key may be set twice. `${VAR}` is expanded and
-/// `GANGER_*` overrides keys, both from `environment`.
+/// Reads the configuration from a file, or from all `*.toml` of a directory in the order of their names:
+/// tables merge, pools follow on, and no key may be set twice. `${VAR}` is expanded and `GANGER_*`
+/// overrides keys, both from `environment`.
 ///
 /// Relative paths in it start from the file's directory, and come out absolute.
 ///
 /// # Errors
-/// Everything that is wrong, at once.
+/// Every problem, at once.
 pub fn load(path: &Path, environment: &Environment) -> Result<Config, Problems> {
     let (directory, texts) = read_all(path)?;
     Ok(from_texts(&texts, &directory, environment)?.0)
 }
 
-/// The configuration with every default filled in, as TOML. In the same environment it loads to
-/// the same model, save for secrets that do not come from variables of their own names.
+/// Returns the configuration with every default filled in, as TOML. In the same environment it loads to
+/// the same model, except for secrets that do not come from variables of their own names.
 ///
 /// # Errors
 /// As [`load`].
@@ -40,7 +40,7 @@ pub fn print(path: &Path, environment: &Environment) -> Result<String, Problems>
     Ok(from_texts(&texts, &directory, environment)?.1.whole())
 }
 
-/// The directory that relative paths start from, and the files with their names.
+/// Returns the directory that relative paths start from, and the files with their names.
 pub(super) fn read_all(path: &Path) -> Result<(PathBuf, Vec<(String, String)>), Problems> {
     let problem = |error: io::Error| {
         let message = format!(
@@ -65,17 +65,17 @@ pub(super) fn read_all(path: &Path) -> Result<(PathBuf, Vec<(String, String)>), 
     Ok((directory, texts))
 }
 
-/// Reads the configuration from a text. `name` is what problems call it; relative paths start
-/// from its directory.
+/// Reads the configuration from a text. `name` is its name in problems; relative paths start from its
+/// directory.
 ///
 /// # Errors
-/// Everything that is wrong, at once.
+/// Every problem, at once.
 pub fn parse(text: &str, name: &str, environment: &Environment) -> Result<Config, Problems> {
     let directory = Path::new(name).parent().unwrap_or(Path::new(""));
     Ok(from_texts(&[(name.into(), text.into())], directory, environment)?.0)
 }
 
-/// The directory that relative paths start from, and the files to read, named as the user named
+/// Returns the directory that relative paths start from, and the files to read, named as the user named
 /// them.
 fn files_at(path: &Path, absolute: &Path) -> io::Result<(PathBuf, Vec<PathBuf>)> {
     if !path.is_dir() {
@@ -117,7 +117,7 @@ pub(super) fn from_texts(
         }
     }
     if !whole {
-        // What is missing in the rest may be in the part that could not be read.
+        // A key missing in the rest may be in the part that could not be read.
         return Err(report.into_problems());
     }
     overrides::apply(&mut root, environment, &mut report);

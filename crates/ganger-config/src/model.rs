@@ -1,5 +1,5 @@
-//! The configuration as the rest of the house sees it: validated, with every default filled in and
-//! every duration and size in its unit. Nothing here reads a file or reports a problem.
+//! The configuration as the other crates see it: validated, with every default filled in and every
+//! duration and size in its unit. Nothing here reads a file or reports a problem.
 
 mod admin;
 mod alerts;
@@ -38,47 +38,47 @@ pub use workers::{Autoscale, WORKERS_MAX, Workers};
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// What concerns the daemon itself.
+    /// Settings of the daemon itself.
     pub daemon: DaemonConfig,
-    /// Where it can be looked at and steered.
+    /// Settings of the admin API.
     pub admin: AdminConfig,
-    /// What it shows of itself.
+    /// Metrics and OpenTelemetry settings.
     pub telemetry: TelemetryConfig,
-    /// Who is told when something is wrong; none for nobody.
+    /// Alert settings; none if no alerts are sent.
     pub alerts: Option<AlertsConfig>,
-    /// The connections, by name.
+    /// The sources, by name.
     pub sources: BTreeMap<String, SourceConfig>,
     /// The worker pools, in the order of the file.
     pub pools: Vec<Arc<PoolConfig>>,
-    /// Which queues get the messages of which topics, beside those that the tables have already.
+    /// Subscriptions of queues to topics, in addition to those that the tables already hold.
     pub subscriptions: Vec<Subscription>,
-    /// Every key by its dotted name, with the value that it came to; secrets are hidden.
+    /// Every key by its dotted name, with its value; secrets are hidden.
     pub effective: BTreeMap<String, String>,
 }
 
 /// `[daemon]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DaemonConfig {
-    /// How long work in flight may take to finish when the daemon is asked to stop.
+    /// Longest time for work in flight to finish when the daemon is asked to stop.
     pub drain_timeout: Duration,
-    /// Which log records are kept, in the syntax of tracing's `Targets`.
+    /// Filter of the log records that are kept, in the syntax of tracing's `Targets`.
     pub log_level: String,
-    /// How log records look.
+    /// Format of log records.
     pub log_format: LogFormat,
-    /// The most bytes of messages in memory, of all pools together; a part of the memory if none.
+    /// Maximum bytes of messages in memory, over all pools; none for a share of the machine's memory.
     pub buffered_bytes_max: Option<usize>,
-    /// How long a thread of the daemon may show no sign of life before it counts as stuck.
+    /// Longest time that a thread of the daemon may show no sign of life before it counts as stuck.
     pub stall_timeout: Duration,
 }
 
-/// How log records look.
+/// Format of log records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Text on a terminal, JSON else.
+    /// Text on a terminal, JSON otherwise.
     Auto,
-    /// A line of text each.
+    /// One line of text per record.
     Text,
-    /// A JSON object each.
+    /// One JSON object per record.
     Json,
 }
 
@@ -94,7 +94,7 @@ pub enum SourceConfig {
 }
 
 impl SourceConfig {
-    /// The word for it in the file.
+    /// Returns its `kind` as written in the file.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Table(_) => "table",
@@ -107,48 +107,48 @@ impl SourceConfig {
 /// A RabbitMQ broker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RabbitMqSource {
-    /// Where it listens: at least one, tried in turn.
+    /// Addresses of the broker: at least one, tried in turn.
     pub hosts: Vec<Host>,
-    /// How the connection is encrypted; none for plain TCP.
+    /// TLS settings; none for plain TCP.
     pub tls: Option<Tls>,
     /// The virtual host.
     pub vhost: String,
-    /// Who we are.
+    /// User name.
     pub username: String,
-    /// What proves it.
+    /// Password.
     pub password: Secret,
-    /// What copies of messages are signed with; none for the password.
+    /// Secret that copies of messages are signed with; none for the password.
     pub signing_secret: Option<Secret>,
-    /// Whether copies without a signature are taken for those of a daemon.
+    /// Copies without a signature are accepted as a daemon's.
     pub unsigned_copies: bool,
-    /// Half of this without a sign from the other side makes either side send one; twice this ends
-    /// the connection.
+    /// Heartbeat timeout: after half of it without a sign from the peer either side sends a heartbeat;
+    /// after twice of it the connection ends.
     pub heartbeat: Duration,
-    /// How long an attempt to connect to one host may take.
+    /// Timeout of an attempt to connect to one host.
     pub connect_timeout: Duration,
-    /// What the broker's management shows the connection as; the pool's name is added.
+    /// Name of the connection in the broker's management; the pool's name is added.
     pub connection_name: String,
-    /// Whether queues that are missing are declared.
+    /// Queues that are missing are declared.
     pub declare: bool,
-    /// How they are declared, unless a pool says otherwise.
+    /// Declaration of queues, unless a pool has its own.
     pub queue: QueueDeclaration,
-    /// How long the broker waits for an acknowledgement before it closes the channel.
+    /// Longest time that the broker waits for an acknowledgement before it closes the channel.
     pub consumer_timeout: Duration,
 }
 
-/// How a queue of RabbitMQ is declared.
+/// Declaration of a RabbitMQ queue.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QueueDeclaration {
     /// Its type.
     pub queue_type: QueueType,
-    /// Its arguments, beside those that we set.
+    /// Its arguments, beside those that ganger sets.
     pub arguments: BTreeMap<String, Argument>,
 }
 
 /// The type of a queue of RabbitMQ.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum QueueType {
-    /// Replicated, and counts deliveries.
+    /// Replicated; counts deliveries.
     #[default]
     Quorum,
     /// On one node.
@@ -156,7 +156,7 @@ pub enum QueueType {
 }
 
 impl QueueType {
-    /// The word for it, in the file and to the broker.
+    /// Returns its name, in the file and to the broker.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Quorum => "quorum",
@@ -172,28 +172,28 @@ pub enum Argument {
     Text(String),
     /// A whole number.
     Integer(i64),
-    /// Yes or no.
+    /// True or false.
     Boolean(bool),
 }
 
 /// A Kafka cluster, read as one consumer group.
 #[derive(Clone, PartialEq)]
 pub struct KafkaSource {
-    /// `host:port`, several with commas between them.
+    /// Bootstrap brokers: `host:port`, several separated by commas.
     pub brokers: String,
     /// The consumer group.
     pub group: String,
-    /// Whether topics that are missing are created.
+    /// Topics that are missing are created.
     pub declare: bool,
-    /// How many partitions they get; none for the broker's default.
+    /// Number of partitions of created topics; none for the broker's default.
     pub partitions: Option<i32>,
-    /// How many replicas; none for the broker's default.
+    /// Replication factor of created topics; none for the broker's default.
     pub replication: Option<i32>,
-    /// How often what is done is committed.
+    /// Interval at which offsets are committed.
     pub commit_interval: Duration,
-    /// The most bytes that a pool holds in memory.
+    /// Maximum bytes that a pool buffers in memory.
     pub buffered_bytes_max: usize,
-    /// How long tier topics keep a message at least: longer than the longest delay.
+    /// Shortest retention of tier topics: longer than the longest delay.
     pub retry_retention: Duration,
     /// Properties of librdkafka for every connection.
     pub client: BTreeMap<String, String>,
@@ -221,53 +221,53 @@ impl fmt::Debug for KafkaSource {
 pub struct PoolConfig {
     /// Its name, unique.
     pub name: String,
-    /// The name of the connection it reads from.
+    /// The name of the source it reads from.
     pub source: String,
-    /// The queue it reads; of several topics their names and patterns, with commas between them.
+    /// The queue it reads; for several topics their names and patterns, separated by commas.
     pub queue: Arc<str>,
-    /// How many worker processes it keeps.
+    /// Number of worker processes.
     pub workers: Workers,
-    /// How a worker is started.
+    /// Command that starts a worker.
     pub command: WorkerCommand,
-    /// How many messages are fetched per worker, those it works on included.
+    /// Number of messages fetched per worker, including those in its hands.
     pub prefetch: Prefetch,
-    /// How many frames may be in a version 1 worker's pipe.
+    /// Number of frames that may be in the pipe of a version 1 worker.
     pub pipeline: Pipeline,
-    /// The longest frame in either direction, in bytes, the length not counted.
+    /// Maximum frame length in either direction, in bytes, without the length prefix.
     pub frame_bytes_max: usize,
-    /// When a worker is asked to stop working on a message; none for never.
+    /// Time after which a worker is asked to stop working on a message; none for never.
     pub timeout: Option<Duration>,
-    /// How much later it is killed.
+    /// Time from that request until the worker is killed.
     pub timeout_grace: Duration,
-    /// How long a busy worker may be silent; none for as long as it likes.
+    /// Longest time that a busy worker may be silent; none for no limit.
     pub stall_timeout: Option<Duration>,
-    /// What looks at a worker before it is killed for either; none for nothing.
+    /// Program that inspects a worker before it is killed for either timeout; none for no inspection.
     pub on_timeout: Option<Autopsy>,
-    /// From the start of the process until it has connected.
+    /// Longest time from the start of the process until it has connected.
     pub start_timeout: Duration,
-    /// From `__quit__` to SIGTERM, and from SIGTERM to SIGKILL.
+    /// Time from `__quit__` to SIGTERM, and from SIGTERM to SIGKILL.
     pub stop_timeout: Duration,
-    /// A message that killed so many workers is dead, attempts left or not.
+    /// Number of worker crashes after which a message is dead-lettered, whatever attempts are left.
     pub crashes_max: u32,
-    /// A message over which so many daemons vanished in a row is dead.
+    /// Number of daemons in a row that vanished over a message, after which it is dead-lettered.
     pub lapses_max: u32,
-    /// How often a task may go on as another message.
+    /// Maximum number of times that a task may continue as another message.
     pub steps_max: u32,
-    /// What becomes of a message whose attempt failed.
+    /// Retry policy for failed attempts.
     pub retry: Retry,
-    /// When nearly all attempts fail; none for going on whatever fails.
+    /// Breaker, which opens when nearly all attempts fail; none for no breaker.
     pub breaker: Option<Breaker>,
-    /// When a healthy worker is replaced by a fresh one.
+    /// Conditions under which a healthy worker is replaced.
     pub recycle: Recycle,
-    /// How workers are replaced.
+    /// Rules by which workers are replaced.
     pub restart: Restart,
-    /// Statuses that mean something else in this pool.
+    /// Statuses that have another meaning in this pool.
     pub statuses: BTreeMap<i64, Answer>,
-    /// Patterns of the queues that its workers may send to; none for any on its source.
+    /// Patterns of the queues that its workers may publish to; none for any on its source.
     pub publish_to: Option<Vec<String>>,
-    /// What is remembered of messages that are done; none for nothing.
+    /// Memory of finished messages, to recognise repetitions; none for no such memory.
     pub idempotency: Option<Idempotency>,
-    /// What only sources of one kind have.
+    /// Settings that only sources of one kind have.
     pub options: Options,
 }
 
@@ -283,7 +283,7 @@ pub enum Options {
 }
 
 impl Options {
-    /// The word for their kind of source in the file.
+    /// Returns their kind of source as written in the file.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Table => "table",
@@ -293,20 +293,20 @@ impl Options {
     }
 }
 
-/// How a pool uses its queue of RabbitMQ.
+/// A pool's settings for its RabbitMQ queue.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RabbitMqOptions {
-    /// Where dead letters go.
+    /// Destination of dead letters.
     pub dead_letter: DeadLetters,
-    /// What becomes of a message whose reply no queue takes.
+    /// Treatment of a message whose reply no queue takes.
     pub unroutable_reply: UnroutableReply,
-    /// Consumers of a higher priority get messages first; none for the broker's default.
+    /// Consumer priority: higher ones get messages first; none for the broker's default.
     pub consumer_priority: Option<i32>,
     /// Further arguments of the consumer.
     pub consumer_arguments: BTreeMap<String, Argument>,
-    /// How the queue is declared if it is missing.
+    /// Declaration of the queue if it is missing.
     pub queue: QueueDeclaration,
-    /// What leads messages to it beside its name.
+    /// Bindings that route messages to it, beside its name.
     pub bind: Vec<Binding>,
 }
 
@@ -315,11 +315,11 @@ pub struct RabbitMqOptions {
 pub struct Binding {
     /// The exchange.
     pub exchange: String,
-    /// How the exchange is declared; none if it has to be there.
+    /// Type by which the exchange is declared; none if it must exist.
     pub exchange_type: Option<ExchangeType>,
-    /// Which messages of it: a routing key, or a pattern of a topic.
+    /// Messages to route: a routing key, or a pattern for a topic exchange.
     pub routing_key: String,
-    /// Which messages, by their headers.
+    /// Messages to route, by their headers.
     pub arguments: BTreeMap<String, Argument>,
 }
 
@@ -337,67 +337,67 @@ pub enum ExchangeType {
     Fanout,
 }
 
-/// Where dead letters go.
+/// Destination of dead letters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum DeadLetters {
-    /// To the queue named after the one they come from.
+    /// A queue named after the one they come from.
     #[default]
     Default,
     /// To this queue.
     Queue(String),
-    /// Where the broker's own policy sends what is rejected.
+    /// The destination that the broker's own policy gives to rejected messages.
     Broker,
 }
 
 /// `unroutable_reply`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UnroutableReply {
-    /// The message goes to the dead letters, with the reply.
+    /// The message is dead-lettered, with the reply.
     #[default]
     DeadLetter,
-    /// The message is done and the reply is gone.
+    /// The message is acknowledged and the reply is dropped.
     Drop,
 }
 
-/// How a pool uses its topics of Kafka.
+/// A pool's settings for its Kafka topics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KafkaOptions {
-    /// Which those are.
+    /// The topics.
     pub topics: Topics,
-    /// Which messages wait for one another.
+    /// Order in which messages are worked on.
     pub order: Order,
-    /// The topic of all dead letters; none for those named after topic and group.
+    /// Topic of all dead letters; none for topics named after topic and group.
     pub dead_letter: Option<String>,
 }
 
 /// `order`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Messages of one key, one at a time.
+    /// One at a time for each key.
     #[default]
     Key,
-    /// Messages of one partition, one at a time.
+    /// One at a time for each partition.
     Partition,
-    /// None.
+    /// No order.
     None,
 }
 
-/// How a worker process is started. Its `Debug` shows the names of its variables, not their
-/// values: those may be secrets.
+/// Command that starts a worker process. Its `Debug` shows the names of its variables, not their values:
+/// those may be secrets.
 #[derive(Clone, PartialEq)]
 pub struct WorkerCommand {
     /// The program: a path, or a name looked up in the worker's `PATH`.
     pub program: String,
     /// Its arguments.
     pub args: Vec<String>,
-    /// The whole environment, resolved: what is inherited, then what the file sets. The
-    /// variables that tell the worker about its pool come on top when it is started.
+    /// The whole environment, resolved: inherited variables, then those that the file sets. The variables
+    /// that describe the pool to the worker are added when it is started.
     pub env: BTreeMap<String, String>,
-    /// The directory it starts in; none for the daemon's own.
+    /// Working directory; none for the daemon's own.
     pub cwd: Option<PathBuf>,
-    /// The user it runs as; none for the daemon's own.
+    /// User it runs as; none for the daemon's own.
     pub user: Option<String>,
-    /// What the kernel holds it to.
+    /// Resource limits.
     pub limits: Limits,
 }
 
@@ -414,23 +414,23 @@ impl fmt::Debug for WorkerCommand {
     }
 }
 
-/// What the kernel holds a worker to.
+/// Resource limits of a worker, enforced by the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// The most private memory, in bytes (`RLIMIT_DATA`).
+    /// Maximum private memory, in bytes (`RLIMIT_DATA`).
     pub memory_bytes: Option<u64>,
-    /// The most open files (`RLIMIT_NOFILE`).
+    /// Maximum number of open files (`RLIMIT_NOFILE`).
     pub open_files: Option<u64>,
-    /// The niceness, -20 to 19.
+    /// Niceness, -20 to 19.
     pub cpu_nice: Option<i32>,
 }
 
 /// `prefetch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prefetch {
-    /// By the worker's window: enough that the next batch is there when this one is done.
+    /// Derived from the worker's window: the next batch is there when this one is done.
     Auto,
-    /// So many, but never fewer than the worker's window.
+    /// This number, but never fewer than the worker's window.
     PerWorker(usize),
 }
 
@@ -439,53 +439,53 @@ pub enum Prefetch {
 pub enum Pipeline {
     /// As many as the worker empties in about a millisecond; 1 for slow tasks.
     Auto,
-    /// So many.
+    /// This number.
     Fixed(usize),
 }
 
 /// `retry`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Retry {
-    /// How many attempts a message has, the first included.
+    /// Maximum number of attempts, including the first.
     pub attempts: u32,
-    /// How long it waits between them. Its `max` also bounds what a worker may ask for.
+    /// Back-off between attempts. Its `max` also bounds the delay that a worker may ask for.
     pub backoff: Backoff,
-    /// Kafka: a wait up to this holds the key or the partition, a longer one leaves the order.
+    /// Kafka: a delay up to this holds the key or the partition, a longer one gives up the order.
     pub in_place_max: Duration,
 }
 
 /// `restart`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Restart {
-    /// How long a crashed worker's place stays empty.
+    /// Back-off before a crashed worker is replaced.
     pub backoff: Backoff,
-    /// How many new workers of a rolling restart may be on trial at once.
+    /// Maximum number of new workers on trial at once in a rolling restart.
     pub surge: usize,
-    /// Number of successes by which one on trial shows that it works.
+    /// Number of successes that end a worker's trial.
     pub success: u64,
 }
 
 /// `breaker`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Breaker {
-    /// It opens when this share of the last first attempts failed, above 0 to 1.
+    /// Share of failures among the last first attempts at which it opens, above 0 to 1.
     pub failures: f64,
-    /// How many first attempts it looks at.
+    /// Number of first attempts considered.
     pub of: usize,
-    /// While it is open, one message is taken each time this has passed.
+    /// Interval at which one message is taken while it is open.
     pub probe: Duration,
 }
 
 /// `recycle`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Recycle {
-    /// After so many messages.
+    /// Maximum number of messages.
     pub tasks: Option<u64>,
-    /// At such an age.
+    /// Maximum age.
     pub age: Option<Duration>,
-    /// At such a resident size, in bytes.
+    /// Maximum resident size, in bytes.
     pub memory_bytes: Option<u64>,
-    /// The share of `tasks` and `age` that chance takes off, 0 to 1, so that workers that were
-    /// started together do not leave together.
+    /// Share of `tasks` and `age` that chance takes off, 0 to 1, so that workers that were started
+    /// together are not replaced together.
     pub jitter: f64,
 }

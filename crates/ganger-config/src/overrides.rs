@@ -1,6 +1,6 @@
 //! `GANGER_*` variables that override keys: `GANGER_DAEMON__DRAIN_TIMEOUT`,
-//! `GANGER_SOURCES__<NAME>__URL`, `GANGER_POOLS__<NAME>__RETRY__ATTEMPTS`, likewise ADMIN and TELEMETRY. Only these
-//! beginnings count; nothing here knows what a key means.
+//! `GANGER_SOURCES__<NAME>__URL`, `GANGER_POOLS__<NAME>__RETRY__ATTEMPTS`, and the same for ADMIN and
+//! TELEMETRY. Only these prefixes count; nothing here knows the meaning of a key.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::environment::Environment;
 use super::problem::{Origin, Report};
 use super::tree::{Entry, Node, Table, Value};
 
-/// Replaces in `root` what the environment overrides, or records why it can't.
+/// Replaces in `root` the keys that the environment overrides, or records why it can't.
 pub(super) fn apply(root: &mut Table, environment: &Environment, report: &mut Report) {
     for (name, value) in environment {
         if let Some(target) = Target::of(name) {
@@ -29,7 +29,7 @@ struct WrongOverride {
     help: String,
 }
 
-/// What a variable's name is about.
+/// Target of a variable, by its name.
 enum Target<'a> {
     Table(&'static str, &'a str),
     Source(&'a str),
@@ -102,8 +102,8 @@ fn as_table(node: &mut Node) -> Option<&mut Table> {
     }
 }
 
-/// The table that the beginning of `rest` names, and the keys that follow. Of two names of which
-/// one begins with the other, the longer is meant.
+/// Finds the table that the beginning of `rest` names, and the keys that follow. If one of two names
+/// begins with the other, the longer is meant.
 fn find<'t, 'r>(
     tables: Vec<(String, &'t mut Table)>,
     rest: &'r str,
@@ -131,8 +131,8 @@ fn find<'t, 'r>(
     }
 }
 
-/// What follows `name` and two underscores in `rest`. Case is all one, and so is what is neither
-/// letter nor digit: variables can't be spelt with it.
+/// Returns the text after `name` and two underscores in `rest`. Case does not matter, nor which character
+/// stands for one that is neither letter nor digit: variables can't be spelt with it.
 fn keys_of<'r>(rest: &'r str, name: &str) -> Option<&'r str> {
     let (start, end) = (rest.get(..name.len())?, rest.get(name.len()..)?);
     let same = start.bytes().zip(name.bytes()).all(|(a, b)| {
@@ -142,7 +142,7 @@ fn keys_of<'r>(rest: &'r str, name: &str) -> Option<&'r str> {
     same.then(|| end.strip_prefix("__")).flatten()
 }
 
-/// Sets the key that `keys` leads to, making the tables on its way.
+/// Sets the key at the path `keys`, creating tables as needed.
 fn set(table: &mut Table, keys: &str, node: Node) -> Result<(), WrongOverride> {
     let (first, rest) = match keys.split_once("__") {
         Some((first, rest)) => (first, Some(rest)),
@@ -158,7 +158,7 @@ fn set(table: &mut Table, keys: &str, node: Node) -> Result<(), WrongOverride> {
             insert(table, key, node);
             Ok(())
         }
-        // The worker's variables are spelt as the worker spells them.
+        // The worker's variables keep their case.
         Some(variable) if key == "env" => {
             insert(subtable(table, &key, &node.origin)?, variable.into(), node);
             Ok(())

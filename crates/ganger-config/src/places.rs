@@ -1,5 +1,5 @@
-//! Where in the files the keys of a configuration stand, for who has something to say about one
-//! that is valid. Nothing here decides what to say.
+//! Places in the files of the keys of a configuration, for messages about one that is valid. Nothing here
+//! decides what the messages say.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::problem::{Problem, Report};
 use super::tree::{Node, Table, Value};
 use super::{overrides, tree};
 
-/// A key, from the root on. A pool is called by its name.
+/// Path of a key from the root. A pool is called by its name.
 type KeyPath<'a> = [&'a str];
 
 /// The keys that are set, each with its place.
@@ -17,14 +17,14 @@ type KeyPath<'a> = [&'a str];
 pub struct Places {
     root: Table,
     report: Report,
-    /// What relative paths start from.
+    /// Directory that relative paths start from.
     pub(super) directory: PathBuf,
-    /// The files by name, with what is in them; and their directory, if that is the configuration.
+    /// The files by name with their content, and their directory if that is the configuration.
     files: Vec<(String, String)>,
 }
 
 impl Places {
-    /// The places in a configuration that loads. Of one that does not, nothing is known.
+    /// Reads the places in a configuration that loads. For one that does not, nothing is known.
     pub fn read(path: &Path, environment: &Environment) -> Self {
         let (directory, mut files) = read_all(path).unwrap_or_default();
         let mut report = Report::default();
@@ -47,15 +47,15 @@ impl Places {
         }
     }
 
-    /// The files, and the directory of them if that is the configuration, with what is in them.
+    /// Returns the files with their content, and their directory if that is the configuration.
     pub(super) fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files
             .iter()
             .map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
-    /// Something to be said about the first of these keys that is set, or about the first one where
-    /// none is: then its table is the place.
+    /// Makes a message about the first of these keys that is set. If none is, it is about the first key,
+    /// and its table is the place.
     pub fn about(&self, keys: &[&KeyPath<'_>], message: String, help: &str) -> Problem {
         let is_set =
             |key: &&&KeyPath<'_>| self.find(key).is_some_and(|(depth, _)| depth == key.len());
@@ -65,13 +65,13 @@ impl Places {
         self.report.problem(place, &key.join("."), message, help)
     }
 
-    /// The text that a key has, if it is set.
+    /// Returns the text of a key, if it is set.
     pub(super) fn text(&self, key: &KeyPath<'_>) -> Option<&str> {
         let (depth, node) = self.find(key)?;
         node.as_text().filter(|_| depth == key.len())
     }
 
-    /// The texts that a key has in the tables of a list.
+    /// Returns the texts of a key in the tables of a list.
     pub(super) fn texts(&self, list: &KeyPath<'_>, key: &str) -> Vec<&str> {
         let node = self.find(list).map(|(_, node)| &node.value);
         let Some(Value::List(tables)) = node else {
@@ -82,7 +82,7 @@ impl Places {
         nodes.filter_map(Node::as_text).collect()
     }
 
-    /// How far the path leads, in keys, and what is there.
+    /// Follows the path as far as it is set; returns the number of keys, and the node there.
     fn find(&self, path: &KeyPath<'_>) -> Option<(usize, &Node)> {
         let mut table = &self.root;
         let mut found = None;

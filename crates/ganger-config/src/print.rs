@@ -1,5 +1,5 @@
-//! The effective configuration as TOML that loads again to the same model: what each key came to, as
-//! the reader takes it down. Nothing here knows a key.
+//! The effective configuration as TOML that loads again to the same model: the value of each key as the
+//! reader records it. Nothing here knows a key.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,26 +12,26 @@ const HEAD: &str = "\
 # of its name.
 ";
 
-/// What the keys of a table came to, in order.
+/// Values of a table's keys, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Page(Vec<(&'static str, Option<Shown>)>);
 
-/// What a key came to.
+/// Value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Shown {
     /// A value, as TOML writes it.
     Value(String),
     /// A table.
     Table(Page),
-    /// Tables, by the names that the user gave them.
+    /// Tables, by the names that the user gave.
     Tables(Vec<(String, Page)>),
     /// An array of tables.
     List(Vec<Page>),
 }
 
 impl Page {
-    /// What the key came to; if it has come to something before, then to this instead. None where
-    /// it is not to be shown, or was left out and has no default.
+    /// Sets the value of the key, replacing any earlier one. None if it is not to be shown, or was left
+    /// out and has no default.
     pub(super) fn set(&mut self, key: &'static str, shown: Option<Shown>) {
         match self.0.iter_mut().find(|(other, _)| *other == key) {
             Some((_, known)) => *known = shown,
@@ -44,7 +44,7 @@ impl Page {
         given.filter_map(|(key, shown)| Some((*key, shown.as_ref()?)))
     }
 
-    /// The whole configuration, whose keys this has: each is a section, or several.
+    /// Returns the whole configuration as TOML; each key of this page is a section, or several.
     pub(super) fn whole(&self) -> String {
         let mut text = String::from(HEAD);
         for (name, shown) in self.given() {
@@ -66,7 +66,7 @@ impl Page {
         text
     }
 
-    /// Every key by its dotted name, with its value.
+    /// Returns every key by its dotted name, with its value.
     pub(super) fn flat(&self) -> BTreeMap<String, String> {
         let mut flat = BTreeMap::new();
         self.flatten("", &mut flat);
@@ -97,7 +97,7 @@ impl Page {
         }
     }
 
-    /// The name that one of several tables has, if it has one.
+    /// Returns the name of one of several tables, if it has one.
     fn name(&self) -> Option<String> {
         let (_, shown) = self.given().find(|(key, _)| *key == "name")?;
         let text = format!("name = {}", shown.inline());
@@ -137,7 +137,7 @@ fn join(path: &str, name: &str) -> String {
     }
 }
 
-/// A key is never expanded. Between quotes, TOML writes it as JSON does.
+/// Returns a key as TOML. Keys are never expanded; between quotes, TOML writes them as JSON does.
 pub(super) fn key(name: &str) -> String {
     let bare = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     if !name.is_empty() && name.bytes().all(bare) {
@@ -147,7 +147,7 @@ pub(super) fn key(name: &str) -> String {
     }
 }
 
-/// A text, without the secrets that may be in it.
+/// Returns a text as TOML, with any secrets hidden.
 pub(super) fn text(text: &str) -> String {
     toml::Value::String(escape(&redact(text))).to_string()
 }
@@ -172,7 +172,7 @@ pub(super) fn table<K: Display>(pairs: impl IntoIterator<Item = (K, String)>) ->
     }
 }
 
-/// A variable of the worker, unless it is a secret.
+/// Returns a variable of the worker as TOML, hidden if it is a secret.
 pub(super) fn variable(name: &str, value: &str) -> String {
     if is_secret(name) || redact(value) != value {
         format!("\"${{{name}}}\"")
@@ -181,7 +181,7 @@ pub(super) fn variable(name: &str, value: &str) -> String {
     }
 }
 
-/// A secret of ours, written as the variable of its name.
+/// Returns a secret of ours as a reference to the variable of its name.
 pub(super) fn hidden(name: &str) -> String {
     let variable = name.to_ascii_uppercase().replace(['.', '-'], "_");
     format!("\"${{{variable}}}\"")

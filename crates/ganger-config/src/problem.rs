@@ -1,5 +1,4 @@
-//! What is wrong with a configuration: every problem at once, each with its place. Nothing here
-//! knows a key.
+//! Problems of a configuration: all at once, each with its place. Nothing here knows a key.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,21 +10,21 @@ use serde::Serialize;
 
 use super::redact;
 
-/// The longest excerpt of a value that a message shows, in characters.
+/// Maximum length of an excerpt of a value in a message, in characters.
 const SHOWN_CHARS_MAX: usize = 60;
 
-/// Everything that is wrong with a configuration. At least one problem.
+/// All problems of a configuration; at least one.
 #[derive(Debug, Clone)]
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// The problems in the order of the files and of their lines, for people who read no colours
-    /// and for programs: each is serialisable.
+    /// Returns the problems in the order of the files and their lines, for people who read no colours and
+    /// for programs: each is serialisable.
     pub fn messages(&self) -> &[Problem] {
         &self.0
     }
 
-    /// One problem that has no place in a text, such as a file that is not there.
+    /// Makes one problem that has no place in a text, such as a missing file.
     pub fn of_file(file: &str, message: String, help: &str) -> Self {
         Self(vec![Problem::of_file(file, message, help)])
     }
@@ -48,10 +47,10 @@ impl Diagnostic for Problems {
     }
 }
 
-/// One thing that is wrong.
+/// One problem of a configuration.
 #[derive(Debug, Clone, Serialize)]
 pub struct Problem {
-    /// The key that it is about, such as `pools.email.workers`; empty where it is about none.
+    /// Key that it is about, such as `pools.email.workers`; empty if it is about none.
     pub path: String,
     /// The file, or the environment variable that overrides the key.
     pub file: String,
@@ -59,16 +58,16 @@ pub struct Problem {
     pub line: Option<usize>,
     /// The column in characters, counted from 1.
     pub column: Option<usize>,
-    /// What is wrong.
+    /// Rule that is broken.
     pub message: String,
-    /// What would be right.
+    /// Remedy.
     pub help: String,
     #[serde(skip)]
     place: Option<SourceSpan>,
 }
 
 impl Problem {
-    /// One that has no place in a text.
+    /// Makes a problem that has no place in a text.
     pub(super) fn of_file(file: &str, message: String, help: &str) -> Self {
         Self {
             path: String::new(),
@@ -81,7 +80,7 @@ impl Problem {
         }
     }
 
-    /// Place, rule and remedy in one line.
+    /// Returns place, rule and remedy in one line.
     pub fn one_line(&self) -> String {
         let line = self
             .line
@@ -124,16 +123,16 @@ impl Diagnostic for Problem {
     }
 }
 
-/// A stretch of one of the texts that the configuration is made of.
+/// A range of one of the texts that the configuration is made of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Origin {
-    /// Which text: the number that [`Report::text`] gave.
+    /// Number of the text, as [`Report::text`] gave it.
     pub(super) text: usize,
-    /// From which byte to which.
+    /// Byte range in the text.
     pub(super) span: Range<usize>,
 }
 
-/// The texts that a configuration is made of, secrets hidden, and what is wrong with them so far.
+/// The texts of a configuration, secrets hidden, and the problems found so far.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     texts: Vec<SourceText>,
@@ -143,7 +142,7 @@ pub(super) struct Report {
 
 #[derive(Debug)]
 struct SourceText {
-    /// Whether it is the value of a variable rather than a file.
+    /// The text is a variable's value, not a file.
     variable: bool,
     source: Arc<NamedSource<String>>,
 }
@@ -176,12 +175,12 @@ impl Report {
         self.found.borrow_mut().push((origin.clone(), problem));
     }
 
-    /// Hides what stands at `origin`: under a name that means nothing it may be a secret.
+    /// Hides the text at `origin`: under a meaningless name it may be a secret.
     pub(super) fn hide(&self, origin: &Origin) {
         self.hidden.borrow_mut().push(origin.clone());
     }
 
-    /// Something to be said about the key `path`, which stands at `origin`, without recording it.
+    /// Makes a problem of the key `path` at `origin`, without recording it.
     pub(super) fn problem(
         &self,
         origin: Option<&Origin>,
@@ -210,7 +209,7 @@ impl Report {
         }
     }
 
-    /// The text at `origin` as it is written, secrets hidden, cut where it is long.
+    /// Returns the text at `origin` as written, secrets hidden, shortened if it is long.
     pub(super) fn shown(&self, origin: &Origin) -> String {
         let text = self.texts[origin.text].source.inner();
         let text = text.get(origin.span.clone()).unwrap_or_default();
@@ -222,7 +221,7 @@ impl Report {
         }
     }
 
-    /// Where `origin` is, in words.
+    /// Returns the place of `origin` in words.
     pub(super) fn place(&self, origin: &Origin) -> String {
         let text = &self.texts[origin.text];
         let name = text.source.name();
@@ -234,17 +233,17 @@ impl Report {
         }
     }
 
-    /// Whether `origin` is in a variable rather than in a file.
+    /// Returns whether `origin` is in a variable rather than in a file.
     pub(super) fn is_variable(&self, origin: &Origin) -> bool {
         self.texts[origin.text].variable
     }
 
-    /// Whether anything is wrong so far.
+    /// Returns whether there are no problems so far.
     pub(super) fn is_clean(&self) -> bool {
         self.found.borrow().is_empty()
     }
 
-    /// Everything that is wrong, in the order of the texts.
+    /// Returns all problems, in the order of the texts.
     pub(super) fn into_problems(self) -> Problems {
         let hidden = self.hidden.into_inner();
         let shown = |(number, text): (usize, &SourceText)| {
@@ -265,7 +264,7 @@ impl Report {
     }
 }
 
-/// Line and column of a byte, both counted from 1.
+/// Returns line and column of a byte, both counted from 1.
 fn position(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);

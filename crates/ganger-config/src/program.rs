@@ -1,4 +1,4 @@
-//! Finding a worker's program as starting it would, and how its command may be shown.
+//! Finds a worker's program as starting it would, and shows its command without secrets.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 use super::model::WorkerCommand;
 use super::redact;
 
-/// Where programs are looked for if the worker has no `PATH`, as the C library does.
+/// Search path if the worker has no `PATH`, as in the C library.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
 
-/// The words of a command as they may be shown: without secrets.
+/// Returns the words of a command without secrets.
 pub fn shown(command: &WorkerCommand) -> Vec<String> {
     let program = std::iter::once(command.program.clone());
     program.chain(redact::words(&command.args)).collect()
 }
 
-/// How much of a script the kernel reads to find its interpreter, in bytes.
+/// Number of bytes of a script that the kernel reads to find its interpreter.
 const FIRST_LINE_BYTES_MAX: u64 = 256;
 
-/// The file that starting the command would run: a name without a slash is looked up in the
-/// `PATH` of the worker, any other is a path relative to its `cwd`. If it is a script, its
-/// interpreter is there too.
+/// Returns the file that starting the command would run: a name without a slash is looked up in the
+/// `PATH` of the worker, any other is a path relative to its `cwd`. If it is a script, its interpreter
+/// exists too.
 ///
 /// # Errors
-/// Why there is none, in a sentence.
+/// The reason that there is none, in a sentence.
 pub fn find_program(command: &WorkerCommand) -> Result<PathBuf, String> {
     let has_spaces = command.program.contains(char::is_whitespace);
     let path = look_up(command).map_err(|why| match has_spaces {
@@ -35,8 +35,8 @@ pub fn find_program(command: &WorkerCommand) -> Result<PathBuf, String> {
     missing_interpreter(&path, command).map_or(Ok(path), Err)
 }
 
-/// What the system means when it says that there is no such program, although its file is there.
-/// None if the file is not.
+/// Explains the system's error that there is no such program although its file exists. None if the file
+/// does not.
 pub fn missing_part(command: &WorkerCommand) -> Option<String> {
     let path = look_up(command).ok()?;
     missing_interpreter(&path, command).or_else(|| {
@@ -47,8 +47,8 @@ pub fn missing_part(command: &WorkerCommand) -> Option<String> {
     })
 }
 
-/// What is wrong with the first line of a script whose interpreter is not there. The kernel takes all
-/// up to the end of the line, and a carriage return with it.
+/// Explains the first line of a script whose interpreter does not exist. The kernel takes the whole line,
+/// including a carriage return at its end.
 fn missing_interpreter(path: &Path, command: &WorkerCommand) -> Option<String> {
     let first_line = first_line(path)?;
     let words = first_line.strip_prefix("#!")?.trim_matches([' ', '\t']);
@@ -75,7 +75,8 @@ fn missing_interpreter(path: &Path, command: &WorkerCommand) -> Option<String> {
     ))
 }
 
-/// None if we may not read it, or it is no text: the worker may run as another user.
+/// Returns the first line; none if we may not read the file, or it is no text: the worker may run as
+/// another user.
 fn first_line(path: &Path) -> Option<String> {
     let mut start = Vec::new();
     let file = File::open(path).ok()?;
@@ -86,8 +87,8 @@ fn first_line(path: &Path) -> Option<String> {
     String::from_utf8(line.to_vec()).ok()
 }
 
-/// The program that `env` is to look for, if that is what the script's first line asks it to do. All that
-/// follows its name is one argument. What `-S` splits is judged in its simple form only: with quotes,
+/// Returns the program that `env` is to look for, if the script's first line runs `env`. All text after
+/// its name is one argument. An argument of `-S` is judged in its simple form only: with quotes,
 /// variables, options or a `PATH` of its own `env` may look for something else, or elsewhere.
 fn looked_up_by_env<'a>(interpreter: &str, argument: &'a str) -> Option<&'a str> {
     let argument = argument.trim_start_matches([' ', '\t']);
@@ -141,8 +142,8 @@ fn look_up(command: &WorkerCommand) -> Result<PathBuf, String> {
     })
 }
 
-/// Whether it is a file that someone may run. Who may is for the kernel to say: the worker may
-/// run as another user than we do.
+/// Checks that the path is a file that someone may execute. Who may is for the kernel to say: the worker
+/// may run as another user than we do.
 fn runnable(path: &Path) -> Result<(), &'static str> {
     match path.metadata() {
         Err(_) => Err("does not exist"),
@@ -210,7 +211,7 @@ mod tests {
         }
     }
 
-    /// What is said of a script with that first line; none if it can be run.
+    /// Returns the fault found in a script with that first line; none if it can be run.
     fn wrong_with(first_line: &str) -> Option<String> {
         let home = tempfile::tempdir().unwrap();
         let script = home.path().join("script");

@@ -1,7 +1,7 @@
-//! Reads a table key by key. Every call that reads a key also describes it and takes down what it came
-//! to, so that the reader, the reference, the schema and what is printed can't disagree: what is not
-//! asked for here is an unknown key, and what is asked for is documented and printed. Nothing here
-//! knows what a key means.
+//! Reads a table key by key. Every call that reads a key also describes it and records its value, so that
+//! the reader, the reference, the schema and the printed configuration can't disagree: a key that is not
+//! read here is unknown, and one that is read is documented and printed. Nothing here knows the meaning
+//! of a key.
 
 pub(super) mod either;
 
@@ -16,7 +16,7 @@ use super::suggest::nearest;
 use super::tree::{Node, Table, Value, join};
 use super::value_types::{Kind, Wrong};
 
-/// What turns off what is on by default.
+/// Word that turns off what is on by default.
 const OFF: &str = "off";
 
 /// Reads one table.
@@ -24,22 +24,22 @@ const OFF: &str = "off";
 pub(super) struct Reader<'a> {
     table: Option<&'a Table>,
     path: String,
-    /// Where the table stands, for what is missing in it.
+    /// Place of the table, for keys that are missing in it.
     origin: Origin,
     report: &'a Report,
     /// Only the descriptions are wanted: maps and lists are entered once, problems are dropped.
     describing: bool,
     keys: Vec<Key>,
-    /// What they came to.
+    /// Values of the keys.
     page: Page,
-    /// Keys of the table that need no further look.
+    /// Keys of the table that have been read.
     known: BTreeSet<&'static str>,
     aliases: BTreeMap<&'static str, &'static str>,
     lenient: bool,
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of the whole document.
+    /// Makes a reader of the whole document.
     pub(super) fn new(table: &'a Table, origin: Origin, report: &'a Report) -> Self {
         Self {
             table: Some(table),
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The descriptions of every key that `read` asks for.
+    /// Returns the descriptions of every key that `read` asks for.
     pub(super) fn describe<T>(read: impl FnOnce(&mut Reader<'_>) -> T) -> Vec<Key> {
         let (table, report) = (Table::new(), Report::default());
         let mut reader = Reader {
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         reader.keys
     }
 
-    /// A key with a default, written as in a variable: text needs no quotes.
+    /// Reads a key with a default, written as in a variable: text needs no quotes.
     pub(super) fn or<K: Kind>(
         &mut self,
         name: &'static str,
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// A key that may be left out.
+    /// Reads an optional key.
     pub(super) fn maybe<K: Kind>(
         &mut self,
         name: &'static str,
@@ -101,8 +101,8 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// A key that must be given. What is returned where it is not, or is wrong, is never used:
-    /// the problem is recorded.
+    /// Reads a required key. If it is missing or wrong the problem is recorded, and the value returned is
+    /// never used.
     pub(super) fn must<K: Kind>(
         &mut self,
         name: &'static str,
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         value.unwrap_or_default()
     }
 
-    /// Keys that the user names. `check` says what a name must keep to.
+    /// Reads keys that the user names. `check` validates a name.
     pub(super) fn map<K: Kind, N: Ord>(
         &mut self,
         name: &'static str,
@@ -155,7 +155,7 @@ impl<'a> Reader<'a> {
         values
     }
 
-    /// A table; where it is left out, its keys have their defaults.
+    /// Reads a table; if it is left out, its keys have their defaults.
     pub(super) fn table<T>(
         &mut self,
         name: &'static str,
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// A table, or `"off"` for none; where it is left out, its keys have their defaults.
+    /// Reads a table, or `"off"` for none; if it is left out, its keys have their defaults.
     pub(super) fn switch<T>(
         &mut self,
         name: &'static str,
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
         (!off).then_some(value)
     }
 
-    /// Tables that the user names. `check` says what a name must keep to.
+    /// Reads tables that the user names. `check` validates a name.
     pub(super) fn tables<T>(
         &mut self,
         name: &'static str,
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
         values
     }
 
-    /// An array of tables, each shown under its name once it has one.
+    /// Reads an array of tables, each shown under its name once it has one.
     pub(super) fn list<T>(
         &mut self,
         name: &'static str,
@@ -254,8 +254,8 @@ impl<'a> Reader<'a> {
         values
     }
 
-    /// Keys that only some kinds of thing have. If this is not one of them they are refused with
-    /// that word, and nothing is read.
+    /// Reads keys that only some kinds of thing have. For other kinds they are refused with that word,
+    /// and nothing is read.
     pub(super) fn only<T>(
         &mut self,
         whose: &'static str,
@@ -283,7 +283,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// Lets the key `name`, which is read after this, be given as `alias` too.
+    /// Accepts `alias` as another name of the key `name`, which is read after this.
     pub(super) fn alias(&mut self, name: &'static str, alias: &'static str) {
         self.known.insert(alias);
         self.aliases.insert(name, alias);
@@ -299,18 +299,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reports nothing more of this table: what it is about is wrong.
+    /// Reports nothing more of this table, since its subject is wrong.
     pub(super) fn give_up(&mut self) {
         self.lenient = true;
     }
 
-    /// What is printed of a key, where that is not what was read: what it came to together with
-    /// others, or nothing.
+    /// Sets the printed value of a key where it is not the value read: one combined with others, or
+    /// nothing.
     pub(super) fn print(&mut self, name: &'static str, shown: Option<String>) {
         self.page.set(name, shown.map(Shown::Value));
     }
 
-    /// Whether a value is given, right or wrong.
+    /// Returns whether a value is given, right or wrong.
     pub(super) fn has(&self, name: &str) -> bool {
         self.node(name).is_some()
     }
@@ -329,13 +329,13 @@ impl<'a> Reader<'a> {
         self.wrong(name, &Wrong::new("is missing", help));
     }
 
-    /// Where a key's value stands, or the table if it is not given.
+    /// Returns the place of a key's value, or of the table if it is not given.
     pub(super) fn place(&self, name: &str) -> String {
         let origin = self.node(name).map_or(&self.origin, |node| &node.origin);
         self.report.place(origin)
     }
 
-    /// The value of a key under either of its names; of two, the one that a variable sets.
+    /// Returns the value of a key under either of its names; if both are set, the one from a variable.
     fn node(&self, name: &str) -> Option<&'a Node> {
         let table = self.table?;
         let alias = self.aliases.get(name).and_then(|alias| table.get(*alias));
@@ -424,7 +424,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The keys of a table that there may be any number of, while describing.
+    /// Describes the keys of a table that may occur any number of times.
     fn keys_of<T>(&self, read: &mut impl FnMut(&mut Reader<'a>) -> T) -> Vec<Key> {
         if !self.describing {
             return Vec::new();
@@ -462,8 +462,7 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// Reports the keys that nothing asked for, and returns the descriptions of the others and what
-    /// they came to.
+    /// Reports the keys that nothing asked for, and returns the descriptions and values of the others.
     pub(super) fn finish(self) -> (Vec<Key>, Page) {
         let unknown = self
             .table

@@ -1,5 +1,5 @@
-//! Hiding secrets in text that people will see. What is hidden keeps its length in bytes, so that
-//! spans into the text still hold. Nothing here knows a key or a file.
+//! Hides secrets in text for people. Hidden text keeps its length in bytes, so that spans into it still
+//! hold. Nothing here knows a key or a file.
 
 use std::ops::Range;
 
@@ -20,14 +20,15 @@ const SECRET_WORDS: [&str; 14] = [
     "OAUTHBEARER_CONFIG",
     "WEBHOOK",
 ];
-/// Words between underscores in the name of a secret: in others they may be anything.
+/// Words that mark a secret when they stand between underscores; inside other names they may mean
+/// anything.
 const SHORT_WORDS: [&str; 3] = ["PASS", "PW", "PWD"];
 /// The working directory, as shells name it.
 const WORKING_DIRECTORY: &str = "PWD";
-/// Number of letters of a word for each that may be mistyped.
+/// Number of characters of a word for each that may be mistyped.
 const LETTERS_PER_SLIP: usize = 5;
 
-/// Returns true if a variable or a key of this name, mistyped or not, holds a secret.
+/// Returns whether a variable or a key of this name, mistyped or not, holds a secret.
 pub(super) fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase().replace(['-', '.'], "_");
     let is_nearly =
@@ -39,14 +40,15 @@ pub(super) fn is_secret(name: &str) -> bool {
         || (name != WORKING_DIRECTORY && name.split('_').any(hides))
 }
 
-/// The text with an asterisk for every byte of a password before an `@`, and of a value that is given
-/// to a secret's name.
+/// Returns the text with an asterisk for every byte of a password before an `@`, and of a value that is
+/// given to a secret's name.
 pub(super) fn redact(text: &str) -> String {
     let found = logins(text).into_iter().chain(assigned(text));
     masked(text, found.chain(flags(text)))
 }
 
-/// The words of a command line, as [`redact`] shows them, each for itself and after the word before it.
+/// Returns the words of a command line as [`redact`] shows them, each by itself and after the word before
+/// it.
 pub(super) fn words(words: &[String]) -> Vec<String> {
     let is_flag = |word: &String| {
         word.starts_with('-') && !word.contains('=') && is_secret(word.trim_start_matches('-'))
@@ -59,7 +61,8 @@ pub(super) fn words(words: &[String]) -> Vec<String> {
     words.iter().zip(before).map(shown).collect()
 }
 
-/// The text with an asterisk for every byte of these parts. Line ends stay, so that line numbers do.
+/// Returns the text with an asterisk for every byte of these parts. Line ends stay, so that line numbers
+/// do.
 pub(super) fn masked(text: &str, parts: impl IntoIterator<Item = Range<usize>>) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for part in parts {
@@ -67,12 +70,12 @@ pub(super) fn masked(text: &str, parts: impl IntoIterator<Item = Range<usize>>) 
         part.filter(|byte| **byte != b'\n')
             .for_each(|byte| *byte = b'*');
     }
-    // What is masked begins and ends beside ASCII, so no character is cut.
+    // A masked range begins and ends beside ASCII, so no character is cut.
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// Places of passwords between a user and an `@`, in a URL or not: from the first colon to the last
-/// `@` of a word. A path with an `@` makes that too much rather than too little.
+/// Finds passwords between a user and an `@`, in a URL or not: from the first colon to the last `@` of a
+/// word. A path with an `@` makes the range too large rather than too small.
 fn logins(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut start = 0;
@@ -93,7 +96,7 @@ fn login(word: &str) -> Option<Range<usize>> {
     is_one.then_some(password..host)
 }
 
-/// Places of values of secret names: `NAME = value`, `--name=value`, `?name=value`, `name: value`.
+/// Finds values of secret names: `NAME = value`, `--name=value`, `?name=value`, `name: value`.
 fn assigned(text: &str) -> Vec<Range<usize>> {
     let assigns =
         |(at, sign): &(usize, &str)| *sign == "=" || text[at + 1..].starts_with([' ', '\t']);
@@ -104,7 +107,7 @@ fn assigned(text: &str) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Places of values of secret options that are words of their own: `--name value`, also as a list.
+/// Finds values of secret options that are words of their own: `--name value`, also as a list.
 fn flags(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices('-') {
@@ -142,14 +145,14 @@ fn name_before(text: &str) -> &str {
     &text[start..]
 }
 
-/// `is_header`: what follows the name may be several words.
+/// Returns the range of the value after a name. `is_header`: the value may be several words.
 fn value_after(text: &str, from: usize, is_header: bool) -> Range<usize> {
     let start = from + text[from..].len() - text[from..].trim_start_matches([' ', '\t']).len();
     let rest = &text[start..];
     let quote = ["\"\"\"", "'''", "\"", "'"]
         .into_iter()
         .find(|quote| rest.starts_with(quote));
-    // A way of authentication comes before what is secret, as in `authorization=Bearer TOKEN`.
+    // An authentication scheme comes before the secret, as in `authorization=Bearer TOKEN`.
     let scheme = ["Bearer ", "Basic "]
         .into_iter()
         .find(|scheme| rest.starts_with(scheme));
@@ -172,16 +175,16 @@ fn value_after(text: &str, from: usize, is_header: bool) -> Range<usize> {
     }
 }
 
-/// Whether `NAME =`, at the end of the text, is the first on its line. What follows it without
-/// quotes is a mistake or a number, so the whole line goes.
+/// Returns whether `NAME =`, at the end of the text, is the first on its line. A value without quotes
+/// after it is a mistake or a number, so the whole line is hidden.
 fn begins_line(text: &str) -> bool {
     let line = text.rfind('\n').map_or(text, |at| &text[at + 1..]);
     let name = line.trim_end_matches(['=', ':']).trim();
     name.trim_matches(['"', '\'']) == name_before(line.trim_end_matches(['=', ':']))
 }
 
-/// How far a list or a table goes: to the bracket that closes it, or where that is missing to the
-/// end of the text. Brackets within quotes are none.
+/// Returns the length of a list or a table: to its closing bracket, or to the end of the text if that is
+/// missing. Brackets within quotes do not count.
 fn nested_len(text: &str) -> usize {
     let mut depth = 0_usize;
     let mut quote = None;
@@ -200,8 +203,8 @@ fn nested_len(text: &str) -> usize {
     text.len()
 }
 
-/// How far a quoted value goes: to its quote, or where that is missing to the end of the line. An
-/// escaped quote does not end it.
+/// Returns the length of a quoted value: to its closing quote, or to the end of the line if that is
+/// missing. An escaped quote does not end it.
 fn quoted_len(text: &str, quote: &str) -> usize {
     let end = |at: &usize| quote.starts_with('\'') || !text[..*at].ends_with('\\');
     text.match_indices(quote)

@@ -1,4 +1,5 @@
-//! Who else may write or read the configuration. Whoever writes it decides what the daemon runs.
+//! Access rights of the configuration's files: other users that may write or read them. Whoever writes
+//! the configuration decides what the daemon runs.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
@@ -11,7 +12,7 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 use super::problem::Problem;
 use super::redact::redact;
 
-/// Others than the owner may not remove what is in such a directory.
+/// Sticky bit: only the owner may remove files in such a directory.
 const STICKY: u32 = 0o1000;
 
 /// Fault in the rights of a file.
@@ -30,7 +31,7 @@ struct Own {
     gid: u32,
 }
 
-/// What should be mended about the rights of these files, with what is in them.
+/// Returns the faults in the rights of these files, given with their content.
 pub(super) fn faults<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Problem> {
     let fault = |(name, text): (&str, &str)| {
         let Fault { words, help } = fault_of(Path::new(name), holds_secrets(text))?;
@@ -68,7 +69,7 @@ fn fault_of(file: &Path, secrets: bool) -> Option<Fault> {
     })
 }
 
-/// The file, then the directories by which it is reached, those behind links among them.
+/// Returns the file, then the directories by which it is reached, including those behind links.
 fn places(file: &Path) -> Vec<PathBuf> {
     let named = std::path::absolute(file);
     let paths = [named, fs::canonicalize(file)];
@@ -84,7 +85,7 @@ fn places(file: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns true for what nobody can write, whatever its mode says: as Kubernetes mounts a ConfigMap.
+/// Returns whether nobody can write it, whatever its mode says: as Kubernetes mounts a ConfigMap.
 fn is_read_only(place: &Path) -> bool {
     statvfs(place).is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
@@ -135,8 +136,8 @@ impl Own {
         uid == self.uid || uid == 0
     }
 
-    /// The bits of a mode that are for others. The daemon's own group may be for its user alone; it is
-    /// no stranger in any case.
+    /// Returns the bits of a mode that are for others. The daemon's own group may hold only its user, and
+    /// is not a stranger in any case.
     fn others(self, mode: u32, gid: u32) -> u32 {
         mode & if gid == self.gid { 0o007 } else { 0o077 }
     }
@@ -146,7 +147,7 @@ const HELP: &str = "take what others may with `chmod o=`, and with `chmod g=` wh
                     the daemon's own";
 const EXPOSED: (&str, &str) = ("holds secrets and may be read by others", HELP);
 
-/// Whether there is a secret in the text itself, rather than in a variable or a file that it names.
+/// Returns whether the text itself holds a secret, rather than a variable or a file that it names.
 fn holds_secrets(text: &str) -> bool {
     text.lines().any(|line| {
         let key = line.split('=').next().unwrap_or_default().trim();
@@ -188,7 +189,7 @@ mod tests {
         }
     }
 
-    /// A file or a directory of that mode, owner and group.
+    /// Makes a file or a directory of that mode, owner and group.
     fn made(path: &Path, mode: u32, owner: Option<u32>) -> Metadata {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         std::os::unix::fs::chown(path, owner, None).unwrap();
@@ -215,7 +216,7 @@ mod tests {
             let found = Own { uid, gid }.of_file(&file, secrets, false);
             assert_eq!(found.is_some(), faulty, "{mode:o} {gid} {secrets}");
         }
-        // What nobody can write may still be read.
+        // A file that nobody can write may still be readable.
         let file = made(file.path(), 0o666, None);
         let own = Own { uid, gid };
         assert_eq!(own.of_file(&file, true, true), Some(EXPOSED));

@@ -1,18 +1,18 @@
-//! Splitting a line of arguments as a shell does: spaces separate, quotes and backslashes protect
-//! them. Nothing else that a shell does happens: no variables, no patterns.
+//! Splits a line of arguments as a shell does: spaces separate, quotes and backslashes protect them. It
+//! does nothing else of a shell: no variables, no patterns.
 
-/// Why a line can't be split.
+/// Reason that a line can't be split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SplitError {
-    /// A quote has no partner.
-    #[error("must end each quote that it begins")]
+    /// A quote is not closed.
+    #[error("must not hold an unterminated quote")]
     Quote,
     /// A backslash is the last character.
     #[error("must not end with a backslash")]
     Backslash,
 }
 
-/// The words of a line.
+/// Returns the words of a line.
 pub(super) fn split(line: &str) -> Result<Vec<String>, SplitError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -32,8 +32,8 @@ pub(super) fn split(line: &str) -> Result<Vec<String>, SplitError> {
     Ok(words)
 }
 
-/// Between single quotes everything is itself; between double quotes a backslash protects a quote
-/// or a backslash.
+/// Reads quoted text. Between single quotes everything is literal; between double quotes a backslash
+/// protects a quote or a backslash.
 fn quoted(
     word: &mut String,
     quote: char,

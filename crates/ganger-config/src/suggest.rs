@@ -1,8 +1,8 @@
-//! Which known name someone most likely meant. Nothing here knows a key.
+//! Finds the known name that a mistyped one most likely means. Nothing here knows a key.
 
 use strsim::levenshtein;
 
-/// The name that someone who wrote `name` most likely meant.
+/// Returns the known name that `name` most likely means.
 pub fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let allowed = 1 + name.len() / 4;
     let name = name.to_lowercase();

@@ -1,5 +1,5 @@
-//! What the files and the environment say, before any key is understood: values with the place
-//! that each comes from, variables expanded, files merged. Nothing here knows what a key means.
+//! The content of the files and the environment, before any key is understood: values with their places,
+//! variables expanded, files merged. Nothing here knows the meaning of a key.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -17,26 +17,26 @@ pub(super) type Table = BTreeMap<String, Entry>;
 /// One key of a table.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Where the key stands.
+    /// Place of the key.
     pub(super) key: Origin,
     /// Its value.
     pub(super) node: Node,
 }
 
-/// A value and where it comes from.
+/// A value and its place.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// What it is.
+    /// The value.
     pub(super) value: Value,
-    /// The text, where it came from the environment: what looks like a number may be meant as
-    /// text, and only the key tells.
+    /// The text, if it came from the environment: a text that looks like a number may be meant as text,
+    /// and only the key's kind decides.
     pub(super) text: Option<String>,
-    /// Where it stands.
+    /// Place of the value.
     pub(super) origin: Origin,
 }
 
 impl Node {
-    /// The name that a table of an array gives itself.
+    /// Returns the `name` that a table of an array gives itself.
     pub(super) fn name(&self) -> Option<&str> {
         let Value::Table(table) = &self.value else {
             return None;
@@ -45,7 +45,7 @@ impl Node {
         (!name.is_empty()).then_some(name)
     }
 
-    /// Hides all its texts in what the report shows.
+    /// Hides all its texts in the report's output.
     pub(super) fn hide_in(&self, report: &Report) {
         match &self.value {
             Value::Text(_) => report.hide(&self.origin),
@@ -60,7 +60,7 @@ impl Node {
     }
 }
 
-/// What a value is.
+/// A value.
 #[derive(Debug)]
 pub(super) enum Value {
     Text(String),
@@ -71,25 +71,25 @@ pub(super) enum Value {
     Table(Table),
     /// A date or a time: no key takes one.
     Date,
-    /// Nothing that can be used. Who asks for the key gets to know why.
+    /// A value that can't be used. Reading the key reports the reason.
     Broken(Broken),
 }
 
-/// Why a value can't be used.
+/// Reason that a value can't be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Broken {
     /// The rule that it breaks.
     pub(super) rule: String,
-    /// What would be right.
+    /// Remedy.
     pub(super) help: &'static str,
 }
 
-/// What would be right where a variable is wrong.
+/// Remedy for a wrong variable.
 const VARIABLE_HELP: &str =
     "set it, give it a default as in `${NAME:-default}`, or write `$$` for a dollar sign";
 
 impl Node {
-    /// The text, if it is one or came from the environment.
+    /// Returns the text, if it is one or came from the environment.
     pub(super) fn as_text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
@@ -97,8 +97,8 @@ impl Node {
         }
     }
 
-    /// A value of the environment: a number, a boolean, an array or a table where it reads as
-    /// one in TOML, else text.
+    /// Makes a value of the environment: a number, a boolean, an array or a table if it reads as one in
+    /// TOML, otherwise text.
     pub(super) fn from_environment(text: String, origin: Origin) -> Self {
         let parsed = DeValue::parse(&text).ok();
         let value = parsed
@@ -112,8 +112,8 @@ impl Node {
     }
 }
 
-/// A value that holds no place of its own: everything in it stands at `origin`. None for a text
-/// and for what no key takes.
+/// Converts a value without places of its own: everything in it is at `origin`. None for a text, and for
+/// a type that no key takes.
 fn plain(value: &DeValue<'_>, origin: &Origin) -> Option<Value> {
     let node = |value: &Spanned<DeValue<'_>>| {
         let value = match value.get_ref() {
@@ -157,7 +157,7 @@ fn as_i64(integer: &DeInteger<'_>) -> Option<i64> {
     i64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
-/// Reads one file's text. None if it is not TOML: the mistakes are recorded.
+/// Parses one file's text. None if it is not TOML; the mistakes are recorded.
 pub(super) fn parse(
     text: &str,
     number: usize,
@@ -256,7 +256,8 @@ fn broken(rule: impl Into<String>, help: &'static str) -> Value {
     Value::Broken(Broken { rule, help })
 }
 
-/// Adds what another file says: tables merge, pools and subscriptions follow on, anything else may be said once.
+/// Merges another file's content: tables merge, pools and subscriptions are appended, any other key may
+/// be set once.
 pub(super) fn merge(into: &mut Table, from: Table, path: &str, report: &Report) {
     for (name, entry) in from {
         let path = join(path, &name);
@@ -282,7 +283,7 @@ fn merge_entry(old: &mut Entry, new: Entry, path: &str, report: &Report) {
     }
 }
 
-/// The path of a key in a table.
+/// Returns the path of a key in a table.
 pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() {
         name.into()

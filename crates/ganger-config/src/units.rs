@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::SpanRelativeTo;
 use jiff::fmt::friendly::{SpanParser, SpanPrinter};
 
-/// The units of a size, the largest first, so that the first that divides a size prints it.
-/// Powers of ten are understood, never printed.
+/// Units of a size, the largest first, so that the first that divides a size prints it. Powers of ten are
+/// read, never printed.
 const BINARY: [(&str, u64); 5] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),

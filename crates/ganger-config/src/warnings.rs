@@ -1,5 +1,5 @@
-//! What a valid configuration says that is likely to end badly: who else may read or write it, what
-//! passwords go over, how long work may take. Whoever asks decides whether that is an error.
+//! Warnings about a valid configuration that is likely to end badly: other users may write or read it,
+//! passwords go unencrypted, work may take too long. The caller decides whether that is an error.
 
 use super::model::{
     Config, Database, KafkaSource, PoolConfig, RabbitMqSource, SourceConfig, SslMode, is_loopback,
@@ -9,7 +9,7 @@ use super::problem::Problem;
 use super::rights::{self, Fault};
 use super::units::show_duration;
 
-/// The keys of a source that name a file with a secret in it.
+/// The keys of a source that name a file with a secret.
 const SECRET_FILES: [&str; 4] = [
     "url_file",
     "password_file",
@@ -17,14 +17,14 @@ const SECRET_FILES: [&str; 4] = [
     "signing_secret_file",
 ];
 
-/// The keys of a webhook that do.
+/// The keys of a webhook that name a file with a secret.
 const WEBHOOK_FILES: [&str; 3] = [
     "webhook_file",
     "signing_secret_file",
     "integration_key_file",
 ];
 
-/// Everything of that kind that the configuration alone tells.
+/// Returns all such warnings that follow from the configuration alone.
 pub fn warnings(config: &Config, places: &Places) -> Vec<Problem> {
     let mut warnings = rights::faults(places.files());
     warnings.extend(exposed_file(&["admin", "token_file"], places));
@@ -81,8 +81,7 @@ fn plain_password(name: &str, source: &RabbitMqSource, places: &Places) -> Optio
     Some(places.about(&keys.each_ref().map(|key| &key[..]), message, help))
 }
 
-/// Warns of a server that nothing verifies: who answers in its place gets the password, the messages and
-/// the replies.
+/// Warns of a server that is not verified: an impostor gets the password, the messages and the replies.
 fn unverified_server(name: &str, database: &Database, places: &Places) -> Option<Problem> {
     let (hosts, mode, ca_file, verify) = match database {
         Database::Sqlite(_) => return None,
@@ -111,7 +110,7 @@ fn unverified_server(name: &str, database: &Database, places: &Places) -> Option
     Some(places.about(&keys.each_ref().map(|key| &key[..]), message, &help))
 }
 
-/// Warns of properties of librdkafka by which it believes any broker, or logs in unencrypted.
+/// Warns of properties of librdkafka by which it trusts any broker, or logs in unencrypted.
 fn unverified_brokers(name: &str, source: &KafkaSource, places: &Places) -> Option<Problem> {
     let tables = [
         ("consumer", &source.consumer),
@@ -156,7 +155,7 @@ fn unverified_brokers(name: &str, source: &KafkaSource, places: &Places) -> Opti
     Some(places.about(&[&["sources", name, table, property]], message, help))
 }
 
-/// Host of a broker, which may have a protocol before and a port behind it.
+/// Returns the host of a broker, which may have a protocol before and a port behind it.
 fn host_of(broker: &str) -> &str {
     let address = broker.split_once("://").map_or(broker, |(_, rest)| rest);
     match address.rsplit_once(':') {
@@ -165,7 +164,7 @@ fn host_of(broker: &str) -> &str {
     }
 }
 
-/// Whoever reads it on its way may send to it.
+/// Warns of webhooks without encryption: whoever reads the URL on its way may send to it.
 fn plain_webhooks(config: &Config, places: &Places) -> Vec<Problem> {
     let webhooks = config.alerts.iter().flat_map(|alerts| &alerts.webhooks);
     let plain = webhooks.filter_map(|webhook| {
@@ -221,7 +220,7 @@ mod tests {
     use super::super::{Environment, load};
     use super::*;
 
-    /// What is said of a configuration that is in a file for its owner alone.
+    /// Returns the warnings of a configuration in a file that only its owner may use.
     fn said(text: &str) -> Vec<(String, Option<usize>, String)> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), text).unwrap();

@@ -1,4 +1,4 @@
-//! How long to wait before trying again: pure arithmetic, no clock and no dice of its own.
+//! Back-off before a retry: pure arithmetic, without a clock and random numbers of its own.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use std::time::Duration;
 pub struct Backoff {
     /// The first wait.
     pub initial: Duration,
-    /// How much longer each further wait is.
+    /// Factor by which each further wait is longer.
     pub factor: f64,
     /// The longest wait.
     pub max: Duration,
-    /// The share of a wait that chance may take off or add, 0 to 1.
+    /// Share of a wait that chance may subtract or add, 0 to 1.
     pub jitter: f64,
 }
 
-/// The pauses between tries to reach what is away: a broker, a database. It comes back to all who
-/// wait for it at once, so chance spreads them.
+/// Back-off between tries to reach an unavailable dependency: a broker, a database. It returns for
+/// all waiting clients at once, so chance spreads them.
 pub const AWAY: Backoff = Backoff {
     initial: Duration::from_millis(100),
     factor: 2.0,
@@ -25,8 +25,8 @@ pub const AWAY: Backoff = Backoff {
 };
 
 impl Backoff {
-    /// The wait before try `failures + 1`, for a `chance` between 0 and 1. Never longer than
-    /// `max`; zero failures, no wait.
+    /// Returns the wait before try `failures + 1`, for a `chance` between 0 and 1. Never longer
+    /// than `max`; zero failures, no wait.
     pub fn wait(&self, failures: u32, chance: f64) -> Duration {
         if failures == 0 {
             return Duration::ZERO;

@@ -1,8 +1,8 @@
-//! How much all pools of a daemon together hold of messages in memory. Each source draws from one
-//! [`Budget`] through a `Share` of its own, beside what it may hold by itself, and waits when
-//! nothing is left. A source that holds nothing gets its next message in any case, however large:
-//! so none starves, and none can wait for itself. While some wait, what there is is divided among
-//! them: who holds more than an equal part takes nothing in until the others have theirs.
+//! The memory that all pools of a daemon together hold in messages. Each source draws from one
+//! [`Budget`] through a `Share` of its own, beside its own limit, and waits when nothing is left. A
+//! source that holds nothing gets its next message in any case, however large: so none starves, and
+//! none can wait for itself. While some wait, the budget is divided equally among them: a source
+//! that holds more than an equal part takes nothing in until the others have theirs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The share of the memory that is the bound if none is configured: one part in so many.
+/// Divisor of the memory for the bound if none is configured.
 const PARTS_OF_MEMORY: u64 = 4;
-/// The bound where it can't be told how much memory there is.
+/// Bound where the size of the memory is unknown.
 const BYTES_MAX_UNKNOWN: u64 = 1 << 30;
 
-/// So much is drawn at a time, so that small messages don't cost a look into the books each.
+/// Number of bytes drawn at a time, so that small messages don't cost a look into the books each.
 const QUANTUM: usize = 4 << 10;
 
-/// What all sources of a daemon draw from.
+/// Budget that all sources of a daemon draw from.
 #[derive(Debug, Clone)]
 pub struct Budget(Arc<Mutex<Books>>);
 
@@ -40,19 +40,19 @@ struct Party {
     bell: Arc<Notify>,
 }
 
-/// How a budget stands.
+/// State of a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
-    /// What all sources have drawn, in bytes.
+    /// Bytes that all sources have drawn.
     pub drawn: usize,
-    /// What they may draw, but for one message each.
+    /// Bytes that they may draw, but for one message each.
     pub bytes_max: usize,
-    /// The pools that wait for some to come free.
+    /// Pools that wait for some to come free.
     pub waiting: Vec<String>,
 }
 
 impl Budget {
-    /// With that bound; without one, with a part of the memory that there is.
+    /// Creates a budget with that bound; without one, with a part of the memory.
     pub fn new(bytes_max: Option<usize>) -> Self {
         Self(Arc::new(Mutex::new(Books {
             bytes_max: bytes_max.unwrap_or_else(part_of_memory),
@@ -62,14 +62,14 @@ impl Budget {
         })))
     }
 
-    /// Changes the bound. What is held beyond it stays until it is settled.
+    /// Changes the bound. Messages held beyond it stay until they are settled.
     pub fn set(&self, bytes_max: Option<usize>) {
         let mut books = self.books();
         books.bytes_max = bytes_max.unwrap_or_else(part_of_memory);
         books.ring(|_| true);
     }
 
-    /// How it stands now.
+    /// Returns the current state.
     pub fn standing(&self) -> Standing {
         let books = self.books();
         let waiting = books.parties.values().filter(|party| party.waits);
@@ -80,7 +80,7 @@ impl Budget {
         }
     }
 
-    /// A share for the source of that pool.
+    /// Returns a share for the source of that pool.
     pub fn share(&self, pool: &str) -> Share {
         let bell = Arc::new(Notify::new());
         let mut books = self.books();
@@ -115,14 +115,15 @@ impl Budget {
 }
 
 impl Books {
-    /// How much a party may have drawn in all.
+    /// Returns the bytes that a party may have drawn in all.
     fn allowed(&self, id: u64) -> usize {
         let others = self.parties.iter().filter(|(other, _)| **other != id);
         let others = others.map(|(_, party)| (party.drawn, party.waits));
         allowed(self.bytes_max, others)
     }
 
-    /// Enters what a party has drawn, and wakes those who wait if it is less than before.
+    /// Records the bytes that a party has drawn, and wakes those who wait if they are fewer than
+    /// before.
     fn enter(&mut self, id: u64, drawn: usize) {
         let Some(party) = self.parties.get_mut(&id) else {
             return;
@@ -134,8 +135,8 @@ impl Books {
         }
     }
 
-    /// Whoever begins to wait may have others give up what they were promised; whoever waits no
-    /// more leaves its part to the rest.
+    /// Records whether a party waits. One that begins to wait may have others give up what they
+    /// were promised; one that waits no more leaves its part to the rest.
     fn wait(&mut self, id: u64, waits: bool) {
         if let Some(party) = self.parties.get_mut(&id)
             && party.waits != waits
@@ -151,8 +152,9 @@ impl Books {
     }
 }
 
-/// How much one party may have drawn in all, by what the others have and whether they wait: all that
-/// is left; but while others wait, no more than its part of what those leave who don't.
+/// Returns the bytes that one party may have drawn in all, by what the others have and whether they
+/// wait: all that is left; but while others wait, no more than its part of what those leave who
+/// don't.
 fn allowed(bytes_max: usize, others: impl Iterator<Item = (usize, bool)>) -> usize {
     let (mut drawn, mut content, mut waiting) = (0_usize, 0_usize, 0_usize);
     for (bytes, waits) in others {
@@ -167,12 +169,12 @@ fn allowed(bytes_max: usize, others: impl Iterator<Item = (usize, bool)>) -> usi
     bytes_max.saturating_sub(drawn).min(part)
 }
 
-/// One source's share of the budget. It belongs to that source's thread; what is held may be let go
-/// anywhere.
+/// One source's share of the budget. It belongs to that source's thread; a hold may be dropped on
+/// any.
 #[derive(Debug)]
 pub struct Share {
     own: Arc<Own>,
-    /// What the source may hold by itself.
+    /// Maximum that the source may hold by its own limit.
     bytes_max: usize,
 }
 
@@ -183,13 +185,13 @@ struct Own {
     bell: Arc<Notify>,
     held: AtomicUsize,
     promised: AtomicUsize,
-    /// What the books say, which is never less than what is held and promised.
+    /// Bytes drawn according to the books, never less than those held and promised.
     drawn: AtomicUsize,
     waits: AtomicBool,
     denied: AtomicBool,
 }
 
-/// So many bytes that are held; dropped, they are free again.
+/// Held bytes; dropping this frees them.
 #[derive(Debug)]
 pub struct Hold {
     own: Arc<Own>,
@@ -197,23 +199,23 @@ pub struct Hold {
 }
 
 impl Share {
-    /// The same, of a source that may hold only so much by itself.
+    /// Limits the share to what the source may hold by itself.
     pub fn within(self, bytes_max: usize) -> Self {
         Self { bytes_max, ..self }
     }
 
-    /// How much is held and promised.
+    /// Returns the bytes held and promised.
     pub fn used(&self) -> usize {
         self.own.used()
     }
 
-    /// How much may be held and promised in all.
+    /// Returns the bytes that may be held and promised in all.
     pub fn most(&self) -> usize {
         let allowed = self.own.budget.books().allowed(self.own.id);
         allowed.min(self.bytes_max)
     }
 
-    /// How much more there is room for. If none is, that is waited for.
+    /// Returns the bytes that there is still room for. If there is none, the share waits for some.
     pub fn room(&self) -> usize {
         let most = self.most();
         let room = most.saturating_sub(self.used());
@@ -223,8 +225,8 @@ impl Share {
         room
     }
 
-    /// Holds one message more of so many bytes, if there is room for it or nothing else is held. If
-    /// there is none it is waited for.
+    /// Holds one more message of that size, if there is room for it or nothing else is held. If
+    /// there is none, the share waits for it.
     pub fn take(&self, bytes: usize) -> Option<Hold> {
         let used = self.used();
         let wanted = used + bytes;
@@ -234,7 +236,7 @@ impl Share {
         Some(self.hold(bytes))
     }
 
-    /// Holds what has come already.
+    /// Holds a message that has come already.
     pub fn hold(&self, bytes: usize) -> Hold {
         self.own.held.fetch_add(bytes, Ordering::Relaxed);
         self.own.adjust();
@@ -244,19 +246,20 @@ impl Share {
         }
     }
 
-    /// So much may come without being asked for any more, in place of what was promised before.
+    /// Reserves bytes for messages that may come without being asked for any more, in place of the
+    /// last promise.
     pub fn promise(&self, bytes: usize) {
         if self.own.promised.swap(bytes, Ordering::Relaxed) != bytes {
             self.own.adjust();
         }
     }
 
-    /// Something more could be used, and is waited for.
+    /// Notes that more could be used, and waits for it.
     pub fn deny(&self) {
         self.own.deny();
     }
 
-    /// A look is over. Unless something was denied meanwhile, nothing is waited for.
+    /// Ends a look. Unless something was denied meanwhile, the share no longer waits.
     pub fn rest(&self) {
         let denied = self.own.denied.swap(false, Ordering::Relaxed);
         if !denied && self.own.waits.swap(false, Ordering::Relaxed) {
@@ -264,7 +267,7 @@ impl Share {
         }
     }
 
-    /// Waits until there may be more than there was.
+    /// Waits until there may be more room than before.
     pub async fn freed(&self) {
         self.own.bell.notified().await;
     }
@@ -275,7 +278,7 @@ impl Own {
         self.held.load(Ordering::Relaxed) + self.promised.load(Ordering::Relaxed)
     }
 
-    /// Draws up to so much in all, if that may be.
+    /// Draws up to that many bytes in all, if allowed.
     fn draw(&self, wanted: usize) -> bool {
         if wanted <= self.drawn.load(Ordering::Relaxed) {
             return true;
@@ -300,7 +303,7 @@ impl Own {
         }
     }
 
-    /// Sees that the books tell of what is used, and of little more.
+    /// Adjusts the books to what is used, and little more.
     fn adjust(&self) {
         let drawn = self.drawn.load(Ordering::Relaxed);
         let used = self.used();
@@ -308,9 +311,9 @@ impl Own {
             return;
         }
         let mut books = self.budget.books();
-        // Once more: another may have let something go before.
+        // Once more: another thread may have dropped a hold before.
         let used = self.used();
-        // A message that there is no room for draws no more than itself.
+        // A message without room draws no more than itself.
         let allowed = books.allowed(self.id);
         let drawn = used.next_multiple_of(QUANTUM).min(allowed).max(used);
         books.enter(self.id, drawn);
@@ -334,14 +337,14 @@ impl Drop for Hold {
     }
 }
 
-/// What the daemon may hold if nobody says how much.
+/// Returns the bound that holds if none is configured.
 fn part_of_memory() -> usize {
     let memory = memory().unwrap_or(BYTES_MAX_UNKNOWN * PARTS_OF_MEMORY);
     usize::try_from(memory / PARTS_OF_MEMORY).unwrap_or(usize::MAX)
 }
 
-/// How much memory we may use: what the machine has, or the least limit of our cgroup and those
-/// around it.
+/// Returns the memory that we may use: that of the machine, or the least limit of our cgroup and
+/// those around it.
 fn memory() -> Option<u64> {
     let read = |path: &Path| fs::read_to_string(path).ok();
     let machine = read(Path::new("/proc/meminfo")).and_then(|text| total(&text));
@@ -355,7 +358,7 @@ fn memory() -> Option<u64> {
     limits.chain(machine).min()
 }
 
-/// What `/proc/meminfo` says of all memory, in bytes.
+/// Returns the total memory according to `/proc/meminfo`, in bytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()

@@ -1,5 +1,6 @@
-//! What drives a thread that waits for many things at once: tasks that stay on it, so that they need no
-//! locks between them, and its sleep, of which it can tell; and how long it stood still against its will.
+//! Event loop of a thread that waits for many things at once: its tasks stay on it, so that they
+//! need no locks between them; it knows since when it is awake, and how long it stood still against
+//! its will.
 
 use std::cell::Cell;
 use std::io;
@@ -9,7 +10,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::Instant;
 
-/// A loop that beats once a second and does nothing for so long has been stopped, or its machine paused,
+/// Idle time after which a loop that beats once a second has been stopped, or its machine paused,
 /// or it was swapped out. Less may be nothing but load.
 const STANDSTILL_MIN: Duration = Duration::from_secs(2);
 
@@ -18,10 +19,10 @@ thread_local! {
     static PROGRESS: Cell<LoopProgress> = const { Cell::new(LoopProgress::new()) };
 }
 
-/// When a loop was last seen to turn, and how long it has stood still in all.
+/// Time at which a loop was last seen to turn, and total time that it has stood still.
 #[derive(Debug, Clone, Copy)]
 struct LoopProgress {
-    /// None for a loop that does not beat: it may rest for any time.
+    /// `None` for a loop that does not beat: it may rest for any time.
     turned_at: Option<Instant>,
     stood_still: Duration,
 }
@@ -34,7 +35,7 @@ impl LoopProgress {
         }
     }
 
-    /// The loop turns at that moment.
+    /// Records a turn of the loop at that moment.
     fn turns(self, now: Instant, beats: bool) -> Self {
         let Some(turned_at) = self.turned_at else {
             return Self {
@@ -51,34 +52,33 @@ impl LoopProgress {
     }
 }
 
-/// This thread's loop turns, as it does from now on once a second at least.
+/// Records a turn of this thread's loop, which from now on turns at least once a second.
 pub fn beats() {
     turns(Instant::now(), true);
 }
 
-/// This thread's loop turns. Returns how long it has stood still so far.
+/// Records a turn of this thread's loop. Returns the total time that it has stood still so far.
 fn turns(now: Instant, beats: bool) -> Duration {
     let progress = PROGRESS.get().turns(now, beats);
     PROGRESS.set(progress);
     progress.stood_still
 }
 
-/// Tells for how long this thread's loop has not turned: nothing that was to happen within that time
-/// could be seen to happen, and whoever was to do it may have been stopped as well. Deadlines are moved
-/// by it.
+/// Measures how long this thread's loop has not turned: nothing due within that time could be seen
+/// to happen, and others that were to act may have been stopped as well. Deadlines are moved by it.
 #[derive(Debug)]
 pub struct Standstills {
     seen: Duration,
 }
 
 impl Standstills {
-    /// Those from now on.
+    /// Begins to measure now.
     pub fn from_now() -> Self {
         let seen = turns(Instant::now(), false);
         Self { seen }
     }
 
-    /// For how long it stood still since this was last asked, if it did.
+    /// Returns the time that the loop stood still since the last call, if it did.
     pub fn news(&mut self, now: Instant) -> Option<Duration> {
         let total = turns(now, false);
         let before = std::mem::replace(&mut self.seen, total);
@@ -86,7 +86,7 @@ impl Standstills {
     }
 }
 
-/// Sleeps for so long, not counting the time in which this thread's loop stands still.
+/// Sleeps for that time, not counting the time in which this thread's loop stands still.
 pub async fn turning(time: Duration) {
     let mut standstills = Standstills::from_now();
     let mut deadline = Instant::now() + time;
@@ -102,16 +102,16 @@ pub async fn turning(time: Duration) {
 /// The event loop of one thread.
 #[derive(Debug)]
 pub struct EventLoop {
-    // Its tasks go first: what they hold may need the runtime.
+    // The tasks are dropped first: they may need the runtime.
     tasks: LocalSet,
     runtime: Runtime,
 }
 
 impl EventLoop {
-    /// For this thread.
+    /// Creates the event loop of this thread.
     ///
     /// # Errors
-    /// If the operating system refuses it the means.
+    /// If the operating system refuses the resources.
     pub fn new() -> io::Result<Self> {
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -123,17 +123,17 @@ impl EventLoop {
         })
     }
 
-    /// To start what need not stay on this thread.
+    /// Returns a handle to start tasks that need not stay on this thread.
     pub fn handle(&self) -> &Handle {
         self.runtime.handle()
     }
 
-    /// A task that goes on whenever this thread runs something.
+    /// Starts a task that runs whenever this thread runs something.
     pub fn spawn<T: 'static>(&self, task: impl Future<Output = T> + 'static) -> JoinHandle<T> {
         self.tasks.spawn_local(task)
     }
 
-    /// Runs until that is done, and meanwhile all tasks of this thread.
+    /// Runs this future to its end, and meanwhile all tasks of this thread.
     pub fn run<T>(&self, work: impl Future<Output = T>) -> T {
         self.tasks.block_on(&self.runtime, work)
     }
@@ -145,8 +145,8 @@ impl EventLoop {
     }
 }
 
-/// Since when this thread has not slept, for there was always something to do; none where no
-/// [`EventLoop`] drives it, or it has not slept yet.
+/// Returns the time since which this thread has not slept, because there was always something to
+/// do; `None` where no [`EventLoop`] drives it, or it has not slept yet.
 pub fn awake_since() -> Option<Instant> {
     WOKEN.get()
 }

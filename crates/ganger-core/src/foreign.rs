@@ -1,6 +1,6 @@
-//! Texts that others wrote, such as bodies, errors and a worker's output, as they may be shown: a
-//! terminal would obey what it finds in them, and a log would take their lines for records. And the files
-//! that they wrote for us, as they are meant.
+//! Texts from others, such as bodies, errors and a worker's output, made safe to show: a terminal
+//! would obey control characters in them, and a log would take their lines for records. Also the
+//! files that others wrote for us, read as they are meant.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -9,7 +9,7 @@ use std::io::{self, Read};
 /// The byte order mark, which some editors put before a text.
 const MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// What is there but for a byte order mark before it.
+/// Returns the bytes without a byte order mark before them.
 pub fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(MARK).unwrap_or(bytes)
 }
@@ -17,7 +17,7 @@ pub fn without_mark(bytes: &[u8]) -> &[u8] {
 /// Reads a text of at most so many bytes, without the byte order mark that may be before it.
 ///
 /// # Errors
-/// What can't be read, is longer, or is no UTF-8.
+/// If the text can't be read, is longer, or is not UTF-8.
 pub fn text(from: impl Read, bytes_max: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     from.take(bytes_max + 1).read_to_end(&mut bytes)?;
@@ -30,18 +30,19 @@ pub fn text(from: impl Read, bytes_max: u64) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no UTF-8"))
 }
 
-/// Whether a character is no sign to be seen, or turns others round. Tabs count as seen.
+/// Returns whether a character is not visible, or changes the direction of others. Tabs count as
+/// visible.
 fn acts(c: char) -> bool {
     let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || (c.is_control() && c != '\t')
 }
 
-/// The text with what acts spelt out; its lines stay.
+/// Returns the text with control and direction characters escaped; its lines stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
     spelt_out(text, |c| acts(c) && c != '\n')
 }
 
-/// The text with what acts spelt out, as one line.
+/// Returns the text with control and direction characters escaped, as one line.
 pub fn line(text: &str) -> Cow<'_, str> {
     spelt_out(text, acts)
 }
@@ -61,9 +62,10 @@ fn spelt_out(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// JSON that says the same, with what acts written as JSON may write it. Its lines stay.
+/// Returns equivalent JSON with control and direction characters escaped as JSON allows. Its lines
+/// stay.
 pub fn json(json: &str) -> Cow<'_, str> {
-    // What is below U+0020 can only be between the values, and all else only within texts.
+    // Characters below U+0020 can only be between the values, and all others only within texts.
     let acts = |c: char| acts(c) && !c.is_ascii_whitespace();
     if !json.contains(acts) {
         return Cow::Borrowed(json);
@@ -82,7 +84,7 @@ pub fn json(json: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Writes on what is written to it, as one line with what acts spelt out.
+/// Writer that passes its input on as one line with control and direction characters escaped.
 pub struct Line<W>(pub W);
 
 impl<W> fmt::Debug for Line<W> {

@@ -1,6 +1,6 @@
-//! Whether the daemon's threads still turn. Each that must registers here and beats at least once a
-//! second, when it has nothing to do as well; whoever asks is told whose last beat is long ago. What
-//! is done about it is not decided here.
+//! Liveness of the daemon's threads. Each monitored thread registers here and beats at least once a
+//! second, also when it is idle; a query returns those whose last beat is too long ago. The caller
+//! decides what to do about them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,13 +14,13 @@ use tokio::time::Instant;
 
 use crate::event_loop;
 
-/// How often a thread beats that has nothing to do.
+/// Interval at which an idle thread beats.
 pub const EVERY: Duration = Duration::from_secs(1);
 
-/// The threads that must turn. There is one set of them in a process.
+/// The monitored threads. There is one set of them in a process.
 static THREADS: Mutex<Threads> = Mutex::new(Threads::new());
 
-/// What beats are told in.
+/// Origin of the times of beats.
 static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 #[derive(Debug)]
@@ -58,13 +58,13 @@ fn threads() -> MutexGuard<'static, Threads> {
     THREADS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The signs of life of one thread.
+/// Liveness of one thread.
 #[derive(Debug)]
 struct Pulse {
     thread: String,
-    /// When it last beat, in milliseconds since the beginning.
+    /// Time of the last beat, in milliseconds since the beginning.
     last_ms: AtomicU64,
-    /// It is in a call of which nobody can say how long it takes.
+    /// True while the thread is in a call of unknown duration.
     away: AtomicBool,
 }
 
@@ -73,9 +73,9 @@ impl Pulse {
         self.last_ms.store(now(), Ordering::Relaxed);
     }
 
-    /// For how long it has not beaten; none while that says nothing.
+    /// Returns the time since the last beat; `None` while that says nothing.
     fn silent(&self, now: u64) -> Option<Duration> {
-        // In this order: who is back has beaten before.
+        // In this order: a thread that is back has beaten before.
         let away = self.away.load(Ordering::Acquire);
         let last = self.last_ms.load(Ordering::Relaxed);
         (!away).then(|| Duration::from_millis(now.saturating_sub(last)))
@@ -86,23 +86,23 @@ fn now() -> u64 {
     u64::try_from(BEGINNING.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A thread that does not turn.
+/// A stalled thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stalled {
-    /// Its name, as that of `source-email`.
+    /// Name of the thread, such as `source-email`.
     pub thread: String,
-    /// How long ago it last beat.
+    /// Time since its last beat.
     pub silent: Duration,
 }
 
-/// The threads that have not beaten for longer than that. A thread that has ended is none of them.
-/// Costs no more than to look; waits for none of them.
+/// Returns the threads that have not beaten for longer than the limit. A thread that has ended is
+/// none of them. Costs no more than a look; waits for no thread.
 pub fn stalled(limit: Duration) -> Vec<Stalled> {
     threads().stalled(now(), limit)
 }
 
-/// What a thread that must turn holds for as long as it does. Dropped, by a panic too, the thread is
-/// not expected to beat any more.
+/// Guard that a monitored thread holds. Once it is dropped, also by a panic, no beat of the thread
+/// is expected any more.
 #[derive(Debug)]
 #[must_use]
 pub struct Heart {
@@ -112,7 +112,7 @@ pub struct Heart {
 }
 
 impl Heart {
-    /// Of the thread of that name.
+    /// Registers the thread of that name.
     pub fn named(thread: &str) -> Self {
         let pulse = Arc::new(Pulse {
             thread: thread.to_owned(),
@@ -126,12 +126,13 @@ impl Heart {
         }
     }
 
-    /// Of this thread, under the name that it was started with.
+    /// Registers this thread, under the name that it was started with.
     pub fn of_this_thread() -> Self {
         Self::named(thread::current().name().unwrap_or("unnamed"))
     }
 
-    /// Beats by itself whenever this event loop turns, which must be driven by one thread alone.
+    /// Beats automatically whenever this event loop turns, which must be driven by one thread
+    /// alone.
     pub fn on(mut self, event_loop: &Handle) -> Self {
         let pulse = Arc::clone(&self.pulse);
         let beats = async move {
@@ -146,14 +147,13 @@ impl Heart {
         self
     }
 
-    /// It turns.
+    /// Beats.
     pub fn beat(&self) {
         self.pulse.beat();
     }
 
-    /// Does what waits for someone else, of whom nobody can say how long he takes and for whom a
-    /// restart would be no help: a directory service, a reader of the log. Meanwhile no beat is
-    /// expected.
+    /// Runs a call of unknown duration on something outside the daemon that a restart would not
+    /// help, such as a directory service or a reader of the log. Meanwhile no beat is expected.
     pub fn away<T>(&self, work: impl FnOnce() -> T) -> T {
         let _back = Away::of(&self.pulse);
         work()
@@ -169,7 +169,7 @@ impl Drop for Heart {
     }
 }
 
-/// A thread that is away, until this is dropped.
+/// Marks a thread as away until it is dropped.
 struct Away<'a>(&'a Pulse);
 
 impl<'a> Away<'a> {
@@ -181,7 +181,7 @@ impl<'a> Away<'a> {
 
 impl Drop for Away<'_> {
     fn drop(&mut self) {
-        // First, or it would be late at once.
+        // Beats first, or it would be late at once.
         self.0.beat();
         self.0.away.store(false, Ordering::Release);
     }
@@ -195,7 +195,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(10);
 
-    /// For how long a thread of that name has been silent after so many milliseconds from now.
+    /// Returns the silence of a thread of that name as of so many milliseconds from now.
     fn silent(thread: &str, later_ms: u64) -> Vec<Stalled> {
         let mut stalled = threads().stalled(now() + later_ms, LIMIT);
         stalled.retain(|it| it.thread == thread);
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(silent("away", 11_000).len(), 1, "it was back all the same");
     }
 
-    /// Resolves with the first beat that comes after this.
+    /// Resolves with the first beat after the call.
     async fn beaten(pulse: &Pulse) {
         let before = now();
         while pulse.last_ms.load(Ordering::Relaxed) <= before {

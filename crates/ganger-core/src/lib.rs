@@ -1,4 +1,5 @@
-//! The words that all other crates speak: messages, names, back-off, budget, shutdown, threads, trace context.
+//! The vocabulary of all other crates: messages, names, back-off, budget, shutdown, threads, trace
+//! context.
 
 pub mod backoff;
 pub mod budget;

@@ -1,11 +1,11 @@
-//! What log records call a message.
+//! Name of a message in log records.
 
 use std::fmt::Write;
 
 use crate::message::Message;
 
-/// What log records call a message: its correlation id, or, where it has none, the name by which its
-/// source knows it, such as `orders:17` for row 17 of a table.
+/// Name of a message in log records: its correlation id, or, where it has none, the name by which
+/// its source knows it, such as `orders:17` for row 17 of a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogName {
     correlation_id: String,
@@ -13,14 +13,15 @@ pub struct LogName {
 }
 
 impl LogName {
-    /// The name of that message.
+    /// Returns the name of that message.
     pub fn of(message: &Message) -> Self {
         let mut name = Self::default();
         name.set(message);
         name
     }
 
-    /// The name of a message with that correlation id, or another name for it where that is empty.
+    /// Returns the name of a message with that correlation id, or another name for it where that is
+    /// empty.
     pub fn or(correlation_id: &str, message: impl FnOnce() -> String) -> Self {
         let message = match correlation_id.is_empty() {
             true => message(),
@@ -32,7 +33,7 @@ impl LogName {
         }
     }
 
-    /// Becomes the name of that message. What it takes of memory is used again.
+    /// Becomes the name of that message. Its memory is reused.
     pub fn set(&mut self, message: &Message) {
         message.correlation_id.clone_into(&mut self.correlation_id);
         self.message.clear();
@@ -42,39 +43,38 @@ impl LogName {
         }
     }
 
-    /// Becomes nobody's name.
+    /// Becomes empty.
     pub fn clear(&mut self) {
         self.correlation_id.clear();
         self.message.clear();
     }
 
-    /// The correlation id, if it has one.
+    /// Returns the correlation id, if the message has one.
     pub fn correlation_id(&self) -> Option<&str> {
         Some(self.correlation_id.as_str()).filter(|id| !id.is_empty())
     }
 
-    /// The name by which its source knows it, if it has no correlation id.
+    /// Returns the name by which the source knows the message, if it has no correlation id.
     pub fn message(&self) -> Option<&str> {
         Some(self.message.as_str()).filter(|name| !name.is_empty())
     }
 
-    /// Either.
+    /// Returns either.
     pub fn as_str(&self) -> &str {
         self.correlation_id().unwrap_or(&self.message)
     }
 }
 
 impl Message {
-    /// Writes the name that the message keeps over all its attempts and shares with no other, in place
-    /// of what is there: if it is made of numbers, of its row, its partition and offset, or its
-    /// source's own for it. Returns whether it is.
+    /// Replaces `name` with the name that the message keeps over all its attempts and shares with
+    /// no other, if that is made of numbers: of its row, of its partition and offset, or its
+    /// source's own. Returns whether it is.
     pub fn write_numbers(&self, name: &mut String) -> bool {
         write_numbers(name, &self.queue, |property| self.integer(property))
     }
 }
 
-/// The same for a message of which no more is known than its queue and those of its properties that are
-/// numbers.
+/// Writes this name for a message of which only its queue and its numeric properties are known.
 pub fn write_numbers(
     name: &mut String,
     queue: &str,

@@ -1,4 +1,4 @@
-//! A message as it comes, and as it is published.
+//! A message as received, and as published.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,22 +14,22 @@ pub type Headers = Vec<(String, String)>;
 /// acknowledge it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    /// The queue or topic that it was read from.
+    /// Queue or topic that it was read from.
     pub queue: Arc<str>,
     /// The body, byte for byte.
     pub body: Bytes,
     /// Every header in its text form, those of ganger itself left out.
     pub headers: Headers,
-    /// Empty where the message has none.
+    /// Correlation id; empty where the message has none.
     pub correlation_id: String,
-    /// The queue that a reply goes to, unless the worker names another.
+    /// Queue for the reply, unless the worker names another.
     pub reply_to: Option<String>,
-    /// What version 2 workers are told beside it: message id, content type, row id and the like.
+    /// Properties passed to version 2 workers: message id, content type, row id and the like.
     pub properties: Vec<(&'static str, Property)>,
 }
 
 impl Message {
-    /// A property that is a text.
+    /// Returns a property that is a text.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.property(name)? {
             Property::Text(text) => Some(text),
@@ -37,7 +37,7 @@ impl Message {
         }
     }
 
-    /// A property that is a whole number.
+    /// Returns a property that is a whole number.
     pub fn integer(&self, name: &str) -> Option<i64> {
         match self.property(name)? {
             Property::Integer(integer) => Some(*integer),
@@ -51,8 +51,9 @@ impl Message {
         found.map(|(_, value)| value)
     }
 
-    /// What continues it, with nothing said yet: its correlation id, reply-to and other properties
-    /// go on, so that the last step of a long task still answers the first caller.
+    /// Returns a message that continues it, with nothing set yet: its correlation id, reply-to and
+    /// other properties are kept, so that the last step of a long task still answers the first
+    /// caller.
     pub fn continued(&self) -> Outgoing {
         let text = |name| self.text(name).map(ToOwned::to_owned);
         let priority = self.integer("priority").map(i32::try_from);
@@ -84,50 +85,50 @@ pub enum Property {
 /// A message to be published: a reply, an emit, or one from `ganger send`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outgoing {
-    /// Where it goes.
+    /// Destination queue.
     pub queue: String,
     /// The body, byte for byte.
     pub body: Bytes,
     /// Its headers.
     pub headers: Headers,
-    /// Empty where it has none.
+    /// Correlation id; empty where it has none.
     pub correlation_id: String,
-    /// Where an answer to it goes.
+    /// Destination queue of a reply to it.
     pub reply_to: Option<String>,
-    /// The producer's own id for it.
+    /// Id of the message, given by the producer.
     pub message_id: Option<String>,
     /// The MIME type of the body, unless a header says it.
     pub content_type: Option<String>,
     /// The ordering or partition key.
     pub key: Option<String>,
-    /// Higher goes first.
+    /// Priority; higher goes first.
     pub priority: i32,
-    /// How long it stays away from consumers; zero for at once.
+    /// Delay before consumers may see it; zero for none.
     pub delay: Duration,
 }
 
 impl Outgoing {
-    /// Returns the MIME type of the body: that of its header, else the property.
+    /// Returns the MIME type of the body: that of its header, otherwise the property.
     pub fn content_type(&self) -> Option<&str> {
         let header = self.header(CONTENT_TYPE_HEADER);
         let said = header.or(self.content_type.as_deref());
         said.filter(|kind| !kind.is_empty())
     }
 
-    /// Returns how the body is encoded, by its header.
+    /// Returns the encoding of the body, by its header.
     pub fn content_encoding(&self) -> Option<&str> {
         let said = self.header(CONTENT_ENCODING_HEADER);
         said.filter(|encoding| !encoding.is_empty())
     }
 
-    /// The last value of a header, whatever the case of its name.
+    /// Returns the last value of a header, whatever the case of its name.
     fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.headers.iter().rev();
         let found = headers.find(|(other, _)| other.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
-    /// How much of it there is to be written.
+    /// Returns its size when written, in bytes.
     pub fn bytes(&self) -> usize {
         let texts = [
             &self.reply_to,

@@ -1,4 +1,4 @@
-//! Every name that the outside world sees in more than one place: control lines, the pipe's path,
+//! Names that the outside world sees in more than one place: control lines, the pipe's path,
 //! environment variables, header names. Nothing here has behaviour.
 
 /// The control line that asks a worker to leave.
@@ -8,34 +8,35 @@ pub const CONTEXT_SWITCH: &str = "__context_switch__";
 /// The control line that asks a version 2 worker to abandon one message; its id follows.
 pub const CANCEL: &str = "__cancel__";
 
-/// Where .NET's named pipes live on Unix, and so where every version 1 worker looks.
-/// Source: `NamedPipeClientStream` in the .NET runtime, `PipeStream.Unix.cs`.
+/// Directory of .NET's named pipes on Unix, where every version 1 worker looks. Source:
+/// `NamedPipeClientStream` in the .NET runtime, `PipeStream.Unix.cs`.
 pub const PIPE_DIR: &str = "/tmp";
-/// What .NET puts before a pipe's name in the file system.
+/// Prefix that .NET puts before a pipe's name in the file system.
 pub const PIPE_PREFIX: &str = "CoreFxPipe_";
 
-/// The header by which a message says how long its work may take, in milliseconds.
+/// Header with the time that a message's work may take, in milliseconds.
 pub const TIMEOUT_HEADER: &str = "TimeoutMilliseconds";
-/// Headers that begin so are ours: hidden from workers, stripped from their answers.
+/// Prefix of ganger's own headers: hidden from workers, stripped from their answers.
 pub const OWN_HEADER_PREFIX: &str = "x-ganger-";
-/// The header that tells the steps of a long task apart, which share a message id. It belongs to the
-/// message: every copy keeps it, and what continues the message has it one higher.
+/// Header that tells the steps of a long task apart, which share a message id. It belongs to the
+/// message: every copy keeps it, and a message that continues it has it one higher.
 pub const STEP_HEADER: &str = "x-ganger-step";
-/// The header that says which span of a trace a message comes from, as W3C has it.
+/// Header that names the span of a trace that a message comes from, as W3C defines it.
 pub const TRACEPARENT: &str = "traceparent";
-/// What else the tracing systems on its way have to say.
+/// Header with further data of the tracing systems on the message's way.
 pub const TRACESTATE: &str = "tracestate";
-/// The header that tells one emit from another when a task is tried again.
+/// Header that tells one emit from another when a task is retried.
 pub const EMIT_ID_HEADER: &str = "ganger-emit-id";
-/// The header by which an answer says the MIME type of its body, in whatever case.
+/// Header with the MIME type of an answer's body, in whatever case.
 pub const CONTENT_TYPE_HEADER: &str = "content-type";
-/// The header by which a message says how its body is encoded, in whatever case.
+/// Header with the encoding of a message's body, in whatever case.
 pub const CONTENT_ENCODING_HEADER: &str = "content-encoding";
-/// What the topics of Kafka are called that take the answers to one command.
+/// Prefix of the Kafka topics that take the answers to one command.
 pub const REPLY_TOPICS: &str = "ganger.reply.";
-/// The queue of a table whose rows pause other queues for all daemons: each has a queue's name as its key.
+/// Queue of a table whose rows pause other queues for all daemons: the key of each is a queue's
+/// name.
 pub const PAUSED_QUEUE: &str = "ganger.paused";
-/// The property of a message that says where a reply to it goes.
+/// Property of a message with the destination of a reply to it.
 pub const REPLY_TO_PROPERTY: &str = "reply_to";
 
 /// The protocol version that the daemon offers its workers.

@@ -1,28 +1,27 @@
-//! How a stop proceeds: its phases and how long each may take. What a phase does to a worker is
-//! the lane's affair; who asks for it is the daemon's.
+//! The phases of a stop and their durations. The lane carries a phase out; the daemon requests it.
 
 use std::time::Duration;
 
-/// How far the stop of a worker has come. It only ever advances.
+/// Phase of a worker's stop. It only ever advances.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// It takes work.
+    /// The worker takes messages.
     #[default]
     Running,
-    /// It gets no more work and finishes what it has.
+    /// The worker gets no more messages and finishes those it has.
     Draining,
-    /// It is asked to give up what it has: `__context_switch__`, `__cancel__`.
+    /// The worker is asked to give its messages up: `__context_switch__`, `__cancel__`.
     Yielding,
-    /// It is asked to leave: `__quit__` and the end of its pipe.
+    /// The worker is asked to leave: `__quit__` and the end of its pipe.
     Quitting,
-    /// Its process group has SIGTERM.
+    /// The worker's process group was sent SIGTERM.
     Terminating,
-    /// Its process group has SIGKILL.
+    /// The worker's process group was sent SIGKILL.
     Killing,
 }
 
 impl Phase {
-    /// The phase after this one.
+    /// Returns the phase after this one.
     pub fn next(self) -> Self {
         match self {
             Self::Running => Self::Draining,
@@ -33,8 +32,9 @@ impl Phase {
         }
     }
 
-    /// How long it lasts before the next begins. None where only an event ends it: draining ends
-    /// with the last message or the daemon's `drain_timeout`, killing with the process.
+    /// Returns the time until the next phase begins. `None` where only an event ends the phase:
+    /// draining ends with the last message or the daemon's `drain_timeout`, killing with the
+    /// process.
     pub fn lasts(self, stop_timeout: Duration) -> Option<Duration> {
         match self {
             Self::Running | Self::Draining | Self::Killing => None,
@@ -42,7 +42,7 @@ impl Phase {
         }
     }
 
-    /// What status and logs call it.
+    /// Returns the name for status and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",

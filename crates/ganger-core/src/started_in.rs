@@ -1,7 +1,7 @@
-//! The directory that the program was started in, by the name by which it was entered. A deploy that puts
-//! each release into a directory of its own and has a link `current` point to the newest one starts the
-//! program in `current`; the kernel knows only the release behind it, and what is looked for from there after
-//! the next deploy would be the old release's.
+//! The directory that the program was started in, by the name by which it was entered. A deploy
+//! that puts each release into a directory of its own and points a link `current` to the newest one
+//! starts the program in `current`; the kernel knows only the release behind the link, and relative
+//! paths would lead to the old release after the next deploy.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,18 +9,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Where shells say by which name they entered it.
+/// Environment variable with the name by which the shell entered the directory.
 const PWD: &str = "PWD";
 
-/// The name of the directory, if it leads through a symbolic link. Found out by the first call: later the
-/// link may lead elsewhere.
+/// Returns the name of the directory, if it leads through a symbolic link. Determined by the first
+/// call: later the link may lead elsewhere.
 pub fn link() -> Option<&'static Path> {
     static LINK: OnceLock<Option<PathBuf>> = OnceLock::new();
     let found = LINK.get_or_init(|| linked(std::env::var_os(PWD)?, &std::env::current_dir().ok()?));
     found.as_deref()
 }
 
-/// The path from the root on, through that link if there is one.
+/// Returns the path from the root on, through that link if there is one.
 ///
 /// # Errors
 /// If the directory is gone, or the path is empty.
@@ -31,7 +31,7 @@ pub fn absolute(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// That name, if it is another one of the directory.
+/// Returns that name, if it is another name of the directory.
 fn linked(name: OsString, directory: &Path) -> Option<PathBuf> {
     let name = PathBuf::from(name);
     let is_it = || {

@@ -1,5 +1,5 @@
-//! What becomes of who wants a thread when the operating system gives none: too many run already, by the
-//! limit of a cgroup, a user or the machine. That passes, and must end nothing.
+//! Handles the refusal of a thread by the operating system: too many run already, by the limit of a
+//! cgroup, a user or the machine. That passes, and must end nothing.
 
 use std::any::Any;
 use std::io;
@@ -10,19 +10,19 @@ use std::thread;
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
-/// How tokio says it. For what blocks, such as the look-up of a name, it starts a thread where none is
-/// idle, and panics where it is given none.
+/// Tokio's message for it. For blocking work, such as the look-up of a name, tokio starts a thread
+/// where none is idle, and panics if it is refused one.
 const REFUSED: &str = "OS can't spawn worker thread";
 
-/// What a thread does from its first moment to its last.
+/// Work of a thread from its start to its end.
 pub type Body = Box<dyn FnOnce() + Send>;
 
 /// Starts a thread.
 ///
 /// # Errors
-/// If it is refused, with what it was to do.
+/// If the thread is refused; the error holds its body.
 pub fn begin(thread: thread::Builder, body: Body) -> Result<(), (io::Error, Body)> {
-    // What is handed to a thread is lost with it.
+    // A body handed to a thread is lost with it.
     let held = Arc::new(Mutex::new(Some(body)));
     let theirs = Arc::clone(&held);
     let begun = thread.spawn(move || taken(&theirs)());
@@ -31,13 +31,13 @@ pub fn begin(thread: thread::Builder, body: Body) -> Result<(), (io::Error, Body
         .map_err(|error| (refusal(&error.to_string()), taken(&held)))
 }
 
-/// There is something once.
+/// Takes the body, which is there once.
 fn taken(held: &Mutex<Option<Body>>) -> Body {
     let body = held.lock().unwrap_or_else(PoisonError::into_inner).take();
     body.unwrap_or_else(|| Box::new(|| ()))
 }
 
-/// Does something that blocks on a thread of its own.
+/// Runs blocking work on a thread of its own.
 ///
 /// # Errors
 /// If the thread is refused, or panics.
@@ -46,14 +46,14 @@ pub async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     let (tell, told) = oneshot::channel();
-    // Nobody listening any more is no trouble.
+    // A receiver that is gone is no problem.
     let begun = thread.spawn(move || drop(tell.send(work())));
     begun.map_err(|error| refusal(&error.to_string()))?;
     told.await
         .map_err(|_| io::Error::other("what was done aside has panicked"))
 }
 
-/// Does something that may look names up or block by tokio's means, itself or in a library. Any other
+/// Runs work that may look names up or block by tokio's means, itself or in a library. Any other
 /// panic goes on.
 ///
 /// # Errors

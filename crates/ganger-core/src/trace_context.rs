@@ -1,6 +1,6 @@
-//! The context by which spans of different programs belong to one trace, as W3C writes it into a
-//! message's headers, and what is noted of an attempt that is recorded. Nothing here decides what is
-//! recorded or knows where spans go.
+//! The context that joins spans of different programs into one trace, as W3C writes it into a
+//! message's headers, and the record of a traced attempt. It does not decide what is recorded, nor
+//! know where spans go.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -9,30 +9,30 @@ use tokio::time::Instant;
 
 use crate::names::{TRACEPARENT, TRACESTATE};
 
-/// How long a `traceparent` is: version, trace, span and flags, with hyphens between them.
+/// Length of a `traceparent`: version, trace, span and flags, with hyphens between them.
 pub const TRACEPARENT_BYTES: usize = 55;
 
-/// The flag of a trace that is recorded.
+/// Flag of a recorded trace.
 const SAMPLED: u8 = 1;
 
-/// Which span of which trace.
+/// Identifies a span and its trace.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpanContext {
-    /// The trace; not all zero.
+    /// Trace id; not all zero.
     pub trace_id: [u8; 16],
-    /// The span; not all zero.
+    /// Span id; not all zero.
     pub span_id: [u8; 8],
     /// W3C's flags.
     pub flags: u8,
 }
 
 impl SpanContext {
-    /// Reads a `traceparent`; none if it is not one that W3C's rules allow.
+    /// Parses a `traceparent`; `None` if W3C's rules do not allow it.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let head = bytes.get(..TRACEPARENT_BYTES)?;
         let (version, rest) = (hex(&head[..2])?, &bytes[TRACEPARENT_BYTES..]);
-        // A later version may have more to say, behind another hyphen.
+        // A later version may have more fields, behind another hyphen.
         let known_end = rest.is_empty() || version > 0 && rest[0] == b'-';
         let hyphens = [2, 35, 52].iter().all(|at| head[*at] == b'-');
         if version == 0xff || !known_end || !hyphens {
@@ -46,12 +46,12 @@ impl SpanContext {
         (context.trace_id != [0; 16] && context.span_id != [0; 8]).then_some(context)
     }
 
-    /// Whether its trace is recorded.
+    /// Returns whether its trace is recorded.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
 
-    /// A new span of the same trace, which is recorded.
+    /// Creates a recorded span of the same trace.
     pub fn child(&self) -> Self {
         Self {
             span_id: some_id(),
@@ -60,7 +60,7 @@ impl SpanContext {
         }
     }
 
-    /// A span of that trace, which is recorded.
+    /// Creates a recorded span of that trace.
     pub fn in_trace(trace_id: u128) -> Self {
         Self {
             trace_id: trace_id.to_be_bytes(),
@@ -69,7 +69,7 @@ impl SpanContext {
         }
     }
 
-    /// As a `traceparent`, without allocating.
+    /// Returns it as a `traceparent`, without allocating.
     pub fn write(&self) -> TraceParent {
         let mut text = *b"00-................................-................-..";
         digits(&mut text[3..35], &self.trace_id);
@@ -96,18 +96,18 @@ impl fmt::Debug for SpanContext {
 pub struct TraceParent([u8; TRACEPARENT_BYTES]);
 
 impl TraceParent {
-    /// The numbers of the trace and of the span.
+    /// Returns the ids of the trace and of the span.
     pub fn ids(&self) -> (&str, &str) {
         (&self.as_str()[3..35], &self.as_str()[36..52])
     }
 
-    /// Its text.
+    /// Returns its text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("hexadecimal digits and hyphens are ASCII")
     }
 }
 
-/// The number that lower-case hexadecimal digits write; W3C allows no others.
+/// Parses lower-case hexadecimal digits; W3C allows no others.
 fn hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number, digit| {
         let value = match digit {
@@ -131,49 +131,49 @@ fn some_id() -> [u8; 8] {
     fastrand::u64(1..).to_be_bytes()
 }
 
-/// The value of a header, whatever the case of its name.
+/// Returns the value of a header, whatever the case of its name.
 fn find<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
     let found = headers.iter().find(|(other, _)| is(other, name));
     found.map(|(_, value)| value.as_str())
 }
 
-/// Whether this is how a header of that name may be called.
+/// Returns whether a header's name is this one, whatever its case.
 pub fn is(name: &str, wanted: &str) -> bool {
     name.eq_ignore_ascii_case(wanted)
 }
 
-/// The context that a message came with, if it has one that can be read.
+/// Returns the context that a message came with, if it has one that can be read.
 pub fn incoming(headers: &[(String, String)]) -> Option<SpanContext> {
     SpanContext::parse(find(headers, TRACEPARENT)?.trim())
 }
 
-/// An attempt that is recorded: it goes along with its delivery.
+/// A recorded attempt: it goes along with its delivery.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recording {
-    /// The span of the whole attempt.
+    /// Span of the whole attempt.
     pub task: SpanContext,
-    /// That of the worker's part, which the worker is told.
+    /// Span of the worker's part, which the worker receives.
     pub worker: SpanContext,
-    /// The span that the message came from.
+    /// Span that the message came from.
     pub parent: Option<SpanContext>,
-    /// The span of the attempt before this one.
+    /// Span of the attempt before this one.
     pub earlier: Option<SpanContext>,
-    /// What the message's `tracestate` says.
+    /// The message's `tracestate`.
     pub state: Option<String>,
-    /// When the pool took the message.
+    /// Time at which the pool took the message.
     pub taken: Instant,
-    /// The same, by the clock on the wall.
+    /// The same time, by the wall clock.
     pub taken_at: SystemTime,
-    /// Its frame was put into a worker's pipe.
+    /// True once its frame was put into a worker's pipe.
     pub was_given: bool,
-    /// Since when it was the worker's turn.
+    /// Time since which it was the worker's turn.
     pub begun: Option<Instant>,
-    /// When the worker answered.
+    /// Time of the worker's answer.
     pub answered: Option<Instant>,
 }
 
 impl Recording {
-    /// Of an attempt that begins now in that span.
+    /// Creates the record of an attempt that begins now in that span.
     pub fn begin(
         task: SpanContext,
         headers: &[(String, String)],
@@ -194,13 +194,13 @@ impl Recording {
         }
     }
 
-    /// By the clock on the wall.
+    /// Converts a time to the wall clock.
     pub fn wall(&self, at: Instant) -> SystemTime {
         self.taken_at + at.saturating_duration_since(self.taken)
     }
 
-    /// Puts the worker's span on what is published for the message, unless the worker has put one of
-    /// its own there: what is there otherwise was copied from the message.
+    /// Puts the worker's span on a message published for this one, unless the worker has put one of
+    /// its own there: anything else there was copied from the message.
     pub fn carry_on(&self, message: &[(String, String)], headers: &mut Vec<(String, String)>) {
         let there = find(headers, TRACEPARENT);
         if there.is_some() && there != find(message, TRACEPARENT) {

@@ -1,5 +1,5 @@
-//! HTTP to servers of others, in the clear or encrypted, over one kind of connection: whom to trust,
-//! what to show, how long it may take. What is sent, and what an answer means, is the caller's.
+//! HTTP to external servers, plain or encrypted, over one kind of connection: trusted authorities, own
+//! certificate, timeout. The content and the meaning of an answer are the caller's.
 
 use std::error::Error;
 use std::time::Duration;
@@ -19,20 +19,20 @@ pub mod trust;
 pub use crate::trust::Trust;
 use crate::trust::TrustError;
 
-/// The longest answer that is read.
+/// Maximum bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// A client, which connects when it is used. It knows no time limit but that for connecting.
+/// A client, which connects on first use. Its only timeout is that for connecting.
 #[derive(Debug, Clone)]
 pub struct Https(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
 
-/// Why a request has no answer.
+/// Reason that a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
-    /// It was not sent, or the answer did not come.
+    /// It was not sent, or no answer came.
     #[error(transparent)]
     Request(#[from] legacy::Error),
-    /// There was no thread to look the server's name up.
+    /// No thread could be started to look up the server's name.
     #[error(transparent)]
     NoThread(#[from] std::io::Error),
     /// The answer is broken or too long.
@@ -41,7 +41,7 @@ pub enum Unanswered {
 }
 
 impl Unanswered {
-    /// Whether the server has seen nothing of the request.
+    /// Returns whether the server has seen nothing of the request.
     pub fn is_unsent(&self) -> bool {
         match self {
             Self::Request(error) => error.is_connect(),
@@ -52,7 +52,7 @@ impl Unanswered {
 }
 
 impl Https {
-    /// A client for the server of that URL. For what is not encrypted no file is read.
+    /// Makes a client for the server of that URL. Without encryption no file is read.
     pub fn new(url: &str, trust: Trust<'_>, connect_timeout: Duration) -> Result<Self, TrustError> {
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(encryption(url, trust)?)
@@ -72,7 +72,7 @@ impl Https {
     }
 }
 
-/// How a connection begins.
+/// Makes the TCP connector.
 pub fn plain(connect_timeout: Duration) -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
@@ -81,7 +81,7 @@ pub fn plain(connect_timeout: Duration) -> HttpConnector {
     connector
 }
 
-/// What an encrypted connection to that URL is to be like. For what is not encrypted no file is read.
+/// Returns the TLS settings of a connection to that URL. Without encryption no file is read.
 pub fn encryption(url: &str, trust: Trust<'_>) -> Result<ClientConfig, TrustError> {
     if url.starts_with("https:") {
         return trust::checking(trust);
@@ -89,7 +89,7 @@ pub fn encryption(url: &str, trust: Trust<'_>) -> Result<ClientConfig, TrustErro
     trust::believing(RootCertStore::empty(), Trust::default())
 }
 
-/// Host and port of a URL, which are no secret.
+/// Returns host and port of a URL, which are no secret.
 pub fn shown(url: &str) -> String {
     let url = url::Url::parse(url).ok();
     let host = url.as_ref().and_then(|url| url.host_str());
@@ -100,7 +100,7 @@ pub fn shown(url: &str) -> String {
     }
 }
 
-/// What this machine is called.
+/// Returns the name of this machine.
 pub fn host() -> String {
     rustix::system::uname()
         .nodename()
@@ -108,7 +108,7 @@ pub fn host() -> String {
         .into_owned()
 }
 
-/// An error with all that caused it, on one line.
+/// Formats an error with all its causes, on one line.
 pub fn chain(error: &dyn Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

@@ -1,5 +1,5 @@
-//! Encryption of connections to servers of others: whom to trust and what to show, from files that the
-//! configuration names. What is said through it is the caller's.
+//! Encryption of connections to external servers: trusted authorities and own certificate, from files that
+//! the configuration names. The data sent over them is the caller's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use ganger_core::foreign;
 
-/// Why no connection can be encrypted.
+/// Reason that no connection can be encrypted.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// A file can't be read.
@@ -20,15 +20,15 @@ pub enum TrustError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the operating system or the parser says.
+        /// Error of the operating system or the parser.
         why: String,
     },
-    /// What the files hold is of no use.
+    /// The content of the files can't be used.
     #[error("no encrypted connection can be made: {0}")]
     Tls(#[from] rustls::Error),
 }
 
-/// Whom to trust and what to show, where a connection is encrypted.
+/// Trusted authorities and own certificate of an encrypted connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Trust<'a> {
     /// PEM: the authorities that may have signed the server's certificate; none for the system's.
@@ -37,12 +37,12 @@ pub struct Trust<'a> {
     pub identity: Option<(&'a Path, &'a Path)>,
 }
 
-/// What believes those that an authority has vouched for.
+/// Makes TLS settings that accept servers whose certificate a trusted authority has signed.
 pub fn checking(trust: Trust<'_>) -> Result<ClientConfig, TrustError> {
     believing(authorities(trust)?, trust)
 }
 
-/// What believes those that one of these authorities has vouched for.
+/// Makes TLS settings that accept servers whose certificate one of these authorities has signed.
 pub fn believing(authorities: RootCertStore, trust: Trust<'_>) -> Result<ClientConfig, TrustError> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?
@@ -55,7 +55,7 @@ pub fn believing(authorities: RootCertStore, trust: Trust<'_>) -> Result<ClientC
     Ok(config.with_client_auth_cert(certificates(certificate)?, secret)?)
 }
 
-/// The authorities that are trusted.
+/// Reads the trusted authorities.
 pub fn authorities(trust: Trust<'_>) -> Result<RootCertStore, TrustError> {
     let mut store = RootCertStore::empty();
     match trust.ca_file {
@@ -65,7 +65,7 @@ pub fn authorities(trust: Trust<'_>) -> Result<RootCertStore, TrustError> {
             }
         }
         None => {
-            // What can't be used of it is passed over: a store has hundreds.
+            // Unusable certificates are skipped: a store has hundreds.
             let found = rustls_native_certs::load_native_certs();
             store.add_parsable_certificates(found.certs);
         }

@@ -1,4 +1,4 @@
-//! Everything about Kafka: topics and records, the reader of a pool, the client of commands.
+//! Kafka support: topics and records, the reader of a pool, the client of commands.
 
 mod broker;
 mod client;
@@ -13,7 +13,7 @@ use ganger_queue::source::{Link, Opening, Source, SourceError, opened_on_a_threa
 
 pub use broker::features;
 
-/// A configured cluster.
+/// A configured Kafka cluster.
 #[derive(Debug)]
 pub struct Kafka {
     name: String,
@@ -21,7 +21,7 @@ pub struct Kafka {
 }
 
 impl Kafka {
-    /// Makes the source called `name`. Nothing is connected yet.
+    /// Creates the source called `name`. It does not connect yet.
     pub fn new(name: &str, config: &KafkaSource) -> Self {
         Self {
             name: name.to_owned(),
@@ -44,7 +44,7 @@ impl Source for Kafka {
 /// Connects for commands.
 ///
 /// # Errors
-/// If the brokers refuse us, or the properties are no good.
+/// If the brokers reject the client, or the properties are invalid.
 pub fn connect(
     config: &KafkaSource,
     pools: &[Arc<PoolConfig>],

@@ -1,4 +1,4 @@
-//! Why nothing is sent to a collector.
+//! Reasons that nothing is sent to a collector.
 
 use std::io;
 
@@ -6,16 +6,16 @@ use opentelemetry_otlp::ExporterBuildError;
 
 use super::transport::TransportError;
 
-/// Why nothing is sent.
+/// Reason that nothing is sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OtlpError {
-    /// There is no way to the collector.
+    /// The transport to the collector can't be set up.
     #[error("the OTLP collector can't be reached: {0}")]
     Transport(String),
-    /// The exporter does not take its settings.
+    /// The exporter rejects its settings.
     #[error("the OTLP exporter can't be made: {0}")]
     Exporter(#[from] ExporterBuildError),
-    /// The operating system gave no thread.
+    /// The operating system could not start a thread.
     #[error("no thread for the OTLP exporter: {0}")]
     Thread(#[from] io::Error),
 }

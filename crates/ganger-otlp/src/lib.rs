@@ -32,12 +32,12 @@ use sender::Sender;
 use sending::{Route, send_all};
 use settings::{Batching, Endpoint, Settings};
 
-/// How long the end of the program waits for the collector to take what is left.
+/// Longest time that the end of the program waits for the collector to take what is left.
 const LAST_BATCHES_WITHIN: Duration = Duration::from_secs(5);
 
 pub use metrics::send_metrics;
 
-/// The sending. Dropped, it waits a moment until all is sent.
+/// The export. Dropping it waits a moment until all is sent.
 #[derive(Debug)]
 #[must_use]
 pub struct Otlp {
@@ -56,27 +56,28 @@ impl Drop for Otlp {
     }
 }
 
-/// What is sent where, on its thread. What waits lives as long as the daemon does.
+/// Queues and settings of the signals, for the export thread. The queues live as long as the daemon.
 struct Signals {
     settings: Settings,
     spans: &'static Queue<Span>,
     records: &'static Queue<LogRecord>,
 }
 
-/// What sends each signal that is sent.
+/// Exporter of each signal in use.
 struct Exporters {
     spans: Option<SpanExporter>,
     records: Option<Sender>,
     metrics: Option<Sender>,
 }
 
-/// Returns what gives log records to the collector, for [`start_log`](ganger_telemetry::start_log).
+/// Returns the layer that passes log records to the collector, for
+/// [`start_log`](ganger_telemetry::start_log).
 pub fn layer() -> Also {
     Box::new(records::Bridge)
 }
 
-/// Begins to send to an OpenTelemetry collector, if the configuration and the environment ask for it.
-/// Called once, after the log has begun. What keeps it from that is told, and all else goes on.
+/// Starts the export to an OpenTelemetry collector, if the configuration and the environment ask for it.
+/// Called once, after the log has begun. An error is logged, and the daemon runs without the export.
 pub fn start(config: &TelemetryConfig, environment: &Environment) -> Option<Otlp> {
     let (settings, problems) = settings::read(&config.otlp, environment);
     for problem in problems {
@@ -97,7 +98,7 @@ pub fn exposed_collector(config: &TelemetryConfig, environment: &Environment) ->
     settings?.exposed_host()
 }
 
-/// Begins to send. Called once.
+/// Starts the export. Called once.
 fn begin(settings: Settings) -> Result<Otlp, OtlpError> {
     let signals = Signals {
         spans: queue(settings.spans),
@@ -132,7 +133,7 @@ impl Signals {
         let (ready, is_ready) = mpsc::sync_channel(1);
         let run = move || {
             self.run(&ready, closed);
-            // Nobody may wait for it.
+            // Possibly nothing waits for it.
             end.send(()).unwrap_or_default();
         };
         std::thread::Builder::new().name("otlp".into()).spawn(run)?;
@@ -143,7 +144,7 @@ impl Signals {
         }
     }
 
-    /// The exporters need the runtime already when they are made.
+    /// Runs the export. The exporters need the runtime already when they are made.
     fn run(self, ready: &mpsc::SyncSender<Result<(), OtlpError>>, closed: watch::Receiver<bool>) {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = match runtime {
@@ -227,7 +228,8 @@ impl Signals {
     }
 }
 
-/// What we are, as far as `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` do not say otherwise.
+/// Returns the resource attributes, unless `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` override
+/// them.
 fn resource() -> Resource {
     const UNNAMED: &str = "unknown_service";
     let told = Resource::builder().build();

@@ -1,4 +1,4 @@
-//! Metrics for a collector: every so often all of them, as whoever makes them says they are.
+//! Metrics for a collector: all of them at each interval, as their producer reports them.
 
 use std::sync::OnceLock;
 
@@ -11,18 +11,18 @@ use super::sender::Sender;
 use super::sending::{Health, Route, bounded};
 use super::settings::Settings;
 
-/// Tells all metrics at this moment. It waits for nobody.
+/// Returns all metrics at this moment, without waiting.
 pub(crate) type Gather = Box<dyn Fn() -> Vec<Metric> + Send + Sync>;
 
-/// Who tells them, once there is something to tell.
+/// The producer of metrics, once there is one.
 static GATHER: OnceLock<Gather> = OnceLock::new();
 
-/// Has metrics sent from now on, if a collector wants them.
+/// Enables the export of metrics, if a collector wants them.
 pub fn send_metrics(gather: Gather) {
     GATHER.get_or_init(|| gather);
 }
 
-/// Sends them at each interval, and at the end once more.
+/// Sends the metrics at each interval, and once more at the end.
 pub(super) async fn send_all(
     sender: &Sender,
     route: Route<'_>,
@@ -35,7 +35,7 @@ pub(super) async fn send_all(
     while !is_over {
         tokio::select! {
             biased;
-            // Nobody to tell it is the end as well.
+            // A dropped sender means the end, too.
             _ = closing.wait_for(|closing| *closing) => is_over = true,
             () = tokio::time::sleep(settings.metrics_interval) => {}
         }

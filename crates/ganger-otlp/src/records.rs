@@ -17,18 +17,18 @@ use tracing_subscriber::layer::Context;
 use ganger_telemetry::context;
 use ganger_telemetry::queue::Queue;
 
-/// How much of a text a record has, in bytes.
+/// Maximum bytes of a text in a record.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// Where records wait to be sent, once they are.
+/// The queue of records to be sent, once the export runs.
 static RECORDS: OnceLock<&'static Queue<LogRecord>> = OnceLock::new();
 
-/// Has records sent from now on.
+/// Enables the export of records.
 pub(super) fn record(queue: &'static Queue<LogRecord>) {
     RECORDS.get_or_init(|| queue);
 }
 
-/// What hands records to a collector, if they are wanted there.
+/// Layer that passes records to a collector, if they are wanted there.
 #[derive(Debug)]
 pub(crate) struct Bridge;
 
@@ -81,7 +81,7 @@ fn severity(level: Level) -> SeverityNumber {
     }
 }
 
-/// What we are, in OpenTelemetry's message.
+/// Converts the resource to OpenTelemetry's message.
 pub(super) fn resource(told: &opentelemetry_sdk::Resource) -> Resource {
     let attributes = told.iter().map(|(name, value)| KeyValue {
         key: name.to_string(),
@@ -97,7 +97,7 @@ pub(super) fn resource(told: &opentelemetry_sdk::Resource) -> Resource {
     }
 }
 
-/// A request with these records.
+/// Makes a request with these records.
 pub(super) fn request(resource: &Resource, records: Vec<LogRecord>) -> ExportLogsServiceRequest {
     let logs = ScopeLogs {
         scope: Some(scope()),
@@ -113,7 +113,7 @@ pub(super) fn request(resource: &Resource, records: Vec<LogRecord>) -> ExportLog
     }
 }
 
-/// Who says it all.
+/// Returns the instrumentation scope of all telemetry.
 pub(super) fn scope() -> InstrumentationScope {
     InstrumentationScope {
         name: "ganger".into(),
@@ -122,7 +122,7 @@ pub(super) fn scope() -> InstrumentationScope {
     }
 }
 
-/// In nanoseconds of Unix time.
+/// Converts a time to nanoseconds of Unix time.
 pub(super) fn nanos(at: SystemTime) -> u64 {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -149,7 +149,7 @@ pub(super) fn any(value: Value) -> AnyValue {
     AnyValue { value: Some(value) }
 }
 
-/// What a record says.
+/// Fields of a record.
 #[derive(Default)]
 struct EventFields {
     message: String,

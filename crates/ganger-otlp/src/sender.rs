@@ -1,6 +1,6 @@
-//! Sends what opentelemetry-otlp has no door for, since it takes only what OpenTelemetry's own
-//! instruments have made: our metrics and log records, in OpenTelemetry's messages, over the same kind
-//! of connection.
+//! Sends telemetry that opentelemetry-otlp has no interface for, since it accepts only data of
+//! OpenTelemetry's own instruments: our metrics and log records, in OpenTelemetry's messages, over the
+//! same kind of connection.
 
 use std::io::Write;
 
@@ -29,11 +29,11 @@ use super::transport;
 use super::transport::Http;
 use ganger_https::chain;
 
-/// What can be sent.
+/// A request that can be sent.
 pub(super) trait Export: Message + Default + 'static {
-    /// What comes back.
+    /// Its response.
     type Answer: Message + Default + 'static;
-    /// Where it is sent by gRPC.
+    /// Its gRPC method.
     const METHOD: &'static str;
 }
 
@@ -63,7 +63,7 @@ enum Way {
 }
 
 impl Sender {
-    /// Connects when it is used.
+    /// Makes a sender, which connects on first use.
     pub(super) fn new(endpoint: &Endpoint) -> Result<Self, OtlpError> {
         Ok(Self {
             url: endpoint.url.clone(),
@@ -76,7 +76,7 @@ impl Sender {
         })
     }
 
-    /// Sends it, or says why it was not taken.
+    /// Sends a request, or returns the reason that it was not accepted.
     pub(super) async fn send<T: Export>(&self, message: T) -> Result<(), String> {
         match &self.way {
             Way::Grpc(channel) => self.by_grpc(channel.clone(), message).await,
@@ -134,7 +134,7 @@ fn zipped(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// Headers as the variable has them; what is none is left out.
+/// Parses headers from the variable's syntax; invalid ones are left out.
 fn headers(text: &str) -> Vec<(HeaderName, HeaderValue)> {
     let header = |pair: &str| {
         let (name, value) = pair.split_once('=')?;

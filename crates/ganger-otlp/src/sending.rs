@@ -1,5 +1,5 @@
-//! Taking what waits to its collector, batch by batch, until it is over; and telling when the
-//! collector goes and comes, once each time.
+//! Sends queued telemetry to its collector, batch by batch, until the end; and logs once each time that
+//! the collector stops or resumes accepting.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use tokio::time::timeout;
 use super::settings::Batching;
 use ganger_telemetry::queue::Queue;
 
-/// What is sent, and where to, in words.
+/// A signal and its destination, in words.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Route<'a> {
-    /// What.
+    /// The signal.
     pub(super) what: &'static str,
-    /// Where: no more of a URL than host and port, which are no secret.
+    /// The destination: host and port of a URL only, which are no secret.
     pub(super) to: &'a str,
 }
 
-/// Sends what comes, and at the end what is left.
+/// Sends items as they come, and at the end the rest.
 pub(super) async fn send_all<T>(
     route: Route<'_>,
     queue: &Queue<T>,
@@ -31,7 +31,7 @@ pub(super) async fn send_all<T>(
     while !is_over {
         tokio::select! {
             biased;
-            // Nobody to tell it is the end as well.
+            // A dropped sender means the end, too.
             _ = closing.wait_for(|closing| *closing) => is_over = true,
             () = queue.full() => {}
             () = tokio::time::sleep(batching.delay) => {}
@@ -49,7 +49,7 @@ pub(super) async fn send_all<T>(
             let is_away = result.is_err();
             health.told(route, &result);
             if is_away && !is_over {
-                // What has come meanwhile may find it back.
+                // The collector may be back for the next batch.
                 break;
             }
         }
@@ -57,7 +57,7 @@ pub(super) async fn send_all<T>(
     }
 }
 
-/// What takes too long has failed.
+/// Bounds a request in time: a timeout counts as a failure.
 pub(super) async fn bounded(
     within: Duration,
     sending: impl Future<Output = Result<(), String>>,
@@ -66,18 +66,18 @@ pub(super) async fn bounded(
     timeout(within, sending).await.unwrap_or_else(|_| late())
 }
 
-/// Whether the collector takes what it is sent.
+/// Tracks whether the collector accepts telemetry.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     is_away: bool,
-    /// What was lost when that was looked at last.
+    /// Number of lost items at the last check.
     lost: u64,
-    /// Things get lost although it takes what it is sent.
+    /// Items are lost although the collector accepts telemetry.
     is_short: bool,
 }
 
 impl Health {
-    /// Takes in whether it has taken something.
+    /// Records the result of a request.
     pub(super) fn told(&mut self, route: Route<'_>, result: &Result<(), String>) {
         let Route { what, to } = route;
         match result {
@@ -97,7 +97,7 @@ impl Health {
         }
     }
 
-    /// Takes in how many were lost since the start.
+    /// Records the number of items lost since the start.
     fn lost(&mut self, route: Route<'_>, lost: u64) {
         let is_short = lost > self.lost && !self.is_away;
         let (what, since_start) = (route.what, lost);

@@ -1,6 +1,6 @@
-//! What is sent, where to and how: what OpenTelemetry's environment variables and the configuration
-//! say, as a pure function. By OpenTelemetry's rules a variable that makes no sense is told of and
-//! counts as not set.
+//! Settings of the export: signals, destinations and transport, from OpenTelemetry's environment
+//! variables and the configuration, as a pure function. By OpenTelemetry's rules an invalid variable is
+//! reported and counts as not set.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,63 +9,63 @@ use ganger_config::Environment;
 use ganger_config::model::{Otlp, is_loopback};
 use ganger_telemetry::sampler::Sampler;
 
-/// What is sent, and how.
+/// Settings of the export.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Settings {
-    /// Where spans go; none if they are not recorded.
+    /// Destination of spans; none if they are not recorded.
     pub(crate) traces: Option<Endpoint>,
-    /// Where log records go; none if they stay here.
+    /// Destination of log records; none if they are not exported.
     pub(crate) logs: Option<Endpoint>,
-    /// Where metrics go; none if they are only asked for.
+    /// Destination of metrics; none if they are only scraped.
     pub(crate) metrics: Option<Endpoint>,
-    /// Which attempts are recorded.
+    /// Sampler of attempts.
     pub(crate) sampler: Sampler,
-    /// How spans are gathered.
+    /// Batching of spans.
     pub(crate) spans: Batching,
-    /// How log records are.
+    /// Batching of log records.
     pub(crate) records: Batching,
-    /// How often metrics are sent.
+    /// Interval at which metrics are sent.
     pub(crate) metrics_interval: Duration,
-    /// How long that may take.
+    /// Timeout for sending metrics.
     pub(crate) metrics_timeout: Duration,
 }
 
-/// Where a signal goes.
+/// Destination of a signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     /// The whole URL; for gRPC without a path.
     pub(crate) url: String,
-    /// How it is spoken to.
+    /// Protocol.
     pub(crate) protocol: Protocol,
-    /// How long it may take to answer.
+    /// Timeout of a request.
     pub(crate) timeout: Duration,
-    /// Whether what is sent is compressed.
+    /// Requests are compressed.
     pub(crate) gzip: bool,
-    /// Headers to be sent along, as `NAME=VALUE,…`.
+    /// Headers of each request, as `NAME=VALUE,…`.
     pub(crate) headers: String,
-    /// A file with the authorities that are trusted; none for those of the system.
+    /// File with the trusted authorities; none for those of the system.
     pub(crate) ca_file: Option<String>,
     /// Files with our certificate and its key.
     pub(crate) identity: Option<(String, String)>,
 }
 
-/// How a collector is spoken to.
+/// Protocol of a collector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Grpc,
     Http,
 }
 
-/// How what is sent is gathered.
+/// Batching of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Batching {
-    /// How long something waits for others.
+    /// Longest time that an item waits for others.
     pub(crate) delay: Duration,
-    /// The most that wait; what is more is lost.
+    /// Maximum number of waiting items; more are lost.
     pub(crate) waiting_max: usize,
-    /// The most that are sent at once.
+    /// Maximum number of items sent at once.
     pub(crate) batch: usize,
-    /// How long sending them may take, with all its tries.
+    /// Timeout of sending a batch, including all retries.
     pub(crate) timeout: Duration,
 }
 
@@ -74,7 +74,8 @@ pub(crate) struct Batching {
 struct Signal {
     variable: &'static str,
     path: &'static str,
-    /// It is sent wherever there is a collector. Log records have another place already.
+    /// It is sent whenever there is a collector. Log records are not, since they are written elsewhere
+    /// already.
     by_itself: bool,
 }
 
@@ -94,7 +95,7 @@ const LOGS: Signal = Signal {
     by_itself: false,
 };
 
-/// What is to be sent, and what is wrong with the variables. None if nothing is.
+/// Returns the settings, and the problems of the variables. None if nothing is to be sent.
 pub(crate) fn read(otlp: &Otlp, environment: &Environment) -> (Option<Settings>, Vec<String>) {
     let mut variables = Variables {
         environment,
@@ -105,7 +106,7 @@ pub(crate) fn read(otlp: &Otlp, environment: &Environment) -> (Option<Settings>,
 }
 
 impl Settings {
-    /// The host of an endpoint that is sent headers or a login unencrypted over a network.
+    /// Returns the host of an endpoint to which headers or a login go unencrypted over a network.
     pub(crate) fn exposed_host(&self) -> Option<String> {
         let all = [&self.traces, &self.logs, &self.metrics];
         all.into_iter().flatten().find_map(|endpoint| {
@@ -149,7 +150,7 @@ impl Variables<'_> {
         all.iter().any(|one| one.is_some()).then_some(settings)
     }
 
-    /// Where a signal goes, if it is sent anywhere.
+    /// Returns the destination of a signal, if it is sent.
     fn endpoint(&mut self, signal: Signal, otlp: &Otlp) -> Option<Endpoint> {
         if !self.is_wanted(signal) {
             return None;
@@ -200,8 +201,8 @@ impl Variables<'_> {
         }
     }
 
-    /// The URL: what stands for one signal is taken as it is, to what stands for all its path is
-    /// added.
+    /// Returns the URL: a variable for one signal is used as it is, one for all signals gets the signal's
+    /// path appended.
     fn url(&mut self, signal: Signal, otlp: &Otlp, protocol: Protocol) -> Option<String> {
         let general = match otlp {
             Otlp::Url(url) => Some(url.clone()),
@@ -244,7 +245,7 @@ impl Variables<'_> {
         }
     }
 
-    /// What stands for one signal, or else for all.
+    /// Returns the variable for one signal, otherwise the one for all.
     fn of(&self, signal: Signal, what: &str) -> Option<String> {
         self.get(&self.name_of(signal, what))
     }
@@ -261,7 +262,7 @@ impl Variables<'_> {
         Duration::from_millis(self.number(name, default))
     }
 
-    /// A number from 1 on.
+    /// Returns a number of at least 1.
     fn number<T: FromStr + PartialOrd + From<u8>>(&mut self, name: &str, default: T) -> T {
         let Some(text) = self.get(name) else {
             return default;
@@ -274,7 +275,7 @@ impl Variables<'_> {
         })
     }
 
-    /// A variable; empty is not set.
+    /// Returns a variable; an empty one counts as not set.
     fn get(&self, name: &str) -> Option<String> {
         let value = self.environment.get(name)?.trim();
         (!value.is_empty()).then(|| value.to_owned())
@@ -294,7 +295,7 @@ mod tests {
         super::read(&otlp, &variables.iter().map(pair).collect())
     }
 
-    /// Where traces, metrics and logs go.
+    /// Returns the destinations of traces, metrics and logs.
     fn urls(otlp: Otlp, variables: &[(&str, &str)]) -> [Option<String>; 3] {
         let (settings, problems) = read(otlp, variables);
         assert_eq!(problems, [""; 0], "{variables:?}");

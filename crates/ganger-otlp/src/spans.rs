@@ -1,4 +1,4 @@
-//! Spans in the form in which OpenTelemetry's exporter takes them, and the exporter.
+//! Conversion of spans for OpenTelemetry's exporter, and the exporter.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ use super::transport;
 use ganger_core::trace_context::SpanContext;
 use ganger_telemetry::traces::{Span, Value};
 
-/// What sends spans there.
+/// Makes the exporter of spans.
 pub(super) fn exporter(
     endpoint: &Endpoint,
     resource: &Resource,
@@ -53,7 +53,7 @@ pub(super) fn exporter(
     Ok(exporter)
 }
 
-/// Sends some.
+/// Sends a batch of spans.
 pub(super) async fn send(exporter: &SpanExporter, spans: Vec<Span>) -> Result<(), String> {
     let spans = spans.into_iter().map(translated).collect();
     let sent = exporter.export(spans).await;

@@ -1,4 +1,4 @@
-//! The way to a collector: gRPC or HTTP, over connections as all that we make to servers of others.
+//! Transport to a collector: gRPC or HTTP, over the same connections as to any external server.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use ganger_https as https;
 use ganger_https::trust::TrustError;
 use ganger_https::{Https, Trust};
 
-/// Why there is no way to a collector.
+/// Reason that there is no transport to a collector.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransportError {
-    /// No connection can be made.
+    /// The connection can't be set up.
     #[error(transparent)]
     Https(#[from] TrustError),
-    /// It is no address for gRPC.
+    /// The URL is no valid address for gRPC.
     #[error("no gRPC connection can be made: {0}")]
     Address(#[from] tonic::transport::Error),
 }
 
-/// A channel for gRPC, which connects when it is used, and again whenever it has to.
+/// Makes a channel for gRPC, which connects on first use and reconnects as needed.
 pub(crate) fn channel(endpoint: &Endpoint) -> Result<Channel, TransportError> {
     let address = tonic::transport::Endpoint::from_shared(endpoint.url.clone())?;
     let address = address
@@ -47,7 +47,7 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// Connects when it is used.
+    /// Makes a client, which connects on first use.
     pub(crate) fn new(endpoint: &Endpoint) -> Result<Self, TransportError> {
         Ok(Self {
             client: Https::new(&endpoint.url, trust(endpoint), endpoint.timeout)?,

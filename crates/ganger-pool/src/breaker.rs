@@ -1,6 +1,6 @@
-//! The breaker on failures: when nearly all first attempts fail, what the workers depend on is down
-//! and trying on only spends the attempts of the backlog. Pure state: it is told what became of each
-//! attempt and what time it is, and says whether another message may be taken.
+//! The breaker on failures: when nearly all first attempts fail, a dependency of the workers is
+//! down, and further attempts only use up those of the backlog. Pure state: it receives each
+//! attempt's result and the time, and says whether another message may be taken.
 
 use std::collections::VecDeque;
 
@@ -9,17 +9,17 @@ use tokio::time::Instant;
 use ganger_config::model::Breaker as Rules;
 use ganger_queue::delivery::{Outcome, Reason};
 
-/// What an attempt tells of what its worker depends on.
+/// Evidence of an attempt about the dependency of its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign<'a> {
-    /// It is there: the work is done, or was refused for good.
+    /// The dependency is up: the work is done, or was permanently rejected.
     Up,
-    /// It may be down, with the error.
+    /// The dependency may be down, with the error.
     Down(&'a str),
 }
 
-/// What an outcome tells; none if nothing. A crash has a breaker of its own, and what is uncharged
-/// was no attempt.
+/// Returns the evidence of an outcome, if any. Crashes have a breaker of their own, and uncharged
+/// outcomes were no attempts.
 pub fn sign(outcome: &Outcome) -> Option<Sign<'_>> {
     match outcome {
         Outcome::Done | Outcome::Reply(_) => Some(Sign::Up),
@@ -39,29 +39,30 @@ pub fn sign(outcome: &Outcome) -> Option<Sign<'_>> {
     }
 }
 
-/// An attempt that has come to its end.
+/// An attempt that has ended.
 #[derive(Debug)]
 pub struct Attempt<N> {
-    /// It was the message's first.
+    /// True if it was the message's first.
     pub is_first: bool,
-    /// When the pool took the message in.
+    /// Time at which the pool took the message in.
     pub taken_at: Option<Instant>,
-    /// Names the message: one that comes again because its broker did not hear of the attempt counts
-    /// once.
+    /// Names the message: one that is redelivered because its broker did not learn of the attempt
+    /// counts once.
     pub message: N,
 }
 
-/// What has changed since the pool last asked.
+/// A change of the breaker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
-    /// Nearly all fail. What waits is not to be tried, but for what the breaker admits.
+    /// Nearly all attempts fail. Waiting messages must not be tried, except those that the breaker
+    /// admits.
     Opened {
-        /// How many of the last first attempts had failed.
+        /// Number of failures among the last first attempts.
         failed: usize,
-        /// The error that most of them had.
+        /// Most common error.
         error: String,
     },
-    /// One has succeeded.
+    /// An attempt has succeeded.
     Closed,
 }
 
@@ -69,7 +70,7 @@ pub enum News {
 #[derive(Debug)]
 pub struct Breaker {
     rules: Option<Rules>,
-    /// The last first attempts, and later ones that have succeeded: none for one that has not failed.
+    /// The last first attempts, and later ones that have succeeded: `None` for a success.
     recent: VecDeque<Option<Failed>>,
     open: Option<Open>,
     openings: u64,
@@ -84,18 +85,18 @@ struct Failed {
 
 #[derive(Debug)]
 struct Open {
-    /// The error that most had when it opened.
+    /// Most common error when the breaker opened.
     error: String,
-    /// When it opened.
+    /// Time at which the breaker opened.
     since: Instant,
-    /// From when on the next one is taken.
+    /// Time from which the next message is taken.
     probe_at: Instant,
-    /// The next is one that was tried before, if there is any.
+    /// True if the next message is one that was tried before, if there is any.
     takes_tried: bool,
 }
 
 impl Breaker {
-    /// Closed; without rules it stays so.
+    /// Creates a closed breaker; without rules it stays closed.
     pub fn new(rules: Option<Rules>) -> Self {
         Self {
             rules,
@@ -106,7 +107,7 @@ impl Breaker {
         }
     }
 
-    /// Other rules. What it has seen counts on, as far as they look back.
+    /// Replaces the rules. Past attempts still count, as far back as the new rules look.
     pub fn set_rules(&mut self, rules: Option<Rules>) {
         self.rules = rules;
         match rules {
@@ -116,45 +117,47 @@ impl Breaker {
         }
     }
 
-    /// Whether nearly everything fails.
+    /// Returns whether nearly everything fails.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// How often it has opened so far: what was handed out before the last time is not to be begun.
+    /// Returns the number of openings so far: messages given out before the last one must not be
+    /// begun.
     pub fn openings(&self) -> u64 {
         self.openings
     }
 
-    /// The error that most had, while it is open.
+    /// Returns the most common error while the breaker is open.
     pub fn error(&self) -> Option<&str> {
         self.open.as_ref().map(|open| open.error.as_str())
     }
 
-    /// How many messages to have at hand beside those that workers have, while it is open: as many
-    /// as it looks at, so that a message that comes back is tried again only after those.
+    /// Returns the number of messages to keep beside those that workers have while the breaker is
+    /// open: as many as it looks at, so that a message that comes back is tried again only after
+    /// those.
     pub fn at_hand(&self) -> Option<usize> {
         self.rules.filter(|_| self.is_open()).map(|rules| rules.of)
     }
 
-    /// Whether another message may be given to a worker.
+    /// Returns whether another message may be given to a worker.
     pub fn admits(&self, now: Instant) -> bool {
         self.open.as_ref().is_none_or(|open| now >= open.probe_at)
     }
 
-    /// When it next admits one.
+    /// Returns the time at which it admits the next message.
     pub fn probe_at(&self) -> Option<Instant> {
         self.open.as_ref().map(|open| open.probe_at)
     }
 
-    /// While it is open: whether the next should be one that was tried before. They take turns with
-    /// those that were not: the former may fail at first and succeed later, the latter have all their
-    /// attempts left.
+    /// Returns, while the breaker is open, whether the next message should be one that was tried
+    /// before. These alternate with new ones: the former may fail at first and succeed later, the
+    /// latter have all their attempts left.
     pub fn takes_tried(&self) -> Option<bool> {
         self.open.as_ref().map(|open| open.takes_tried)
     }
 
-    /// A message was given to a worker.
+    /// Records that a message was given to a worker.
     pub fn taken(&mut self, now: Instant) {
         if let (Some(rules), Some(open)) = (self.rules, &mut self.open) {
             open.probe_at = now + rules.probe;
@@ -162,7 +165,7 @@ impl Breaker {
         }
     }
 
-    /// An attempt has come to its end.
+    /// Records an attempt that has ended.
     pub fn told(
         &mut self,
         sign: Sign<'_>,
@@ -171,7 +174,7 @@ impl Breaker {
     ) {
         let Some(rules) = self.rules else { return };
         match (&self.open, sign) {
-            // What was begun before it opened tells nothing of now.
+            // An attempt begun before the breaker opened says nothing about now.
             (Some(open), Sign::Up) if attempt.taken_at >= Some(open.since) => self.close(),
             (Some(_), _) => {}
             (None, Sign::Up) => self.note(None, rules, now),
@@ -187,7 +190,7 @@ impl Breaker {
         }
     }
 
-    /// What has changed since this was last asked.
+    /// Returns the change since the last call, if any.
     pub fn news(&mut self) -> Option<News> {
         self.news.take()
     }
@@ -233,7 +236,7 @@ impl Breaker {
     }
 }
 
-/// How many of the last first attempts must have failed.
+/// Returns the number of the last first attempts that must have failed.
 fn failures_needed(rules: Rules) -> usize {
     #[expect(clippy::cast_precision_loss, reason = "at most a thousand")]
     let share = |count: usize| count as f64 / rules.of as f64;
@@ -242,7 +245,7 @@ fn failures_needed(rules: Rules) -> usize {
     (1..rules.of).find(enough).unwrap_or(rules.of)
 }
 
-/// Of several that come equally often, the last.
+/// Returns the most common error; of equally frequent ones, the last.
 fn most_common<'a>(errors: impl Iterator<Item = &'a str> + Clone) -> String {
     let times = |error: &str| errors.clone().filter(|other| *other == error).count();
     let most = errors.clone().max_by_key(|error| times(error));

@@ -1,5 +1,5 @@
-//! What happens to the pools, written where it happens: the events, the feed that keeps the last of
-//! them for those who listen, and what one pool has told so far. Writing waits for no reader.
+//! Events of the pools: the feed that keeps the last ones for listeners, and the events of each
+//! pool so far. Writing waits for no reader.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -11,74 +11,74 @@ use tokio::sync::watch;
 
 use super::status::{PoolState, unix_seconds};
 
-/// How many events are kept for those who come back.
+/// Maximum number of events kept for listeners that reconnect.
 const KEPT_MAX: usize = 4096;
 
-/// Something that has happened.
+/// An event of a pool or of the feed.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[schema(as = Event)]
 pub enum PoolEvent {
     /// A pool has started.
     PoolStarted {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
     },
     /// A pool has ended.
     PoolEnded {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
     },
-    /// A pool has another state.
+    /// The state of a pool has changed.
     PoolState {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
-        /// Its state now.
+        /// The new state.
         state: PoolState,
-        /// Its state before.
+        /// The previous state.
         before: PoolState,
-        /// The cause, where it is known.
+        /// The cause, if known.
         reason: Option<String>,
     },
-    /// A pool has another target number of workers.
+    /// The target number of workers of a pool has changed.
     Scaled {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
-        /// The number now.
+        /// The new target.
         workers: usize,
-        /// The number before.
+        /// The previous target.
         before: usize,
     },
     /// A worker's process was started.
     WorkerStarted {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
-        /// Its slot.
+        /// The worker's slot.
         slot: usize,
-        /// Its process.
+        /// Process ID of the worker.
         pid: u32,
     },
     /// A worker's process has ended, or could not be started.
     WorkerEnded {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
-        /// Its slot.
+        /// The worker's slot.
         slot: usize,
-        /// Its process; null if none could be started.
+        /// Process ID of the worker; null if no process could be started.
         pid: Option<u32>,
-        /// How it ended.
+        /// Cause of the end.
         cause: String,
     },
     /// Messages were dead-lettered.
     DeadLetters {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
-        /// How many since the last such event of the pool.
+        /// Number of messages since the last such event of the pool.
         count: u64,
     },
-    /// Events are missing here: the listener was away for too long or reads too slowly.
+    /// Events are missing here: the listener was disconnected for too long or reads too slowly.
     Missed {
-        /// How many; null if they were those of another daemon.
+        /// Number of missing events; null if they were events of another daemon.
         count: Option<u64>,
     },
 }
@@ -99,12 +99,12 @@ impl PoolEvent {
     }
 }
 
-/// An event with its number and its moment.
+/// An event with its number and its time.
 #[derive(Debug, Clone, Serialize)]
 pub struct FeedEntry {
     /// Identifier: the daemon's start and the number.
     pub id: String,
-    /// Seconds since 1970.
+    /// Time of the event, in seconds since 1970.
     #[serde(with = "unix_seconds")]
     at: SystemTime,
     /// The event.
@@ -115,17 +115,18 @@ pub struct FeedEntry {
     pub number: u64,
 }
 
-/// The last events of all pools. Clones are of the same.
+/// The last events of all pools. Clones share them.
 #[derive(Debug, Clone)]
 pub struct EventFeed {
-    /// Milliseconds since 1970 at the daemon's start, by which its events are told from another's.
+    /// Milliseconds since 1970 at the daemon's start, which distinguish its events from another
+    /// daemon's.
     start: u128,
     kept: Arc<Mutex<VecDeque<Arc<FeedEntry>>>>,
     last: watch::Sender<u64>,
 }
 
 impl EventFeed {
-    /// Creates the feed of a daemon that was started then.
+    /// Creates the feed of a daemon that was started at that time.
     pub fn new(started_at: SystemTime) -> Self {
         let since = started_at.duration_since(SystemTime::UNIX_EPOCH);
         Self {
@@ -137,7 +138,7 @@ impl EventFeed {
 
     /// Adds an event.
     pub fn push(&self, event: PoolEvent) {
-        // The number is taken under the lock, so that they are in order.
+        // The number is taken under the lock, so that events are in order.
         let mut kept = self.kept();
         let number = self.last() + 1;
         if kept.len() == KEPT_MAX {
@@ -147,7 +148,7 @@ impl EventFeed {
         self.last.send_replace(number);
     }
 
-    /// Returns what comes after that number: the next event, or how many are missing before it.
+    /// Returns the event after that number, or the number of missing events before it.
     pub fn after(&self, number: u64) -> Option<Arc<FeedEntry>> {
         let kept = self.kept();
         let at = kept.partition_point(|entry| entry.number <= number);
@@ -164,19 +165,19 @@ impl EventFeed {
         })
     }
 
-    /// Returns the entry that says that what another daemon wrote is missing, and where to go on.
+    /// Returns the entry that says that another daemon's events are missing, and where to continue.
     pub fn after_another(&self) -> Arc<FeedEntry> {
         let event = PoolEvent::Missed { count: None };
         Arc::new(self.entry(self.before_oldest(), event))
     }
 
-    /// Returns the number before the oldest that is kept.
+    /// Returns the number before the oldest event kept.
     pub fn before_oldest(&self) -> u64 {
         let kept = self.kept();
         kept.front().map_or(self.last(), |oldest| oldest.number - 1)
     }
 
-    /// Returns the number in an identifier, if it is one of this daemon's.
+    /// Returns the number in an identifier of this daemon; `None` for another daemon's.
     pub fn number(&self, id: &str) -> Option<u64> {
         let (start, number) = id.split_once('-')?;
         let number: u64 = number.parse().ok()?;
@@ -189,7 +190,7 @@ impl EventFeed {
         *self.last.borrow()
     }
 
-    /// Returns what changes at each event.
+    /// Returns a receiver that changes at each event.
     pub fn listen(&self) -> watch::Receiver<u64> {
         self.last.subscribe()
     }
@@ -208,7 +209,7 @@ impl EventFeed {
     }
 }
 
-/// What one pool tells, and has told.
+/// The events of one pool and the values last reported in them.
 #[derive(Debug)]
 pub struct PoolEvents {
     feed: EventFeed,
@@ -219,7 +220,7 @@ pub struct PoolEvents {
 }
 
 impl PoolEvents {
-    /// Of a pool that has told nothing.
+    /// Creates the events of a pool that has reported none.
     pub fn new(feed: EventFeed, pool: &str) -> Self {
         Self {
             feed,
@@ -230,7 +231,7 @@ impl PoolEvents {
         }
     }
 
-    /// Tells of a state, if it is another one.
+    /// Reports the state if it has changed.
     pub(super) fn state(&self, state: PoolState, reason: impl FnOnce() -> Option<String>) {
         let before = self.state.replace(state);
         if before != state {
@@ -243,7 +244,7 @@ impl PoolEvents {
         }
     }
 
-    /// Tells of a target number of workers, if it is another one. The first is no change.
+    /// Reports the target number of workers if it has changed. The first one is no change.
     pub(super) fn workers(&self, workers: usize) {
         let before = self.workers.replace(Some(workers));
         if let Some(before) = before.filter(|before| *before != workers) {
@@ -255,7 +256,7 @@ impl PoolEvents {
         }
     }
 
-    /// Tells of dead letters, by how many there are in all.
+    /// Reports new dead letters, given their total.
     pub(super) fn dead(&self, dead: u64) {
         let count = dead - self.dead.replace(dead);
         if count > 0 {
@@ -264,13 +265,13 @@ impl PoolEvents {
         }
     }
 
-    /// Tells of a worker that was started.
+    /// Reports that a worker was started.
     pub(super) fn worker_started(&self, slot: usize, pid: u32) {
         let pool = self.pool.clone();
         self.feed.push(PoolEvent::WorkerStarted { pool, slot, pid });
     }
 
-    /// Tells of a worker that has ended.
+    /// Reports that a worker has ended.
     pub(super) fn worker_ended(&self, slot: usize, pid: Option<u32>, cause: &str) {
         self.feed.push(PoolEvent::WorkerEnded {
             pool: self.pool.clone(),

@@ -1,5 +1,4 @@
-//! The messages' way from the source to the lanes: what is taken in, who gets it, how much may
-//! come.
+//! Messages from the source to the lanes: limits the intake and assigns each message to a worker.
 
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
@@ -10,7 +9,7 @@ use super::{Handle, Pool};
 use ganger_queue::delivery::{CREDIT_MAX, Delivery, Intake};
 use ganger_telemetry::traces;
 
-/// Where so many wait to be given out, they are given in runs.
+/// Number of waiting messages from which they are given out in runs.
 const RUNS_FROM: usize = 16;
 
 impl Pool {
@@ -32,7 +31,7 @@ impl Pool {
             delivery.taken_at = taken_at;
             delivery.recording = traces::begin(&delivery);
             match () {
-                // What no worker has been given goes back.
+                // Messages that no worker has been given go back.
                 () if self.takes_nothing() => self.return_it(delivery),
                 () if self.held.len() + self.suspects.len() >= kept => self.return_it(delivery),
                 () if delivery.history.alone => self.suspects.push_back(delivery),
@@ -50,8 +49,9 @@ impl Pool {
         drop(delivery);
     }
 
-    /// While the breaker is open: how many messages there may be here. None without a worker; what
-    /// workers may still have from before must leave room for those that are to be tried.
+    /// Returns the number of messages that may be here while the breaker is open. None may without
+    /// a worker; those that workers may still have from before must leave room for those to be
+    /// tried.
     fn kept_while_open(&self) -> Option<usize> {
         let at_hand = self.shared.breaker.borrow().at_hand()?;
         match self.board.open() {
@@ -60,7 +60,7 @@ impl Pool {
         }
     }
 
-    /// What no worker has been given goes back.
+    /// Gives back the messages that no worker has been given.
     pub(super) fn give_back(&mut self) {
         let counters = &self.shared.counters;
         counters.given_back(self.held.len() + self.suspects.len());
@@ -73,14 +73,14 @@ impl Pool {
         }
     }
 
-    /// When the first message that waits for a worker has to go back.
+    /// Returns the time at which the first message that waits for a worker has to go back.
     pub(super) fn next_stale(&self) -> Option<Instant> {
         let first = [self.held.front(), self.suspects.front()];
         let begin_by = |delivery: &Delivery| delivery.begin_by;
         first.into_iter().flatten().filter_map(begin_by).min()
     }
 
-    /// What has waited for a worker for as long as its broker bears goes back.
+    /// Gives back the messages that have waited for a worker as long as their broker allows.
     pub(super) fn give_back_stale(&mut self, now: Instant) {
         for waiting in [&mut self.held, &mut self.suspects] {
             let stale = |first: &mut Delivery| first.begin_by.is_some_and(|by| by <= now);
@@ -90,15 +90,15 @@ impl Pool {
         }
     }
 
-    /// Takes in what has changed in the lanes since the last look: a look at all of them would cost
-    /// more the more there are.
+    /// Reads the lanes that have changed since the last look; the cost of reading all would grow
+    /// with their number.
     pub(super) fn look_at_lanes(&mut self) {
         for slot in self.shared.take_changed() {
             self.look_at(slot);
         }
     }
 
-    /// Returns whether the lane shows something new.
+    /// Reads a lane. Returns whether its load has changed.
     fn look_at(&mut self, slot: usize) -> bool {
         let Some(handle) = self.slots.get(&slot) else {
             return self.board.remove(slot).is_some();
@@ -106,8 +106,8 @@ impl Pool {
         self.board.show(slot, handle.gauge.look())
     }
 
-    /// Hands out what is held, as far as there is room. With no worker at all it goes back: others
-    /// may have one, and nobody knows when we do.
+    /// Gives out waiting messages as far as there is room. Without any worker they go back: other
+    /// daemons may have one, and it is unknown when this pool will.
     pub(super) fn dispatch(&mut self, now: Instant) {
         if self.board.open() == 0 {
             return self.give_back();
@@ -146,8 +146,8 @@ impl Pool {
         }
     }
 
-    /// The next to be tried. While the breaker is open it takes what was tried before and what was not
-    /// by turns: of each the first that came, which is the one that has been due for longest.
+    /// Returns the next message to try. While the breaker is open, messages tried before and new
+    /// ones take turns: of each kind the first that came, which has been due for longest.
     fn next_held(&mut self) -> Option<Delivery> {
         let Some(takes_tried) = self.shared.breaker.borrow().takes_tried() else {
             return self.held.pop_front();
@@ -161,15 +161,16 @@ impl Pool {
         self.shared.breaker.borrow().admits(now)
     }
 
-    /// When the breaker admits the first of those that wait.
+    /// Returns the time at which the breaker admits the first of the waiting messages.
     pub(super) fn next_probe(&self, now: Instant) -> Option<Instant> {
         let probe_at = self.shared.breaker.borrow().probe_at()?;
         let waits = !self.held.is_empty() || !self.suspects.is_empty();
-        // Past that moment it is a lane that is waited for.
+        // Past that moment the pool waits for a lane.
         (waits && probe_at > now).then_some(probe_at)
     }
 
-    /// When the breaker has opened, what no worker has goes back; the lanes do likewise.
+    /// Gives back the messages that no worker has when the breaker has opened; the lanes do
+    /// likewise.
     pub(super) fn follow_breaker(&mut self) {
         let news = self.shared.breaker.borrow_mut().news();
         match news {
@@ -193,7 +194,8 @@ impl Pool {
         }
     }
 
-    /// What the source has lost is another's to do. The lanes may have some of it: they look.
+    /// Follows the source's losses: lost messages are for others to process. The lanes check
+    /// whether they have some of them.
     pub(super) fn follow_losses(&mut self) {
         let losses = self.link.state.borrow().losses;
         if !self.shared.set_losses(losses) {
@@ -207,7 +209,7 @@ impl Pool {
         self.wake_lanes();
     }
 
-    /// Gives the message to a lane and tells which, or gives it back if none has room.
+    /// Gives the message to a lane and returns which, or gives it back if none has room.
     fn place(
         &mut self,
         mut delivery: Delivery,
@@ -219,7 +221,7 @@ impl Pool {
             let Some(slot) = choose(&mut self.board) else {
                 return Err(delivery.into());
             };
-            // It may be closing this very moment; then the choice is made again.
+            // The lane may be closing at this very moment; then another one is chosen.
             if self.look_at(slot) {
                 continue;
             }
@@ -241,7 +243,7 @@ impl Pool {
         }
     }
 
-    /// How many messages the workers can use.
+    /// Returns the number of messages that the workers can use.
     pub(super) fn credit(&self) -> usize {
         let most = match self.supervisor.degraded() {
             true => 1,
@@ -256,7 +258,7 @@ impl Pool {
         }
     }
 
-    /// Tells the source how many.
+    /// Tells the source the credit.
     pub(super) fn set_credit(&self) {
         let intake = match self.stopping.is_some() {
             true => Intake::Closed,

@@ -1,44 +1,44 @@
-//! Which worker gets the next message: what the lanes show of themselves, kept in order, so that a
-//! choice costs the same however many there are. Pure.
+//! Chooses the worker for the next message: keeps the load of the lanes in order, so that a choice
+//! costs the same for any number of them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::window::BYTES_MAX;
 
-/// What a lane shows.
+/// Load of a lane.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
-    /// It takes messages.
+    /// The lane takes messages.
     pub open: bool,
-    /// Messages given to it and not settled.
+    /// Number of messages given to the lane and not settled.
     pub messages: usize,
-    /// Their size together, in bytes.
+    /// Size of these messages together, in bytes.
     pub bytes: usize,
-    /// How many it may have.
+    /// Maximum number of messages for the lane.
     pub window: usize,
-    /// How many are fetched for it.
+    /// Number of messages fetched for the lane.
     pub prefetch: usize,
-    /// How many it works on at once; the others wait.
+    /// Number of messages that it works on at once; the others wait.
     pub at_once: usize,
-    /// How many it may be given together while others have none.
+    /// Number of messages it may be given together while other lanes have none.
     pub run: usize,
-    /// It has a message that nothing may be added to.
+    /// The lane has a message that nothing may be added to.
     pub alone: bool,
 }
 
-/// What the lanes that take messages have to do, all together.
+/// Work of all lanes that take messages, together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Those that could work on one more at once.
+    /// Number of lanes that could work on one more message at once.
     pub with_room: usize,
-    /// How many workers' worth of work there is in hand, in thousandths.
+    /// Number of workers that the messages in hand keep busy, in thousandths.
     pub busy_thousandths: u64,
-    /// How many messages are worked on.
+    /// Number of messages in progress.
     pub worked_on: usize,
 }
 
 impl Load {
-    /// Whether it may be given a message; an idle worker may have one of any size.
+    /// Returns whether the lane may be given a message; an idle worker may have one of any size.
     fn has_room(&self) -> bool {
         let fits = self.messages < self.window && self.bytes < BYTES_MAX;
         self.open && !self.alone && (self.is_idle() || fits)
@@ -59,14 +59,13 @@ impl Load {
     }
 }
 
-/// How a lane stands in the order: the fewest messages first, and of equals the one that has waited
-/// for longest.
+/// Rank of a lane: the fewest messages first, and among equals the lane that has waited longest.
 type Rank = (usize, u64, usize);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Shown {
     load: Load,
-    /// When it was given something last, as a number that rises.
+    /// Rising number of the turn in which the lane was last given a message.
     turn: u64,
 }
 
@@ -80,9 +79,9 @@ impl Shown {
 #[derive(Debug, Default)]
 pub struct Board {
     lanes: BTreeMap<usize, Shown>,
-    /// Those with room.
+    /// Lanes with room.
     free: BTreeSet<Rank>,
-    /// This one is to become idle: it is kept for a message that has to run alone.
+    /// Lane that is to become idle: it is kept for a message that has to run alone.
     reserved: Option<usize>,
     turns: u64,
     open: usize,
@@ -111,38 +110,38 @@ impl Work {
 }
 
 impl Board {
-    /// How many lanes take messages.
+    /// Returns the number of lanes that take messages.
     pub fn open(&self) -> usize {
         self.open
     }
 
-    /// How many messages they could use, all together.
+    /// Returns the number of messages that all lanes together could use.
     pub fn wanted(&self) -> usize {
         self.wanted
     }
 
-    /// How many messages those that take any may have in their pipes, all together.
+    /// Returns the number of messages that all open lanes together may have in their pipes.
     pub fn windows(&self) -> usize {
         self.windows
     }
 
-    /// How many messages were given to lanes and are not settled.
+    /// Returns the number of messages that were given to lanes and are not settled.
     pub fn out(&self) -> usize {
         self.out
     }
 
-    /// What those that take any have to do.
+    /// Returns the work of the open lanes.
     pub fn work(&self) -> Work {
         self.work
     }
 
-    /// Whether the lane has nothing in hand.
+    /// Returns whether the lane has nothing in hand.
     pub fn is_idle(&self, slot: usize) -> bool {
         let is_idle = |shown: &Shown| shown.load.is_idle();
         self.lanes.get(&slot).is_some_and(is_idle)
     }
 
-    /// Takes in what a lane shows now. Returns whether that is news.
+    /// Records the current load of a lane. Returns whether it has changed.
     pub fn show(&mut self, slot: usize, load: Load) -> bool {
         let turn = self.lanes.get(&slot).map_or(0, |shown| shown.turn);
         let before = self.remove(slot);
@@ -158,7 +157,7 @@ impl Board {
         before != Some(load)
     }
 
-    /// A lane is gone; what it showed last.
+    /// Removes a lane and returns its last load.
     pub fn remove(&mut self, slot: usize) -> Option<Load> {
         let shown = self.lanes.remove(&slot)?;
         self.free.remove(&shown.place(slot));
@@ -173,14 +172,14 @@ impl Board {
         Some(load)
     }
 
-    /// The lane for the next message.
+    /// Returns the lane for the next message.
     pub fn choose(&self) -> Option<usize> {
         self.free.first().map(|(_, _, slot)| *slot)
     }
 
-    /// The lane for a message that is given out together with others: the one that the last went to,
-    /// until it has a run of them, no more than `most`; then of the idle ones the one that has rested
-    /// least, so that the others can sleep.
+    /// Returns the lane for a message given out together with others: the last one used until it
+    /// has a run of at most `most`; then the idle lane that has rested least, so that the others
+    /// can sleep.
     pub fn choose_for_run(&self, last: Option<usize>, most: usize) -> Option<usize> {
         let goes_on = |slot: &usize| {
             let is_free = |shown: &Shown| self.free.contains(&shown.place(*slot));
@@ -195,8 +194,8 @@ impl Board {
             .or_else(|| self.choose())
     }
 
-    /// The lane for a message that has to run alone: an idle one. If there is none, the least loaded
-    /// gets nothing more until it is, so that the others can go on.
+    /// Returns the lane for a message that has to run alone: an idle one. If there is none, the
+    /// least loaded gets no more messages until it is idle, so that the others can go on.
     pub fn choose_idle(&mut self) -> Option<usize> {
         let idle = |slot: &usize| {
             self.lanes
@@ -215,12 +214,12 @@ impl Board {
         None
     }
 
-    /// Nothing waits for an idle lane any more.
+    /// Releases the lane that was kept: no message waits for an idle one any more.
     pub fn release(&mut self) {
         self.reserve(None);
     }
 
-    /// The lane has been given a message; those that have waited for longer come first now.
+    /// Records that the lane was given a message; lanes that have waited longer come first now.
     pub fn took(&mut self, slot: usize) {
         self.turns += 1;
         if let Some(shown) = self.lanes.get_mut(&slot) {
@@ -312,7 +311,7 @@ mod tests {
         board
     }
 
-    /// Gives so many messages and tells who got them.
+    /// Gives out that many messages and returns the lanes that got them.
     fn give(board: &mut Board, count: usize) -> Vec<usize> {
         let mut given = Vec::new();
         for _ in 0..count {
@@ -447,7 +446,7 @@ mod tests {
     }
 
     proptest! {
-        /// However it came about, the order and the sums are what a look at all lanes would give.
+        /// Whatever the history, order and sums equal those of a look at all lanes.
         #[test]
         fn the_board_is_what_the_lanes_show(steps in loads()) {
             let mut board = Board::default();

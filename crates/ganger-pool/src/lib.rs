@@ -1,6 +1,6 @@
-//! A pool keeps its workers at their number, hands each message of its source to the least loaded
-//! of them, and sees every message settled before it ends. It is the only room that knows both
-//! sources and workers; it lives on one thread.
+//! A pool keeps its number of workers, gives each message of its source to the least loaded one,
+//! and settles every message before it ends. It is the only module that knows both sources and
+//! workers; it runs on one thread.
 
 pub mod autoscale;
 pub mod breaker;
@@ -64,46 +64,45 @@ use stopping::{SETTLE_WITHIN, Stopping};
 use supervise::Supervisor;
 use trial::{AnswerTally, Answers};
 
-/// How many messages are taken from the source in one go.
+/// Maximum number of messages taken from the source at once.
 const BATCH: usize = 256;
-/// More than any window, so that handing a message to a lane never waits.
+/// Capacity of a lane's mailbox: more than any window, so that handing a message over never waits.
 const MAILBOX: usize = 1024;
-/// Questions of operators that may wait for a lane; it looks at them before all messages.
+/// Maximum number of operators' questions that wait for a lane; it reads them before all messages.
 const QUESTIONS_WAITING_MAX: usize = 64;
 
-/// What others than the daemon may ask of a pool.
+/// A command to a pool from others than the daemon.
 #[derive(Debug)]
 pub enum Command {
-    /// Tell how things stand, now and to all.
+    /// Publish the current status and return it.
     Status(oneshot::Sender<Arc<PoolStatus>>),
-    /// Do what an operator asks, and tell the number of rolling restarts begun so far.
+    /// Carry out an operator's request and return the number of rolling restarts begun so far.
     Steer(Steer, oneshot::Sender<Result<u64, Refusal>>),
-    /// Cancel the messages that are called so, and tell how many they are.
+    /// Cancel the messages of that name and return their number.
     Cancel(String, oneshot::Sender<usize>),
-    /// Tell what the worker in that slot has printed last, or the one before where none runs. Not
-    /// answered if there was none.
+    /// Return the last lines that the worker in that slot has printed, or those of the one before
+    /// if none runs. Not answered if there was none.
     LastLines(usize, oneshot::Sender<LastLines>),
 }
 
-/// Why a pool ended otherwise than it should.
+/// Reason for which a pool failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
-    /// The source ended although nobody had asked it to.
+    /// The source ended without being asked to.
     #[error("the source ended by itself")]
     SourceEnded,
-    /// The source could not write the last settlements; what they were for will be handed out
-    /// again.
+    /// The source could not write the last settlements; their messages will be redelivered.
     #[error("the last settlements could not be written within {SETTLE_WITHIN:?}")]
     Unsettled,
 }
 
-/// Runs a pool on the thread that calls it, inside a `LocalSet`. The thread must outlive the
-/// workers: they are told to die with it. Ends after [`Orders::stop`], or when the daemon's end
-/// of `orders` is gone. How it stands meanwhile is to be seen in `shown`, and in `steered` what
-/// operators have asked of it; it begins with what that says. What happens to it is told to `feed`.
+/// Runs a pool on the calling thread, inside a `LocalSet`. The thread must outlive the workers:
+/// they die with it. Ends after [`Orders::stop`], or when the daemon's end of `orders` is gone. The
+/// status is published in `shown` and the operators' requests in `steered`, whose initial value
+/// holds from the start. Events go to `feed`.
 ///
 /// # Errors
-/// When the source ended too early, or not at all.
+/// If the source ended too early, or not at all.
 pub async fn run(
     mut orders: watch::Receiver<Orders>,
     link: PoolEnd,
@@ -148,7 +147,7 @@ pub async fn run(
         pool.tell_changes();
         pool.show(now);
         if let Some(result) = pool.result(now) {
-            // What came last counts as well.
+            // The last changes count as well.
             pool.show_now(now);
             return result;
         }
@@ -172,7 +171,7 @@ pub async fn run(
     }
 }
 
-/// Never, if there is nothing to wait for.
+/// Waits for the alarm; for ever if there is none.
 async fn at(alarm: Option<Instant>) {
     match alarm {
         Some(alarm) => tokio::time::sleep_until(alarm).await,
@@ -180,7 +179,7 @@ async fn at(alarm: Option<Instant>) {
     }
 }
 
-/// A lane as the pool holds it.
+/// The pool's end of a lane.
 struct Handle {
     gauge: Rc<Gauge>,
     mailbox: mpsc::Sender<Delivery>,
@@ -202,45 +201,46 @@ struct Pool {
     shared: Rc<Shared>,
     link: PoolEnd,
     supervisor: Supervisor,
-    /// Where the number of workers follows the load.
+    /// State of the autoscaling, where the number of workers follows the load.
     scaling: Option<Scaling>,
-    /// How each generation of workers is started; the last is the one that works.
+    /// Command of each generation of workers; the last one is known to work.
     commands: BTreeMap<Generation, Arc<WorkerCommand>>,
-    /// Answers of each generation of workers.
+    /// Tally of the answers of each generation of workers.
     tallies: BTreeMap<Generation, Rc<AnswerTally>>,
     /// Answers of the old workers before the rolling restart began.
     answers_before_roll: Answers,
     slots: BTreeMap<usize, Handle>,
-    /// What the lanes have shown of themselves.
+    /// Load of the lanes.
     board: Board,
     lanes: JoinSet<Ended>,
     slot_of: HashMap<Id, usize>,
-    /// Taken from the source, waiting for a worker with room.
+    /// Messages from the source that wait for a worker with room.
     held: VecDeque<Delivery>,
-    /// So many workers have a part of them, also where they are given out in runs.
+    /// Minimum number of workers that share the waiting messages, also where these are given out in
+    /// runs.
     parts_min: usize,
-    /// The same, waiting for one with nothing in hand.
+    /// Messages from the source that wait for an idle worker.
     suspects: VecDeque<Delivery>,
     stopping: Option<Stopping>,
     standstills: Standstills,
-    /// What the daemon wants, as far as it is done.
+    /// The daemon's orders, as far as carried out.
     orders: Orders,
     orders_ended: bool,
     source_gone: bool,
-    /// It was gone before it was asked to be.
+    /// The source ended before it was asked to.
     source_failed: bool,
     proofs_at_last_end: u64,
     steering: Steering,
-    /// Where that is to be seen.
+    /// Publishes `steering`.
     steered: watch::Sender<Steering>,
-    /// How the new worker ended that stopped the last rolling restart, until one is done.
+    /// Cause of the end of the new worker that stopped the last rolling restart, until one is done.
     roll_stopped: Option<String>,
-    /// How the last worker ended that ended unasked.
+    /// Cause of the end of the last worker that ended unasked.
     last_worker_lost: Option<String>,
     last_loss: Option<WorkerLoss>,
     /// Last lines of workers that have ended.
     printed: Printed,
-    /// Workers in a row that did not come as far as to connect.
+    /// Number of consecutive workers that did not get as far as connecting.
     failed_starts: u64,
     shown: Showcase,
 }
@@ -305,7 +305,7 @@ impl Pool {
         self.shared.policy.borrow().name.clone()
     }
 
-    /// Does what has changed; without a daemon it ends.
+    /// Carries out changed orders; without a daemon the pool ends.
     fn follow_orders(&mut self, orders: Option<Orders>) {
         let Some(orders) = orders else {
             self.orders_ended = true;
@@ -330,7 +330,7 @@ impl Pool {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Status(reply) => {
-                // Whoever asked may have gone.
+                // The caller may have gone.
                 drop(reply.send(self.show_now(Instant::now())));
             }
             Command::Steer(steer, reply) => drop(reply.send(self.steer(steer))),
@@ -339,7 +339,8 @@ impl Pool {
         }
     }
 
-    /// A lane that waits looks at the rules, the breaker and its claims again when its phase is told anew.
+    /// Wakes the lanes: a waiting lane checks the rules, the breaker and its claims again when its
+    /// phase is sent anew.
     fn wake_lanes(&self) {
         for handle in self.slots.values() {
             handle.phase.send_modify(|_| {});

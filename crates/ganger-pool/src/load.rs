@@ -1,4 +1,4 @@
-//! What is kept of a pool's load from one look to the next. What is done about it is in `scaling`.
+//! Record of a pool's load between two looks. `scaling` acts on it.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,31 @@ use super::least_loaded::Work;
 use super::machine::MachineWatch;
 use ganger_config::model::Workers;
 
-/// What is kept from one look to the next.
+/// State kept from one look to the next.
 pub(super) struct Scaling {
     pub(super) scaler: Autoscaler,
     pub(super) next_look: Instant,
-    /// What the workers had to do since the last turn of the pool.
+    /// Load of the workers since the last turn of the pool.
     pub(super) work: Work,
     pub(super) up: usize,
     since: Instant,
-    /// How long they have worked, and how long there were some to work, together, in seconds.
+    /// Time that workers have worked, and time that workers were available, added up, in seconds.
     pub(super) worked: f64,
     pub(super) available: f64,
-    /// The fewest with room at any moment since the last look.
+    /// Smallest number of workers with room at any moment since the last look.
     pub(super) idle: usize,
-    /// Since when messages have waited here at every look.
+    /// Time since which messages have waited here at every look.
     pub(super) waiting_since: Option<Instant>,
     pub(super) machine: MachineWatch,
-    /// What was last told to keep more workers from coming.
+    /// Last reported reason for having no more workers.
     hindrance: Option<&'static str>,
-    /// How often the number has changed, by the word for the reason.
+    /// Number of changes of the target, by the word for the reason.
     pub(super) changes: BTreeMap<&'static str, u64>,
 }
 
 impl Scaling {
-    /// Of a pool that has so many workers to begin with; none where their number is fixed.
+    /// Creates the record of a pool that begins with so many workers; `None` if their number is
+    /// fixed.
     pub(super) fn new(workers: &Workers, target: usize, now: Instant) -> Option<Self> {
         workers.range()?;
         Some(Self {
@@ -51,7 +52,7 @@ impl Scaling {
         })
     }
 
-    /// Until now it was as it was seen last; from now on it is so.
+    /// Adds up the time with the previous load, and sets the load from now on.
     pub(super) fn goes_on(&mut self, work: Work, up: usize, now: Instant) {
         let seconds = (now - self.since).as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "thousands of workers at most")]
@@ -62,11 +63,11 @@ impl Scaling {
         self.idle = self.idle.min(work.with_room);
     }
 
-    /// Whether a reason for having no more workers is news.
+    /// Returns whether a reason for having no more workers is new.
     pub(super) fn is_new_hindrance(&mut self, reason: &Reason) -> bool {
         let word = match reason {
             Reason::AtMax | Reason::Memory | Reason::Cpu => Some(reason.as_str()),
-            // What was in the way may still be there.
+            // The previous hindrance may still be there.
             Reason::CoolingDown | Reason::Coming(_) | Reason::Held(_) => return false,
             _ => None,
         };

@@ -1,4 +1,4 @@
-//! How the machine stands: read anew at each look, and only what the rules ask for.
+//! State of the machine: read anew at each look, and only as far as the rules need it.
 
 use std::fs;
 use std::path::Path;
@@ -7,18 +7,18 @@ use super::autoscale::Machine;
 use crate::worker::process::resident_bytes;
 use ganger_config::model::Autoscale;
 
-/// The size of so many workers is looked at.
+/// Maximum number of workers whose size is measured.
 const WORKERS_LOOKED_AT: usize = 8;
 
-/// What is kept from one look to the next.
+/// State kept from one look to the next.
 #[derive(Debug, Default)]
 pub(super) struct MachineWatch {
-    /// The processors' time, busy and in all.
+    /// Processor time, busy and in all.
     cpu: Option<(u64, u64)>,
 }
 
 impl MachineWatch {
-    /// How it stands, with these workers on it.
+    /// Returns the state of the machine, with these workers on it.
     pub(super) fn look(
         &mut self,
         rules: &Autoscale,
@@ -43,7 +43,7 @@ impl MachineWatch {
     }
 }
 
-/// How much memory the machine has to give, or the least of our cgroup and those around it.
+/// Returns the free memory of the machine, or the least of our cgroup and those around it.
 fn memory_free() -> Option<u64> {
     let read = |path: &Path| fs::read_to_string(path).ok();
     let machine = read(Path::new("/proc/meminfo")).and_then(|text| available(&text));
@@ -60,7 +60,7 @@ fn memory_free() -> Option<u64> {
     free.chain(machine).min()
 }
 
-/// What `/proc/meminfo` says could be had without swapping, in bytes.
+/// Returns the memory that is available without swapping according to `/proc/meminfo`, in bytes.
 fn available(meminfo: &str) -> Option<u64> {
     let mut lines = meminfo.lines();
     let line = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -68,8 +68,8 @@ fn available(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// What a cgroup leaves of its limit, if it has one. Pages of files that nobody uses are given up
-/// when others need the room.
+/// Returns the memory that a cgroup has left below its limit, if it has one. Page cache that is not
+/// in use counts as free, since it is given up when others need the room.
 fn left(max: &str, current: &str, stat: &str) -> Option<u64> {
     let max: u64 = max.trim().parse().ok()?;
     let current: u64 = current.trim().parse().ok()?;
@@ -79,18 +79,18 @@ fn left(max: &str, current: &str, stat: &str) -> Option<u64> {
     Some(max.saturating_sub(current.saturating_sub(unused.unwrap_or(0))))
 }
 
-/// The processors' time, busy and in all, out of `/proc/stat`.
+/// Reads the processor time, busy and in all, from `/proc/stat`.
 fn cpu_times(stat: &str) -> Option<(u64, u64)> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let times = line.split_ascii_whitespace().map(str::parse);
-    // Those of guests are in the others.
+    // The times of guests are included in the others.
     let times: Vec<u64> = times.take(8).collect::<Result<_, _>>().ok()?;
     let idle = times.get(3)? + times.get(4)?;
     let all: u64 = times.iter().sum();
     Some((all.saturating_sub(idle), all))
 }
 
-/// The share of the time that was busy.
+/// Returns the share of the time that was busy.
 fn share(before: (u64, u64), now: (u64, u64)) -> Option<f64> {
     let (busy, all) = (now.0.checked_sub(before.0)?, now.1.checked_sub(before.1)?);
     #[expect(clippy::cast_precision_loss, reason = "a share")]
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(share((30, 100), (30, 100)), None);
     }
 
-    /// Nothing is read that no rule asks for.
+    /// Only what a rule asks for is read.
     #[test]
     fn this_machine_is_looked_at() {
         let rules = Autoscale {

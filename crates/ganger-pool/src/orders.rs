@@ -1,27 +1,27 @@
-//! What the daemon wants of a pool. What it wants in the end is all that counts: so telling it waits
-//! for nobody, however many have asked the pool for something, and though it stands still.
+//! Orders of the daemon to a pool. Only the final state counts: so giving them waits for no pool,
+//! however many requests it has, and even if it is stalled.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ganger_config::model::PoolConfig as Policy;
 
-/// What a pool is to do.
+/// Orders to a pool.
 #[derive(Debug, Clone)]
 pub struct Orders {
     pub(super) policy: Arc<Policy>,
-    /// How often its workers were to be replaced.
+    /// Number of times that the workers were to be replaced.
     pub(super) rolls: u64,
-    /// It is to end: so long from draining to asking the workers to yield.
+    /// If set, the pool is to end: time from draining to asking the workers to yield.
     pub(super) drain_timeout: Option<Duration>,
-    /// How often it was to end faster.
+    /// Number of times that the stop was to be hurried.
     pub(super) hurries: u64,
     /// Number of the daemon's last reload, which these orders follow.
     pub(super) reload: u64,
 }
 
 impl Orders {
-    /// To work by these rules.
+    /// Creates the orders to work by these rules.
     pub fn new(policy: Arc<Policy>) -> Self {
         Self {
             policy,
@@ -32,33 +32,35 @@ impl Orders {
         }
     }
 
-    /// To run by the reload of that number, whether it has changed anything here or not.
+    /// Orders to run by the reload of that number, whether it has changed anything here or not.
     pub fn reloaded(&mut self, number: u64) {
         self.reload = number;
     }
 
-    /// New rules. With `roll` its command has changed too: the workers are replaced one by one.
+    /// Sets new rules. With `roll` the command has changed too: the workers are replaced one by
+    /// one.
     pub fn update(&mut self, policy: Arc<Policy>, roll: bool) {
         self.policy = policy;
         self.rolls += u64::from(roll);
     }
 
-    /// To replace the workers one by one.
+    /// Orders to replace the workers one by one.
     pub fn roll(&mut self) {
         self.rolls += 1;
     }
 
-    /// To finish what is in hand within so long, then end. The first such word counts.
+    /// Orders to finish the work in hand within that time, then end. The first such order counts.
     pub fn stop(&mut self, drain_timeout: Duration) {
         self.drain_timeout.get_or_insert(drain_timeout);
     }
 
-    /// To go on to the next phase of the stop at once.
+    /// Orders to move on to the next phase of the stop at once.
     pub fn hurry(&mut self) {
         self.hurries += 1;
     }
 
-    /// The same for one that begins with these rules, and has done nothing yet of what else they say.
+    /// Returns the orders of a pool that begins with these rules and has carried out nothing else
+    /// yet.
     pub(super) fn begun(&self) -> Self {
         Self {
             rolls: self.rolls,
@@ -74,7 +76,7 @@ mod tests {
     use super::*;
     use ganger_config::sample::policy;
 
-    /// However much a pool that stands still is told, nobody waits, and it finds what matters.
+    /// However many orders a stalled pool is given, no caller waits, and it finds what matters.
     #[test]
     fn who_looks_late_finds_all_that_is_still_wanted() {
         let first = Arc::new(policy());

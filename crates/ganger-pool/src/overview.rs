@@ -1,5 +1,5 @@
-//! How the daemon stands, for everyone who asks: the report in the log, the commands, the API, the
-//! metrics. All read the same; none changes what another sees, and none waits for a pool that is busy.
+//! Status of the daemon for every reader: the report in the log, the commands, the API, the
+//! metrics. All read the same; no reader changes what another sees, and none waits for a busy pool.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,22 +25,22 @@ use ganger_core::heartbeat;
 use ganger_queue::unread::{UnreadQueue, UnreadQueues};
 use ganger_telemetry as telemetry;
 
-/// How long pools that are asked how they stand may take; who is busy is shown as last seen.
+/// Time that pools have to answer a status request; a busy one is shown as last seen.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(100);
 
-/// Most reasons of one refused reload that are kept.
+/// Maximum number of reasons kept of one refused reload.
 const PROBLEMS_MAX: usize = 20;
 
-/// How far the daemon is.
+/// State of the daemon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DaemonState {
-    /// It opens its sources for the first time.
+    /// The daemon opens its sources for the first time.
     #[default]
     Starting,
-    /// All that it was asked to run, runs.
+    /// Everything that the daemon was asked to run is running.
     Running,
-    /// What is in hand finishes.
+    /// Messages in hand are being finished.
     Stopping,
 }
 
@@ -54,97 +54,97 @@ impl fmt::Display for DaemonState {
     }
 }
 
-/// What has become of the alerts that the daemon sends.
+/// State of the alerts that the daemon sends.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default)]
 pub struct AlertsStatus {
     /// Host and port of the first webhook.
     pub webhook: String,
-    /// Reason for which a webhook did not take its last message, if one did not.
+    /// Reason for which a webhook did not take its last message; null if all did.
     pub problem: Option<String>,
-    /// Number of alerts that there are now, by kind.
+    /// Number of active alerts, by kind.
     pub firing: BTreeMap<String, u64>,
-    /// The alerts that there are now.
+    /// The active alerts.
     pub active: Vec<ActiveAlert>,
-    /// Messages that webhooks have taken.
+    /// Number of messages that webhooks have taken.
     pub sent: u64,
-    /// Tries to send one that they have not.
+    /// Number of failed tries to send a message.
     pub failed: u64,
-    /// Each webhook.
+    /// State of each webhook.
     pub webhooks: Vec<WebhookStatus>,
 }
 
-/// An alert that there is now.
+/// An active alert.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ActiveAlert {
     /// Kind of the alert: `pool_degraded`, `source_down` and so on.
     pub kind: String,
     /// `critical` or `warning`.
     pub severity: String,
-    /// The pool, the source, the webhook or `configuration`.
+    /// Subject of the alert: the name of a pool, a source or a webhook, or `configuration`.
     pub of: String,
-    /// The pool, where it is about one.
+    /// Name of the pool, if the alert concerns one.
     pub pool: Option<String>,
-    /// A sentence for people.
+    /// Summary in one sentence.
     pub summary: String,
-    /// The command that tells more or mends it.
+    /// Command that shows more about the problem or resolves it.
     pub command: String,
-    /// Its beginning, in seconds since 1970.
+    /// Start of the alert, in seconds since 1970.
     #[serde(with = "unix_seconds")]
     #[schema(value_type = f64)]
     pub since: SystemTime,
 }
 
-/// A webhook that alerts are sent to.
+/// A webhook that receives alerts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default)]
 pub struct WebhookStatus {
-    /// Its name.
+    /// Name of the webhook.
     pub name: String,
-    /// Host and port.
+    /// Host and port of the webhook.
     pub place: String,
     /// Form of the messages: `json`, `slack` and so on.
     pub form: String,
-    /// Reason for which it did not take the last message, if it did not.
+    /// Reason for which the webhook did not take its last message; null if it did.
     pub problem: Option<String>,
-    /// Messages that it has taken.
+    /// Number of messages that the webhook has taken.
     pub sent: u64,
-    /// Tries to send one that it has not.
+    /// Number of failed tries to send it a message.
     pub failed: u64,
 }
 
 /// The daemon and its pools at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Status {
-    /// The daemon's version.
+    /// Version of the daemon.
     pub version: String,
-    /// Its process.
+    /// Process ID of the daemon.
     pub pid: u32,
-    /// How far it is.
+    /// State of the daemon.
     pub state: DaemonState,
-    /// When it was started, in seconds since 1970.
+    /// Start of the daemon, in seconds since 1970.
     #[serde(with = "unix_seconds")]
     #[schema(value_type = f64)]
     pub started_at: SystemTime,
-    /// How long ago, in seconds.
+    /// Time since the start, in seconds.
     pub uptime_seconds: f64,
-    /// Log records dropped because stderr did not take them.
+    /// Number of log records dropped because stderr did not take them.
     pub log_records_dropped: u64,
-    /// Log records left out because many that say the same were written in the same second.
+    /// Number of log records left out because many similar ones were written in the same second.
     pub log_records_left_out: u64,
-    /// What all pools hold of messages in memory, in bytes.
+    /// Memory that the messages of all pools take, in bytes.
     pub buffered_bytes: usize,
-    /// What they may hold.
+    /// Maximum of `buffered_bytes`.
     pub buffered_bytes_max: usize,
-    /// The pools that wait for some of it to come free.
+    /// Names of the pools that wait for some of this memory to come free.
     pub wait_for_memory: Vec<String>,
     /// The last reload of the configuration.
     #[serde(default)]
     pub reload: ReloadStatus,
-    /// The alerts, if any are sent.
+    /// State of the alerts; null if none are sent.
     pub alerts: Option<AlertsStatus>,
-    /// Queues of its table sources that hold messages and that none of its pools reads, 20 of each
-    /// source at most.
+    /// Queues of the daemon's table sources that hold messages and that none of its pools reads, at
+    /// most 20 for each source.
     #[serde(default)]
     pub unread_queues: Vec<UnreadQueueStatus>,
     /// The pools, by name.
@@ -155,16 +155,16 @@ pub struct Status {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default)]
 pub struct UnreadQueueStatus {
-    /// The source that it is in.
+    /// Name of the source that holds the queue.
     pub source: String,
-    /// Its name.
+    /// Name of the queue.
     pub queue: String,
-    /// Messages that wait in it, counted up to 10 000.
+    /// Messages that wait in the queue, counted up to 10 000.
     pub backlog: BacklogStatus,
 }
 
 impl Status {
-    /// What keeps the daemon from being ready, a sentence each; none if it is.
+    /// Returns the reasons for which the daemon is not ready, a sentence each; none if it is.
     pub fn not_ready(&self) -> Vec<String> {
         let daemon =
             (self.state != DaemonState::Running).then(|| format!("the daemon is {}", self.state));
@@ -172,7 +172,7 @@ impl Status {
         daemon.into_iter().chain(pools).collect()
     }
 
-    /// Pools in whose queues a message has waited longer than that, a sentence each.
+    /// Returns the pools in whose queues a message has waited longer than that, a sentence each.
     pub fn waits_long(&self, limit: Duration) -> Vec<String> {
         let sentence = |pool: &PoolStatus| {
             let backlog = pool
@@ -183,7 +183,8 @@ impl Status {
         self.pools.iter().filter_map(sentence).collect()
     }
 
-    /// Returns why it is not ready without a name, for those who may not know any.
+    /// Returns the reasons for which the daemon is not ready without names, for readers who may not
+    /// know any.
     pub fn not_ready_unnamed(&self) -> Vec<String> {
         let daemon =
             (self.state != DaemonState::Running).then(|| format!("the daemon is {}", self.state));
@@ -202,7 +203,7 @@ impl Status {
         daemon.into_iter().chain(pools).collect()
     }
 
-    /// Writes it to the log.
+    /// Writes the status to the log.
     pub fn log(&self) {
         let wait_for_memory = &self.wait_for_memory;
         tracing::info!(
@@ -232,7 +233,7 @@ impl Status {
     }
 }
 
-/// Clocks may be set, so that it is told how old it is, not only when it was.
+/// Clocks may be set, so the age is logged beside the time.
 fn with_age(pool: &PoolStatus) -> PoolStatus {
     let age = pool.shown.map(|shown| shown.elapsed());
     PoolStatus {
@@ -241,8 +242,8 @@ fn with_age(pool: &PoolStatus) -> PoolStatus {
     }
 }
 
-/// Why a pool does not work. What an operator has asked for is no reason, nor is a dead downstream:
-/// another daemon in its place would do no better.
+/// Returns the reason for which a pool does not work. An operator's request is no reason, nor is a
+/// dependency that is down: another daemon in its place would do no better.
 pub fn pool_not_ready(pool: &PoolStatus) -> Option<String> {
     let name = &pool.name;
     match pool.state {
@@ -265,7 +266,7 @@ pub fn pool_not_ready(pool: &PoolStatus) -> Option<String> {
     }
 }
 
-/// What can be seen of the daemon from any thread. Clones are of the same.
+/// State of the daemon for readers on any thread. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Overview {
     registry: Registry,
@@ -283,7 +284,7 @@ pub struct Overview {
 }
 
 impl Overview {
-    /// Of a daemon that starts now, to become what this says.
+    /// Creates the overview of a daemon that starts now with this configuration.
     pub fn new(budget: Budget, config: &Config) -> Self {
         let started_at = SystemTime::now();
         let overview = Self {
@@ -304,7 +305,7 @@ impl Overview {
         overview
     }
 
-    /// This is what it runs.
+    /// Sets the running configuration.
     pub fn set_config(&self, config: &Config) {
         let stall_timeout = config.daemon.stall_timeout;
         let ms = u64::try_from(stall_timeout.as_millis()).unwrap_or(u64::MAX);
@@ -314,28 +315,28 @@ impl Overview {
         self.config.send_replace(Arc::new(config.clone()));
     }
 
-    /// The same with these pauses.
+    /// Returns the overview with these pauses.
     #[must_use]
     pub fn with_pauses(self, pauses: Pauses) -> Self {
         Self { pauses, ..self }
     }
 
-    /// The pauses that outlast it.
+    /// Returns the pauses that outlast the daemon.
     pub fn pauses(&self) -> &Pauses {
         &self.pauses
     }
 
-    /// What it runs.
+    /// Returns the running configuration.
     pub fn config(&self) -> Arc<Config> {
         self.config.borrow().clone()
     }
 
-    /// What it runs, for who has to know when that changes.
+    /// Returns a receiver of the running configuration, for those who follow its changes.
     pub fn watch_config(&self) -> watch::Receiver<Arc<Config>> {
         self.config.subscribe()
     }
 
-    /// A reload was carried out, by which these keys are others.
+    /// Records a reload that was carried out and changed these keys.
     pub fn reloaded(&self, number: u64, keys: ChangedKeys) -> ReloadStatus {
         let mut reload = locked(&self.reload);
         *reload = ReloadStatus {
@@ -347,7 +348,7 @@ impl Overview {
         reload.clone()
     }
 
-    /// A reload was refused for these reasons.
+    /// Records a reload that was refused for these reasons.
     pub fn reload_refused(&self, mut problems: Vec<String>) {
         problems.truncate(PROBLEMS_MAX);
         let mut reload = locked(&self.reload);
@@ -357,17 +358,17 @@ impl Overview {
         reload.problems = problems;
     }
 
-    /// The last reload.
+    /// Returns the last reload.
     pub fn reload(&self) -> ReloadStatus {
         locked(&self.reload).clone()
     }
 
-    /// So it stands with the alerts; none if there are none to be sent.
+    /// Sets the state of the alerts; `None` if none are to be sent.
     pub fn set_alerts(&self, alerts: Option<AlertsStatus>) {
         *locked(&self.alerts) = alerts;
     }
 
-    /// The threads that stand still, a sentence each; none if the daemon lives.
+    /// Returns the stalled threads, a sentence each; none if all turn.
     pub fn stalled(&self) -> Vec<String> {
         let limit = Duration::from_millis(self.stall_timeout_ms.load(Ordering::Relaxed));
         let stalled = heartbeat::stalled(limit).into_iter();
@@ -381,43 +382,43 @@ impl Overview {
         stalled.map(sentence).collect()
     }
 
-    /// The bound on what it holds of messages.
+    /// Returns the budget for messages in memory.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Its pools.
+    /// Returns the registry of the pools.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// Where its sources tell which queues no pool reads.
+    /// Returns the list in which sources report the queues that no pool reads.
     pub fn unread_queues(&self) -> &UnreadQueues {
         &self.unread
     }
 
-    /// What happens to them.
+    /// Returns the feed of the pools' events.
     pub fn feed(&self) -> &EventFeed {
         &self.feed
     }
 
-    /// It is so far.
+    /// Sets the state of the daemon.
     pub fn set_state(&self, state: DaemonState) {
         self.state.store(state as u8, Ordering::Relaxed);
     }
 
-    /// How things stand, as each pool has shown itself last.
+    /// Returns the status, with each pool as it last published itself.
     pub fn status(&self) -> Status {
         self.of(self.registry.pools())
     }
 
-    /// How things stand now. A pool that is busy is shown as it was last seen.
+    /// Returns the current status. A busy pool is shown as last seen.
     pub async fn status_now(&self) -> Status {
         self.of(self.registry.pools_now(ANSWERS_WITHIN).await)
     }
 
-    /// The same with what the process of each worker uses. The pools don't look: their threads serve
-    /// messages.
+    /// Returns the current status with the resource usage of each worker's process. The pools don't
+    /// measure it: their threads serve messages.
     pub async fn status_measured(&self) -> Status {
         let mut status = self.status_now().await;
         let workers = status.pools.iter_mut().flat_map(|pool| &mut pool.workers);
@@ -456,7 +457,7 @@ impl Overview {
         found.map(status).collect()
     }
 
-    /// How far it is.
+    /// Returns the state of the daemon.
     pub fn state(&self) -> DaemonState {
         match self.state.load(Ordering::Relaxed) {
             running if running == DaemonState::Running as u8 => DaemonState::Running,
@@ -466,14 +467,14 @@ impl Overview {
     }
 }
 
-/// Adds what its process uses.
+/// Adds the resource usage of the worker's process.
 fn measure(worker: &mut WorkerStatus) {
     let Some(pid) = worker.pid else { return };
     worker.memory_bytes = resident_bytes(pid);
     worker.cpu_seconds = usage::cpu_of(pid).map(|cpu| cpu.as_secs_f64());
 }
 
-/// Locks it; a panic elsewhere has left nothing half changed.
+/// Locks a mutex; a panic elsewhere has left nothing half changed.
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

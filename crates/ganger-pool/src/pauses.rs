@@ -1,4 +1,5 @@
-//! Pools that operators have paused or drained, in a file: a restart, or a crash, ends no pause.
+//! File of the pools that operators have paused or drained, so that no restart or crash ends a
+//! pause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -10,22 +11,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::LastingPause;
 use ganger_core::foreign;
 
-/// The longest file that is read, in bytes.
+/// Maximum size of the file, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// The pauses of one daemon. Clones are of the same; the default forgets them with the process.
+/// The pauses of one daemon. Clones share them; the default loses them with the process.
 #[derive(Debug, Clone, Default)]
 pub struct Pauses(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Where the file may be, the best place first.
+    /// Possible paths of the file, the best one first.
     places: Vec<PathBuf>,
     held: BTreeMap<String, LastingPause>,
 }
 
 impl Pauses {
-    /// Reads those that are in the file, which is in the first of these places that has one.
+    /// Reads the pauses from the file, which is at the first of these places that has one.
     pub fn read(places: Vec<PathBuf>) -> Self {
         let file = places.iter().find(|path| path.exists());
         let held = file.map(|path| (path, read(path)));
@@ -45,12 +46,12 @@ impl Pauses {
         Self(Arc::new(Mutex::new(Inner { places, held })))
     }
 
-    /// What holds of that pool.
+    /// Returns the pause of that pool.
     pub fn of(&self, pool: &str) -> Option<LastingPause> {
         self.inner().held.get(pool).copied()
     }
 
-    /// Holds that of the pool from now on, or nothing.
+    /// Sets or removes the pause of that pool.
     ///
     /// # Errors
     /// If it can't be written: it does not outlast the process then.
@@ -63,7 +64,7 @@ impl Pauses {
         inner.write()
     }
 
-    /// Forgets those of all other pools: one that comes again has been asked for nothing.
+    /// Forgets the pauses of all other pools: a pool that comes again begins without one.
     pub fn keep_only(&self, pools: &BTreeSet<&str>) {
         let mut inner = self.inner();
         let before = inner.held.len();
@@ -82,7 +83,7 @@ impl Pauses {
 }
 
 impl Inner {
-    /// Writes the file where it is, else in the first place where that can be done.
+    /// Writes the file where it is, otherwise at the first place where that is possible.
     fn write(&self) -> io::Result<()> {
         let there = self.places.iter().find(|path| path.exists());
         if let Some(path) = there {
@@ -112,7 +113,7 @@ fn read(path: &Path) -> io::Result<BTreeMap<String, LastingPause>> {
     Ok(serde_json::from_str(&text)?)
 }
 
-/// Whole or not at all, whenever the machine stops.
+/// Writes the file atomically, whenever the machine stops.
 fn write(path: &Path, held: &BTreeMap<String, LastingPause>) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;

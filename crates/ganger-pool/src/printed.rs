@@ -1,18 +1,19 @@
-//! Last lines of workers that have ended, by slot: for whoever asks before another runs there.
+//! Last lines of workers that have ended, by slot: for requests that come before another worker
+//! runs there.
 
 use std::collections::VecDeque;
 
 use crate::worker::output::LastLines;
 
-/// Slots of which it is kept, those of the last ends.
+/// Maximum number of slots whose lines are kept, those of the last ends.
 const SLOTS_MAX: usize = 64;
 
-/// The last lines of workers that have ended.
+/// Last lines of workers that have ended.
 #[derive(Debug, Default)]
 pub(super) struct Printed(VecDeque<(usize, LastLines)>);
 
 impl Printed {
-    /// Keeps what the worker in that slot printed, which has ended for that cause.
+    /// Keeps the last lines of the worker in that slot, which has ended for that cause.
     pub(super) fn keep(&mut self, slot: usize, cause: String, lines: LastLines) {
         self.0.retain(|(other, _)| *other != slot);
         if self.0.len() == SLOTS_MAX {
@@ -22,7 +23,7 @@ impl Printed {
         self.0.push_back((slot, LastLines { ended, ..lines }));
     }
 
-    /// Last lines of the last worker in that slot.
+    /// Returns the last lines of the last worker in that slot.
     pub(super) fn of(&self, slot: usize) -> Option<&LastLines> {
         let mut kept = self.0.iter();
         kept.find_map(|(other, lines)| (*other == slot).then_some(lines))

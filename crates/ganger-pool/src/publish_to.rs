@@ -1,11 +1,13 @@
-//! Where a pool's workers may send: names of queues against the patterns of `publish_to`. Pure.
+//! Queues that a pool's workers may send to: names against the patterns of `publish_to`. Pure.
 
-/// Whether a reply or an emit may go there. Without patterns it may go anywhere on its source.
+/// Returns whether a reply or an emit may go to that queue. Without patterns it may go anywhere on
+/// its source.
 pub fn allows(patterns: Option<&[String]>, queue: &str) -> bool {
     patterns.is_none_or(|patterns| patterns.iter().any(|pattern| fits(pattern, queue)))
 }
 
-/// A `*` stands for any text, also for none. A name may come from anyone, so nothing is tried twice.
+/// Matches a name against a pattern; a `*` stands for any text, also for none. Names may come from
+/// anyone, so the matching never backtracks.
 fn fits(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The pools that run, for whoever wants to look at them or ask something of them from another
-//! thread. Reading waits for no pool; asking waits for an answer no longer than is said.
+//! The running pools, for status reads and requests from other threads. Reading waits for no pool;
+//! a request waits for an answer no longer than the given time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use super::status::PoolStatus;
 use super::{Command, Refusal, Steer};
 use crate::worker::output::LastLines;
 
-/// The pools by name. Clones are of the same.
+/// The pools by name. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Registry(Arc<Mutex<BTreeMap<String, Registered>>>);
 
@@ -24,27 +24,27 @@ struct Registered {
     shown: watch::Receiver<Arc<PoolStatus>>,
 }
 
-/// Why something that was asked of a pool was not done.
+/// Reason for which a request to a pool was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SteerError {
     /// No such pool runs.
     #[error("there is no pool `{name}`; the pools are: {}", .known.join(", "))]
     Unknown {
-        /// The name.
+        /// The requested name.
         name: String,
-        /// Those that there are.
+        /// Names of the running pools.
         known: Vec<String>,
     },
-    /// It won't.
+    /// The pool refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It has not looked at it yet.
+    /// The pool has not handled the request yet.
     #[error("pool `{0}` is busy: it has not done yet what it was asked, and will if it still can")]
     Busy(String),
 }
 
 impl Registry {
-    /// Takes a pool in.
+    /// Adds a pool.
     pub fn insert(
         &self,
         name: &str,
@@ -55,19 +55,19 @@ impl Registry {
             .insert(name.to_owned(), Registered { commands, shown });
     }
 
-    /// It has ended.
+    /// Removes a pool that has ended.
     pub fn remove(&self, name: &str) {
         self.entries().remove(name);
     }
 
-    /// How the pools stand, by what each has shown last.
+    /// Returns the status of the pools as each last published it.
     pub fn pools(&self) -> Vec<Arc<PoolStatus>> {
         let entries = self.entries();
         let shown = entries.values().map(|entry| entry.shown.borrow().clone());
         shown.collect()
     }
 
-    /// How they stand now, as far as they say so within that time.
+    /// Returns the current status of the pools, as far as they answer within that time.
     pub async fn pools_now(&self, within: Duration) -> Vec<Arc<PoolStatus>> {
         let entries: Vec<Registered> = self.entries().values().cloned().collect();
         let asked = entries.into_iter().filter_map(|entry| {
@@ -75,13 +75,13 @@ impl Registry {
             entry.commands.try_send(Command::Status(reply)).ok()?;
             Some(told)
         });
-        // Who does not answer is read as it showed itself last.
+        // A pool that does not answer is read as it last published itself.
         drop(timeout(within, join_all(asked)).await);
         self.pools()
     }
 
-    /// Asks a pool to do something, and waits so long for its word. Returns the number of rolling
-    /// restarts that it has begun so far.
+    /// Sends a request to a pool and waits for its answer for the given time. Returns the number of
+    /// rolling restarts that it has begun so far.
     ///
     /// # Errors
     /// If there is no such pool, it won't, or it has not answered.
@@ -96,8 +96,8 @@ impl Registry {
         Ok(done?)
     }
 
-    /// Cancels the messages of a pool that are called so. Returns how many there were: those that
-    /// run are told to stop, and killed if they don't.
+    /// Cancels the messages of a pool that have this name. Returns their number: those that run are
+    /// told to stop, and killed if they don't.
     ///
     /// # Errors
     /// If there is no such pool, or it or a lane of it has not answered.
@@ -111,7 +111,7 @@ impl Registry {
         told.await?.ok_or_else(|| SteerError::Busy(name.to_owned()))
     }
 
-    /// What the worker in that slot of a pool has printed last.
+    /// Returns the last lines that the worker in that slot of a pool has printed.
     ///
     /// # Errors
     /// If there is no such pool, no such worker, or it has not answered.
@@ -126,7 +126,7 @@ impl Registry {
         Ok(told.await?.ok_or(Refusal::NoWorker { pool, slot })?)
     }
 
-    /// None if whoever was asked has gone.
+    /// Sends a command and waits for its answer; `None` if the recipient has gone.
     async fn ask<T>(
         &self,
         name: &str,

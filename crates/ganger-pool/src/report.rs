@@ -1,4 +1,4 @@
-//! How a pool and its workers stand, at this moment.
+//! Status of a pool and its workers at this moment.
 
 use std::time::SystemTime;
 
@@ -53,7 +53,7 @@ impl Pool {
         }
     }
 
-    /// Messages taken in and not settled.
+    /// Returns the number of messages taken in and not settled.
     fn in_hand(&self) -> usize {
         let load = |handle: &Handle| handle.gauge.load();
         let with_workers: usize = self.slots.values().map(load).sum();
@@ -75,7 +75,7 @@ impl Pool {
         }
     }
 
-    /// Tells of its state and of its target, where they have changed.
+    /// Reports changes of the state and of the target.
     pub(super) fn tell_changes(&self) {
         let (events, source) = (&self.shared.events, &self.link.state);
         let state = self.state(source.borrow().healthy);
@@ -105,7 +105,8 @@ impl Pool {
     }
 }
 
-/// Messages that came in and are neither settled nor in hand. Anything but zero is a bug.
+/// Returns the number of messages that came in and are neither settled nor in hand. Anything but
+/// zero is a bug.
 fn unaccounted(counts: &Counts, in_hand: usize) -> i64 {
     let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let Counts {

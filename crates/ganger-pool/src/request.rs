@@ -9,48 +9,49 @@ use crate::status::unix_seconds;
 use ganger_config::changed::ChangedKeys;
 use ganger_config::model::Config;
 
-/// Outcome of a reload: what it has changed, or why it was refused.
+/// Outcome of a reload: its changes, or the reason for which it was refused.
 pub type Reloaded = Result<ReloadStatus, String>;
 
-/// What the daemon may be asked.
+/// A request to the daemon.
 #[derive(Debug)]
 pub enum Request {
-    /// Finish what is in hand and end; asked again, go on to the next phase at once.
+    /// Finish the messages in hand and end; a second request moves on to the next phase at once.
     Stop,
-    /// Become what this configuration says, and tell whoever wants to know.
+    /// Apply this configuration, and send the outcome to the caller, if any.
     Reload(Box<Config>, Option<oneshot::Sender<Reloaded>>),
-    /// Write how things stand to the log.
+    /// Write the status to the log.
     LogStatus,
     /// Replace all workers one by one.
     Roll,
 }
 
-/// The last reload of the configuration. Before the first one it is the start, which succeeded.
+/// The last reload of the configuration. Before the first reload it is the start, which succeeded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default)]
 pub struct ReloadStatus {
-    /// Number of reloads carried out since the start. A pool whose `reload` is as high runs by it.
+    /// Number of reloads carried out since the start. A pool whose `reload` is as high has applied
+    /// it.
     pub number: u64,
     /// Number of reloads refused since the start.
     pub refused: u64,
-    /// True if the last one was carried out. A refused one changes nothing.
+    /// True if the last reload was carried out. A refused one changes nothing.
     pub successful: bool,
-    /// Time of the last one, in seconds since 1970.
+    /// Time of the last reload, in seconds since 1970.
     #[serde(with = "unix_seconds")]
     #[schema(value_type = f64, default = 0.0)]
     pub at: SystemTime,
-    /// Time of the last one that was carried out, in seconds since 1970.
+    /// Time of the last reload that was carried out, in seconds since 1970.
     #[serde(with = "unix_seconds")]
     #[schema(value_type = f64, default = 0.0)]
     pub succeeded_at: SystemTime,
-    /// Reasons for which the last one was refused, a sentence each.
+    /// Reasons for which the last reload was refused, a sentence each.
     pub problems: Vec<String>,
-    /// Keys that the last one that was carried out has changed.
+    /// Keys changed by the last reload that was carried out.
     pub keys: ChangedKeys,
 }
 
 impl ReloadStatus {
-    /// The start at that time.
+    /// Returns the start at that time.
     pub fn start(at: SystemTime) -> Self {
         Self {
             number: 0,
@@ -63,14 +64,15 @@ impl ReloadStatus {
         }
     }
 
-    /// Reasons for which the last one was refused, in one line; none if it was carried out.
+    /// Returns the reasons for which the last reload was refused, in one line; `None` if it was
+    /// carried out.
     pub fn refusal(&self) -> Option<String> {
         (!self.successful).then(|| self.problems.join("; "))
     }
 }
 
 impl Default for ReloadStatus {
-    /// Returns that of a daemon which does not tell it.
+    /// Returns the reload of a daemon that does not report it.
     fn default() -> Self {
         Self::start(SystemTime::UNIX_EPOCH)
     }

@@ -1,4 +1,4 @@
-//! Watches a rolling restart: how the new workers do, beside the old ones.
+//! Watches a rolling restart: compares the new workers with the old ones.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,18 +20,19 @@ impl Pool {
         }
     }
 
-    /// Answers of a generation so far.
+    /// Returns the answers of a generation so far.
     fn counted(&self, generation: Generation) -> Answers {
         let tally = self.tallies.get(&generation);
         tally.map(|tally| tally.counted()).unwrap_or_default()
     }
 
-    /// The tally that the answers of that generation's workers count in.
+    /// Returns the tally for the answers of that generation's workers.
     pub(super) fn tally(&mut self, generation: Generation) -> Rc<AnswerTally> {
         Rc::clone(self.tallies.entry(generation).or_default())
     }
 
-    /// Looks how the new workers of a rolling restart do. They go where they are worse than the old ones.
+    /// Checks the new workers of a rolling restart. They are removed if they are worse than the old
+    /// ones.
     pub(super) fn watch_trials(&mut self, now: Instant) {
         let Some((old, new)) = self.supervisor.rolling() else {
             return;
@@ -50,7 +51,7 @@ impl Pool {
                 answers: gauge.served(),
                 successes: gauge.succeeded(),
                 busy: gauge.load() > 0,
-                // Over its first message it is not killed before that.
+                // During its first message a worker is not killed before that.
                 busy_max: match gauge.answered() {
                     0 => BUSY.max(start_timeout),
                     _ => BUSY,

@@ -1,5 +1,5 @@
-//! The workers' places: which slot is empty, starting, up, on its way out or waiting to be filled
-//! again. Plain data; what is to be done about it is decided in `supervise`.
+//! The workers' slots: empty, starting, up, leaving or waiting to be filled again. Plain data;
+//! `supervise` decides what to do about it.
 
 use std::collections::BTreeMap;
 
@@ -7,32 +7,34 @@ use tokio::time::Instant;
 
 use super::trial::Trial;
 
-/// Which start of the pool's command a worker belongs to: a rolling restart begins a new one.
+/// Number of the start of the pool's command that a worker belongs to: a rolling restart begins a
+/// new one.
 pub type Generation = u64;
 
 /// One worker's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// The generation of the process in it, or of the one that will be.
+    /// Generation of the process in the slot, or of the next one.
     pub generation: Generation,
-    /// What is going on in it.
+    /// Stage of the slot.
     pub stage: Stage,
-    /// Ends in a row of workers that had not shown that they work.
+    /// Number of consecutive ends of workers that had not shown that they work.
     pub fruitless: u32,
-    /// It is new in a rolling restart and has yet to show that it works: it replaces nobody so far.
+    /// Trial of a worker that is new in a rolling restart and has yet to show that it works: it
+    /// replaces no other so far.
     pub trial: Option<Trial>,
 }
 
-/// What is going on in a slot.
+/// Stage of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Empty until then.
+    /// Empty until that time.
     Waiting(Instant),
-    /// Its process was started and has not connected.
+    /// The process was started and has not connected.
     Starting,
-    /// It takes messages.
+    /// The worker takes messages.
     Up,
-    /// It gets no more, and its place will not be filled again.
+    /// The worker gets no more messages, and its slot will not be filled again.
     Leaving,
 }
 
@@ -41,22 +43,22 @@ pub enum Stage {
 pub struct Roster(BTreeMap<usize, Slot>);
 
 impl Roster {
-    /// The slot of that number.
+    /// Returns the slot of that number.
     pub fn get(&self, number: usize) -> Option<&Slot> {
         self.0.get(&number)
     }
 
-    /// The slot of that number, to be changed.
+    /// Returns the slot of that number, to be changed.
     pub fn get_mut(&mut self, number: usize) -> Option<&mut Slot> {
         self.0.get_mut(&number)
     }
 
-    /// The slots, lowest number first.
+    /// Returns the slots, lowest number first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (usize, &Slot)> {
         self.0.iter().map(|(number, slot)| (*number, slot))
     }
 
-    /// The slots' numbers, lowest first.
+    /// Returns the slots' numbers, lowest first.
     pub fn numbers(&self) -> Vec<usize> {
         self.0.keys().copied().collect()
     }
@@ -69,17 +71,17 @@ impl Roster {
         number
     }
 
-    /// Gives the place up.
+    /// Closes the slot.
     pub fn close(&mut self, number: usize) -> Option<Slot> {
         self.0.remove(&number)
     }
 
-    /// How many slots are there in such a stage.
+    /// Returns the number of slots in such a stage.
     pub fn count(&self, stage: impl Fn(Stage) -> bool) -> usize {
         self.0.values().filter(|slot| stage(slot.stage)).count()
     }
 
-    /// How many places are to be kept filled: all but those that are leaving.
+    /// Returns the number of slots to be kept filled: all but those that are leaving.
     pub fn staying(&self) -> usize {
         self.count(|stage| stage != Stage::Leaving)
     }

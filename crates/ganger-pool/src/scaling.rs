@@ -1,5 +1,5 @@
-//! The pool's number of workers, where it follows the load: what is looked at and how often, and what
-//! is done about a decision. The decision itself is `autoscale`'s.
+//! A pool's number of workers where it follows the load: measures the load at intervals and carries
+//! out decisions. The decision itself is made in `autoscale`.
 
 use tokio::time::Instant;
 
@@ -10,7 +10,7 @@ use super::status::ScalingStatus;
 use ganger_config::model::{Autoscale, Workers};
 
 impl Pool {
-    /// The number of workers follows new rules.
+    /// Applies new rules for the number of workers.
     pub(super) fn follow_workers(&mut self, workers: &Workers, now: Instant) {
         match (&mut self.scaling, workers) {
             (Some(scaling), Workers::Range(_)) => scaling.next_look = now,
@@ -21,19 +21,19 @@ impl Pool {
         }
     }
 
-    /// How many workers there should be by the rules.
+    /// Returns the number of workers by the rules.
     pub(super) fn workers_by_rules(&self) -> usize {
         let fixed = || self.shared.policy.borrow().workers.min();
         let scaling = self.scaling.as_ref();
         scaling.map_or_else(fixed, |scaling| scaling.scaler.target())
     }
 
-    /// How many there should be now.
+    /// Returns the target number of workers, operators' requests included.
     pub(super) fn workers_wanted(&self) -> usize {
         self.steering.target(self.workers_by_rules())
     }
 
-    /// How the number of workers follows the load, if it does.
+    /// Returns the state of the autoscaling, if the number of workers follows the load.
     pub(super) fn scaling_status(&self, now: Instant) -> Option<ScalingStatus> {
         let scaling = self.scaling.as_ref()?;
         let policy = self.shared.policy();
@@ -53,12 +53,12 @@ impl Pool {
         })
     }
 
-    /// When the load is looked at next, if it is.
+    /// Returns the time of the next look at the load, if it is followed.
     pub(super) fn next_look(&self) -> Option<Instant> {
         Some(self.scaling.as_ref()?.next_look)
     }
 
-    /// Takes in what the workers have to do from now on.
+    /// Records the workers' current load.
     pub(super) fn note_load(&mut self, now: Instant) {
         let (work, up) = (self.board.work(), self.board.open());
         if let Some(scaling) = &mut self.scaling {
@@ -66,7 +66,7 @@ impl Pool {
         }
     }
 
-    /// Looks, if it is time, whether the workers are too few or too many.
+    /// Checks, if it is time, whether there are too few or too many workers.
     pub(super) fn follow_load(&mut self, now: Instant) {
         let is_due = |scaling: &Scaling| scaling.next_look <= now;
         if !self.scaling.as_ref().is_some_and(is_due) || self.stopping.is_some() {
@@ -128,13 +128,14 @@ impl Pool {
         })
     }
 
-    /// Number of messages in the queue beside those that are here, where the source knows.
+    /// Returns the number of messages in the queue beside those that are here, where the source
+    /// knows.
     fn queued(&self) -> Option<u64> {
         let backlog = self.link.state.borrow().backlog?;
         Some(backlog.depth)
     }
 
-    /// Why this is no time to change the number of workers.
+    /// Returns the reason not to change the number of workers now.
     fn held_for(&self) -> Option<Held> {
         match () {
             () if self.steering.takes_nothing() => Some(Held::Paused),

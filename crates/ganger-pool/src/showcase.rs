@@ -1,5 +1,5 @@
-//! What a pool lets other threads see of itself: a copy of its status, made anew soon after
-//! something has happened and else once a second. Whoever reads it waits for nobody.
+//! Status that a pool publishes to other threads: a copy, renewed soon after a change and otherwise
+//! once a second. Reading it waits for no pool.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use tokio::time::Instant;
 
 use super::status::PoolStatus;
 
-/// How soon after a change others see it, if they saw another one just before.
+/// Minimum time between two publications after a change.
 const SOON: Duration = Duration::from_millis(100);
-/// How often it is renewed when nothing happens, so that ages and rates stay true.
+/// Interval of renewal when nothing happens, so that ages and rates stay true.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(1);
-/// The time that a rate is told over.
+/// Time over which a rate is measured.
 const RATE_OVER: Duration = Duration::from_secs(10);
 
-/// Shows a pool's status.
+/// Publishes a pool's status.
 #[derive(Debug)]
 pub(super) struct Showcase {
     to: watch::Sender<Arc<PoolStatus>>,
     at: Option<Instant>,
-    /// Something may have happened since.
+    /// True if something may have happened since the last publication.
     changed: bool,
     rate: Rate,
 }
@@ -37,19 +37,19 @@ impl Showcase {
         }
     }
 
-    /// Something may have happened. Whether it is time to show it.
+    /// Records that something may have happened. Returns whether it is time to publish the status.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         self.changed = true;
         self.at.is_none_or(|at| now >= at + SOON)
     }
 
-    /// When it is time, if nothing happens before.
+    /// Returns the time of the next publication if nothing happens before.
     pub(super) fn next(&self) -> Option<Instant> {
         let wait = if self.changed { SOON } else { AT_LEAST_EVERY };
         Some(self.at? + wait)
     }
 
-    /// Shows it, with the rate that it lacks.
+    /// Publishes the status, with the rate added.
     pub(super) fn show(&mut self, mut status: PoolStatus, now: Instant) -> Arc<PoolStatus> {
         status.done_per_second = self.rate.after(status.counts.done, now);
         let status = Arc::new(status);
@@ -60,20 +60,20 @@ impl Showcase {
     }
 }
 
-/// How many there were a second, over the last seconds.
+/// Rate per second over the last seconds.
 #[derive(Debug, Default)]
 struct Rate {
     samples: VecDeque<(Instant, u64)>,
 }
 
 impl Rate {
-    /// There were so many by now.
+    /// Records the total so far and returns the rate.
     fn after(&mut self, count: u64, now: Instant) -> f64 {
         let apart = |(last, _): &(Instant, u64)| now - *last >= AT_LEAST_EVERY;
         if self.samples.back().is_none_or(apart) {
             self.samples.push_back((now, count));
         }
-        // The oldest of those that are left is at least that old, so that the time is covered.
+        // The oldest remaining sample is at least that old, so that the time is covered.
         while self
             .samples
             .get(1)

@@ -1,4 +1,4 @@
-//! What a pool tells of itself: for the status report, the admin side and the demo. Plain data.
+//! Status of a pool: for the status report, the admin side and the demo. Plain data.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,97 +12,100 @@ use ganger_queue::delivery::{Backlog, Figures};
 use ganger_telemetry::for_each_counter;
 use ganger_telemetry::metrics::{Counts, Details};
 
-/// A pool at one moment. Counts are totals since the pool's start, whoever has asked before.
+/// A pool at one moment. Counts are totals since the pool's start and never reset by reading.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default)]
 pub struct PoolStatus {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// The connection that it reads from.
+    /// Name of the connection that the pool reads from.
     pub source: String,
-    /// What is at the other end: table, rabbitmq or kafka.
+    /// Kind of the source: table, rabbitmq or kafka.
     pub kind: String,
-    /// The queue or topic that it reads.
+    /// Queue or topic that the pool reads.
     pub queue: String,
-    /// How it is doing.
+    /// State of the pool.
     pub state: PoolState,
-    /// How many workers it should have now.
+    /// Target number of workers now.
     pub workers_wanted: usize,
-    /// How many the configuration asks for; of a range, as many as the load asks for now.
+    /// Number of workers by the configuration; for a range, the number that the load requires now.
     pub workers_configured: usize,
-    /// How many an operator has asked for instead.
+    /// Number of workers that an operator has requested instead; null if none.
     pub scaled: Option<usize>,
-    /// Its queue is paused for all daemons that share the table.
+    /// True if the queue is paused for all daemons that share the table.
     pub paused_for_all: bool,
-    /// How their number follows the load, where it does.
+    /// State of the autoscaling; null if the number of workers is fixed.
     pub autoscale: Option<ScalingStatus>,
-    /// Its source is connected, and the last settlement took effect.
+    /// True if the source is connected and the last settlement took effect.
     pub source_connected: bool,
-    /// What is wrong with its source, if anything.
+    /// Problem of the source; null if there is none.
     pub source_problem: Option<String>,
-    /// What a message of its source that must wait waits for.
+    /// Event that a waiting message of the source waits for.
     pub waits_for: Option<String>,
-    /// The error that most attempts had when the breaker opened, while it is open.
+    /// Most common error of the attempts when the breaker opened; null while it is closed.
     pub breaker_error: Option<String>,
-    /// How the new worker ended that stopped the last rolling restart; none once a later one is done.
+    /// Cause of the end of the new worker that stopped the last rolling restart; null once a later
+    /// one is done.
     pub roll_stopped: Option<String>,
-    /// How the last worker ended that ended unasked.
+    /// Cause of the end of the last worker that ended unasked.
     pub last_worker_lost: Option<String>,
     /// The last worker that ended unasked.
     pub last_loss: Option<WorkerLoss>,
-    /// The error of the last attempt that has failed.
+    /// Error of the last attempt that failed.
     pub last_error: Option<String>,
-    /// Workers in a row that have not come as far as to connect, those on trial in a rolling restart
-    /// left out.
+    /// Number of consecutive workers that did not get as far as connecting, without those on trial
+    /// in a rolling restart.
     pub failed_starts: u64,
-    /// Time since which it takes nothing in, as an operator has asked, in seconds since 1970.
+    /// Time since which the pool takes nothing in at an operator's request, in seconds since 1970.
     #[serde(with = "crate::status::unix_seconds::maybe")]
     #[schema(value_type = Option<f64>)]
     pub closed_since: Option<SystemTime>,
-    /// Rolling restarts begun so far.
+    /// Number of rolling restarts begun so far.
     pub rolls: u64,
-    /// The last of them is under way. If it is not, and `roll_stopped` is null, it is done.
+    /// True while the last rolling restart is under way. If false while `roll_stopped` is null, it
+    /// is done.
     pub rolling: bool,
-    /// Number of the daemon's last reload that it runs by.
+    /// Number of the daemon's last reload that the pool has applied.
     pub reload: u64,
-    /// Messages taken in and not settled.
+    /// Number of messages taken in and not settled.
     pub out: usize,
-    /// Messages that were taken in and are neither settled nor in hand: zero, or there is a bug.
+    /// Number of messages that were taken in and are neither settled nor in hand; anything but zero
+    /// is a bug.
     pub unaccounted: i64,
-    /// How many messages its source may have out.
+    /// Maximum number of messages that the source may have out.
     pub credit: usize,
-    /// What it has done since it started.
+    /// Totals since the pool's start.
     pub counts: Counts,
-    /// The same by kind, and how durations are spread.
+    /// The totals by kind, and the distribution of durations.
     pub details: Details,
     /// Messages done per second, over the last ten seconds.
     pub done_per_second: f64,
-    /// Messages that were settled too late, so that they may run twice.
+    /// Number of messages that were settled too late, so that they may run twice.
     pub likely_duplicates: u64,
-    /// Messages that are not done, by part of the queue, where the source knows: Kafka's
+    /// Number of messages that are not done, by part of the queue, where the source knows: Kafka's
     /// partitions.
     pub lag: BTreeMap<String, u64>,
-    /// Messages that wait in its queue, beside those that it has taken in; none while its source does
-    /// not know.
+    /// Messages that wait in the queue, without those taken in; null while the source does not
+    /// know.
     pub backlog: Option<BacklogStatus>,
-    /// What else its source knows.
+    /// Further figures of the source.
     pub source_figures: Figures,
-    /// Its workers, by slot.
+    /// Workers, by slot.
     pub workers: Vec<WorkerStatus>,
-    /// How old this is, in seconds, whatever the clock was set to meanwhile: more than two, and the pool's
-    /// thread is busy or stuck.
+    /// Age of this status in seconds, independent of changes of the clock. More than two means that
+    /// the pool's thread is busy or stuck.
     pub age_seconds: f64,
-    /// The moment of which it tells.
+    /// Time of this status.
     #[serde(skip)]
     pub shown: Option<Instant>,
-    /// When that was, by the daemon's clock.
+    /// Time of this status by the daemon's clock.
     #[serde(with = "crate::status::unix_seconds")]
     #[schema(value_type = f64, default = 0.0)]
     pub as_of: SystemTime,
 }
 
 impl PoolStatus {
-    /// Of a pool that is about to start.
+    /// Returns the status of a pool that is about to start.
     pub fn starting(policy: &PoolConfig) -> Self {
         Self {
             name: policy.name.clone(),
@@ -119,7 +122,7 @@ impl PoolStatus {
 }
 
 impl Default for PoolStatus {
-    /// Of a pool that nothing is known of yet.
+    /// Returns the status of a pool of which nothing is known yet.
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -169,18 +172,18 @@ impl Default for PoolStatus {
 pub struct BacklogStatus {
     /// Number of messages; on a table counted up to 100 000.
     pub depth: u64,
-    /// The count stopped at its limit: there may be more.
+    /// True if the count stopped at its limit: there may be more.
     pub at_least: bool,
-    /// Longest time that one of them has waited, in seconds; none where nothing says since when.
+    /// Longest time that one of them has waited, in seconds; null if unknown.
     pub oldest_age_seconds: Option<f64>,
 }
 
 impl BacklogStatus {
-    /// The backlog as of `now`.
+    /// Returns the backlog as of `now`.
     pub fn at(backlog: Backlog, now: SystemTime) -> Self {
         let age = |since| now.duration_since(since).unwrap_or_default().as_secs_f64();
         let oldest = match backlog.depth {
-            // So that a series of it goes on, and an alert on it ends.
+            // So that its time series goes on, and an alert on it ends.
             0 => Some(now),
             _ => backlog.oldest,
         };
@@ -191,13 +194,13 @@ impl BacklogStatus {
         }
     }
 
-    /// Whether one of the messages has waited longer than that.
+    /// Returns whether one of the messages has waited longer than that.
     pub fn is_older_than(&self, limit: Duration) -> bool {
         let age = self.oldest_age_seconds;
         self.depth > 0 && age.is_some_and(|age| age > limit.as_secs_f64())
     }
 
-    /// The longest time that one of them has waited, in words.
+    /// Returns the longest time that one of them has waited, in words.
     pub fn oldest_age(&self) -> Option<String> {
         let seconds = self.oldest_age_seconds?;
         (self.depth > 0).then(|| age(seconds))
@@ -213,7 +216,7 @@ impl fmt::Display for BacklogStatus {
     }
 }
 
-/// A time in its two largest units.
+/// Formats a time in its two largest units.
 pub fn age(seconds: f64) -> String {
     let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
     let whole = time.as_secs();
@@ -230,11 +233,11 @@ pub fn age(seconds: f64) -> String {
 /// A worker that ended unasked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct WorkerLoss {
-    /// Its place.
+    /// Slot of the worker.
     pub slot: usize,
     /// Cause of its end.
     pub cause: String,
-    /// Its last lines on stderr.
+    /// Last lines that it wrote to stderr.
     pub stderr: Vec<String>,
     /// Time of its end, in seconds since 1970.
     #[serde(with = "crate::status::unix_seconds")]
@@ -242,35 +245,35 @@ pub struct WorkerLoss {
     pub at: SystemTime,
 }
 
-/// How the number of workers follows the load.
+/// State of the autoscaling, where the number of workers follows the load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default)]
 pub struct ScalingStatus {
-    /// The fewest that there may be.
+    /// Minimum number of workers.
     pub min: usize,
-    /// The most.
+    /// Maximum number of workers.
     pub max: usize,
-    /// Why there are as many as there are: one of a few words.
+    /// Reason for the current number: a word out of a fixed set.
     pub reason: String,
-    /// The same in a sentence.
+    /// Reason for the current number, as a sentence.
     pub why: String,
-    /// How long ago the number changed last, in seconds; none if it never has.
+    /// Time since the number last changed, in seconds; null if it never has.
     pub changed_seconds_ago: Option<f64>,
-    /// Why it did.
+    /// Reason for the last change.
     pub changed_for: Option<String>,
-    /// Messages in the queue beside those that are here, where the source says.
+    /// Number of messages in the queue without those taken in; null if the source does not know.
     pub queued: Option<u64>,
-    /// How often the number has changed, by reason.
+    /// Number of changes, by reason.
     pub changes: BTreeMap<String, u64>,
 }
 
-/// A moment as seconds since 1970, to the millisecond.
+/// A time as seconds since 1970, to the millisecond.
 pub(crate) mod unix_seconds {
     use std::time::{Duration, SystemTime};
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    /// A moment that may be missing.
+    /// A time that may be missing.
     pub(crate) mod maybe {
         use std::time::SystemTime;
 
@@ -302,7 +305,8 @@ pub(crate) mod unix_seconds {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<SystemTime, D::Error> {
         let since = Duration::try_from_secs_f64(f64::deserialize(d)?);
-        // To the nearest millisecond: a number so large tells no more, and may lie a little below it.
+        // Rounded to the nearest millisecond: so large a number is no more precise, and may lie a
+        // little below it.
         let since = since.map_err(serde::de::Error::custom)?;
         let since = since.saturating_add(Duration::from_micros(500));
         let ms = u64::try_from(since.as_millis()).map_err(serde::de::Error::custom)?;
@@ -312,26 +316,26 @@ pub(crate) mod unix_seconds {
     }
 }
 
-/// How a pool is doing.
+/// State of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PoolState {
     /// No worker is up yet.
     Starting,
-    /// It works.
+    /// The pool works.
     Running,
-    /// Its workers fail one after the other; nothing is pulled but a probe.
+    /// The workers fail one after another; nothing is pulled but a probe.
     Degraded,
-    /// Nearly all attempts fail: what the workers depend on seems to be down. One message at a time
-    /// is tried.
+    /// Nearly all attempts fail: a dependency of the workers seems to be down. One message at a
+    /// time is tried.
     Open,
-    /// Its source can't be used; what is in hand goes on.
+    /// The source can't be used; work in hand goes on.
     SourceDown,
-    /// An operator has paused it: it takes nothing in.
+    /// An operator has paused the pool: it takes nothing in.
     Paused,
-    /// It takes nothing in, and its workers leave.
+    /// The pool takes nothing in, and its workers leave.
     Draining,
-    /// An operator has drained it: it has no workers.
+    /// An operator has drained the pool: it has no workers.
     Drained,
 }
 
@@ -339,33 +343,33 @@ pub enum PoolState {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default)]
 pub struct WorkerStatus {
-    /// Its place.
+    /// Slot of the worker.
     pub slot: usize,
-    /// Its process, once started.
+    /// Process ID, once started.
     pub pid: Option<u32>,
-    /// waiting, starting, idle, busy, or how far its stop has come.
+    /// State of the worker: waiting, starting, idle, busy, or the phase of its stop.
     pub state: String,
-    /// Messages in its hands.
+    /// Number of messages in flight.
     pub in_flight: usize,
-    /// How many it may have.
+    /// Maximum number of messages in flight.
     pub window: usize,
-    /// For how long its current message has been worked on, in seconds.
+    /// Time since the worker began its current message, in seconds.
     pub message_age: Option<f64>,
-    /// That message's correlation id, or where it has none the name that ganger gives it: what
-    /// `ganger cancel` takes. Of several messages the one that was begun first.
+    /// Correlation id of the current message, or, without one, the name that ganger gives it: the
+    /// argument of `ganger cancel`. Of several messages the one begun first.
     pub message: Option<String>,
-    /// Messages that it has answered.
+    /// Number of messages that the worker has answered.
     pub answered: u64,
-    /// What it last said of its progress.
+    /// Last progress that the worker reported.
     pub progress: Option<String>,
-    /// Resident memory of its process, in bytes.
+    /// Resident memory of the process, in bytes.
     pub memory_bytes: Option<u64>,
-    /// CPU time of its process and of children of that which have ended, in seconds.
+    /// CPU time of the process and of its children that have ended, in seconds.
     pub cpu_seconds: Option<f64>,
 }
 
 impl PoolState {
-    /// What logs call it.
+    /// Returns the name for logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -381,7 +385,7 @@ impl PoolState {
 }
 
 impl PoolStatus {
-    /// Writes the report to the log: one record for the pool, one for each worker.
+    /// Writes the status to the log: one record for the pool, one for each worker.
     pub fn log(&self) {
         let (status, counts) = (self, &self.counts);
         macro_rules! record {

@@ -1,4 +1,4 @@
-//! Does what operators ask of a pool.
+//! Carries out operators' requests to a pool.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use ganger_core::shutdown::Phase;
 use ganger_queue::delivery::{CANCELLED, Failure, Outcome, Reason};
 
 impl Pool {
-    /// Does what an operator asks. Returns the number of rolling restarts begun so far.
+    /// Carries out an operator's request. Returns the number of rolling restarts begun so far.
     pub(super) fn steer(&mut self, steer: Steer) -> Result<u64, Refusal> {
         if self.stopping.is_some() {
             return Err(Refusal::Stopping(self.name()));
@@ -54,7 +54,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Does what follows from the source's state.
+    /// Follows changes of the source's state.
     pub(super) fn follow_source(&mut self) {
         self.follow_losses();
         let paused = self.link.state.borrow().paused;
@@ -82,13 +82,13 @@ impl Pool {
         self.resize();
     }
 
-    /// The number of workers follows the rules and what was asked.
+    /// Sets the target number of workers from the rules and the operators' requests.
     pub(super) fn resize(&mut self) {
         let restart = self.shared.policy.borrow().restart;
         self.supervisor.resize(self.workers_wanted(), restart);
     }
 
-    /// New rules.
+    /// Applies new rules.
     pub(super) fn follow(&mut self, policy: Arc<Policy>) {
         self.steering
             .reloaded(&self.shared.policy.borrow(), &policy);
@@ -100,7 +100,7 @@ impl Pool {
         self.resize();
     }
 
-    /// Kills a worker. What it has in hand goes back uncharged, for it was us.
+    /// Kills a worker. Its messages go back uncharged, since the kill was deliberate.
     fn kill(&mut self, slot: usize) -> Result<(), Refusal> {
         let running = self.slots.get(&slot);
         let running = running.filter(|handle| handle.gauge.pid().is_some());
@@ -118,10 +118,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Cancels the messages that are called so: those that wait here, and those that workers have.
+    /// Cancels the messages of that name: those that wait here, and those that workers have.
     pub(super) fn cancel(&mut self, id: String, asker: oneshot::Sender<usize>) {
         tracing::info!(pool = self.name(), id, "an operator cancels a message");
-        // What has come and waits for room here counts as in hand.
+        // Messages that have arrived and wait for room here count as in hand.
         let mut come = Vec::new();
         while let Ok(delivery) = self.link.deliveries.try_recv() {
             come.push(delivery);
@@ -145,7 +145,7 @@ impl Pool {
         }
         let busy = self.slots.values().filter(|lane| lane.gauge.load() > 0);
         for lane in busy {
-            // One that can't be asked may have it: nobody knows.
+            // A lane that can't be asked may have it: the answer is unknown.
             if lane
                 .questions
                 .try_send(Question::Cancel(search.clone()))
@@ -156,25 +156,26 @@ impl Pool {
         }
     }
 
-    /// Asks a worker's lane what the worker has printed last. Where there is none, tells what the last
-    /// one has.
+    /// Asks a worker's lane for the last lines that the worker has printed. If no worker runs
+    /// there, returns those of the last one.
     pub(super) fn last_lines(&self, slot: usize, asker: oneshot::Sender<LastLines>) {
         let ended = self.printed.of(slot);
         match (self.slots.get(&slot), ended) {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             (None, Some(ended)) => drop(asker.send(ended.clone())),
-            // Dropped with the lane, or by one that is overwhelmed: whoever asked learns of no worker.
+            // Dropped with the lane, or by an overloaded one: the caller is told that there is no
+            // worker.
             (Some(lane), _) => drop(lane.questions.try_send(Question::LastLines(asker))),
             (None, None) => {}
         }
     }
 
-    /// When nothing is taken in and nothing is left to do.
+    /// Returns whether the pool is drained: nothing is taken in, and nothing is left to do.
     pub(super) fn is_drained(&self) -> bool {
         self.steering.drains() && self.lanes.is_empty()
     }
 
-    /// Lets others see how things stand, if it is time to.
+    /// Publishes the status, if it is time to.
     pub(super) fn show(&mut self, now: Instant) {
         if self.shown.is_due(now) {
             self.show_now(now);
@@ -183,7 +184,7 @@ impl Pool {
 
     pub(super) fn show_now(&mut self, now: Instant) -> Arc<PoolStatus> {
         let status = self.status(now);
-        // A count, so that many of them are not as many events.
+        // Reported as a total, so that many dead letters are not as many events.
         self.shared.events.dead(status.counts.dead);
         self.shown.show(status, now)
     }

@@ -1,5 +1,5 @@
-//! What operators ask of a pool beside its configuration: another number of workers, a pause, an
-//! end of work for a while. It holds until it is taken back, over reloads too.
+//! Operators' requests to a pool beside its configuration: another number of workers, a pause, a
+//! drain. A request holds until it is taken back, also over reloads.
 
 use std::time::SystemTime;
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use ganger_config::model::{PoolConfig as Policy, WORKERS_MAX};
 
-/// What an operator may ask of a pool.
+/// A request of an operator to a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steer {
-    /// Keep so many workers; none for the configured number.
+    /// Keep this number of workers; `None` for the configured number.
     Scale(Option<usize>),
-    /// Take nothing in.
+    /// Stop intake.
     Pause,
-    /// Take nothing in, and let the workers leave when they have done what they have.
+    /// Stop intake and let the workers leave once they have finished their messages.
     Drain,
-    /// An end to either.
+    /// End a pause or a drain.
     Resume,
     /// Replace the workers one by one.
     Roll,
@@ -24,33 +24,33 @@ pub enum Steer {
     Kill(usize),
 }
 
-/// What holds for now. A pool that takes another's place begins with what held there.
+/// Requests that hold now. A pool that takes another's place begins with that one's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Steering {
-    /// So many workers instead of the configured number.
+    /// Number of workers to keep instead of the configured number.
     scaled: Option<usize>,
-    /// What is taken in.
+    /// Messages that the pool takes in.
     intake: Taps,
-    /// Its queue is paused for all daemons: nothing is taken in.
+    /// True if the pool's queue is paused for all daemons: nothing is taken in.
     for_all: bool,
     /// Time since which nothing is taken in.
     closed_since: Option<SystemTime>,
 }
 
-/// What holds on over a restart of the daemon.
+/// A pause that outlasts a restart of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LastingPause {
     /// The pool takes nothing in.
     Paused,
-    /// Likewise, and its workers leave.
+    /// The pool takes nothing in, and its workers leave.
     Drained,
 }
 
-/// What a pool takes in.
+/// Intake of a pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Taps {
-    /// What its workers can use.
+    /// As much as the workers can use.
     #[default]
     Open,
     /// Nothing; the workers stay.
@@ -59,7 +59,7 @@ pub(super) enum Taps {
     Drained,
 }
 
-/// Why a pool did not do what it was asked.
+/// Reason for which a pool refused a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// More workers than a pool may have.
@@ -73,13 +73,13 @@ pub enum Refusal {
         /// The slot.
         slot: usize,
     },
-    /// It ends anyway.
+    /// The pool is stopping.
     #[error("pool `{0}` is stopping")]
     Stopping(String),
 }
 
 impl Steering {
-    /// What a pool begins with of which this holds.
+    /// Returns what a pool begins with if this pause holds.
     pub fn held(held: Option<LastingPause>) -> Self {
         let intake = match held {
             None => Taps::Open,
@@ -92,8 +92,8 @@ impl Steering {
         }
     }
 
-    /// What another pool in its place begins with: whether that one's queue is paused for all, its own
-    /// source tells.
+    /// Returns what a pool begins with that takes this one's place. Its own source says whether its
+    /// queue is paused for all daemons.
     pub fn of_successor(self) -> Self {
         Self {
             for_all: false,
@@ -101,7 +101,7 @@ impl Steering {
         }
     }
 
-    /// For tests of others: so many workers, and a pause.
+    /// Creates a state for the tests of other modules, with a number of workers and a pause.
     pub fn of(scaled: Option<usize>, is_paused: bool) -> Self {
         let intake = match is_paused {
             true => Taps::Paused,
@@ -115,7 +115,7 @@ impl Steering {
         }
     }
 
-    /// How many workers there should be, where so many are configured.
+    /// Returns the target number of workers, given the configured number.
     pub(super) fn target(self, configured: usize) -> usize {
         match self.intake {
             Taps::Drained => 0,
@@ -123,7 +123,7 @@ impl Steering {
         }
     }
 
-    /// So many workers instead of the configured number; none for that.
+    /// Sets the number of workers to keep instead of the configured number; `None` for the latter.
     pub(super) fn scale(&mut self, workers: Option<usize>) -> Result<(), Refusal> {
         if let Some(workers) = workers.filter(|workers| *workers > WORKERS_MAX) {
             return Err(Refusal::TooMany(workers));
@@ -132,54 +132,54 @@ impl Steering {
         Ok(())
     }
 
-    /// What is taken in from now on.
+    /// Sets the intake.
     pub(super) fn turn(&mut self, intake: Taps) {
         self.intake = intake;
     }
 
-    /// So many workers instead of the configured number.
+    /// Returns the number of workers to keep instead of the configured number.
     pub(super) fn scaled(self) -> Option<usize> {
         self.scaled
     }
 
-    /// An end to a pause, a drain, and to no workers at all.
+    /// Ends a pause, a drain and a scale to no workers at all.
     pub(super) fn resume(&mut self) {
         self.intake = Taps::Open;
         self.scaled = self.scaled.filter(|workers| *workers > 0);
     }
 
-    /// Its queue is paused for all daemons, or no longer. Returns whether that is news.
+    /// Records whether the queue is paused for all daemons. Returns whether this changes.
     pub(super) fn set_for_all(&mut self, paused: bool) -> bool {
         std::mem::replace(&mut self.for_all, paused) != paused
     }
 
-    /// Its queue is paused for all daemons.
+    /// Returns whether the queue is paused for all daemons.
     pub(super) fn is_for_all(self) -> bool {
         self.for_all
     }
 
-    /// Nothing is taken in.
+    /// Returns whether nothing is taken in.
     pub(super) fn takes_nothing(self) -> bool {
         self.for_all || self.intake != Taps::Open || self.drains()
     }
 
-    /// Notes since when nothing is taken in, where that is so now.
+    /// Notes the time since which nothing is taken in, if that is so now.
     pub(super) fn note_closure(&mut self, now: SystemTime) {
         let since = self.closed_since.unwrap_or(now);
         self.closed_since = self.takes_nothing().then_some(since);
     }
 
-    /// Time since which nothing is taken in; none if something is.
+    /// Returns the time since which nothing is taken in; `None` if something is.
     pub(super) fn closed_since(self) -> Option<SystemTime> {
         self.closed_since
     }
 
-    /// The workers are to leave, all of them.
+    /// Returns whether all workers are to leave.
     pub(super) fn drains(self) -> bool {
         self.intake == Taps::Drained || self.scaled == Some(0)
     }
 
-    /// The rules have changed: another configured number takes the place of what was asked.
+    /// Follows new rules: a changed configured number of workers replaces the requested one.
     pub fn reloaded(&mut self, old: &Policy, new: &Policy) {
         if old.workers != new.workers {
             self.scaled = None;

@@ -1,4 +1,4 @@
-//! The stop of a pool: what is done at its deadlines, who is late for them, and how it ended.
+//! The stop of a pool: acts at its deadlines, names what delays it, and returns its result.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Pool {
 
     pub(super) fn hurry(&mut self) {
         let Some(stopping) = &mut self.stopping else {
-            // It has missed the first word.
+            // It has missed the order to stop.
             return self.stop(Duration::ZERO);
         };
         let killing = |handle: &Handle| handle.gauge.phase() == Phase::Killing;
@@ -59,7 +59,8 @@ impl Pool {
         }
     }
 
-    /// Time in which this thread's loop stood still is nobody's fault. The lanes see to theirs.
+    /// Moves the deadlines by the time in which this thread's loop stood still, which is nobody's
+    /// fault. The lanes move theirs.
     pub(super) fn make_up(&mut self, now: Instant) {
         let Some(stood_still) = self.standstills.news(now) else {
             return;
@@ -117,7 +118,7 @@ impl Pool {
         }
     }
 
-    /// How the pool ended, once it has.
+    /// Returns the result of the pool once it has ended.
     pub(super) fn result(&mut self, now: Instant) -> Option<Result<(), PoolError>> {
         if self.source_gone && self.stopping.is_none() {
             self.source_failed = true;
@@ -148,7 +149,7 @@ mod tests {
     use ganger_config::sample::policy;
     use ganger_queue::delivery::{Intake, link};
 
-    /// However it came that it has missed the first word: the second is enough.
+    /// Whatever the reason for missing the first order: the second is enough.
     #[tokio::test]
     async fn a_hurry_stops_one_that_was_not_told_to_stop() {
         let (mut source, pool) = link();

@@ -1,25 +1,25 @@
-//! The deadlines of a pool's stop. What is done at each is the pool's affair.
+//! The deadlines of a pool's stop. The pool acts on them.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long the last settlements may take when everything else is over.
+/// Time allowed for the last settlements when everything else is done.
 pub(super) const SETTLE_WITHIN: Duration = Duration::from_secs(10);
-/// From being asked to yield to SIGKILL: yielding, quitting, terminating.
+/// Number of phases from the request to yield to SIGKILL: yielding, quitting, terminating.
 const PHASES_TO_SIGKILL: u32 = 3;
-/// How long a killed worker may take to be gone when the stop is hurried on.
+/// Time allowed for killed workers to be gone when the stop is hurried.
 const ABANDON_WITHIN: Duration = Duration::from_secs(1);
-/// How often those who are late for a stop are named.
+/// Interval at which the log names what delays a stop.
 const LAGGARDS_EVERY: Duration = Duration::from_secs(5);
 
 /// A stop under way.
 #[derive(Debug)]
 pub(super) struct Stopping {
     yield_at: Instant,
-    /// When workers that even SIGKILL did not end are left to the kernel.
+    /// Time at which workers that survived even SIGKILL are left to the kernel.
     abandon_at: Instant,
-    /// When the source is given up, once every worker has gone.
+    /// Time at which the source is given up, once every worker has gone.
     give_up_at: Option<Instant>,
     name_laggards_at: Instant,
 }
@@ -34,7 +34,7 @@ impl Stopping {
         }
     }
 
-    /// Whatever is waited for is due now. Workers that are all being killed have little time left.
+    /// Makes the pending deadlines due now. Workers that are all being killed get little more time.
     pub(super) fn hurry(&mut self, now: Instant, all_are_being_killed: bool) {
         self.yield_at = now;
         self.give_up_at = self.give_up_at.map(|_| now);
@@ -43,7 +43,7 @@ impl Stopping {
         }
     }
 
-    /// Moves all deadlines: for so long nobody could do what was due.
+    /// Moves all deadlines by the time in which nothing due could be done.
     pub(super) fn postpone(&mut self, by: Duration) {
         self.yield_at += by;
         self.abandon_at += by;
@@ -61,29 +61,29 @@ impl Stopping {
         alarms.into_iter().flatten().min()
     }
 
-    /// Whether the workers are to be asked to yield. From there on each lane goes through its phases
-    /// by itself.
+    /// Returns whether the workers are to be asked to yield. From then on each lane goes through
+    /// its phases by itself.
     pub(super) fn yields(&mut self, now: Instant) -> bool {
         is_due(&mut self.yield_at, now)
     }
 
-    /// Whether those who are late are to be named.
+    /// Returns whether the log should name what delays the stop.
     pub(super) fn names_laggards(&mut self, now: Instant) -> bool {
         is_due(&mut self.name_laggards_at, now)
     }
 
-    /// Whether the workers that are left are left to the kernel.
+    /// Returns whether the remaining workers are to be left to the kernel.
     pub(super) fn abandons(&self, now: Instant) -> bool {
         self.abandon_at <= now
     }
 
-    /// Every worker has gone. Whether the source has had its time since.
+    /// Returns whether the source has had its time since every worker has gone.
     pub(super) fn gives_up(&mut self, now: Instant) -> bool {
         *self.give_up_at.get_or_insert(now + SETTLE_WITHIN) <= now
     }
 }
 
-/// Whether it is, and then the next time.
+/// Returns whether the deadline has passed, and then moves it to the next one.
 fn is_due(at: &mut Instant, now: Instant) -> bool {
     let is_due = *at <= now;
     if is_due {

@@ -1,19 +1,19 @@
-//! For how long all tasks of a pool have been quick: then they may be given out in runs. A message in a
-//! pipe can't be called back, so one slow task among them ends it.
+//! Time for which all tasks of a pool have been quick: after a long one they may be given out in
+//! runs. A message in a pipe can't be called back, so one slow task ends the streak.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many quick answers make a long streak.
+/// Number of quick answers that make a long streak.
 const LONG: u64 = 10_000;
-/// Answers that take as long together are not quick.
+/// Duration from which the answers recorded together are not quick.
 const SLOW: Duration = Duration::from_millis(20);
-/// After a pause nothing is known of what comes.
+/// Length of a pause after which past answers predict nothing.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Quick answers of a pool's workers in a row.
+/// Consecutive quick answers of a pool's workers.
 #[derive(Debug)]
 pub struct Streak {
     answers: Cell<u64>,
@@ -21,7 +21,7 @@ pub struct Streak {
 }
 
 impl Streak {
-    /// There were none.
+    /// Creates an empty streak.
     pub fn new(now: Instant) -> Self {
         Self {
             answers: Cell::default(),
@@ -29,7 +29,7 @@ impl Streak {
         }
     }
 
-    /// So many answers have taken so long together.
+    /// Records that so many answers took this time together.
     pub fn takes_in(&self, answers: u32, time: Duration, now: Instant) {
         let before = if self.has_paused(now) {
             0
@@ -45,7 +45,7 @@ impl Streak {
         self.last.set(now);
     }
 
-    /// Whether it has gone on for so long that the next ones will be quick as well.
+    /// Returns whether the streak is long enough to expect that the next answers are quick as well.
     pub fn is_long(&self, now: Instant) -> bool {
         self.answers.get() >= LONG && !self.has_paused(now)
     }

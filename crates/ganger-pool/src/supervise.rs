@@ -1,5 +1,6 @@
-//! Keeps a pool at its size: from the roster, the ends of workers and the time to what should be
-//! started, drained or waited for. Pure state, no process and no clock of its own.
+//! Keeps a pool at its size: decides from the roster, the ends of workers and the time which
+//! workers to start, drain or wait for. Pure state, without processes and without a clock of its
+//! own.
 
 use tokio::time::Instant;
 
@@ -7,39 +8,41 @@ use super::roster::{Generation, Roster, Slot, Stage};
 use super::trial::{Progress, Seen, Trial};
 use ganger_config::model::Restart;
 
-/// So many ends in a row, over different messages or none, make a crash loop if no worker shows
-/// meanwhile that it works.
+/// Number of consecutive ends, over different messages or none, that make a crash loop if no worker
+/// shows meanwhile that it works.
 pub const CRASH_LOOP_ENDS: u32 = 5;
 
-/// What the pool should do now.
+/// An action that the pool should take now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Start a process of that generation in the slot.
     Start(usize, Generation),
-    /// Let the worker in the slot finish what it has and leave.
+    /// Let the worker in the slot finish the messages it has, then leave.
     Drain(usize),
-    /// The rolling restart is over: every worker is of this generation.
+    /// The rolling restart is done: every worker is of this generation.
     Rolled(Generation),
-    /// A worker of the new generation did not pass its trial: the old ones stay.
+    /// A worker of the new generation failed its trial: the old workers stay.
     RollFailed(Generation),
 }
 
-/// How a worker ended, as far as it matters for its successor.
+/// The end of a worker, as far as it matters for its successor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// It had connected.
+    /// The worker had connected.
     pub connected: bool,
-    /// It had shown that it works.
+    /// The worker had shown that it works.
     pub worked: bool,
-    /// It died over a message that has killed workers before, which says nothing against it.
+    /// The worker died over a message that has killed workers before, which says nothing against
+    /// it.
     pub explained: bool,
-    /// It was killed over a message's time, which says nothing of the next worker's start.
+    /// The worker was killed over a message's timeout, which says nothing about the next worker's
+    /// start.
     pub late: bool,
-    /// The message that it failed, by the hash of its name.
+    /// Hash of the name of the message that the worker failed.
     pub over: Option<u64>,
-    /// Its time had come: it was asked to leave, or was recycled.
+    /// The end was due: the worker was asked to leave, or was recycled.
     pub orderly: bool,
-    /// It was recycled.
+    /// The worker was recycled.
     pub recycled: bool,
     /// Any worker of the pool has shown that it works since the last such end.
     pub pool_worked: bool,
@@ -47,31 +50,31 @@ pub struct End {
     pub others_proven: bool,
 }
 
-/// Decides when which worker is started or drained.
+/// Decides when to start and drain which worker.
 #[derive(Debug, Clone)]
 pub struct Supervisor {
     target: usize,
     restart: Restart,
     generation: Generation,
-    /// The highest generation so far: a number is never used for two commands.
+    /// Highest generation so far: a number is never used for two commands.
     latest: Generation,
     roster: Roster,
-    /// A rolling restart is under way, from that generation: what ends meanwhile is replaced by its
-    /// like. The new ones come to places of their own, on trial.
+    /// Old generation while a rolling restart is under way: workers that end meanwhile are replaced
+    /// by workers of their own generation. The new ones get slots of their own, on trial.
     roll_from: Option<Generation>,
     fruitless: u32,
-    /// Of the fruitless ends: whether none had even connected.
+    /// True if no worker of the fruitless ends had even connected.
     none_connected: bool,
-    /// Of the fruitless ends: the messages that they were over. One message makes no crash loop.
+    /// Messages that the fruitless ends were over. One message alone makes no crash loop.
     failed: Vec<u64>,
     reported: Vec<Action>,
-    /// When there is something to do if nothing happens before; none if something has happened
-    /// since it was last asked, so that everything has to be looked at.
+    /// Time of the next action if nothing happens before; `None` if something has happened since
+    /// the last plan, so that everything has to be checked.
     quiet_until: Option<Option<Instant>>,
 }
 
 impl Supervisor {
-    /// For a pool of `target` workers, none of them started yet.
+    /// Creates the supervisor of a pool of `target` workers, none of them started yet.
     pub fn new(target: usize, restart: Restart) -> Self {
         Self {
             target,
@@ -88,52 +91,52 @@ impl Supervisor {
         }
     }
 
-    /// The slots.
+    /// Returns the slots.
     pub fn roster(&self) -> &Roster {
         &self.roster
     }
 
-    /// Whether workers fail one after the other, so that nothing should be pulled but a probe.
+    /// Returns whether workers fail one after another, so that only a probe should be pulled.
     pub fn degraded(&self) -> bool {
         self.fruitless >= CRASH_LOOP_ENDS
     }
 
-    /// Whether a rolling restart is under way.
+    /// Returns whether a rolling restart is under way.
     pub fn is_rolling(&self) -> bool {
         self.roll_from.is_some()
     }
 
-    /// Number of rolling restarts begun so far.
+    /// Returns the number of rolling restarts begun so far.
     pub fn rolls(&self) -> u64 {
         self.latest
     }
 
-    /// The generation of the old workers and that of the new ones, while a rolling restart is under way.
+    /// Returns the generations of the old and the new workers while a rolling restart is under way.
     pub fn rolling(&self) -> Option<(Generation, Generation)> {
         Some((self.roll_from?, self.generation))
     }
 
-    /// How many workers there are to be.
+    /// Returns the target number of workers.
     pub fn target(&self) -> usize {
         self.target
     }
 
-    /// How many places are to be filled by workers that have not connected yet.
+    /// Returns the number of slots whose workers are still to connect.
     pub fn coming(&self) -> usize {
         let comes = |stage| matches!(stage, Stage::Waiting(_) | Stage::Starting);
         self.roster.count(comes)
     }
 
-    /// Changes the number of workers and how soon they are restarted.
+    /// Changes the target number of workers and the rules for restarting them.
     pub fn resize(&mut self, target: usize, restart: Restart) {
         self.quiet_until = None;
         self.target = target;
         self.restart = restart;
     }
 
-    /// Begins to replace every worker, new before old, and returns the new generation. With no
-    /// worker up, or none that works, there is nothing to be careful about: the next starts are the
-    /// new one's, and the failures so far were not.
+    /// Begins to replace every worker, new before old, and returns the new generation. If no worker
+    /// is up, or none works, no care is needed: the next starts are of the new generation, and the
+    /// failures so far do not count against it.
     pub fn roll(&mut self, now: Instant) -> Generation {
         self.quiet_until = None;
         let from = self.roll_from.unwrap_or(self.generation);
@@ -152,14 +155,14 @@ impl Supervisor {
         self.generation
     }
 
-    /// Whether the worker in the slot has yet to show that its build works.
+    /// Returns whether the worker in the slot has yet to show that its build works.
     pub fn is_on_trial(&self, number: usize) -> bool {
         self.roster
             .get(number)
             .is_some_and(|slot| slot.trial.is_some())
     }
 
-    /// The workers on trial that are up: what they show is to be observed.
+    /// Returns the workers on trial that are up; the caller passes their state to `observe`.
     pub fn on_trial(&self) -> Vec<usize> {
         if self.roll_from.is_none() {
             return Vec::new();
@@ -169,7 +172,7 @@ impl Supervisor {
         up.map(|(number, _)| number).collect()
     }
 
-    /// Takes in what a worker on trial shows now. Returns how far its trial is.
+    /// Records the current state of a worker on trial. Returns the progress of the trial.
     pub fn observe(&mut self, number: usize, seen: Seen, now: Instant) -> Progress {
         let success = self.restart.success;
         let slot = self.roster.get_mut(number);
@@ -190,8 +193,8 @@ impl Supervisor {
         progress
     }
 
-    /// The new workers are worse than the old ones: back to the old command, also for those that have
-    /// passed their trials. What they have in hand they may finish.
+    /// Returns to the old command because the new workers are worse than the old ones. New workers
+    /// that have passed their trials go as well. They may finish the messages they have.
     pub fn roll_back(&mut self) {
         self.quiet_until = None;
         let failed = self.generation;
@@ -205,7 +208,8 @@ impl Supervisor {
         self.reported = actions;
     }
 
-    /// A worker has connected. If all that had failed before was to come so far, that is over.
+    /// Records that a worker has connected. Failures so far that were all failures to connect are
+    /// forgotten.
     pub fn connected(&mut self, number: usize, now: Instant) {
         self.quiet_until = None;
         if let Some(slot) = self.roster.get_mut(number)
@@ -219,7 +223,7 @@ impl Supervisor {
         }
     }
 
-    /// A worker has shown that it works: a crash loop, if there was one, is over.
+    /// Records that a worker has shown that it works: this ends a crash loop.
     pub fn worked(&mut self, now: Instant) {
         self.quiet_until = None;
         if self.degraded() {
@@ -234,7 +238,7 @@ impl Supervisor {
         self.failed.clear();
     }
 
-    /// A worker has ended. `chance` between 0 and 1 is for the jitter.
+    /// Records that a worker has ended. `chance` between 0 and 1 is for the jitter.
     pub fn ended(&mut self, number: usize, end: End, now: Instant, chance: f64) {
         self.quiet_until = None;
         if end.pool_worked || end.others_proven {
@@ -279,8 +283,8 @@ impl Supervisor {
         }
     }
 
-    /// What should be done now. What it returns is taken to be done. Of workers that are too many
-    /// those that are not busy go first.
+    /// Returns the actions that are due, and takes them to be done. Surplus workers that are not
+    /// busy go first.
     pub fn plan(&mut self, now: Instant, is_busy: impl Fn(usize) -> bool) -> Vec<Action> {
         if let Some(until) = self.quiet_until
             && until.is_none_or(|until| now < until)
@@ -298,7 +302,7 @@ impl Supervisor {
         actions
     }
 
-    /// When [`Supervisor::plan`] should be asked again, if nothing happens before.
+    /// Returns the time to call [`Supervisor::plan`] again if nothing happens before.
     pub fn next_start(&self) -> Option<Instant> {
         self.quiet_until.unwrap_or_else(|| self.look_ahead())
     }
@@ -313,7 +317,7 @@ impl Supervisor {
         self.roster.iter().filter_map(next).min()
     }
 
-    /// All waits are over.
+    /// Ends all restart delays.
     fn retry_now(&mut self, now: Instant) {
         for number in self.roster.numbers() {
             if let Some(slot) = self.roster.get_mut(number)
@@ -324,7 +328,7 @@ impl Supervisor {
         }
     }
 
-    /// How many places are filled by workers that count, or soon will be.
+    /// Returns the number of slots with workers that count, or soon will.
     fn settled(&self) -> usize {
         self.roster.staying() - self.trials()
     }
@@ -343,15 +347,15 @@ impl Supervisor {
         });
     }
 
-    /// In a rolling restart what is missing comes on trial.
+    /// Opens missing slots. During a rolling restart missing workers come on trial instead.
     fn grow(&mut self, now: Instant) {
         while self.roll_from.is_none() && self.settled() < self.target {
             self.open(None, now);
         }
     }
 
-    /// Empty places go first, then starting ones, then old workers, then those with nothing to do,
-    /// then the highest numbers.
+    /// Gives up surplus slots: empty ones first, then starting ones, old workers, idle workers, and
+    /// the highest numbers.
     fn shrink(&mut self, actions: &mut Vec<Action>, is_busy: impl Fn(usize) -> bool) {
         while self.settled() > self.target {
             let rank = |number: usize, slot: &Slot| match slot.stage {
@@ -374,7 +378,7 @@ impl Supervisor {
         }
     }
 
-    /// Gives a place up, whatever is in it.
+    /// Gives up a slot, whatever is in it.
     fn vacate(&mut self, number: usize, actions: &mut Vec<Action>) {
         let Some(slot) = self.roster.get_mut(number) else {
             return;
@@ -389,9 +393,9 @@ impl Supervisor {
         }
     }
 
-    /// A rolling restart goes on: as many new workers come on trial as may be at once. One that
-    /// passes makes one too many, so that an old one goes; until that is gone it takes the place of
-    /// one on trial.
+    /// Continues a rolling restart: starts as many new workers on trial as are allowed at once. One
+    /// that passes makes one too many, so that an old one goes; until that is gone it takes the
+    /// place of one on trial.
     fn advance_roll(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let old = |(_, slot): &(usize, &Slot)| slot.generation != self.generation;
         let stays = |(_, slot): &(usize, &Slot)| slot.stage != Stage::Leaving;
@@ -409,7 +413,8 @@ impl Supervisor {
         }
     }
 
-    /// Every worker is new, or there was none worth keeping: the rest is only starting, or fails.
+    /// Ends the rolling restart: every worker is new, or no old one was worth keeping, since the
+    /// rest is only starting, or fails.
     fn end_roll(&mut self, actions: &mut Vec<Action>) {
         self.roll_from = None;
         let worthless = |slot: &Slot| match slot.stage {
@@ -430,8 +435,8 @@ impl Supervisor {
         actions.push(Action::Rolled(self.generation));
     }
 
-    /// A worker on trial has failed: back to the old command. The others on trial are no better;
-    /// what they have in hand they may finish.
+    /// Returns to the old command because a worker on trial has failed. The other workers on trial
+    /// are no better; they may finish the messages they have.
     fn give_up_roll(&mut self) {
         let Some(from) = self.roll_from.take() else {
             return;
@@ -445,7 +450,7 @@ impl Supervisor {
         self.forget_failures();
     }
 
-    /// The places of those on trial are given up.
+    /// Gives up the slots of the workers on trial.
     fn end_trials(&mut self, actions: &mut Vec<Action>) {
         for number in self.roster.numbers() {
             if self.is_on_trial(number) {
@@ -476,7 +481,7 @@ impl Supervisor {
         }
     }
 
-    /// In a crash loop one worker at a time is tried.
+    /// Returns whether the one worker that a crash loop allows at a time is already being tried.
     fn probe_is_out(&self) -> bool {
         self.degraded()
             && self

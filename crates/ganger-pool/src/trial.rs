@@ -1,19 +1,20 @@
-//! The trial of a new worker in a rolling restart: when it counts as one that works, and when the new
-//! workers do worse than the old ones. To connect is no proof: a build may do that and die on its first
-//! message, or fail each. Pure; the clock is the caller's.
+//! The trial of a new worker in a rolling restart: decides when it counts as working, and when the
+//! new workers do worse than the old ones. Connecting is no proof: a build may connect and die on
+//! its first message, or fail every one. Pure; the clock is the caller's.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Number of answers of any kind that show that it works, where most answers of the old workers are failures.
+/// Number of answers of any kind that pass a worker, where most answers of the old workers are
+/// failures.
 const ANSWERS: u64 = 5;
-/// With nothing to do it stays up for so long.
+/// Time for which an idle worker must stay up.
 const IDLE: Duration = Duration::from_secs(5);
-/// A long task is not waited for to its end.
+/// Maximum wait for a long task to end.
 pub const BUSY: Duration = Duration::from_secs(60);
-/// Probability below which the new workers' failures are not explained by the old workers' rate.
+/// Probability below which the old workers' rate does not explain the new workers' failures.
 const CHANCE_MIN: f64 = 1e-4;
 
 /// Answers of the workers of one generation, counted.
@@ -31,7 +32,7 @@ impl AnswerTally {
             .set(self.failures.get() + u64::from(!is_success));
     }
 
-    /// The counts now.
+    /// Returns the counts.
     pub fn counted(&self) -> Answers {
         Answers {
             all: self.answers.get(),
@@ -40,17 +41,17 @@ impl AnswerTally {
     }
 }
 
-/// A number of answers.
+/// Counts of answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Answers {
-    /// All.
+    /// Number of answers.
     pub all: u64,
-    /// Failures among them.
+    /// Number of failures among them.
     pub failures: u64,
 }
 
 impl Answers {
-    /// The answers since an earlier count.
+    /// Returns the answers since an earlier count.
     pub fn since(self, before: Self) -> Self {
         Self {
             all: self.all.saturating_sub(before.all),
@@ -64,32 +65,32 @@ impl Answers {
     }
 }
 
-/// Answers of the old workers, which those of the new ones are compared with.
+/// Answers of the old workers, with which those of the new ones are compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OldAnswers {
-    /// Before the rolling restart.
+    /// Answers before the rolling restart.
     pub before: Answers,
-    /// Since it has begun: what the workers depend on may have gone down meanwhile.
+    /// Answers since its begin: a dependency of the workers may have gone down meanwhile.
     pub since: Answers,
 }
 
 impl OldAnswers {
-    /// Returns whether most are failures: what the workers depend on is down.
+    /// Returns whether most answers are failures: a dependency of the workers is down.
     pub fn mostly_fail(self) -> bool {
         let of = |answers: Answers| answers.share().is_some_and(|share| share > 0.5);
         of(self.before) || of(self.since)
     }
 
-    /// The share of failures that the old workers explain. Few answers prove little: one more failure
-    /// and one more success are added to those from before.
+    /// Returns the share of failures that the old workers explain. Few answers prove little: one
+    /// more failure and one more success are added to those from before.
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     fn rate(self) -> f64 {
         let before = (self.before.failures + 1) as f64 / (self.before.all + 2) as f64;
         before.max(self.since.share().unwrap_or_default())
     }
 
-    /// Returns whether the new workers fail more messages than the old ones' rate explains, by Chernoff's bound
-    /// on the probability of so many failures.
+    /// Returns whether the new workers fail more messages than the old ones' rate explains, by
+    /// Chernoff's bound on the probability of so many failures.
     pub fn are_better_than(self, new: Answers) -> bool {
         let (Some(share), rate) = (new.share(), self.rate()) else {
             return false;
@@ -107,7 +108,7 @@ impl OldAnswers {
         exponent > -CHANCE_MIN.ln()
     }
 
-    /// Sum of both.
+    /// Returns the sum of both.
     pub fn all(self) -> Answers {
         Answers {
             all: self.before.all + self.since.all,
@@ -116,16 +117,16 @@ impl OldAnswers {
     }
 }
 
-/// What a worker on trial shows.
+/// State of a worker on trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// Its answers so far.
+    /// Number of its answers so far.
     pub answers: u64,
-    /// Those among them that are no failure.
+    /// Number of its answers that are no failures.
     pub successes: u64,
-    /// It has something in hand.
+    /// It has a message in hand.
     pub busy: bool,
-    /// How long that is waited for.
+    /// Maximum time to wait for that message.
     pub busy_max: Duration,
     /// Most answers of the old workers are failures.
     pub old_ones_fail: bool,
@@ -146,18 +147,18 @@ pub enum Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trial {
     busy: bool,
-    /// Since when it is busy, or is not.
+    /// Time since which it is busy, or idle.
     since: Instant,
     /// Time since which all its answers are failures.
     failing_since: Option<Instant>,
-    /// How long what it has in hand is waited for.
+    /// Maximum time to wait for the message in hand.
     busy_max: Duration,
-    /// One before it in its place has served its time: it is passed.
+    /// A worker before it in its slot has served its time: the trial is passed.
     served: bool,
 }
 
 impl Trial {
-    /// It begins when the worker has connected.
+    /// Begins a trial, when the worker has connected.
     pub fn begin(now: Instant) -> Self {
         Self {
             busy: false,
@@ -168,7 +169,7 @@ impl Trial {
         }
     }
 
-    /// The worker's successor has connected, which is tried in its place.
+    /// Begins the trial of the worker's successor in the slot, which has connected.
     pub fn begin_again(self, now: Instant) -> Self {
         Self {
             served: self.served,
@@ -176,8 +177,9 @@ impl Trial {
         }
     }
 
-    /// A limit of its own has ended the worker before it could show more, and well: with small
-    /// limits none would ever come further. It counts once its successor is up.
+    /// Returns the trial of a worker that a limit of its own has ended properly before it could
+    /// show more: with small limits no worker would ever show more. It counts once its successor is
+    /// up.
     pub fn served(self) -> Self {
         Self {
             served: true,
@@ -185,7 +187,7 @@ impl Trial {
         }
     }
 
-    /// Takes in what the worker shows now, where so many successes are enough.
+    /// Evaluates the worker's state, where so many successes are enough.
     pub fn look(&mut self, seen: Seen, success: u64, now: Instant) -> Progress {
         self.busy_max = seen.busy_max;
         if self.busy != seen.busy {
@@ -208,7 +210,7 @@ impl Trial {
         }
     }
 
-    /// When it is over if nothing happens before.
+    /// Returns the time at which the trial ends if nothing happens before.
     pub fn ends(&self) -> Instant {
         match self.failing_since {
             Some(since) => since + self.busy_max,
@@ -321,15 +323,15 @@ mod tests {
             (answers(0, 1000), quiet, answers(2, 2), true),
             (answers(10, 1000), quiet, answers(2, 2), false),
             (answers(10, 1000), quiet, answers(3, 3), true),
-            // Of the old ones little is known.
+            // Little is known of the old workers.
             (quiet, quiet, answers(13, 13), false),
             (quiet, quiet, answers(14, 14), true),
-            // Some fail anyway.
+            // Some messages fail anyway.
             (answers(300, 1000), quiet, answers(4, 10), false),
             (answers(300, 1000), quiet, answers(10, 10), true),
             (answers(300, 1000), quiet, answers(60, 100), true),
             (answers(10, 1000), quiet, answers(1, 100), false),
-            // What they depend on has gone down meanwhile.
+            // A dependency has gone down meanwhile.
             (answers(0, 1000), answers(9, 10), answers(10, 10), false),
             (answers(0, 1000), answers(0, 10), answers(10, 10), true),
             (answers(1000, 1000), quiet, answers(100, 100), false),

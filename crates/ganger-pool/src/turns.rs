@@ -1,5 +1,5 @@
-//! Since when what is read now may have been there: the pool's thread looks at all pipes by turns,
-//! and sleeps when there is nothing in any.
+//! Earliest time at which the data now read may have arrived: the pool's thread reads all pipes by
+//! turns, and sleeps when all are empty.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,18 +8,18 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// When the last turns of a pool began. In a turn each lane that had something to do has its go.
+/// Start times of a pool's last turns. In a turn each lane that has something to do runs once.
 #[derive(Debug)]
 pub struct Turns {
     before_last: Cell<Instant>,
     last: Cell<Instant>,
-    /// The next one begins when all who stand in line now have had their go.
+    /// The next turn begins when all tasks now in line have run.
     is_in_line: Cell<bool>,
     gets_in_line: Notify,
 }
 
 impl Turns {
-    /// The first begins.
+    /// Begins the first turn.
     pub fn new(now: Instant) -> Self {
         Self {
             before_last: now.into(),
@@ -29,8 +29,8 @@ impl Turns {
         }
     }
 
-    /// Follows them as long as the task is kept. It stands in line with the lanes: the pool itself does
-    /// not, for it has its go each time the thread has looked for news, many times in a turn.
+    /// Follows the turns as long as the task is kept. The task stands in line with the lanes; the
+    /// pool does not, for it runs each time the thread has polled for events, many times in a turn.
     pub fn follow(self: Rc<Self>) -> JoinSet<()> {
         let mut task = JoinSet::new();
         task.spawn_local(async move {
@@ -47,8 +47,9 @@ impl Turns {
         self.before_last.set(self.last.replace(now));
     }
 
-    /// What is read now was not there before that moment: else it had been read in the turn before, or
-    /// nobody would have slept. Where nobody tells since when the thread is awake, it came just now.
+    /// Returns the time before which the data now read was not there: otherwise it would have been
+    /// read in the turn before, or the thread would not have slept. If the time of waking is
+    /// unknown, it has just arrived.
     pub fn there_since(&self, now: Instant, awake_since: Option<Instant>) -> Instant {
         if !self.is_in_line.replace(true) {
             self.gets_in_line.notify_one();

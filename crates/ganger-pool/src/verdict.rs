@@ -1,5 +1,5 @@
-//! What becomes of a message: one pure function from what happened and the pool's policy to an
-//! outcome. Nothing here waits, reads a clock or knows a broker.
+//! The outcome of a message: one pure function of the event and the pool's policy. It does not
+//! wait, read a clock or know a broker.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,37 +16,37 @@ use ganger_queue::delivery::{
     CANCELLED, Failure, Headers, History, Message, Outcome, Outgoing, Reason,
 };
 
-/// What happened to a message in a worker's hands.
+/// An event of a message in a worker's hands.
 #[derive(Debug)]
 pub enum Event {
     /// The worker answered.
     Answered(Output),
-    /// The worker answered after we had asked it to give the message up.
+    /// The worker answered after the daemon had asked it to give the message up.
     Yielded(Output),
     /// The worker answered after an operator had cancelled the message.
     Cancelled(Output),
-    /// The worker answered after the message's time was up, which it was told.
+    /// The worker answered after the message's timeout, of which it was told.
     TimedOut {
-        /// What it answered.
+        /// The answer.
         answer: Output,
-        /// How long it might have taken.
+        /// The timeout.
         limit: Duration,
     },
     /// The attempt failed without an answer: a crash, a timeout, a protocol error.
     Failed(Failure),
-    /// Not begun, or stopped by us.
+    /// The message was not begun, or was stopped by the daemon.
     Stopped {
-        /// It was one of several that a worker had begun when it died.
+        /// The message was one of several that a worker had begun when it died.
         suspect: bool,
     },
 }
 
-/// The message that it happened to, and the rules for it.
+/// The message of an event, and the rules for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Case<'a> {
     /// The message.
     pub message: &'a Message,
-    /// How often it was tried.
+    /// Attempts so far.
     pub history: History,
     /// The pool's rules.
     pub policy: &'a PoolConfig,
@@ -54,7 +54,7 @@ pub struct Case<'a> {
     pub chance: f64,
 }
 
-/// Decides what becomes of the message.
+/// Decides the outcome of the message.
 pub fn decide(event: Event, case: Case<'_>) -> Outcome {
     match event {
         Event::Answered(output) => answered(output, None, case),
@@ -66,8 +66,8 @@ pub fn decide(event: Event, case: Case<'_>) -> Outcome {
     }
 }
 
-/// What is said after the limit of a message's time counts as ever. That it has failed is then the
-/// limit's doing.
+/// Decides on an answer. One after the timeout counts like any other; a failure is then put down to
+/// the timeout.
 fn answered(output: Output, exceeded: Option<Duration>, case: Case<'_>) -> Outcome {
     let status = output.status;
     let failure = |what: &str| match exceeded {
@@ -98,8 +98,9 @@ fn answered(output: Output, exceeded: Option<Duration>, case: Case<'_>) -> Outco
     }
 }
 
-/// What is done counts, and so does a reject. All else may be nothing but obedience: it is charged
-/// to nobody, or the message would be dead after as many deploys as it has attempts.
+/// Decides on an answer to a request to yield. Done and reject count. Anything else may be mere
+/// obedience: it is not charged, or the message would be dead after as many deploys as it has
+/// attempts.
 fn yielded(output: Output, case: Case<'_>) -> Outcome {
     match meaning(output.status, case.policy) {
         Answer::Done | Answer::Reply | Answer::Reject => answered(output, None, case),
@@ -113,8 +114,8 @@ fn yielded(output: Output, case: Case<'_>) -> Outcome {
     }
 }
 
-/// What is done is done. What is not goes to the dead letters, where it can be sent back from: it is
-/// not to run again by itself.
+/// Decides on an answer to a cancelled message. Done counts. Anything else becomes a dead letter,
+/// from which it can be sent back: the message must not run again by itself.
 fn cancelled(output: Output, case: Case<'_>) -> Outcome {
     match meaning(output.status, case.policy) {
         Answer::Done | Answer::Reply | Answer::Reject => answered(output, None, case),
@@ -129,16 +130,16 @@ fn cancelled(output: Output, case: Case<'_>) -> Outcome {
     }
 }
 
-/// What an answer means in this pool.
+/// Returns the meaning of a status in this pool.
 fn meaning(status: Status, policy: &PoolConfig) -> Answer {
     match (policy.statuses.get(&status.0).copied(), status.meaning()) {
         (Some(answer), _) | (None, Meaning::Answer(answer)) => answer,
-        // No note is an answer: it would be taken for done by accident.
+        // A note never counts as an answer: it would be taken for done by accident.
         (None, Meaning::Note(_)) => Answer::Failed,
     }
 }
 
-/// How much of a worker's text goes into an error.
+/// Maximum length of a worker's text in an error, in characters.
 const ERROR_CHARS_MAX: usize = 2_000;
 
 fn said(output: &Output, what: &str) -> String {
@@ -152,8 +153,8 @@ fn said(output: &Output, what: &str) -> String {
     }
 }
 
-/// A failed attempt: again later, or to the dead letters if it was the last or has killed too
-/// many workers.
+/// Decides on a failed attempt: a retry later, or a dead letter if it was the last attempt or has
+/// killed too many workers.
 fn failed(mut failure: Failure, asked: Option<Duration>, case: Case<'_>) -> Outcome {
     let Case {
         history,
@@ -201,7 +202,8 @@ fn reply(output: Output, case: Case<'_>) -> Outcome {
 const NOWHERE: &str =
     "the reply has nowhere to go: the message has no reply-to and the answer names no queue";
 
-/// Where a reply or an emit goes: where the worker says, else where the message asks for it.
+/// Returns the destination of a reply or an emit: the one that the worker names, otherwise the one
+/// that the message asks for.
 pub fn destination(output: &Output, message: &Message) -> Option<String> {
     output
         .reply_queue
@@ -209,7 +211,8 @@ pub fn destination(output: &Output, message: &Message) -> Option<String> {
         .or_else(|| message.reply_to.clone())
 }
 
-/// Why that may not go there, if so: the pool does not send there, or it would go on for ever.
+/// Returns the reason not to send it there, if any: the pool may not send there, or it would never
+/// end.
 pub fn refusal(to: &str, output: &Output, case: Case<'_>) -> Option<String> {
     let Case {
         message,
@@ -237,7 +240,7 @@ pub fn refusal(to: &str, output: &Output, case: Case<'_>) -> Option<String> {
     })
 }
 
-/// Whether the pool reads that queue.
+/// Returns whether the pool reads that queue.
 fn reads(policy: &PoolConfig, message: &Message, queue: &str) -> bool {
     match &policy.options {
         Options::Kafka(options) => options.topics.include(queue),
@@ -245,7 +248,7 @@ fn reads(policy: &PoolConfig, message: &Message, queue: &str) -> bool {
     }
 }
 
-/// A message that continues `message`, as the next step of its task.
+/// Builds a message that continues `message`, as the next step of its task.
 pub fn outgoing(queue: String, output: Output, case: Case<'_>) -> Outgoing {
     let Case {
         message, history, ..
@@ -261,10 +264,10 @@ pub fn outgoing(queue: String, output: Output, case: Case<'_>) -> Outgoing {
     }
 }
 
-/// A name that the message keeps over all its attempts and shares with no other: the number of its
-/// row, its partition and offset, or its source's own number for it, where it has them. A message id
-/// alone need not do, since the steps of a long task hand it on: but they differ in what is to be
-/// done.
+/// Returns a name that the message keeps over all its attempts and shares with no other: the number
+/// of its row, its partition and offset, or its source's own number for it, where it has them. A
+/// message id alone is not enough, since the steps of a long task pass it on, but differ in what is
+/// to be done.
 pub fn lasting_name(message: &Message) -> String {
     let mut name = String::new();
     if !message.write_numbers(&mut name) {
@@ -274,21 +277,21 @@ pub fn lasting_name(message: &Message) -> String {
     name
 }
 
-/// The 64-bit FNV-1a hash of what a worker is asked to do. The same in every version of ganger.
+/// Returns the 64-bit FNV-1a hash of the worker's task. The same in every version of ganger.
 fn fingerprint(message: &Message) -> u64 {
     let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let headers = message.headers.iter();
     let texts = headers.flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
     let parts = texts.chain([&message.body[..]]);
-    // After each part a byte that no UTF-8 has, so that the parts can't be taken for others.
+    // Each part ends with a byte that no UTF-8 has, so that the boundaries are unambiguous.
     parts.fold(0xcbf2_9ce4_8422_2325, |hash, part| {
         part.iter().chain(&[0xff]).fold(hash, add)
     })
 }
 
-/// The message's headers, the worker's over them, ours taken out. What they say of the body is that of
-/// another one: of its encoding nothing is kept, of its type what neither the worker nor a property
-/// says.
+/// Returns the message's headers overlaid with the worker's, without ganger's own. The message's
+/// labels describe another body: its encoding is dropped, and its content type kept only if neither
+/// the worker nor a property gives one.
 fn overlaid(message: &Message, above: Headers) -> Headers {
     let own = |name: &str| {
         name.get(..OWN_HEADER_PREFIX.len())
@@ -309,7 +312,7 @@ fn overlaid(message: &Message, above: Headers) -> Headers {
     headers
 }
 
-/// A property of the message that is a text.
+/// Returns a property of the message that is a text.
 pub fn text(message: &Message, name: &str) -> Option<String> {
     message.text(name).map(ToOwned::to_owned)
 }

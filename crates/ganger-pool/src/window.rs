@@ -1,33 +1,33 @@
-//! How many messages a worker may hold at once, and how many are fetched for it: pure functions of
+//! Number of messages that a worker may hold at once, and number fetched for it: pure functions of
 //! its recent pace.
 
 use std::time::Duration;
 
 use ganger_config::model::{Pipeline, Prefetch};
 
-/// The deepest window that is chosen by itself.
+/// Deepest window chosen automatically.
 pub const AUTO_MAX: usize = 64;
-/// What may be in one worker's pipe together: beyond it a deep pipe of large bodies costs more
+/// Maximum number of bytes in one worker's pipe: beyond it a deep pipe of large bodies costs more
 /// than it saves. A single message may be larger.
 pub const BYTES_MAX: usize = 512 * 1024;
-/// How long a worker should take to empty its pipe: what is in there can't be called back.
+/// Time in which a worker should empty its pipe: messages in it can't be called back.
 const EMPTIED_IN: Duration = Duration::from_millis(1);
-/// How long a worker should take for what it is given together while others have nothing to do, and the
-/// most that is.
+/// Time that a worker should need for the messages given to it together while other workers are
+/// idle, and the maximum number of these messages.
 const RUN_DONE_IN: Duration = Duration::from_micros(250);
 const RUN_MAX: usize = 16;
-/// For how long a worker should be supplied while the source fetches the next batch, and the longest
-/// where that takes long: others may have use for what is fetched.
+/// Time for which a worker should be supplied while the source fetches the next batch, and its
+/// maximum where fetching takes long: other workers may have use for the messages.
 const SUPPLIED_FOR: Duration = Duration::from_millis(20);
 const SUPPLIED_FOR_MAX: Duration = Duration::from_millis(200);
-/// The most messages that are fetched for a worker unasked,
+/// Maximum number of messages fetched for a worker automatically,
 const PREFETCH_AUTO_MAX: usize = 256;
-/// and where fetching takes long: what a transaction costs is shared by more.
+/// and the same where fetching takes long: more messages share the cost of a transaction.
 const PREFETCH_AUTO_SLOW_MAX: usize = 1024;
-/// Before so many answers a worker that answers twice could be taken for a fast one.
+/// Number of answers before which a worker that answers twice could be taken for a fast one.
 const PROVEN_AFTER: u64 = 100;
 
-/// How fast a worker answers, as a moving average over its recent answers.
+/// Pace of a worker's answers, as a moving average over the recent ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Pace {
     answers: u64,
@@ -35,13 +35,13 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Takes in `answers` that took `elapsed` together.
+    /// Records `answers` that took `elapsed` together.
     pub fn record(&mut self, answers: u32, elapsed: Duration) {
         if answers == 0 {
             return;
         }
         let each = elapsed.as_secs_f64() / f64::from(answers);
-        // A slowdown must be believed sooner than a speed-up: a message behind a slow one waits.
+        // A slowdown must count sooner than a speed-up: a message behind a slow one waits.
         let weight = if each > self.seconds { 0.25 } else { 0.06 };
         let weight = 1.0 - f64::powi(1.0 - weight, i32::try_from(answers).unwrap_or(i32::MAX));
         self.seconds = if self.answers == 0 {
@@ -52,7 +52,7 @@ impl Pace {
         self.answers += u64::from(answers);
     }
 
-    /// How many messages it works off in `time`.
+    /// Returns the number of messages that the worker finishes in `time`.
     fn in_time(&self, time: Duration) -> usize {
         let count = time.as_secs_f64() / self.seconds.max(1e-9);
         // In range by the clamp; the cast drops only the fraction.
@@ -66,7 +66,7 @@ impl Pace {
     }
 }
 
-/// The window of a version 1 worker: a power of two, so that it changes seldom.
+/// Returns the window of a version 1 worker: a power of two, so that it changes seldom.
 pub fn version1(pipeline: Pipeline, pace: &Pace) -> usize {
     match pipeline {
         Pipeline::Fixed(frames) => frames,
@@ -78,7 +78,8 @@ pub fn version1(pipeline: Pipeline, pace: &Pace) -> usize {
     }
 }
 
-/// How many messages a worker with this window and pace may be given together while others have none.
+/// Returns the number of messages that a worker with this window and pace may be given together
+/// while others have none.
 pub fn run(window: usize, pace: &Pace) -> usize {
     match pace.answers < PROVEN_AFTER {
         true => 1,
@@ -86,8 +87,9 @@ pub fn run(window: usize, pace: &Pace) -> usize {
     }
 }
 
-/// How many messages to fetch for a worker with this window and pace, those it works on included. While the
-/// source takes its `turn`, half of them are with it and the worker has the others.
+/// Returns the number of messages to fetch for a worker with this window and pace, those in
+/// progress included. While the source takes its `turn`, it holds half of them and the worker has
+/// the others.
 pub fn prefetch(prefetch: Prefetch, window: usize, pace: &Pace, turn: Duration) -> usize {
     match prefetch {
         Prefetch::PerWorker(messages) => messages.max(window),

@@ -1,4 +1,5 @@
-//! The pool's workers: starting what the supervisor plans, and taking in how they came and went.
+//! The pool's workers: starts those that the supervisor plans, and records their connections and
+//! ends.
 
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -94,7 +95,7 @@ impl Pool {
         self.note_recovery(was_degraded);
     }
 
-    /// A crash loop is over with the first worker that shows that it works.
+    /// Ends a crash loop with the first worker that shows that it works.
     pub(super) fn watch_answers(&mut self) {
         if self.supervisor.degraded() && self.shared.proofs() > self.proofs_at_last_end {
             self.supervisor.worked(Instant::now());
@@ -120,7 +121,7 @@ impl Pool {
             return;
         };
         self.board.remove(slot);
-        // A lane settles all that it has, unless it is lost or its worker was left to the kernel.
+        // A lane settles all its messages, unless it is lost or its worker was left to the kernel.
         self.shared.counters.given_back(handle.gauge.load());
         let ended = ended.map_or_else(
             |panic| Ended {
@@ -160,7 +161,7 @@ impl Pool {
                 at: SystemTime::now(),
             });
         }
-        // One on trial that does not start stops its rolling restart: the pool is well.
+        // A failed start on trial stops the rolling restart, while the pool itself is well.
         if !ended.connected && !ended.orderly && !self.supervisor.is_on_trial(slot) {
             self.failed_starts += 1;
         }

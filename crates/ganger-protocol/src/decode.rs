@@ -1,5 +1,5 @@
-//! Reading one frame: a map whose keys are the texts "0", "1" and so on. This file knows the
-//! map's rules and how to say what is wrong with one; what the values are, its callers say.
+//! Decoding of one frame: a map whose keys are the texts "0", "1" and so on. This file knows the
+//! map's rules and their errors; the callers know the values.
 
 use std::fmt;
 
@@ -9,70 +9,70 @@ use serde::de::{DeserializeSeed, Deserializer as _, Error, IgnoredAny, MapAccess
 use super::text::AnyAsText;
 use super::value;
 
-/// How deep a frame may be nested, its own map included. Deep enough for any header, shallow
-/// enough for any stack.
+/// Maximum nesting of a frame, its own map included. Deep enough for any header, shallow enough for
+/// any stack.
 pub const DEPTH_MAX: usize = 64;
 
-/// Why a frame is not of the protocol.
+/// Reason for which a frame breaks the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The frame holds something else than a map.
+    /// The frame does not hold a map.
     #[error("the frame must be a map: {why}")]
     NotAMap {
-        /// What it is.
+        /// The content found.
         why: String,
     },
     /// A key is not text.
     #[error("every key must be a string: {why}")]
     KeyNotText {
-        /// What it is.
+        /// The key found.
         why: String,
     },
     /// A value is not of its key's type, or not in its range.
     #[error("{place}: {why}")]
     WrongValue {
-        /// Which key.
+        /// The key.
         place: FramePlace,
-        /// What it is, and what would be right.
+        /// The value found, and what would be right.
         why: String,
     },
     /// A key of the protocol occurs twice.
     #[error("{place} must occur once: it is there twice")]
     RepeatedKey {
-        /// Which key.
+        /// The key.
         place: FramePlace,
     },
     /// A key that must be there is missing.
     #[error("{place} must be present: it is missing")]
     MissingKey {
-        /// Which key.
+        /// The key.
         place: FramePlace,
     },
     /// The frame ends before its map does.
     #[error("the map must be whole: the frame ends in the middle of {place}")]
     Truncated {
-        /// Where it ends.
+        /// Place of the end.
         place: FramePlace,
     },
     /// The frame goes on after its map.
     #[error("the frame must end with its map: more bytes follow")]
     TrailingBytes,
-    /// Maps and arrays within each other beyond all reason.
+    /// Maps and arrays are nested beyond all reason.
     #[error("{place} must be nested at most {DEPTH_MAX} deep: it is deeper")]
     TooDeep {
-        /// Where.
+        /// Place of the nesting.
         place: FramePlace,
     },
     /// A byte that MessagePack never uses.
     #[error("{place} must be MessagePack: it has the byte 0xc1")]
     NotMessagePack {
-        /// Where.
+        /// Place of the byte.
         place: FramePlace,
     },
 }
 
 impl DecodeError {
-    /// The name that the test vectors have for this kind of error.
+    /// Returns the name that the test vectors have for this kind of error.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::NotAMap { .. } => "not_a_map",
@@ -99,7 +99,7 @@ pub enum FramePlace {
     Value {
         /// The key as a number.
         key: usize,
-        /// What the protocol calls it.
+        /// Name of the key in the protocol.
         name: &'static str,
     },
     /// The value of a key that the protocol does not know.
@@ -119,18 +119,18 @@ impl fmt::Display for FramePlace {
 
 type FrameReader<'a> = Deserializer<ReadRefReader<'a, [u8]>>;
 
-/// The values of a frame, as one side's message has them.
+/// The values of a frame, as one side's message defines them.
 pub(super) trait Fields<'de>: Default {
-    /// What the values are called; the key of each is its index.
+    /// Names of the values; the key of each is its index.
     const NAMES: &'static [&'static str];
-    /// How many of the keys, from "0" on, must be present.
+    /// Number of keys, from "0" on, that must be present.
     const REQUIRED: usize;
 
     /// Reads the value of `key`, which is the index of a name, and takes all of it from `map`.
     fn read<A: MapAccess<'de>>(&mut self, key: usize, map: &mut A) -> Result<(), A::Error>;
 }
 
-/// Reads a frame that is one map, nothing more.
+/// Decodes a frame that is one map and nothing more.
 pub(super) fn decode<'de, F: Fields<'de>>(frame: &'de [u8]) -> Result<F, DecodeError> {
     let mut deserializer = reader(frame);
     let mut walk = Walk::<F>::new();
@@ -143,7 +143,7 @@ pub(super) fn decode<'de, F: Fields<'de>>(frame: &'de [u8]) -> Result<F, DecodeE
     }
 }
 
-/// The text form of a frame that is one value and nothing more, and no map.
+/// Returns the text form of a frame that is one value, no map, and nothing more.
 pub(super) fn bare_value(frame: &[u8]) -> Option<String> {
     let is_map = matches!(frame.first()?, 0x80..=0x8f | 0xde | 0xdf);
     let mut deserializer = reader(frame);
@@ -153,7 +153,7 @@ pub(super) fn bare_value(frame: &[u8]) -> Option<String> {
 
 fn reader(frame: &[u8]) -> FrameReader<'_> {
     let mut deserializer = Deserializer::from_read_ref(frame);
-    // Its count refuses the level at which it reaches 0.
+    // Its counter refuses the level at which it reaches 0.
     deserializer.set_max_depth(DEPTH_MAX + 1);
     deserializer
 }
@@ -163,10 +163,10 @@ fn is_at_end(deserializer: &mut FrameReader<'_>) -> bool {
     matches!(next, Err(Malformation::InvalidMarkerRead(_)))
 }
 
-/// Goes through the map, and remembers where it is for the sake of errors.
+/// Walks through the map, and keeps its place for errors.
 struct Walk<F> {
     fields: F,
-    /// A bit for each key that has been met.
+    /// One bit for each key that was met.
     met: u32,
     place: FramePlace,
     repeated: bool,
@@ -237,7 +237,7 @@ impl<'de, F: Fields<'de>> Visitor<'de> for &mut Walk<F> {
     }
 }
 
-/// A key: the number that it spells if it is one of the `known` ones.
+/// A key: its number, if it is one of the `known` ones.
 struct Key {
     known: usize,
 }
@@ -267,7 +267,7 @@ impl Visitor<'_> for Key {
     }
 }
 
-/// Accepts no value at all: what tells the end of the frame from anything else.
+/// Accepts no value at all, which distinguishes the end of the frame from anything else.
 struct Nothing;
 
 impl Visitor<'_> for Nothing {
@@ -282,7 +282,7 @@ impl Visitor<'_> for Nothing {
     }
 }
 
-/// Puts what the reader ran into in terms of the protocol.
+/// Turns the reader's error into one of the protocol.
 fn explain(malformation: Malformation, place: FramePlace, repeated: bool) -> DecodeError {
     match malformation {
         Malformation::InvalidMarkerRead(_) | Malformation::InvalidDataRead(_) => {
@@ -312,7 +312,7 @@ fn misplaced(place: FramePlace, why: String) -> DecodeError {
     }
 }
 
-/// serde has words of its own for two of MessagePack's types.
+/// Replaces serde's own words for two of MessagePack's types.
 fn in_terms_of_messagepack(why: String) -> String {
     for (serdes, ours) in [("unit value", "nil"), ("newtype struct", "extension")] {
         let rest = why.strip_prefix("invalid type: ");

@@ -1,5 +1,5 @@
-//! Frames: a length of four bytes, big-endian, then so many bytes. What is in them is no concern
-//! of this file.
+//! Frames: a length of four bytes, big-endian, then that many bytes. Their content is not
+//! interpreted here.
 
 use std::io;
 
@@ -7,18 +7,18 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use rmp_serde::Serializer;
 use serde::Serialize;
 
-/// The bytes that a frame's length takes.
+/// Size of a frame's length, in bytes.
 pub const LENGTH_BYTES: usize = 4;
 
-/// The longest frame that can be told: the length's top bit is never set, for workers that read
-/// it as a signed number.
+/// Maximum length that can be encoded: the length's top bit is never set, for workers that read it
+/// as a signed number.
 const TELLABLE_BYTES_MAX: usize = 0x7fff_ffff;
 
-/// What is reserved for all that is around a body, so that a usual frame grows `out` once.
+/// Number of bytes reserved for everything around a body, so that a usual frame grows `out` once.
 const AROUND_THE_BODY_BYTES: usize = 256;
 
-/// A length that no frame may have. What follows it can't be told from garbage: the connection is
-/// of no use any more.
+/// A length that no frame may have. The bytes that follow can't be interpreted: the connection is
+/// unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The length is 0.
@@ -27,22 +27,22 @@ pub enum FrameError {
     /// The top bit is set: read as a signed number, it is negative.
     #[error("a frame's length must not have its top bit set: {length:#010x}")]
     TopBit {
-        /// The length as it came.
+        /// The length as received.
         length: u32,
     },
     /// The frame is longer than `frame_bytes_max`.
     #[error("a frame must be at most {max} bytes (frame_bytes_max): {bytes}")]
     TooLarge {
-        /// The length as it came.
+        /// The length as received.
         bytes: usize,
-        /// The longest that is allowed.
+        /// Maximum length.
         max: usize,
     },
 }
 
-/// Splits the next whole frame off the front of `buffer`, without its length; none if there are
-/// too few bytes yet. The length is judged as soon as it is there: nothing is reserved or waited
-/// for on the word of a length that is not allowed, nor reserved at all before the bytes come.
+/// Splits the next whole frame off the front of `buffer`, without its length; `None` if there are
+/// too few bytes yet. The length is checked as soon as it is there: nothing is reserved or awaited
+/// for a length that is not allowed, nor reserved at all before the bytes come.
 pub fn next_frame(
     buffer: &mut BytesMut,
     frame_bytes_max: usize,
@@ -75,8 +75,8 @@ pub(super) struct Oversized {
     pub(super) max: usize,
 }
 
-/// Appends a frame that holds `payload`. On error `out` is as before. `body_bytes` is what to
-/// expect of the payload's one large part.
+/// Appends a frame that holds `payload`. On error `out` is as before. `body_bytes` is the expected
+/// size of the payload's one large part.
 pub(super) fn append(
     out: &mut BytesMut,
     payload: &impl Serialize,
@@ -104,7 +104,7 @@ pub(super) fn append(
     }
 }
 
-/// Keeps what fits and counts everything, so that an oversized frame is neither copied nor of
+/// Keeps the bytes that fit and counts all, so that an oversized frame is neither copied nor of
 /// unknown size.
 struct Bounded<'a> {
     out: &'a mut BytesMut,

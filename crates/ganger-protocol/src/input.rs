@@ -1,4 +1,4 @@
-//! What goes to a worker: one message as the daemon writes it. The worker's side, [`Task`], is in
+//! Frames to a worker: one message as the daemon writes it. The worker's side, [`Task`], is in
 //! `task.rs`.
 
 use bytes::BytesMut;
@@ -17,53 +17,53 @@ pub use super::task::Task;
 /// A message on its way to a worker.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
-    /// The message. Headers of ganger's own are left out.
+    /// The message. Ganger's own headers are left out.
     pub message: &'a Message,
-    /// How long the worker should take at most, in milliseconds: sets the `TimeoutMilliseconds`
-    /// header. None leaves the header as the message has it.
+    /// Maximum time for the worker, in milliseconds: sets the `TimeoutMilliseconds` header. `None`
+    /// leaves the header as the message has it.
     pub timeout_ms: Option<u64>,
-    /// The span below which the worker's own belong: sets the `traceparent` header. None leaves the
-    /// header as the message has it.
+    /// Parent span of the worker's spans: sets the `traceparent` header. `None` leaves the header
+    /// as the message has it.
     pub span: Option<SpanContext>,
     /// The number by which a version 2 worker answers, unique within its connection. Version 1
     /// workers ignore it.
     pub id: u64,
-    /// What only version 2 workers are sent. None as long as the worker's version is not known.
+    /// Keys that only version 2 workers receive. `None` while the worker's version is unknown.
     pub extras: Option<Extras>,
 }
 
-/// What a version 2 worker is told beside the message.
+/// Keys that a version 2 worker receives beside the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extras {
-    /// Which attempt this is, counted from 1.
+    /// Number of this attempt, counted from 1.
     pub attempt: u32,
-    /// Until the hard deadline, in milliseconds; none for no deadline.
+    /// Time until the hard deadline, in milliseconds; `None` for no deadline.
     pub milliseconds_left: Option<u64>,
 }
 
-/// Why a message can't be given to this worker, ever.
+/// Reason for which this worker can never be given a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// The frame would be longer than `frame_bytes_max`.
     #[error("the frame must be at most {max} bytes (frame_bytes_max): {bytes}")]
     TooLarge {
-        /// What the frame would take, its length not counted.
+        /// Size of the frame in bytes, its length not counted.
         bytes: usize,
-        /// The longest that is allowed.
+        /// Maximum size.
         max: usize,
     },
     /// More headers than a frame may hold: no worker would take it.
     #[error("a message must have at most {max} headers: {count}")]
     TooManyHeaders {
-        /// The number of headers, those that the daemon adds included.
+        /// Number of headers, those that the daemon adds included.
         count: usize,
-        /// The most that are allowed.
+        /// Maximum number.
         max: usize,
     },
     /// The body is not UTF-8, and the worker has not said that it speaks version 2.
     #[error("the body must be UTF-8 for a version 1 worker: it is not, after byte {valid_up_to}")]
     BinaryForVersion1 {
-        /// How many bytes at the start are UTF-8.
+        /// Number of bytes at the start that are UTF-8.
         valid_up_to: usize,
     },
 }
@@ -103,7 +103,7 @@ impl Input<'_> {
     }
 }
 
-/// An [`Input`] whose body and headers have been looked at.
+/// An [`Input`] whose body and headers have been checked.
 struct Payload<'a> {
     input: &'a Input<'a>,
     body: Body<'a>,
@@ -171,10 +171,10 @@ impl Serialize for Headers<'_> {
     }
 }
 
-/// The decimal digits of the greatest `u64`.
+/// Number of decimal digits of the greatest `u64`.
 const DIGITS_MAX: usize = 20;
 
-/// `number` in decimal, written into `digits` so that nothing is allocated.
+/// Writes `number` in decimal into `digits`, without allocating.
 fn decimal(mut number: u64, digits: &mut [u8; DIGITS_MAX]) -> &str {
     let mut start = DIGITS_MAX;
     loop {
@@ -188,7 +188,7 @@ fn decimal(mut number: u64, digits: &mut [u8; DIGITS_MAX]) -> &str {
     std::str::from_utf8(&digits[start..]).expect("decimal digits are ASCII")
 }
 
-/// The properties, each under its name, and where a reply goes.
+/// The properties, each under its name, and the destination of a reply.
 struct Properties<'a>(&'a Message);
 
 impl Serialize for Properties<'_> {
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(out, "before");
     }
 
-    /// A worker would refuse the frame, as we do with its answers.
+    /// A worker would refuse the frame, as the daemon does with its answers.
     #[test]
     fn more_headers_than_a_worker_takes_are_refused_with_their_number() {
         let max = value::ENTRIES_MAX;
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(encode(&headers(max + 1), None, &mut out), refused);
         assert_eq!(encode(&headers(max), Some(1), &mut out), refused);
         assert!(out.is_empty());
-        // Those that a worker never sees don't count.
+        // Headers that a worker never sees don't count.
         let mut hidden = headers(max);
         hidden
             .headers

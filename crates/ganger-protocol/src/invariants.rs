@@ -1,5 +1,5 @@
-//! What must hold for any bytes whatever: one function for each promise, called by the fuzz
-//! targets, by the property tests and over the seed corpus.
+//! Invariants for any input bytes: one function for each promise, called by the fuzz targets, by
+//! the property tests and over the seed corpus.
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,11 +8,13 @@ use super::frame::FrameError;
 use super::output::Output;
 use super::task::Task;
 
-/// The longest frame that [`frames_split_alike`] lets pass: small, so that short inputs meet it.
+/// Maximum length of a frame that [`frames_split_alike`] lets pass: small, so that short inputs
+/// meet it.
 const FRAME_BYTES_MAX: usize = 1 << 12;
 
-/// A worker's bytes are either refused or understood: what is understood, written in the canonical
-/// form, means the same. A value that is no map is understood of version 1 workers alone.
+/// Checks that a worker's bytes are either refused or understood: what is understood, written in
+/// the canonical form, means the same. A value that is no map is understood from version 1 workers
+/// alone.
 ///
 /// # Panics
 /// If that does not hold.
@@ -26,13 +28,13 @@ pub fn output_is_refused_or_understood(frame: &[u8]) {
     assert_eq!(again, Ok(output), "the canonical form means something else");
 }
 
-/// The worker's side does not panic either.
+/// Checks that the worker's side does not panic either.
 pub fn task_is_refused_or_understood(frame: &[u8]) {
     drop(Task::decode(frame));
 }
 
-/// A stream gives the same frames, the same rest and the same error however it is cut into reads.
-/// The cuts are `step` bytes apart.
+/// Checks that a stream gives the same frames, the same rest and the same error however it is cut
+/// into reads. The cuts are `step` bytes apart.
 ///
 /// # Panics
 /// If that does not hold.
@@ -42,14 +44,14 @@ pub fn frames_split_alike(stream: &[u8], step: usize) {
     assert_eq!(at_once, in_steps, "frames depend on how the stream was cut");
 }
 
-/// What a stream holds: its whole frames, the bytes left over, and the error that ended it.
+/// Content of a stream: its whole frames, the bytes left over, and the error that ended it.
 #[derive(Debug, PartialEq)]
 pub struct Split {
     /// The whole frames, in order.
     pub frames: Vec<Bytes>,
-    /// What is too short to be a frame, where there is no error.
+    /// Remaining bytes, too few for a frame, where there is no error.
     pub rest: Bytes,
-    /// The length that ended it.
+    /// Error of the length that ended it.
     pub error: Option<FrameError>,
 }
 

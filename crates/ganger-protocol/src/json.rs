@@ -1,5 +1,5 @@
-//! The JSON text of a nested header value, written as it is read, so that no tree of it is ever
-//! built. What JSON has no form for comes as a string.
+//! JSON text of a nested header value, written while it is read, so that no tree of it is ever
+//! built. Values that JSON has no form for become strings.
 
 use std::fmt;
 

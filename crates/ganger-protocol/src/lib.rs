@@ -1,6 +1,6 @@
-//! The worker protocol, versions 1 and 2: frames, what goes to a worker, what comes back. The
-//! published text of it is in `proto-spec/`. Bytes in, values out and the reverse: no socket, no
-//! process, no clock, and no opinion about what an answer means for its message.
+//! The worker protocol, versions 1 and 2: frames, messages to a worker, outputs of a worker. Its
+//! published text is in `proto-spec/`. Bytes in, values out and the reverse: no socket, no process,
+//! no clock, and no decision on what an answer means for its message.
 
 pub mod frame;
 pub mod input;

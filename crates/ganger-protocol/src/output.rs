@@ -1,4 +1,4 @@
-//! What a worker sends: answers, and notes on the way. What they mean for the message is decided
+//! Frames from a worker: answers, and notes on the way. Their effect on the message is decided
 //! elsewhere.
 
 use bytes::{Bytes, BytesMut};
@@ -22,16 +22,16 @@ pub struct Output {
     pub status: Status,
     /// Key "2". Values in their text form; those of ganger's own names are dropped.
     pub headers: Option<Headers>,
-    /// Key "3": where a reply or an emit goes. Never empty.
+    /// Key "3": destination queue of a reply or an emit. Never empty.
     pub reply_queue: Option<String>,
-    /// Key "4": the message that it is about. None from a version 1 worker.
+    /// Key "4": number of the message that it concerns. `None` from a version 1 worker.
     pub id: Option<u64>,
-    /// Key "5": how long a retry should wait, in milliseconds.
+    /// Key "5": delay before a retry, in milliseconds.
     pub retry_after_ms: Option<u64>,
 }
 
 impl Output {
-    /// An answer or a note of nothing but these.
+    /// Creates an answer or a note with nothing but these.
     pub fn new(status: Status, id: Option<u64>, message: impl Into<Bytes>) -> Self {
         Self {
             message: message.into(),
@@ -43,8 +43,8 @@ impl Output {
         }
     }
 
-    /// How many messages the worker takes at once, if this is a HELLO; one that does not say so, or
-    /// not by a number, takes one.
+    /// Returns the number of messages that the worker takes at once, if this is a HELLO; one that
+    /// does not say so, or not by a number, takes one.
     pub fn concurrency(&self) -> Option<usize> {
         if self.status != Status::HELLO {
             return None;
@@ -59,7 +59,7 @@ impl Output {
     /// `proto-spec/README.md` says.
     ///
     /// # Errors
-    /// The frame breaks the protocol; the error says what, where, and what would be right.
+    /// The frame breaks the protocol; the error says what is wrong, where, and what would be right.
     pub fn decode(frame: &[u8]) -> Result<Self, DecodeError> {
         let read: OutputFields = decode::decode(frame)?;
         Ok(Self {
@@ -72,9 +72,9 @@ impl Output {
         })
     }
 
-    /// Reads a frame from a worker that speaks version 1, or has not said what it speaks. A whole value
-    /// that is no map is a failure with that value as its reason: some write so when their handler
-    /// has failed.
+    /// Decodes a frame from a worker that speaks version 1, or has not said what it speaks. A whole
+    /// value that is no map is a failure with that value as its reason: some workers write one when
+    /// their handler has failed.
     ///
     /// # Errors
     /// As [`Output::decode`].
@@ -85,10 +85,10 @@ impl Output {
         })
     }
 
-    /// Appends a whole frame, its length included, in the canonical form: keys in order, none
-    /// that says nothing, the shortest encoding of each value.
+    /// Appends a whole frame, its length included, in the canonical form: keys in order, no empty
+    /// ones, the shortest encoding of each value.
     ///
-    /// A frame of 2 GiB or more can't be told; one byte is written in its place, which no reader
+    /// A frame of 2 GiB or more can't be encoded; one byte is written in its place, which no reader
     /// takes for a message.
     pub fn encode(&self, out: &mut BytesMut) {
         if frame::append(out, self, self.message.len(), usize::MAX).is_err() {

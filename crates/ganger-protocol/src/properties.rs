@@ -1,4 +1,4 @@
-//! Tests: what holds for every message, every answer and any bytes whatever.
+//! Tests of properties of every message, every answer and any bytes.
 
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
@@ -15,7 +15,7 @@ fn body() -> impl Strategy<Value = Bytes> {
     prop_oneof![
         ".{0,300}".prop_map(Bytes::from),
         vec(any::<u8>(), 0..300).prop_map(Bytes::from),
-        // Past each of the widths that a length may have.
+        // Beyond each of the widths that a length may have.
         (65_530usize..65_550).prop_map(|length| "y".repeat(length).into()),
     ]
 }
@@ -89,7 +89,7 @@ fn extras() -> impl Strategy<Value = Extras> {
     })
 }
 
-/// What a worker is to read of a message.
+/// Returns the task that a worker should read from a message.
 fn expected(message: &Message, id: u64, extras: Option<Extras>) -> Task {
     let owned = |(name, property): &(&str, Property)| ((*name).to_owned(), property.clone());
     Task {

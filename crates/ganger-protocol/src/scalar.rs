@@ -1,4 +1,4 @@
-//! The text form of a MessagePack value that holds no others.
+//! Text form of a MessagePack value that holds no others.
 
 use std::fmt;
 
@@ -62,8 +62,8 @@ impl<'de> Visitor<'de> for ScalarAsText {
     }
 }
 
-/// The debug form, which is never long, unlike the display form of 1e300; but a whole number as
-/// one, for languages that have no other numbers.
+/// Returns the debug form, which is never long, unlike the display form of 1e300; but an integer
+/// for a whole number, for languages that have no other numbers.
 fn float_as_text(mut debug: String) -> String {
     if debug.ends_with(".0") {
         debug.truncate(debug.len() - ".0".len());
@@ -86,7 +86,7 @@ fn ext_as_text(kind: i8, data: &[u8]) -> String {
     timestamp.map_or_else(|| STANDARD.encode(data), |moment| moment.to_string())
 }
 
-/// Reads the three forms of a timestamp: 32 bits of seconds; 30 bits of nanoseconds and 34 of
+/// Decodes the three forms of a timestamp: 32 bits of seconds; 30 bits of nanoseconds and 34 of
 /// seconds; 32 bits of nanoseconds and 64 of seconds.
 fn timestamp(data: &[u8]) -> Option<jiff::Timestamp> {
     let (seconds, nanoseconds) = match data.len() {

@@ -1,6 +1,6 @@
-//! A short word for visitors that take whatever value is there.
+//! Shorthand for visitors that accept any value.
 
-/// Declares that a visitor is also the seed that asks for whatever value is there.
+/// Declares that a visitor is also the seed that asks for any value.
 macro_rules! seed {
     ($visitor:ty => $value:ty) => {
         impl<'de> DeserializeSeed<'de> for $visitor {

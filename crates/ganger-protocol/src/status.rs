@@ -1,5 +1,5 @@
-//! The numbers by which a worker says what has become of a message: what each is called, and what
-//! it means. What the daemon does about that is decided elsewhere.
+//! The status numbers by which a worker reports the outcome of a message: their names and meanings.
+//! The daemon's reaction is decided elsewhere.
 
 use std::fmt;
 
@@ -8,57 +8,57 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub i64);
 
-/// What a status means.
+/// Meaning of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
-    /// It leaves the message in the worker's hands.
+    /// The message stays in the worker's hands.
     Note(Note),
-    /// It ends the task.
+    /// The task ends.
     Answer(Answer),
 }
 
-/// What a worker says while the work goes on.
+/// Kind of a worker's note while the work goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Note {
     /// Nothing.
     Feedback,
-    /// Which version it speaks.
+    /// The protocol version that the worker speaks.
     Hello,
     /// A record for the log.
     Log,
-    /// How far the work has come.
+    /// Progress of the work.
     Progress,
     /// A message to publish.
     Emit,
-    /// Something that a newer worker says.
+    /// A note of a newer protocol version.
     Unknown,
 }
 
-/// What an answer makes of the message.
+/// Effect of an answer on the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// It is done.
+    /// The message is done.
     Done,
-    /// It is done and this is its reply.
+    /// The message is done and this is its reply.
     Reply,
-    /// It is to come again, uncharged.
+    /// The message is to be redelivered, uncharged.
     Requeue,
-    /// It failed, and may be tried again when the worker says.
+    /// The message failed, and may be retried when the worker says.
     Retry,
-    /// It failed and always will.
+    /// The message failed and always will.
     Reject,
-    /// It failed.
+    /// The message failed.
     Failed,
 }
 
-/// The statuses that the protocol knows, one line each: without its name and its meaning there is
-/// none.
+/// The statuses of the protocol, one line each: a status is defined with its name and its meaning,
+/// or not at all.
 macro_rules! statuses {
     ($($(#[$doc:meta])* $constant:ident = $code:literal, $name:literal, $kind:ident($meaning:ident);)*) => {
         impl Status {
             $($(#[$doc])* pub const $constant: Self = Self($code);)*
 
-            /// The name that the protocol gives it, if it does.
+            /// Returns the name that the protocol gives the status, if any.
             pub fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$constant => Some($name),)*
@@ -66,8 +66,8 @@ macro_rules! statuses {
                 }
             }
 
-            /// What it means. One that the protocol does not know is a note among the hundreds, and
-            /// a failure else: never taken for done by accident.
+            /// Returns its meaning. An unknown status is a note among the hundreds, and a failure
+            /// otherwise: never taken for done by accident.
             pub fn meaning(self) -> Meaning {
                 match self {
                     $(Self::$constant => Meaning::$kind($kind::$meaning),)*
@@ -89,7 +89,7 @@ statuses! {
     HELLO = 100, "HELLO", Note(Hello);
     /// A log record.
     LOG = 101, "LOG", Note(Log);
-    /// How far the work has come; also a sign of life.
+    /// Progress of the work; also a sign of life.
     PROGRESS = 102, "PROGRESS", Note(Progress);
     /// A message to publish while the work goes on.
     EMIT = 103, "EMIT", Note(Emit);
@@ -97,7 +97,7 @@ statuses! {
     DONE = 200, "DONE", Answer(Done);
     /// The work is done and this is the reply.
     DONE_WITH_REPLY = 201, "DONE_WITH_REPLY", Answer(Reply);
-    /// Please hand the message out again.
+    /// A request to redeliver the message.
     REQUEUE = 300, "REQUEUE", Answer(Requeue);
     /// The work failed and always will.
     REJECT = 400, "REJECT", Answer(Reject);
@@ -105,12 +105,12 @@ statuses! {
     RETRY = 429, "RETRY", Answer(Retry);
     /// The work failed.
     UNKNOWN_ERROR = 500, "UNKNOWN_ERROR", Answer(Failed);
-    /// The same as [`Status::RETRY`], for those who think of a service that is away.
+    /// The same as [`Status::RETRY`], for workers whose dependency is unavailable.
     UNAVAILABLE = 503, "RETRY", Answer(Retry);
 }
 
 impl Status {
-    /// Whether it leaves the message in the worker's hands.
+    /// Returns whether the status leaves the message in the worker's hands.
     pub fn is_note(self) -> bool {
         matches!(self.meaning(), Meaning::Note(_))
     }
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(notes, [-1, 100, 150, 199]);
     }
 
-    /// As proto-spec/README.md has it.
+    /// As in proto-spec/README.md.
     #[test]
     fn each_is_in_the_table_of_the_specification() {
         let spec = include_str!("../../../proto-spec/README.md");

@@ -1,5 +1,5 @@
-//! What a worker reads: the owned counterpart of [`Input`](super::Input), for workers written in
-//! Rust, for tests and for benchmarks. The daemon itself never decodes one.
+//! A worker's view of a message: the owned counterpart of [`Input`](super::Input), for workers
+//! written in Rust, for tests and for benchmarks. The daemon itself never decodes one.
 
 use bytes::Bytes;
 use serde::de::{Error, MapAccess};
@@ -16,26 +16,26 @@ use ganger_core::message::{Headers, Property};
 pub struct Task {
     /// Key "0".
     pub message: Bytes,
-    /// Whether the message came as bytes rather than text. Only version 2 workers see that.
+    /// True if the message came as bytes rather than text. Only version 2 workers see that.
     pub binary: bool,
     /// Key "1". Empty where the message has none.
     pub correlation_id: String,
-    /// Key "2": the queue that it was read from.
+    /// Key "2": queue that it was read from.
     pub queue: String,
     /// Key "3".
     pub headers: Headers,
     /// Key "4". Echoed in answers by a version 2 worker.
     pub id: Option<u64>,
-    /// Key "5": which attempt this is, counted from 1. None under version 1.
+    /// Key "5": number of this attempt, counted from 1. `None` under version 1.
     pub attempt: Option<u32>,
-    /// Key "6": until the hard deadline, in milliseconds.
+    /// Key "6": time until the hard deadline, in milliseconds.
     pub milliseconds_left: Option<u64>,
     /// Key "7".
     pub properties: Vec<(String, Property)>,
 }
 
 impl Task {
-    /// Reads a frame (without its length) from the daemon.
+    /// Decodes a frame (without its length) from the daemon.
     ///
     /// # Errors
     /// The frame breaks the protocol.

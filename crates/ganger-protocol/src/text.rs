@@ -1,4 +1,4 @@
-//! The text form of any MessagePack value, for headers and properties, which queues keep as text.
+//! Text form of any MessagePack value, for headers and properties, which queues keep as text.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::json::Json;
 use super::scalar::ScalarAsText;
 use super::seed::seed;
 
-/// Any value in its text form: a list or a map as JSON.
+/// Decodes any value into its text form: a list or a map as JSON.
 pub(super) struct AnyAsText;
 
 seed!(AnyAsText => String);

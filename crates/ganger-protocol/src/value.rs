@@ -1,5 +1,5 @@
-//! The values of the protocol's maps: how each is written, and how liberally each is read. Which
-//! key holds which is not known here.
+//! The values of the protocol's maps: their encoding, and how liberally they are decoded. The
+//! assignment of keys to values is made elsewhere.
 
 use std::fmt;
 
@@ -14,34 +14,36 @@ use super::text::AnyAsText;
 use ganger_core::message::{Headers, Property};
 use ganger_core::names;
 
-/// How much of a text that is in the wrong place an error quotes, in bytes.
+/// Maximum number of bytes that an error quotes of a text in the wrong place.
 const QUOTE_BYTES_MAX: usize = 40;
 
-/// The most headers or properties that one frame may hold: far beyond use, near enough that a
-/// frame full of tiny ones does not take many times its size in memory.
+/// Maximum number of headers or properties in one frame: far beyond use, near enough that a frame
+/// full of tiny ones does not take many times its size in memory.
 pub(super) const ENTRIES_MAX: usize = 10_000;
 
-/// How many entries are reserved on a map's own word.
+/// Maximum number of entries reserved because a map announces them.
 const ENTRIES_RESERVED_MAX: usize = 16;
 
-/// Whether a header of that name is ganger's own, hidden from workers and not taken from them.
+/// Returns whether a header of that name is ganger's own, hidden from workers and not taken from
+/// them.
 pub(super) fn is_own_header(name: &str) -> bool {
     let prefix = names::OWN_HEADER_PREFIX.as_bytes();
     let start = name.as_bytes().get(..prefix.len());
     start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// The error for a text where something else belongs, without all of a long text in it.
+/// Returns the error for a text where something else belongs, quoting only the start of a long
+/// text.
 pub(super) fn unexpected_text<E: Error>(text: &str, expected: &dyn serde::de::Expected) -> E {
     E::invalid_type(Unexpected::Str(quote(text)), expected)
 }
 
-/// As much of `text` as an error may quote.
+/// Returns as much of `text` as an error may quote.
 pub(super) fn quote(text: &str) -> &str {
     &text[..text.floor_char_boundary(QUOTE_BYTES_MAX)]
 }
 
-/// A body to be written: text where it can be, so that every worker can read it.
+/// A body to encode: as text where possible, so that every worker can read it.
 pub(super) enum Body<'a> {
     Text(&'a str),
     Binary(&'a [u8]),
@@ -62,8 +64,8 @@ impl Serialize for Body<'_> {
     }
 }
 
-/// A map of texts to be written, from a function that goes through the pairs: once to count them,
-/// once to write them.
+/// A map of texts to encode, from a function that iterates over the pairs: once to count them, once
+/// to write them.
 pub(super) struct HeaderMap<F>(pub(super) F);
 
 impl<'a, F, I> Serialize for HeaderMap<F>
@@ -80,7 +82,7 @@ where
     }
 }
 
-/// A body that was read.
+/// A decoded body.
 #[derive(Debug)]
 pub(super) enum OwnedBody {
     Text(Bytes),
@@ -237,7 +239,8 @@ impl<'de> Visitor<'de> for HeadersValue {
     }
 }
 
-/// Refuses a map of too many entries before the first is read; else how many to reserve.
+/// Refuses a map of too many entries before the first is read; otherwise returns the number to
+/// reserve.
 fn capacity<'de, A: MapAccess<'de>>(
     map: &A,
     expected: &dyn serde::de::Expected,
@@ -278,7 +281,7 @@ impl<'de> Visitor<'de> for PropertiesValue {
     }
 }
 
-/// One property; what is none of its kinds comes as text.
+/// One property; a value of another kind becomes text.
 struct PropertyValue;
 
 seed!(PropertyValue => Property);

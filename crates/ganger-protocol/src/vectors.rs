@@ -1,4 +1,4 @@
-//! Tests: the codec against every file of `proto-spec/vectors/`, in both directions, and the seed
+//! Tests the codec against every file of `proto-spec/vectors/`, in both directions, and the seed
 //! corpus of the fuzz targets, which is made from the same vectors.
 
 use std::collections::BTreeMap;
@@ -140,7 +140,7 @@ impl InputMeaning {
     }
 
     fn message(&self) -> Message {
-        // A message's property names are literals of its source; a test may leak its own.
+        // Property names are literals of the message's source; a test may leak its own.
         let property = |(name, meaning): &(String, PropertyMeaning)| {
             let name: &'static str = name.clone().leak();
             (name, meaning.property())
@@ -198,7 +198,8 @@ fn read<V: for<'a> Deserialize<'a>>(file: &str) -> Vec<V> {
     file.vectors
 }
 
-/// Checks every vector of a file: what it decodes to, and what its meaning encodes to.
+/// Checks every vector of a file: the meaning it decodes to, and the bytes that its meaning encodes
+/// to.
 fn check<M, T>(
     vectors: &[Vector<M>],
     decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
@@ -314,7 +315,7 @@ fn error_kind(error: &FrameError) -> &'static str {
     }
 }
 
-/// The seed corpus of each fuzz target, as the vectors have it.
+/// Returns the seed corpus of each fuzz target, made from the vectors.
 fn seeds() -> BTreeMap<PathBuf, Bytes> {
     let outputs = outputs()
         .into_iter()
@@ -343,7 +344,7 @@ fn the_corpus_holds_every_vector() {
     }
 }
 
-/// Finds added to the corpus by a fuzzer are run as well.
+/// A fuzzer's finds that were added to the corpus are run as well.
 #[test]
 fn the_corpus_breaks_no_invariant() {
     for (target, invariant) in [

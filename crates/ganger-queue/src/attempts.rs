@@ -1,6 +1,6 @@
-//! How often a message was tried, and what follows from that: what is charged, how long REQUEUE
-//! keeps it away, who runs alone, who is a suspect, and who is dead. Where the counts are kept is
-//! each kind's own business: in headers, in a commit's metadata, in columns.
+//! Attempt accounting of a message and its consequences: whether an attempt is charged, the delay after
+//! REQUEUE, which messages run alone, which are suspects, and which are dead-lettered. Each kind of queue
+//! stores the counts in its own way: in headers, in a commit's metadata, in columns.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::delivery::{Failure, History, Reason};
 use ganger_config::model::PoolConfig;
 use ganger_core::backoff::Backoff;
 
-/// Over so many daemons in a row that vanished a message is a suspect. One is forgiven: what was out
-/// when a daemon was killed, or the power failed, would all be suspect otherwise. The tables know it
-/// too, as the column `suspicion`.
+/// Number of daemons in a row that vanished over a message, at which it is a suspect. One is forgiven:
+/// otherwise everything in flight when a daemon was killed, or the power failed, would be suspect. The
+/// tables know it too, as the column `suspicion`.
 pub const LAPSES_SUSPECT: u32 = 2;
 
-/// The wait after REQUEUE, for the same message: it can't spin.
+/// Back-off after REQUEUE, for the same message, so that it can't spin.
 const REQUEUE: Backoff = Backoff {
     initial: Duration::from_millis(100),
     factor: 2.0,
@@ -22,21 +22,21 @@ const REQUEUE: Backoff = Backoff {
     jitter: 0.0,
 };
 
-/// The longest of those waits, whatever the policy's longest delay.
+/// Longest of those delays, whatever the policy's longest delay.
 pub const REQUEUE_MAX: Duration = REQUEUE.max;
 
-/// The part of a pool's retry policy that a source applies by itself, to messages that took the
-/// whole daemon down and so never came back with a settlement.
+/// Part of a pool's retry policy that a source applies by itself, to messages that took the whole daemon
+/// down and so never came back with a settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// A message with so many crashes is dead, attempts left or not.
+    /// Number of crashes at which a message is dead-lettered, whatever attempts are left.
     pub crashes_max: u32,
-    /// A message over which so many daemons vanished in a row is dead.
+    /// Number of daemons in a row that vanished over a message, at which it is dead-lettered.
     pub lapses_max: u32,
 }
 
 impl Limits {
-    /// Those of the pool.
+    /// Returns the limits of the pool.
     pub fn of(pool: &PoolConfig) -> Self {
         Self {
             crashes_max: pool.crashes_max,
@@ -45,12 +45,12 @@ impl Limits {
     }
 }
 
-/// How long a message stays away that was asked for again so often in a row before.
+/// Returns the delay before a requeued message comes again, after `requeues` earlier requeues in a row.
 pub fn requeue_after(requeues: u32) -> Duration {
     REQUEUE.wait(requeues.saturating_add(1), 0.0)
 }
 
-/// The counters after a worker asked to see the message again.
+/// Returns the counters after a worker asked to see the message again.
 pub fn requeued(counters: Counters) -> Counters {
     Counters {
         requeues: counters.requeues.saturating_add(1),
@@ -58,7 +58,7 @@ pub fn requeued(counters: Counters) -> Counters {
     }
 }
 
-/// The counters after an attempt that failed, at that moment of Unix time.
+/// Returns the counters after an attempt that failed at that Unix time.
 pub fn charged(counters: Counters, reason: Reason, now_ms: i64) -> Counters {
     Counters {
         attempts: counters.attempts.saturating_add(1),
@@ -69,13 +69,13 @@ pub fn charged(counters: Counters, reason: Reason, now_ms: i64) -> Counters {
     }
 }
 
-/// The crashes with an attempt that failed for that reason.
+/// Returns the number of crashes after an attempt that failed for that reason.
 pub fn crashes(before: u32, reason: Reason) -> u32 {
     before.saturating_add(u32::from(reason.is_crash()))
 }
 
-/// What the pool is told of a message's past. What has killed workers, or is suspected of it, must
-/// not share one.
+/// Returns a message's history for the pool. A message that has killed workers, or is suspected of it,
+/// must not share one.
 pub fn history(counters: Counters, is_suspected: bool) -> History {
     History {
         attempt: counters.attempts.saturating_add(1),
@@ -87,18 +87,18 @@ pub fn history(counters: Counters, is_suspected: bool) -> History {
     }
 }
 
-/// Whether a message is dead that crashed so many workers.
+/// Returns whether a message that crashed so many workers is dead-lettered.
 pub fn is_spent(crashes: u32, crashes_max: u32) -> bool {
     crashes >= crashes_max.max(1)
 }
 
-/// What is said of one.
+/// Returns the error text of such a message.
 pub fn crashed(crashes: u32) -> String {
     format!("crashed the worker {crashes} times")
 }
 
-/// Why a message goes to the dead letters instead of being handed out, if it does. Attempts that
-/// ended with the daemon's end are not among the reasons: a suspect has more of them than the policy
+/// Returns the reason that a message is dead-lettered instead of being handed out, if it is. Attempts
+/// that ended with the daemon's end are not among the reasons: a suspect has more of them than the policy
 /// allows, since others may have been the cause.
 pub fn dead(crashes: u32, lapses: u32, limits: Limits) -> Option<Failure> {
     let error = if is_spent(crashes, limits.crashes_max) {

@@ -1,34 +1,34 @@
-//! Since when the oldest message of a queue has waited, as far as a source can know: not every broker
-//! tells when a message was sent, and one that comes again was sent long before it began to wait. Pure,
-//! but for the moments it is given.
+//! Time since which the oldest message of a queue has waited, as far as a source can know: not every
+//! broker reports when a message was sent, and one that comes again was sent long before it began to
+//! wait. Pure, except for the times passed in.
 
 use std::time::{Duration, SystemTime};
 
-/// What is known of the age of the messages in a queue.
+/// Knowledge of the age of the messages in a queue.
 #[derive(Debug, Default)]
 pub struct Oldest {
-    /// Everything in the queue has come after it.
+    /// Everything in the queue arrived after this time.
     none_before: Option<SystemTime>,
-    /// When the oldest was sent, and since when it has been the oldest: in that time it was there, whatever
-    /// claims have said that can't have it.
+    /// Time at which the oldest message was sent, and time since which it has been the oldest. It was in
+    /// the queue since then, even if claims that could not take it implied otherwise.
     head: Option<(SystemTime, SystemTime)>,
-    /// When messages were seen there first.
+    /// Time at which messages were first seen there.
     first_seen: Option<SystemTime>,
-    /// How many of those that were there at a time are not handed out.
+    /// A time, and the number of messages present then that are not yet handed out.
     mark: Option<(SystemTime, u64)>,
     /// Priority of the messages that have to wait longest.
     lowest_priority: Option<u8>,
 }
 
 impl Oldest {
-    /// The queue held nothing at that time.
+    /// Records that the queue was empty at that time.
     pub fn is_empty(&mut self, at: SystemTime) {
         self.none_before = self.none_before.max(Some(at));
         self.mark = None;
     }
 
-    /// A message of a queue was handed out that gives its messages in their order, but for their
-    /// priority. If it had never been handed out before, what is behind it was sent later.
+    /// Records that a message was handed out by a queue that delivers in order within each priority. If
+    /// it had never been handed out before, the messages behind it were sent later.
     pub fn handed_out(&mut self, priority: u8, sent: Option<SystemTime>, now: SystemTime) {
         let lowest = self.lowest_priority.unwrap_or(priority).min(priority);
         self.lowest_priority = Some(lowest);
@@ -45,8 +45,9 @@ impl Oldest {
         }
     }
 
-    /// The queue holds so many messages `now`, of which the oldest was sent then, where that is known.
-    /// Returns since when it has waited at most. Where nothing is known that is since it was seen.
+    /// Records the number of messages `now`, and the time at which the oldest was sent, if known. Returns
+    /// the earliest time since which it can have waited; if nothing is known, the time at which it was
+    /// seen.
     pub fn since(
         &mut self,
         depth: u64,
@@ -71,7 +72,7 @@ impl Oldest {
     }
 }
 
-/// Whether the two are one moment, told twice by a clock that is not ours.
+/// Returns whether the two are one moment, reported twice by a foreign clock.
 fn is_near(a: SystemTime, b: SystemTime) -> bool {
     let apart = a.duration_since(b).or_else(|_| b.duration_since(a));
     apart.is_ok_and(|apart| apart < Duration::from_secs(1))

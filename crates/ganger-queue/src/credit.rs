@@ -1,8 +1,8 @@
-//! How many more messages a source may hand to its pool.
+//! Credit: the number of further messages that a source may hand to its pool.
 
 use crate::delivery::{Backlog, CREDIT_MAX, Intake, SourceEnd};
 
-/// What the pool allows now. One that is gone wants no more.
+/// Returns the pool's current intake. A pool that is gone wants no more.
 pub fn intake(end: &SourceEnd) -> Intake {
     if end.intake.has_changed().is_err() {
         return Intake::Closed;
@@ -10,7 +10,7 @@ pub fn intake(end: &SourceEnd) -> Intake {
     *end.intake.borrow()
 }
 
-/// How many more may be handed out, with so many out.
+/// Returns the number of further messages that may be handed out, with `out` in flight.
 pub fn room(intake: Intake, out: usize) -> usize {
     match intake {
         Intake::Closed => 0,
@@ -18,7 +18,7 @@ pub fn room(intake: Intake, out: usize) -> usize {
     }
 }
 
-/// Tells the pool what waits in the queue; none if that is not known.
+/// Reports the queue's backlog to the pool; none if it is not known.
 pub fn tell_backlog(end: &SourceEnd, backlog: Option<Backlog>) {
     end.state
         .send_if_modified(|state| std::mem::replace(&mut state.backlog, backlog) != backlog);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     proptest! {
-        /// A source that asks never has more out than the channel of settlements has places for.
+        /// A source that asks never has more in flight than the channel of settlements has places for.
         #[test]
         fn never_more_out_than_there_are_places(credit: usize, out in 0..=CREDIT_MAX) {
             prop_assert!(out + room(Intake::Credit(credit), out) <= CREDIT_MAX);

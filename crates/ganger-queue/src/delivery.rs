@@ -1,19 +1,18 @@
-//! The contract between a source and a pool: what a source hands out, what comes back for it,
-//! and the channels between the two. Nothing here knows a broker, a worker or a clock.
+//! The contract between a source and a pool: deliveries, their settlements, and the channels between the
+//! two. Nothing here knows a broker, a worker or a clock.
 //!
-//! A source that pushes and acks, a log with offsets and rows with leases all sit behind the same
-//! five rules:
+//! A source that pushes and acks, a log with offsets and rows with leases all follow the same five rules:
 //!
-//! 1. The pool says how many deliveries may be out at once ([`Intake::Credit`]); the source never
+//! 1. The pool says how many deliveries may be in flight at once ([`Intake::Credit`]); the source never
 //!    exceeds it, so nothing between them grows without bound and nothing ever waits for room.
 //! 2. A [`Delivery`] is settled exactly once, by value. One that is dropped goes back by itself:
 //!    its place in the settlement channel is reserved when it is made, so handing it back neither
 //!    waits nor fails.
-//! 3. A source forgets a delivery only when its settlement has taken effect in the broker. What it
-//!    can't write yet it keeps and tries again, and takes nothing new in the meantime.
+//! 3. A source forgets a delivery only when its settlement has taken effect in the broker. A settlement
+//!    that can't be written yet is kept and retried, and nothing new is taken in the meantime.
 //! 4. When the intake closes, the source ends after the last settlement, not before.
-//! 5. What is out under a [`Claim`] that the source has lost is another's to do: it is not begun any
-//!    more, and whoever works on it is told. It is settled all the same.
+//! 5. A delivery under a [`Claim`] that the source has lost belongs to another: it is not begun any
+//!    more, and the worker that has it is told. It is settled all the same.
 
 mod facts;
 mod finished;
@@ -35,52 +34,52 @@ use ganger_core::trace_context::{Recording, SpanContext};
 pub use outcome::{CANCELLED, Exit, Failure, Outcome, Reason};
 pub use post::{IfTaken, IfUnsubscribed, Post, Unique, UniqueScope};
 
-/// The most deliveries that one source may have out at once, whatever the pool would like.
+/// Maximum number of deliveries that one source may have in flight, whatever the pool asks for.
 pub const CREDIT_MAX: usize = 65_535;
 
-/// How many [`Publish`] requests wait in the channel before a lane is made to wait.
+/// Number of [`Publish`] requests in the channel at which a lane has to wait.
 const PUBLISHES_WAITING_MAX: usize = 64;
 
-/// How often a message has been tried, as its source counts it.
+/// Attempt history of a message, as its source counts it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct History {
-    /// Which attempt this is, counted from 1.
+    /// Number of this attempt, counted from 1.
     pub attempt: u32,
-    /// Workers that died with this message in hand, before this attempt.
+    /// Number of workers that died with this message in hand, before this attempt.
     pub crashes: u32,
-    /// How often a worker has answered REQUEUE, one after the other.
+    /// Number of times in a row that a worker has answered REQUEUE.
     pub requeues: u32,
-    /// Give it to a worker that has nothing else in hand, and nothing else to that worker until it
-    /// is settled: it is suspected of killing workers.
+    /// It is suspected of killing workers: give it to a worker that has nothing else in hand, and nothing
+    /// else to that worker until it is settled.
     pub alone: bool,
-    /// The span of the attempt before this one, if that was recorded.
+    /// The span of the previous attempt, if it was recorded.
     pub earlier: Option<SpanContext>,
-    /// Which step of a long task it is, counted from 0: how often what was published for a message
-    /// with its id has gone on as another.
+    /// Step of a long task, counted from 0: the number of times that a message published with its id has
+    /// continued it.
     pub step: u32,
 }
 
-/// One message on its way to a worker. Settled exactly once; dropped, it goes back uncharged.
+/// One message on its way to a worker. Settled exactly once; if dropped, it goes back uncharged.
 #[derive(Debug)]
 pub struct Delivery {
-    /// What the worker is to get.
+    /// The message for the worker.
     pub message: Message,
-    /// How often it has been tried.
+    /// Its attempt history.
     pub history: History,
-    /// It goes back if no worker has it by then: its broker would not wait much longer.
+    /// Time at which it goes back if no worker has it: its broker would not wait much longer.
     pub begin_by: Option<Instant>,
-    /// When its pool took it in.
+    /// Time at which its pool took it in.
     pub taken_at: Option<Instant>,
-    /// What is noted of the attempt, if it is recorded.
+    /// Trace recording of the attempt, if it is recorded.
     pub recording: Option<Box<Recording>>,
     claim: Option<Weak<()>>,
-    /// Its work goes on once it is begun, void or not.
+    /// Its work continues once it is begun, void or not.
     goes_on: bool,
     slot: Option<Slot>,
 }
 
-/// What a source has messages by that it may lose all together, such as a partition: dropped, what
-/// is out under it is void. A source whose messages stay where they are needs none.
+/// Claim of a source to messages that it may lose all together, such as a partition: once it is dropped,
+/// the messages in flight under it are void. A source whose messages stay where they are needs none.
 #[derive(Debug, Default)]
 pub struct Claim(Arc<()>);
 
@@ -91,13 +90,13 @@ struct Slot {
 }
 
 impl Delivery {
-    /// Whether its source has lost the claim to it: someone else has it.
+    /// Returns whether its source has lost the claim to it: someone else has it.
     pub fn is_void(&self) -> bool {
         let is_gone = |claim: &Weak<()>| claim.strong_count() == 0;
         self.claim.as_ref().is_some_and(is_gone)
     }
 
-    /// Whether the worker that has it, and may have `begun` it, is to give it up.
+    /// Returns whether the worker that has it, and may have `begun` it, must give it up.
     pub fn is_given_up(&self, begun: bool) -> bool {
         self.is_void() && !(begun && self.goes_on)
     }
@@ -135,14 +134,14 @@ impl Drop for Delivery {
     }
 }
 
-/// The duty to settle a delivery that was passed on: it is settled exactly once, by value. Dropped,
-/// it goes back.
+/// The duty to settle a delivery that was passed on: it is settled exactly once, by value. If dropped,
+/// the delivery goes back.
 #[derive(Debug)]
 pub struct Receipt(Option<Slot>);
 
 impl Receipt {
-    /// Hands the outcome to the source, as [`Delivery::settle`] does, with the span of the attempt
-    /// and what is to be entered of it in the transaction that settles it.
+    /// Hands the outcome to the source, as [`Delivery::settle`] does, with the span of the attempt and
+    /// the entry for the transaction that settles it.
     pub fn settle(
         mut self,
         outcome: Outcome,
@@ -163,79 +162,78 @@ impl Drop for Receipt {
     }
 }
 
-/// What the source is to do with one delivery.
+/// Instruction to the source for one delivery.
 #[derive(Debug)]
 pub struct Settlement {
-    /// The number that the source gave the delivery.
+    /// Number that the source gave the delivery.
     pub token: u64,
-    /// What has become of it.
+    /// Outcome of the message.
     pub outcome: Outcome,
-    /// The span of the attempt, if it was recorded: where the message comes again, the next attempt
-    /// is told.
+    /// The span of the attempt, if it was recorded: if the message comes again, the next attempt links to
+    /// it.
     pub span: Option<SpanContext>,
-    /// What is to be entered in the transaction that settles it. Only the source of a table is given
-    /// any.
+    /// Entry for the transaction that settles it. Only the source of a table gets one.
     pub finished: Option<Box<Finished>>,
 }
 
 /// A request to publish without settling anything, with the broker's confirmation.
 #[derive(Debug)]
 pub struct Publish {
-    /// What to publish.
+    /// The message to publish.
     pub message: Outgoing,
-    /// Told once the broker has confirmed it, or why it did not.
+    /// Receives the broker's confirmation, or the reason that it refused.
     pub confirmed: oneshot::Sender<Result<(), PublishError>>,
 }
 
-/// Why the broker did not take a message.
+/// Reason that the broker did not take a message.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("publishing to `{queue}` failed: {why}")]
 pub struct PublishError {
     /// The queue it was for.
     pub queue: String,
-    /// The broker's word.
+    /// The broker's reason.
     pub why: String,
 }
 
-/// What the pool lets the source do.
+/// Limit that the pool sets to its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intake {
-    /// At most so many deliveries may be out (handed over and not settled). Zero takes nothing in.
+    /// Maximum number of deliveries in flight (handed over and not settled). Zero takes nothing in.
     Credit(usize),
-    /// Take nothing in any more, settle what is out, give back what is claimed, end.
+    /// Drain: take nothing in any more, settle the deliveries in flight, give back what is claimed, end.
     Closed,
 }
 
-/// How the source is doing.
+/// State of a source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceState {
     /// Connected, and the last settlement took effect.
     pub healthy: bool,
-    /// What is wrong, in a sentence, while it is not.
+    /// The problem, in a sentence, while it is not.
     pub problem: Option<String>,
-    /// What a message that must wait waits for, in words that follow "waits for".
+    /// Cause for which waiting messages wait, in words that follow "waits for".
     pub waits_for: Option<String>,
     /// An operator has paused the queue for all daemons.
     pub paused: bool,
-    /// Settlements that came too late: someone else has the message, so it may run twice.
+    /// Number of settlements that came too late: someone else has the message, so it may run twice.
     pub likely_duplicates: u64,
-    /// How often claims were lost: each time the pool looks which messages are void.
+    /// Number of times that claims were lost: each time the pool checks which messages are void.
     pub losses: u64,
-    /// How many messages of each part of the queue are not done, where the source knows: Kafka's
+    /// Number of messages of each part of the queue that are not done, if the source knows: Kafka's
     /// partitions, by name.
     pub lag: Vec<(String, u64)>,
-    /// Messages that wait in the queue; none while that is not known.
+    /// Messages that wait in the queue; none while unknown.
     pub backlog: Option<Backlog>,
 }
 
-/// Messages of a queue that are due and could be handed out beside those that are.
+/// Messages of a queue that are due and could be handed out, beside those in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backlog {
     /// Number of messages, counted up to a limit.
     pub depth: u64,
     /// The limit was reached: there may be more.
     pub is_limit: bool,
-    /// Time since which the oldest has waited at most, where that can be known.
+    /// Earliest time since which the oldest can have waited, if known.
     pub oldest: Option<SystemTime>,
 }
 
@@ -244,15 +242,15 @@ pub struct Backlog {
 pub struct SourceEnd {
     deliveries: mpsc::Sender<Delivery>,
     settle: mpsc::Sender<Settlement>,
-    /// Outcomes, in the order in which the pool made them.
+    /// Settlements, in the order in which the pool made them.
     pub settlements: mpsc::Receiver<Settlement>,
-    /// Emits.
+    /// Emits to publish.
     pub publishes: mpsc::Receiver<Publish>,
-    /// What the pool allows; its sender gone means closed.
+    /// The pool's intake; it counts as closed once the sender is gone.
     pub intake: watch::Receiver<Intake>,
-    /// Where the source says how it is doing.
+    /// Publishes the source's state.
     pub state: watch::Sender<SourceState>,
-    /// Where it takes down what else it knows.
+    /// Publishes the source's figures.
     pub facts: SourceFacts,
 }
 
@@ -267,7 +265,7 @@ impl SourceEnd {
         self.hand_over(self.delivery(token, message, history));
     }
 
-    /// Likewise, a message that is void once the claim is dropped; [`SourceEnd::lost`] tells so.
+    /// Hands over a message that is void once the claim is dropped; [`SourceEnd::lost`] announces it.
     ///
     /// # Panics
     /// As [`SourceEnd::deliver`] does.
@@ -277,8 +275,8 @@ impl SourceEnd {
         self.hand_over(delivery);
     }
 
-    /// Likewise, a message that must be in the hands of a worker by then, or be given back. Its work goes
-    /// on once it is begun.
+    /// Hands over a message that a worker must have by `begin_by`, or that goes back. Its work continues
+    /// once it is begun.
     ///
     /// # Panics
     /// As [`SourceEnd::deliver`] does.
@@ -310,8 +308,8 @@ impl SourceEnd {
         }
     }
 
-    /// Hands on a message that another source has delivered. What is left of that is the duty to
-    /// settle it, once its settlement under `token` is in [`SourceEnd::settlements`].
+    /// Hands on a message that another source has delivered. The receipt returned is the duty to settle
+    /// it, once its settlement under `token` is in [`SourceEnd::settlements`].
     ///
     /// # Panics
     /// As [`SourceEnd::deliver`] does.
@@ -336,13 +334,13 @@ impl SourceEnd {
         }
     }
 
-    /// Counts messages that were worked on and are somebody else's now.
+    /// Counts messages that were worked on and now belong to another.
     pub fn may_run_twice(&self, count: u64) {
         self.state
             .send_modify(|state| state.likely_duplicates += count);
     }
 
-    /// Has the pool look which messages are void, after claims were dropped.
+    /// Makes the pool check which messages are void, after claims were dropped.
     pub fn lost(&self) {
         self.state.send_modify(|state| state.losses += 1);
     }
@@ -355,11 +353,11 @@ pub struct PoolEnd {
     pub deliveries: mpsc::Receiver<Delivery>,
     /// Emits, to be published beside the settlements.
     pub publishes: mpsc::Sender<Publish>,
-    /// What the source may take in.
+    /// Sets the source's intake.
     pub intake: watch::Sender<Intake>,
-    /// How the source is doing.
+    /// State of the source.
     pub state: watch::Receiver<SourceState>,
-    /// What else it knows.
+    /// Figures of the source.
     pub facts: SourceFacts,
 }
 

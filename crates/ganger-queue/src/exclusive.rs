@@ -1,7 +1,6 @@
-//! The daemon's one turn for suspects. A message over which daemons vanished again and again runs
-//! while no other such message of this daemon does, so that the next end can be laid at its door.
-//! Only suspects wait for the turn; nothing else knows of it. Nothing here knows a message or a
-//! broker.
+//! The daemon's one turn for suspects. A message over which daemons vanished again and again runs while
+//! no other such message of this daemon does, so that the next crash can be attributed to it. Only
+//! suspects wait for the turn; nothing else knows of it. Nothing here knows a message or a broker.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,8 +10,8 @@ use tokio::sync::Notify;
 
 use crate::delivery::SourceEnd;
 
-/// The turn, shared by all sources of a daemon. It is fair: who asked first has it first, unless
-/// that one can't use it just then.
+/// The turn, shared by all sources of a daemon. It is fair: first come, first served, except for a source
+/// that can't use it just then.
 #[derive(Debug, Clone, Default)]
 pub struct Exclusive(Arc<Mutex<Line>>);
 
@@ -20,16 +19,16 @@ pub struct Exclusive(Arc<Mutex<Line>>);
 struct Line {
     holder: Option<Waiting>,
     waiting: VecDeque<Waiting>,
-    /// How many have ever asked: the number of the next.
+    /// Number of requests so far, which is the number of the next.
     asked: u64,
 }
 
-/// One source's place in the line.
+/// A source's place in the line.
 #[derive(Debug)]
 struct Waiting {
     number: u64,
     pool: Arc<str>,
-    /// It could use the turn at once.
+    /// The source could use the turn at once.
     ready: bool,
     called: Arc<Notify>,
 }
@@ -47,7 +46,7 @@ impl Line {
         holder.is_some_and(|holder| holder.number == number)
     }
 
-    /// Calls the first that can use the turn, if it is free.
+    /// Gives a free turn to the first in line that can use it.
     fn call(&mut self) {
         if self.holder.is_some() {
             return;
@@ -60,12 +59,13 @@ impl Line {
     }
 }
 
-/// One source's part in it: nothing, a place in the line, or the turn. Dropped, it is out.
+/// A source's handle on the turn: it holds nothing, a place in the line, or the turn. Dropping it gives
+/// up either.
 pub struct Turn {
     exclusive: Exclusive,
     pool: Arc<str>,
     called: Arc<Notify>,
-    /// Its place in the line, or that with which it has the turn.
+    /// Number of its place in the line, also while it holds the turn.
     number: Option<u64>,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Debug for Turn {
 }
 
 impl Turn {
-    /// For the source of that pool, which is not in the line yet.
+    /// Makes the handle of that pool's source, which is not in the line yet.
     pub fn new(exclusive: &Exclusive, pool: &str) -> Self {
         Self {
             exclusive: exclusive.clone(),
@@ -87,7 +87,7 @@ impl Turn {
         }
     }
 
-    /// Gets in line, if it is not there yet, ready to use the turn. Returns whether it has it;
+    /// Joins the line, if it is not there yet, ready to use the turn. Returns whether it holds the turn;
     /// otherwise [`Turn::called`] tells when.
     pub fn ask(&mut self) -> bool {
         let mut line = self.exclusive.line();
@@ -110,7 +110,7 @@ impl Turn {
         line.holds(number)
     }
 
-    /// It can't use the turn just now: lets others pass, and keeps its place.
+    /// Lets others pass while the source can't use the turn, and keeps its place.
     pub fn pause(&mut self) {
         let Some(number) = self.number else { return };
         let mut line = self.exclusive.line();
@@ -139,32 +139,31 @@ impl Turn {
         line.call();
     }
 
-    /// Whether it has the turn.
+    /// Returns whether it holds the turn.
     pub fn is_held(&self) -> bool {
         self.number
             .is_some_and(|number| self.exclusive.line().holds(number))
     }
 
-    /// Resolves when it was given the turn, and once in a while too often. Loses nothing when it is
-    /// dropped.
+    /// Resolves once it holds the turn; spurious wake-ups are possible. Cancel-safe.
     pub async fn called(&self) {
         self.called.notified().await;
     }
 
-    /// The pool whose suspect runs, or is about to.
+    /// Returns the pool whose suspect runs, or is about to.
     pub(crate) fn holder(&self) -> Option<Arc<str>> {
         let line = self.exclusive.line();
         line.holder.as_ref().map(|holder| Arc::clone(&holder.pool))
     }
 
-    /// Says in the source's state whose suspect a suspect of this source waits for, if one `waits`;
-    /// in the log, too, when the waiting begins.
+    /// Records in the source's state which pool's suspect a suspect of this source waits for, if one
+    /// `waits`; logs the beginning of the wait.
     pub fn tell(&self, end: &SourceEnd, waits: bool) {
         let holder = if waits { self.holder() } else { None };
         let text = holder.map(|holder| format!("the suspect of pool `{holder}` to end"));
         end.state.send_if_modified(|state| {
             if let (None, Some(waits_for)) = (&state.waits_for, &text) {
-                tracing::info!(pool = %self.pool, waits_for, "a suspect waits; all else flows on");
+                tracing::info!(pool = %self.pool, waits_for, "suspect message held until others are settled; other messages unaffected");
             }
             let news = state.waits_for != text;
             state.waits_for = text;
@@ -192,7 +191,7 @@ mod tests {
         ["a", "b", "c"].map(|pool| Turn::new(&exclusive, pool))
     }
 
-    /// Whether it has been called since this was last asked.
+    /// Returns whether it has been called since the last check.
     fn is_called(turn: &Turn) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         pin!(turn.called()).poll(&mut context).is_ready()
@@ -267,7 +266,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever they do: one has it at the most, and it never stays free while one could use it.
+        /// Whatever they do: at most one holds the turn, and it never stays free while one could use it.
         #[test]
         fn never_two_and_never_idle(steps in proptest::collection::vec((0usize..3, 0u8..3), 0..60)) {
             let mut turns = three();

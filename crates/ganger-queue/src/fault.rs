@@ -1,9 +1,9 @@
-//! Why a source can't be used: one type for all kinds of queue, which none of them is named in.
+//! Faults of sources: one type for all kinds of queue, which names none of them.
 
 use std::error::Error;
 use std::fmt;
 
-/// A problem with what is at the other end of a source.
+/// A fault at the other end of a source.
 #[derive(Debug)]
 pub struct SourceFault {
     /// Name of the source in the configuration, once it is known.
@@ -12,18 +12,18 @@ pub struct SourceFault {
     cause: Box<dyn Error + Send + Sync>,
 }
 
-/// Kinds of problem that somebody treats differently.
+/// Kinds of fault that are treated differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// It can't be reached, or is not fit to be used.
+    /// The source can't be reached, or is not fit to be used.
     Unusable,
-    /// There is no such queue or topic.
+    /// The queue or topic does not exist.
     NoQueue,
-    /// This kind of queue does not offer what was asked for.
+    /// This kind of queue does not support the request.
     Unsupported,
     /// This program was built without the kind of queue.
     MissingFeature,
-    /// A daemon said so, which was asked over its admin API and names the source itself.
+    /// Reported by a daemon over its admin API, which names the source itself.
     Remote,
 }
 
@@ -42,7 +42,7 @@ impl SourceFault {
         Self::new(FaultKind::Unusable, cause)
     }
 
-    /// Makes the fault of a request that this kind of queue has no answer to.
+    /// Makes the fault of a request that this kind of queue does not support.
     pub fn unsupported(rule: &'static str) -> Self {
         Self::new(FaultKind::Unsupported, rule)
     }
@@ -60,7 +60,7 @@ impl SourceFault {
         Self::new(FaultKind::Remote, report)
     }
 
-    /// Returns it as a fault of the source called `name`.
+    /// Returns the fault with `name` as its source.
     #[must_use]
     pub fn of(self, name: &str) -> Self {
         Self {

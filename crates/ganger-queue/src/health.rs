@@ -1,26 +1,26 @@
-//! How a source is doing: what is wrong with it, told once when it begins, when there is another
-//! reason for it, and once when it is over. What can be wrong is each kind's own list; what is done
-//! about it is decided elsewhere.
+//! Health of a source: each problem is logged once when it begins, again when its reason changes, and
+//! once when it is resolved. Each kind of queue has its own list of problems; the reaction to them is
+//! decided elsewhere.
 
 use std::collections::BTreeMap;
 
 use crate::delivery::SourceEnd;
 
-/// So many reasons of one trouble are told: they may change with each try.
+/// Maximum number of logged reasons for one problem: they may change with each retry.
 const REASONS_TOLD_MAX: usize = 8;
 
-/// What can be wrong with a source, each by itself. Of several the least is shown.
+/// Problems of a source, independent of each other. Of several the least in order is shown.
 pub trait Issue: Copy + Ord {
-    /// What the log calls it.
+    /// Returns its name in the log.
     fn what(self) -> &'static str;
 
-    /// Whether the source is down by it; else it works on, and only says so.
+    /// Returns whether it makes the source unhealthy; otherwise it is only reported.
     fn is_down(self) -> bool {
         true
     }
 }
 
-/// The standing of one source.
+/// Health of one source.
 #[derive(Debug)]
 pub struct Health<I> {
     pool: String,
@@ -30,12 +30,12 @@ pub struct Health<I> {
 #[derive(Debug)]
 struct Trouble {
     problem: String,
-    /// The reasons that were told, the first of them when it began.
+    /// Reasons already logged, the first of them when the problem began.
     told: Vec<String>,
 }
 
 impl<I: Issue> Health<I> {
-    /// Of a source that has said nothing yet.
+    /// Makes the health of a source without problems.
     pub fn new(pool: &str) -> Self {
         Self {
             pool: pool.to_owned(),
@@ -43,12 +43,12 @@ impl<I: Issue> Health<I> {
         }
     }
 
-    /// Whether this is wrong.
+    /// Returns whether the problem is present.
     pub fn has(&self, issue: I) -> bool {
         self.troubles.contains_key(&issue)
     }
 
-    /// Something is wrong, or is so for another reason than before.
+    /// Records that a problem began, or has another reason than before.
     pub fn begin(&mut self, end: &SourceEnd, issue: I, problem: impl Into<String>) {
         let (pool, what, problem) = (self.pool.as_str(), issue.what(), problem.into());
         match self.troubles.get_mut(&issue) {
@@ -60,7 +60,7 @@ impl<I: Issue> Health<I> {
             Some(known) if known.problem == problem => return,
             Some(known) => {
                 if known.told.len() < REASONS_TOLD_MAX && !known.told.contains(&problem) {
-                    tracing::warn!(pool, problem, "still: {what}");
+                    tracing::warn!(pool, problem, "ongoing: {what}");
                     known.told.push(problem.clone());
                 }
                 known.problem = problem;
@@ -69,15 +69,15 @@ impl<I: Issue> Health<I> {
         self.tell(end);
     }
 
-    /// It is over, if it was there.
+    /// Records that a problem is resolved, if it was present.
     pub fn over(&mut self, end: &SourceEnd, issue: I) {
         if self.troubles.remove(&issue).is_some() {
-            tracing::info!(pool = self.pool, "over: {}", issue.what());
+            tracing::info!(pool = self.pool, "resolved: {}", issue.what());
             self.tell(end);
         }
     }
 
-    /// All but this is over, as far as it was there: nobody can know of anything else.
+    /// Resolves all problems but this one: nothing is known of any other.
     pub fn nothing_but(&mut self, end: &SourceEnd, issue: I) {
         let others: Vec<I> = self.troubles.keys().copied().collect();
         for other in others.into_iter().filter(|other| *other != issue) {
@@ -85,7 +85,7 @@ impl<I: Issue> Health<I> {
         }
     }
 
-    /// Counts messages that were worked on and may be worked on again, and says why.
+    /// Counts messages that were worked on and may be worked on again, and logs the reason.
     pub fn may_run_twice(&self, end: &SourceEnd, count: u64, why: &str) {
         if count > 0 {
             end.may_run_twice(count);
@@ -93,7 +93,7 @@ impl<I: Issue> Health<I> {
         }
     }
 
-    /// Says how things are.
+    /// Publishes the current state.
     pub fn tell(&self, end: &SourceEnd) {
         let first = self.troubles.values().next();
         let problem = first.map(|trouble| &trouble.problem);
@@ -153,8 +153,8 @@ mod tests {
         });
         let told = [
             "ERROR ganger_queue::health: it is dark pool=\"p\" problem=\"night\"",
-            " WARN ganger_queue::health: still: it is dark pool=\"p\" problem=\"soot\"",
-            " INFO ganger_queue::health: over: it is dark pool=\"p\"",
+            " WARN ganger_queue::health: ongoing: it is dark pool=\"p\" problem=\"soot\"",
+            " INFO ganger_queue::health: resolved: it is dark pool=\"p\"",
             "ERROR ganger_queue::health: it is dark pool=\"p\" problem=\"night\"",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), told);
@@ -188,7 +188,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever begins and ends: what is shown is what is there, and nobody is woken for nothing.
+        /// Whatever begins and ends: the state shows the worst problem present, and nothing is woken
+        /// without a change.
         #[test]
         fn what_is_shown_is_the_worst_that_is_there(
             steps in proptest::collection::vec((any::<bool>(), any::<bool>(), 0u8..3), 0..40),

@@ -1,24 +1,25 @@
-//! The retry ladder: delayed messages wait beside others that wait for about as long, each lot in a
-//! queue or topic of its own, a tier. A broker gives out from the head only, so one that waits for a
-//! minute would hold up all that wait for a second behind it. Which tiers there are is each kind's
-//! own: a RabbitMQ queue costs little, a Kafka topic has partitions on each broker.
+//! The retry ladder: delayed messages wait beside others with about the same delay, each group in a queue
+//! or topic of its own, a tier. A broker gives out from the head only, so a message that waits for a
+//! minute would hold up all that wait for a second behind it. Each kind of queue chooses its tiers: a
+//! RabbitMQ queue costs little, a Kafka topic has partitions on each broker.
 
 use std::time::Duration;
 
-/// The length of the shortest tier, in milliseconds; that of each other is this, doubled so often.
+/// Length of the shortest tier, in milliseconds; each next one is twice as long.
 const SHORTEST_MS: u64 = 250;
 
-/// A tier, by how often the shortest is doubled. Its messages wait for no longer than its length.
+/// A tier, by the number of times that the shortest is doubled. Its messages wait no longer than its
+/// length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tier(u32);
 
 impl Tier {
-    /// The longest delay of its messages.
+    /// Returns the longest delay of its messages.
     pub(crate) fn length(self) -> Duration {
         Duration::from_millis(SHORTEST_MS.saturating_mul(1 << self.0.min(63)))
     }
 
-    /// Its part of a name.
+    /// Returns its part of a name.
     pub fn word(self) -> String {
         let ms = self.length().as_millis();
         match ms % 1000 {
@@ -39,7 +40,7 @@ impl Tier {
     }
 }
 
-/// How often the shortest must be doubled to be no shorter than a delay.
+/// Returns the number of times that the shortest must be doubled to be no shorter than a delay.
 fn doublings(delay: Duration) -> u32 {
     let ms = delay.as_nanos().div_ceil(1_000_000);
     let steps = u64::try_from(ms).map_or(u64::MAX, |ms| ms.div_ceil(SHORTEST_MS));
@@ -49,16 +50,16 @@ fn doublings(delay: Duration) -> u32 {
         .map_or(63, u64::ilog2)
 }
 
-/// Which tiers there are: one for each doubling as far as `fine`, an even number, and then one for
-/// each second.
+/// The tiers in use: one for each doubling up to `fine`, an even number, and beyond that one for every
+/// second doubling.
 #[derive(Debug, Clone, Copy)]
 pub struct Ladder {
-    /// How many there are that double.
+    /// Number of consecutive doublings.
     pub fine: u32,
 }
 
 impl Ladder {
-    /// The shortest tier that is no shorter than the delay.
+    /// Returns the shortest tier that is no shorter than the delay.
     pub fn tier(self, delay: Duration) -> Tier {
         match doublings(delay) {
             fine if fine <= self.fine => Tier(fine),
@@ -70,7 +71,7 @@ impl Ladder {
         tier.0 <= self.fine || tier.0.is_multiple_of(2)
     }
 
-    /// Every tier that delays longer than `above` and up to `longest` may need.
+    /// Returns every tier that delays longer than `above` and up to `longest` may need.
     pub fn tiers(self, above: Option<Duration>, longest: Duration) -> Vec<Tier> {
         let least = above.map_or(Duration::ZERO, |above| above + Duration::from_millis(1));
         if least > longest {
@@ -80,7 +81,8 @@ impl Ladder {
         all.filter(|tier| self.has(*tier)).collect()
     }
 
-    /// Those for delays up to `longest` that only earlier versions had, with one for each doubling.
+    /// Returns the tiers for delays up to `longest` that only earlier versions had, with one for each
+    /// doubling.
     pub fn former(self, longest: Duration) -> Vec<Tier> {
         let all = (0..=self.tier(longest).0).map(Tier);
         all.filter(|tier| !self.has(*tier)).collect()
@@ -169,7 +171,7 @@ mod tests {
     }
 
     proptest! {
-        /// Never early, and late by less than the tier is longer.
+        /// Never early, and late by no more than the difference between tier and delay.
         #[test]
         fn a_tier_is_as_long_as_its_delays_and_no_longer_than_it_must_be(
             ms in 1u64..100_000_000_000, fine in 0u32..10,

@@ -1,6 +1,6 @@
-//! What kinds of queue share, and the two traits that each implements: [`Source`](source::Source), which a pool
-//! reads from, and [`QueueClient`](client::QueueClient), which commands and the admin API use. No kind is known
-//! here.
+//! Common parts of all kinds of queue, and the two traits that each implements:
+//! [`Source`](source::Source), which a pool reads from, and [`QueueClient`](client::QueueClient), which
+//! commands and the admin API use. No kind is known here.
 
 pub mod attempts;
 pub mod backlog;

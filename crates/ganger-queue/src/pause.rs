@@ -1,10 +1,10 @@
-//! The pause after trouble: nothing is tried again before it is over. Pure.
+//! The pause after a failure: nothing is retried before it ends. Pure.
 
 use tokio::time::Instant;
 
 use ganger_core::backoff::AWAY;
 
-/// How long nothing is tried.
+/// Back-off during which nothing is retried.
 #[derive(Debug, Default)]
 pub struct Pause {
     failures: u32,
@@ -12,28 +12,28 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// Something failed and has not succeeded since.
+    /// Returns whether something failed and has not succeeded since.
     pub fn is_troubled(&self) -> bool {
         self.failures > 0
     }
 
-    /// The pause is not over.
+    /// Returns whether the pause still lasts.
     pub fn is_on(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// When to wake up: then, or when the pause is over if there is one.
+    /// Returns the time to wake up: `when`, or the end of the pause if there is one.
     pub fn timer(&self, when: Instant) -> Instant {
         self.until.unwrap_or(when)
     }
 
-    /// Something failed: begins a longer pause than the last.
+    /// Records a failure: begins a longer pause than the last.
     pub fn begin(&mut self, now: Instant, chance: f64) {
         self.failures = self.failures.saturating_add(1);
         self.until = Some(now + AWAY.wait(self.failures, chance));
     }
 
-    /// Something succeeded.
+    /// Records a success.
     pub fn end(&mut self) {
         *self = Self::default();
     }

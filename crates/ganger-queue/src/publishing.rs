@@ -1,4 +1,4 @@
-//! What all kinds of source do about replies and emits that are taken or are not.
+//! Handling of confirmed and refused replies and emits, for all kinds of source.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use tokio::sync::oneshot;
 use crate::dead_letter::without_end;
 use crate::delivery::{Failure, Outgoing, PublishError, Reason};
 
-/// So long a queue of someone else may take nothing while its broker listens. Then nobody waits for
-/// it any more: what was for it is a dead letter, or fails its task.
+/// Longest time that another's queue may take nothing while its broker listens. After that a reply to it
+/// is dead-lettered, and an emit to it fails its task.
 pub const PATIENCE: Duration = Duration::from_mins(5);
 
-/// The most bytes of a queue's name that an error repeats: a worker may name anything.
+/// Maximum bytes of a queue's name that an error repeats: a worker may name anything.
 pub const NAME_BYTES_MAX: usize = 1 << 10;
 
-/// What becomes of a message that is done when its reply can't be delivered: a dead letter with the
-/// reply, for the work is not repeated.
+/// Returns the failure of a finished message whose reply can't be delivered: a dead letter with the
+/// reply, since the work is not repeated.
 pub fn undeliverable(reply: Box<Outgoing>, why: &str) -> Failure {
     let queue = without_end(&reply.queue, NAME_BYTES_MAX);
     Failure {
@@ -26,8 +26,8 @@ pub fn undeliverable(reply: Box<Outgoing>, why: &str) -> Failure {
     }
 }
 
-/// Tells whoever waits for an emit. Nobody waiting any more is no trouble: it is there, and may be
-/// there again.
+/// Answers the sender of an emit. It is no problem if nobody waits any more: the emit is stored, and may
+/// be stored again.
 pub fn confirm(
     confirmed: oneshot::Sender<Result<(), PublishError>>,
     queue: &str,

@@ -1,5 +1,5 @@
-//! Queues that hold messages and that no pool of the daemon reads. Of the pools on one source one looks for
-//! all of them; whoever watches the daemon reads what it has found.
+//! Queues that hold messages and that no pool of the daemon reads. One of the pools on a source checks
+//! for all of them; the status of the daemon shows the result.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,16 +9,16 @@ use tokio::time::Instant;
 use crate::delivery::Backlog;
 use ganger_core::names::PAUSED_QUEUE;
 
-/// What is known of the daemon's sources. Clones are of the same.
+/// Unread queues of the daemon's sources. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct UnreadQueues(Arc<Mutex<BTreeMap<String, SourceQueues>>>);
 
 /// A source that at least one pool reads from.
 #[derive(Debug, Default)]
 struct SourceQueues {
-    /// How many pools read each queue.
+    /// Number of pools that read each queue.
     readers: BTreeMap<Arc<str>, usize>,
-    /// Not to be looked at before.
+    /// Time before which the source is not checked again.
     rests_until: Option<Instant>,
     found: Vec<UnreadQueue>,
 }
@@ -26,14 +26,14 @@ struct SourceQueues {
 /// A queue that holds messages and that no pool reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadQueue {
-    /// Its name, which a sender chose.
+    /// Name of the queue, which a sender chose.
     pub queue: String,
     /// Messages that wait in it.
     pub backlog: Backlog,
 }
 
 impl UnreadQueues {
-    /// A pool reads the queue from the source, until what is returned is dropped.
+    /// Registers a pool that reads the queue from the source, until the result is dropped.
     pub fn reader(&self, source: &str, queue: &Arc<str>) -> Reader {
         let mut sources = self.lock();
         let readers = &mut sources.entry(source.to_owned()).or_default().readers;
@@ -45,11 +45,11 @@ impl UnreadQueues {
         }
     }
 
-    /// The queues that were found last, with their sources.
+    /// Returns the queues found by the last check, with their sources.
     pub fn found(&self) -> Vec<(String, UnreadQueue)> {
         let sources = self.lock();
         let of_one = |(name, source): (&String, &SourceQueues)| {
-            // What waits there is of the daemons themselves.
+            // The daemons' own entries are in that queue.
             let is_read = |one: &UnreadQueue| {
                 one.queue == PAUSED_QUEUE || source.readers.contains_key(one.queue.as_str())
             };
@@ -74,7 +74,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Whether this pool is to look now. No other looks before `until`.
+    /// Returns whether this pool is to check now. No other checks before `until`.
     pub fn begins(&self, now: Instant, until: Instant) -> bool {
         self.change(|source| {
             let is_due = source.rests_until.is_none_or(|rests| rests <= now);
@@ -86,13 +86,13 @@ impl Reader {
         .unwrap_or(false)
     }
 
-    /// Whether a pool reads the queue.
+    /// Returns whether a pool reads the queue.
     pub fn is_read(&self, queue: &str) -> bool {
         self.change(|source| source.readers.contains_key(queue))
             .unwrap_or(false)
     }
 
-    /// Shows what was found. Nobody looks again before `until`.
+    /// Publishes the queues found. Nobody checks again before `until`.
     pub fn found(&self, found: Vec<UnreadQueue>, until: Instant) {
         self.change(|source| {
             source.found = found;

@@ -20,7 +20,7 @@ pub struct RabbitMq {
 }
 
 impl RabbitMq {
-    /// Makes the source called `name`. Nothing is connected yet.
+    /// Creates the source called `name`. Nothing is connected yet.
     pub fn new(name: &str, config: &RabbitMqSource) -> Self {
         Self {
             name: name.to_owned(),

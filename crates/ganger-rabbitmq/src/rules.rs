@@ -1,5 +1,5 @@
-//! The decisions of a RabbitMQ source as pure functions: what becomes of a message that arrives;
-//! beside it how many to ask for, and which tier a delay belongs to. No broker, no clock, no channel.
+//! The decisions of a RabbitMQ source as pure functions: the fate of a message that arrives; also
+//! the number of messages to ask for, and the tier of a delay. No broker, no clock, no channel.
 
 pub(crate) mod demand;
 pub(crate) mod tiers;
@@ -9,54 +9,54 @@ use ganger_queue::attempts::{LAPSES_SUSPECT, Limits};
 use ganger_queue::dead_letter::Counters;
 use ganger_queue::delivery::{Failure, History, Reason, write_numbers};
 
-/// RabbitMQ 4 drops a message of a quorum queue after 20 returns unless the queue says otherwise.
-/// One that has so many goes on as a copy, whose count begins anew.
+/// Number of returns at which a message goes on as a copy, whose count begins anew: RabbitMQ 4
+/// drops a message of a quorum queue after 20 unless the queue says otherwise.
 pub(crate) const RETURNS_MAX: u64 = 15;
 
 const UNREADABLE: &str = "a property, the name of a header or the routing key is not UTF-8: a byte \
                           that could not be read is a question mark here";
 
-/// What a message says of itself when it arrives.
+/// Data of a message that arrives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// What we have counted of it so far.
+    /// Counters of its attempts so far.
     pub(crate) counters: Counters,
-    /// We have marked it: it was in the hands of a worker that died with several.
+    /// Marked by us: it was held by a worker that died with several messages.
     pub(crate) suspect: bool,
-    /// It is a suspect: over so many daemons that vanished in a row, by what we have counted.
+    /// Number of daemons in a row that vanished, by our count; not zero for a suspect.
     pub(crate) lapses: u32,
-    /// It is a copy made when its turn began: the number of that.
+    /// Number of its turn, for a copy made when that began.
     pub(crate) turn: Option<u64>,
-    /// Our own number for it, which its copies carry on.
+    /// Our own number for it, which its copies keep.
     pub(crate) number: Option<u64>,
-    /// The broker has handed it out before.
+    /// The broker has delivered it before.
     pub(crate) redelivered: bool,
-    /// How often it came back, where the queue counts that.
+    /// Number of its returns, if the queue counts them.
     pub(crate) returns: u64,
-    /// How many of those a lost connection explains that this process has survived.
+    /// Number of those explained by a lost connection that this process has survived.
     pub(crate) excused: u64,
     /// Some of its texts are not UTF-8, so that we could not hand them on.
     pub(crate) is_unreadable: bool,
 }
 
-/// What becomes of a message that arrives.
+/// Fate of a message that arrives.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Fate {
-    /// It's handed out.
+    /// Hand the message out.
     HandOut,
-    /// So many daemons have vanished over it: it waits for its turn.
+    /// Wait for its turn, since so many daemons have vanished over it.
     Suspect(u32),
-    /// It is in its turn, the one with this number.
+    /// Run in its turn, the one with this number.
     InTurn(u64),
-    /// It goes on as a copy with so many lapses: the broker would count it once too often.
+    /// Continue as a copy with so many lapses: the broker would count it once too often.
     Renew(u32),
-    /// It goes to the dead letters, with these counters.
+    /// Become a dead letter, with these counters.
     Bury(Counters, Failure),
 }
 
-/// Decides it. Whatever takes a daemon down brings back everything that the daemon had fetched, and
-/// the broker counts that for all alike. So a return charges only a copy that was made when its turn
-/// began: then nothing else that could have been the cause was out.
+/// Decides the fate of a message. A daemon that is taken down returns everything that it had
+/// fetched, and the broker counts that for all alike. So a return charges only a copy that was made
+/// when its turn began: then nothing else that could have been the cause was out.
 pub(crate) fn fate(arrival: Arrival, limits: Limits) -> Fate {
     let Arrival {
         counters, returns, ..
@@ -78,7 +78,7 @@ pub(crate) fn fate(arrival: Arrival, limits: Limits) -> Fate {
     }
 }
 
-/// Over how many daemons in a row that vanished it is a suspect; zero if it is none.
+/// Number of daemons in a row that vanished, by which it is a suspect; zero if it is none.
 fn lapses(arrival: Arrival) -> u32 {
     let unexplained = arrival.returns.saturating_sub(arrival.excused);
     if arrival.turn.is_some() {
@@ -91,7 +91,7 @@ fn lapses(arrival: Arrival) -> u32 {
     arrival.lapses
 }
 
-/// What the pool is told of the message's past.
+/// The message's history, for the pool.
 pub(crate) fn history(arrival: Arrival) -> History {
     let is_explained = arrival.excused > 0 && arrival.returns <= arrival.excused;
     // One that came back may have killed a daemon.
@@ -100,13 +100,13 @@ pub(crate) fn history(arrival: Arrival) -> History {
     attempts::history(arrival.counters, is_suspected)
 }
 
-/// Whether a message that goes back in order must go as a copy: the broker would count it, and that
-/// proves nothing against the message. The first time is no matter.
+/// Returns whether a message that goes back in order must go as a copy: the broker would count it,
+/// and that proves nothing against the message. The first return does not matter.
 pub(crate) fn returns_as_copy(arrival: Arrival) -> bool {
     arrival.lapses > 0 || arrival.returns + 1 >= u64::from(LAPSES_SUSPECT)
 }
 
-/// The name by which log records call a message that has a number of ours.
+/// Name of a message with a number of ours, for log records.
 pub(crate) fn message_name(queue: &str, number: Option<u64>) -> Option<String> {
     let number = signed(number?);
     let mut name = String::new();
@@ -116,7 +116,7 @@ pub(crate) fn message_name(queue: &str, number: Option<u64>) -> Option<String> {
     Some(name)
 }
 
-/// A number of ours as workers see it: one bit less, for a signed one.
+/// A number of ours as workers see it: one bit shorter, as a signed one.
 pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number >> 1).unwrap_or_default()
 }
@@ -145,7 +145,7 @@ mod tests {
         );
     }
 
-    /// Crashes, lapses that are written down, returns, those that are excused.
+    /// An arrival with these numbers of crashes, recorded lapses, returns, and excused returns.
     fn arrival(turn: Option<u64>, counts: (u32, u32, u64, u64)) -> Arrival {
         let (crashes, lapses, returns, excused) = counts;
         Arrival {

@@ -5,12 +5,9 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 
-use crate::sqlite::{self, WallClock};
 use crate::table::Fault;
-use crate::table::finished::{Entry, Found, Scope};
-use ganger_config::model::{Database, PoolConfig, TableSource};
+use crate::table::finished::{Entry, Found};
 use ganger_queue::delivery::Identity;
-use ganger_queue::fault::SourceFault;
 
 /// What remembers for the messages of one pool.
 #[async_trait(?Send)]
@@ -27,31 +24,4 @@ pub(crate) trait FinishedStore: Debug + Send {
 
     /// Closes the connection.
     fn close(self: Box<Self>) {}
-}
-
-/// Opens the database for that pool. A server that can't be reached is waited for later.
-pub(crate) async fn open(
-    table: &TableSource,
-    pool: &PoolConfig,
-) -> Result<Box<dyn FinishedStore>, SourceFault> {
-    let scope = Scope::of(pool);
-    Ok(match &table.database {
-        Database::Sqlite(path) => {
-            let (path, clock) = (path.clone(), WallClock::system());
-            let store = sqlite::finished::Memory::open(path, table.mode, scope, clock)?;
-            Box::new(store)
-        }
-        #[cfg(feature = "postgres")]
-        Database::Postgres(database) => {
-            let memory = crate::postgres::finished::Memory::open(database, &pool.name, scope);
-            Box::new(memory.await?)
-        }
-        #[cfg(feature = "mysql")]
-        Database::Mysql(database) => {
-            let memory = crate::mysql::finished::Memory::open(database, &pool.name, scope);
-            Box::new(memory.await?)
-        }
-        #[cfg(not(all(feature = "mysql", feature = "postgres")))]
-        other => return Err(SourceFault::missing_feature(other.kind())),
-    })
 }

@@ -2,6 +2,7 @@
 //! PostgreSQL and MySQL; and the memory of what is finished, which is a table beside them.
 
 mod client;
+mod databases;
 mod finished;
 pub mod idempotency;
 #[cfg(feature = "mysql")]

@@ -10,13 +10,10 @@ use tokio::sync::watch;
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use crate::on_server::turns::{Line, Lines, Turn};
-use crate::sqlite::{self, Owners, WallClock};
-use crate::table::finished::Scope;
+use crate::sqlite::leases::{self, Owners};
 use crate::table::{Fault, LookReason, Outlook, Waiting, Work, Written};
-use ganger_config::model::{Database, PoolConfig, TableSource};
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::DatabaseFigures;
-use ganger_queue::fault::SourceFault;
 
 /// How long the loop need not see to heartbeats where a task of the store's own does.
 const BEATS_BY_ITSELF: Duration = Duration::from_secs(3600);
@@ -26,14 +23,14 @@ const BEATS_BY_ITSELF: Duration = Duration::from_secs(3600);
 pub struct Stores {
     pub(crate) owners: Owners,
     #[cfg(any(feature = "mysql", feature = "postgres"))]
-    lines: Lines,
+    pub(crate) lines: Lines,
 }
 
 /// Where the sources of a daemon that write to one place wait for their turn.
 #[derive(Debug)]
 pub(crate) enum Writing {
     /// One file has one writer.
-    File(sqlite::Writing),
+    File(leases::Writing),
     /// A server has many, and does better with few of ours that have much to write.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     Server(Line),
@@ -43,7 +40,7 @@ pub(crate) enum Writing {
 #[derive(Debug)]
 pub(crate) enum WritingTurn<'a> {
     /// Until it is dropped.
-    File(sqlite::WritingTurn<'a>),
+    File(leases::WritingTurn<'a>),
     /// Or until it has lasted too long, where there is one to be had.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     Server(Option<Turn<'a>>),
@@ -154,40 +151,4 @@ pub(crate) trait TableStore: Debug + Send {
     fn allow_no_more_pages(&self) {
         unreachable!("only a file is tried so")
     }
-}
-
-/// Opens the database for the source of that pool, and enters this daemon among its owners.
-pub(crate) async fn open(
-    config: &TableSource,
-    pool: &PoolConfig,
-    stores: &Stores,
-) -> Result<Box<dyn TableStore>, SourceFault> {
-    let (name, scope) = (&pool.name, Scope::of(pool));
-    Ok(match &config.database {
-        Database::Sqlite(path) => {
-            let (file, clock) = ((path.as_path(), config.mode), WallClock::system());
-            let (lease, owners) = (config.lease, &stores.owners);
-            let store = sqlite::Store::open(file, name, scope, lease, owners, clock)?;
-            Box::new(store)
-        }
-        #[cfg(feature = "postgres")]
-        Database::Postgres(database) => {
-            let (times, line) = (times(config), stores.lines.at(&database.hosts));
-            let store = crate::postgres::Store::open(database, name, scope, times, line).await?;
-            Box::new(store)
-        }
-        #[cfg(feature = "mysql")]
-        Database::Mysql(database) => {
-            let (times, line) = (times(config), stores.lines.at(&database.hosts));
-            let store = crate::mysql::Store::open(database, name, scope, times, line).await?;
-            Box::new(store)
-        }
-        #[cfg(not(all(feature = "mysql", feature = "postgres")))]
-        other => return Err(SourceFault::missing_feature(other.kind())),
-    })
-}
-
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-fn times(config: &TableSource) -> (Duration, Duration) {
-    (config.lease, config.poll_interval)
 }

@@ -9,15 +9,15 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use crate::{field, levels};
 
-/// Returns what a log of this level takes of some records, as text without colours.
+/// Returns the log output of some records at this level, as text without colours.
 ///
 /// # Panics
-/// If the level is none.
+/// If the level is invalid.
 pub fn logged(level: &str, records: impl FnOnce()) -> String {
     logged_by(level, |_| records())
 }
 
-/// The same, with what changes its levels.
+/// Returns the log output likewise, and gives `records` the handle that changes the levels.
 pub(crate) fn logged_by(level: &str, records: impl FnOnce(&levels::Handle)) -> String {
     #[derive(Clone, Default)]
     struct Page(Arc<Mutex<Vec<u8>>>);

@@ -1,6 +1,5 @@
-//! What a record belongs to though it does not say so: the pool on whose thread it is written, and
-//! the span of the message that the thread is just about. And the fields that others gave it, whose
-//! names tracing can't know.
+//! Context of a log record that does not name it itself: the pool on whose thread it is written, and the
+//! span of the message being worked on. Also fields from others, whose names tracing can't know.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::{self, Write};
@@ -14,11 +13,11 @@ use ganger_core::trace_context::SpanContext;
 /// Fields that a worker gives a record.
 pub type Fields = serde_json::Map<String, Value>;
 
-/// What the threads of a pool are called, before its name.
+/// Prefixes of the names of a pool's threads.
 const THREADS: [&str; 3] = ["pool-", "source-", "spawner-"];
 
 thread_local! {
-    /// The pool that the thread works for, by its name.
+    /// Name of the pool that the thread works for.
     static POOL: Option<Box<str>> = {
         let thread = thread::current();
         let name = thread.name().unwrap_or_default();
@@ -27,33 +26,33 @@ thread_local! {
     };
     static SPAN: Cell<Option<SpanContext>> = const { Cell::new(None) };
     static FIELDS: RefCell<Fields> = RefCell::default();
-    /// What the record that is being written says of these itself.
+    /// Context that the record being written names itself.
     static SAID: Cell<Said> = const { Cell::new(Said { pool: false, span: false }) };
 }
 
-/// What a record says itself.
+/// Context that a record names itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) pool: bool,
     pub(super) span: bool,
 }
 
-/// The pool on whose thread we are. None at the end of a thread.
+/// Passes the pool of the current thread to `look`. None at the end of a thread.
 pub fn pool<T>(look: impl FnOnce(Option<&str>) -> Option<T>) -> Option<T> {
     POOL.try_with(|pool| look(pool.as_deref())).ok().flatten()
 }
 
-/// The span that the thread is about.
+/// Returns the current span of the thread.
 pub fn span() -> Option<SpanContext> {
     SPAN.try_with(Cell::get).ok().flatten()
 }
 
-/// Until it is dropped, what the thread writes is about that span.
+/// Makes `span` the thread's current span until the result is dropped.
 pub fn about(span: Option<SpanContext>) -> About {
     About(SPAN.replace(span))
 }
 
-/// What the thread was about before.
+/// The thread's previous span.
 #[derive(Debug)]
 #[must_use]
 pub struct About(Option<SpanContext>);
@@ -64,7 +63,7 @@ impl Drop for About {
     }
 }
 
-/// Until it is dropped, what the thread writes has these fields.
+/// Adds these fields to the thread's records until the result is dropped.
 pub fn with_fields(fields: &Fields) -> WithFields {
     if !fields.is_empty() {
         FIELDS.set(fields.clone());
@@ -72,7 +71,7 @@ pub fn with_fields(fields: &Fields) -> WithFields {
     WithFields(!fields.is_empty())
 }
 
-/// What the thread writes has fields.
+/// Guard that keeps fields on the thread's records.
 #[derive(Debug)]
 #[must_use]
 pub struct WithFields(bool);
@@ -85,7 +84,7 @@ impl Drop for WithFields {
     }
 }
 
-/// The fields of what is written now. None at the end of a thread.
+/// Passes the fields of the thread's records to `look`. None at the end of a thread.
 pub fn fields<T>(look: impl FnOnce(&Fields) -> T) -> Option<T> {
     let looked = FIELDS.try_with(|fields| {
         let fields = fields.borrow();
@@ -94,13 +93,13 @@ pub fn fields<T>(look: impl FnOnce(&Fields) -> T) -> Option<T> {
     looked.ok().flatten()
 }
 
-/// The record that is written next on this thread says so much itself.
+/// Sets the context that the next record on this thread names itself.
 pub(super) fn says(said: Said) {
     // At the end of a thread something may be said twice.
     SAID.try_with(|all| all.set(said)).unwrap_or_default();
 }
 
-/// Adds what the record does not say itself, before its end.
+/// Returns the record with the context added that it does not name itself.
 pub(super) fn complete(record: &str, is_json: bool) -> Option<String> {
     let said = SAID.try_with(Cell::get).unwrap_or_default();
     let pool = match said.pool {
@@ -121,7 +120,7 @@ pub(super) fn complete(record: &str, is_json: bool) -> Option<String> {
     Some(whole)
 }
 
-/// As JSON in a place of their own, where they are nobody else's; as text each for itself.
+/// Formats the fields: in JSON as an object under a key of their own, as text one by one.
 fn written(fields: &Fields, is_json: bool) -> String {
     let json = |value: &Value| value.to_string();
     if is_json {
@@ -144,7 +143,7 @@ fn written(fields: &Fields, is_json: bool) -> String {
     foreign::line(&all).into_owned()
 }
 
-/// Names of pools and numbers of spans need no escaping.
+/// Adds pool and span. Names of pools and numbers of spans need no escaping.
 fn add(
     whole: &mut String,
     pool: Option<&str>,

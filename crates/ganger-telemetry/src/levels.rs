@@ -1,5 +1,5 @@
-//! Which records are kept, changed while the daemon runs: a filter for all, and for single pools a
-//! level in its place. A record belongs to the pool on whose threads it is written.
+//! Log levels that change while the daemon runs: a filter for all records, and for single pools a level
+//! in its place. A record belongs to the pool on whose threads it is written.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -16,9 +16,9 @@ use super::context;
 use super::repeats::REPEATS;
 use ganger_config::is_log_filter;
 
-/// Libraries that log what is not meant for an operator: lapin as errors what the source asks on
-/// purpose, bodies of messages among it; the others each frame to a collector, also when that frame
-/// is full of such records. What matters of them we say ourselves.
+/// Libraries that log more than an operator needs: lapin logs as errors what the source asks on purpose,
+/// including bodies of messages; the others log each frame to a collector, even when that frame is full
+/// of such records. We log the important part ourselves.
 const TALKATIVE: [&str; 6] = [
     "lapin",
     "h2",
@@ -28,19 +28,19 @@ const TALKATIVE: [&str; 6] = [
     "opentelemetry",
 ];
 
-/// By which the levels of the log are changed.
+/// Handle that changes the levels of the log.
 static HANDLE: OnceLock<Handle> = OnceLock::new();
 
-/// By which the levels of a log are changed.
+/// Handle that changes the levels of a log.
 pub(super) type Handle = reload::Handle<Levels, Registry>;
 
-/// Why a level is not changed.
+/// Reason that a level is not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LevelError {
-    /// It is no filter.
+    /// The text is not a valid filter.
     #[error("the log level must be a level or a filter, such as `info,ganger_pool=debug`: `{0}`")]
     Filter(String),
-    /// It is no level.
+    /// The text is not a valid level.
     #[error("the log level of a pool must be off, error, warn, info, debug or trace: `{0}`")]
     Level(String),
     /// No log has been started.
@@ -48,21 +48,21 @@ pub enum LevelError {
     NoLog,
 }
 
-/// The levels as they are.
+/// Current log levels.
 #[derive(
     Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema,
 )]
 pub struct LogLevels {
-    /// The filter for all.
+    /// Filter for all records.
     pub filter: String,
-    /// The levels of those pools that have one of their own.
+    /// Levels of the pools that have one of their own.
     pub pools: BTreeMap<String, String>,
 }
 
-/// Keeps those records from now on that this filter names, but for pools with a level of their own.
+/// Sets the filter for the records kept from now on, except of pools with a level of their own.
 ///
 /// # Errors
-/// If it is no filter.
+/// If the text is not a valid filter.
 pub fn set_level(filter: &str) -> Result<(), LevelError> {
     let wrong = || LevelError::Filter(filter.to_owned());
     let all = match is_log_filter(filter) {
@@ -75,11 +75,11 @@ pub fn set_level(filter: &str) -> Result<(), LevelError> {
     })
 }
 
-/// Keeps from now on what the threads of that pool write up to a level, whatever the filter for all
-/// says; without one, what that filter names. A pool of that name need not be there yet.
+/// Sets the level up to which records of that pool's threads are kept from now on, whatever the filter
+/// for all says; without a level, the filter applies. A pool of that name need not exist yet.
 ///
 /// # Errors
-/// If it is no level.
+/// If the text is not a valid level.
 pub fn set_pool_level(pool: &str, level: Option<&str>) -> Result<(), LevelError> {
     let read = |text: &str| {
         LevelFilter::from_str(text.trim()).map_err(|_| LevelError::Level(text.to_owned()))
@@ -93,7 +93,7 @@ pub fn set_pool_level(pool: &str, level: Option<&str>) -> Result<(), LevelError>
     })
 }
 
-/// The levels as they are now.
+/// Returns the current levels.
 pub fn levels() -> LogLevels {
     let now = HANDLE.get().and_then(|handle| {
         let text = |(pool, level): (&String, &LevelFilter)| (pool.clone(), level.to_string());
@@ -118,14 +118,14 @@ pub(super) fn reloadable(
     Ok(reload::Layer::new(Levels::new(text)?))
 }
 
-/// The log has been started with the filter that belongs to this.
+/// Registers the handle of the filter with which the log was started.
 pub(super) fn keep(handle: Handle) {
     HANDLE.get_or_init(|| handle);
 }
 
-/// The records that are kept: those that are asked for, and of talkative libraries none that are not
-/// asked for by their names. Before there was a crate for each part of the program, `ganger_pool` was
-/// `ganger::pool`, which configurations may still name.
+/// Returns the filter: the records asked for, and of talkative libraries only those asked for by name.
+/// Before there was a crate for each part of the program, `ganger_pool` was `ganger::pool`, which
+/// configurations may still name.
 fn filter(text: &str) -> Result<Targets, ParseError> {
     let text = text.replace("ganger::", "ganger_");
     let silent = TALKATIVE.iter().filter(|name| !text.contains(*name));
@@ -133,7 +133,7 @@ fn filter(text: &str) -> Result<Targets, ParseError> {
     format!("{text}{silent}").parse()
 }
 
-/// The filter for all, and the levels of single pools.
+/// The filter for all records, and the levels of single pools.
 #[derive(Debug)]
 pub struct Levels {
     text: String,
@@ -150,7 +150,7 @@ impl Levels {
         })
     }
 
-    /// The level of the pool on whose thread we are, if it has one and it counts for that record.
+    /// Returns the level of the current thread's pool, if it has one and it applies to that record.
     fn of_this_pool(&self, metadata: &Metadata<'_>) -> Option<LevelFilter> {
         if self.pools.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! What the daemon shows of itself to the outside: its log, and its traces.
+//! Telemetry of the daemon: its log, its metrics and its traces.
 
 pub mod capture;
 pub mod context;
@@ -35,66 +35,66 @@ pub use levels::{LevelError, Levels, LogLevels, levels, set_level, set_pool_leve
 use repeats::{REPEATS, WINDOW};
 use writer::Writer;
 
-/// How long the end of the program waits for stderr to take what was logged.
+/// Longest time that the end of the program waits for stderr to take the log.
 const LAST_RECORDS_WITHIN: Duration = Duration::from_secs(2);
 
-/// Where records go.
+/// Writer of log records.
 static WRITER: OnceLock<Writer> = OnceLock::new();
 
-/// Why there is no log.
+/// Reason that the log can't be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// `Targets` does not understand the level.
+    /// `Targets` does not accept the level.
     #[error(transparent)]
     Level(#[from] ParseError),
-    /// The operating system gave no thread.
+    /// The operating system could not start a thread.
     #[error("no thread for the log: {0}")]
     Thread(#[from] io::Error),
 }
 
-/// The log. Dropped, it waits a moment until all is written.
+/// The log. Dropping it waits a moment until all is written.
 #[derive(Debug)]
 #[must_use]
 pub struct Log(Writer);
 
 impl Log {
-    /// Writes a text among the records, as it is.
+    /// Writes a text among the records, unchanged.
     pub fn print(&self, text: &str) {
-        // It fails no more than a record does.
+        // Like that of a record, this write never fails.
         drop(writeln!(&self.0, "{text}"));
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        // What is told at the end of its second would be told too late.
+        // Counts that are reported at the end of their second would be reported too late.
         REPEATS.tell(Instant::now() + WINDOW);
         self.0.finish(LAST_RECORDS_WITHIN);
     }
 }
 
-/// How many log records were dropped since the start, because stderr did not take them.
+/// Returns the number of log records dropped since the start because stderr did not take them.
 pub fn records_dropped() -> u64 {
     WRITER.get().map_or(0, Writer::dropped)
 }
 
-/// How many log records were left out since the start, because many that say the same were written in
-/// the same second.
+/// Returns the number of log records left out since the start because too many with the same text were
+/// written in one second.
 pub fn records_left_out() -> u64 {
     REPEATS.left_out()
 }
 
-/// A further receiver of what is logged.
+/// A further receiver of log records.
 pub type Also = Box<dyn Layer<Kept> + Send + Sync>;
 
-/// The records that the levels let pass.
+/// The records that pass the levels.
 pub type Kept = Layered<reload::Layer<Levels, Registry>, Registry>;
 
-/// Starts writing log records to stderr, panics among them, and giving them to `also`. Called once, before anything is logged.
-/// Nothing that logs waits for stderr from then on.
+/// Starts writing log records, including panics, to stderr, and passing them to `also`. Called once,
+/// before anything is logged. From then on nothing that logs waits for stderr.
 ///
 /// # Errors
-/// If the level is not one that tracing's `Targets` understands, or there is no thread.
+/// If the level is not one that tracing's `Targets` accepts, or no thread can be started.
 pub fn start_log(daemon: &DaemonConfig, also: Option<Also>) -> Result<Log, LogError> {
     let (levels, handle) = levels::reloadable(&daemon.log_level)?;
     let writer = Writer::default();
@@ -114,7 +114,7 @@ pub fn start_log(daemon: &DaemonConfig, also: Option<Also>) -> Result<Log, LogEr
             writer: writer.clone(),
             is_json: json,
         })
-        // It would tell stderr of it, wait for that or panic.
+        // It would report the error to stderr, and wait for that or panic.
         .log_internal_errors(false)
         .with_ansi(terminal)
         .with_span_events(FmtSpan::NONE);
@@ -137,7 +137,7 @@ pub fn start_log(daemon: &DaemonConfig, also: Option<Also>) -> Result<Log, LogEr
     Ok(Log(writer))
 }
 
-/// Writes a field of a record as text. Much of what is logged others wrote, and a record is a line.
+/// Writes a field of a record as text on one line: much of it comes from others.
 pub(crate) fn field(
     out: &mut format::Writer<'_>,
     field: &Field,
@@ -153,7 +153,7 @@ pub(crate) fn field(
     fmt::Write::write_fmt(&mut Line(out), format_args!("{value:?}"))
 }
 
-/// Gives records to the writer.
+/// Passes records to the writer.
 struct Pen {
     writer: Writer,
     is_json: bool,
@@ -174,7 +174,7 @@ impl Write for &Pen {
         };
         let whole = context::complete(text, self.is_json);
         let whole = whole.as_deref().unwrap_or(text);
-        // A terminal obeys some of what JSON need not spell out, wherever the log is read in the end.
+        // Terminals obey some characters that JSON need not escape, wherever the log is read in the end.
         match self.is_json {
             true => (&self.writer).write_all(foreign::json(whole).as_bytes())?,
             false => (&self.writer).write_all(whole.as_bytes())?,
@@ -187,7 +187,7 @@ impl Write for &Pen {
     }
 }
 
-/// A panic's usual way is straight to stderr, waiting for it.
+/// Logs a panic. By default it would go straight to stderr and wait for it.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let backtrace = Backtrace::capture();
     tracing::error!(
@@ -218,7 +218,7 @@ mod tests {
         );
     }
 
-    /// Each message that comes back is worth a warning to the library, with all that it says.
+    /// The library logs each returned message as a warning, with all its content.
     #[test]
     fn the_library_of_rabbitmq_is_silent_unless_it_is_asked() {
         let returned = || {

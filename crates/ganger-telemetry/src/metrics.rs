@@ -1,5 +1,5 @@
-//! What is counted, and the log record that goes with it: one function an event, so that a count
-//! and its record never part. Names and labels live here only.
+//! Metrics and their log records: one function per event, so that count and record never diverge. Names
+//! and labels live here only.
 
 mod recent;
 pub mod spread;
@@ -15,32 +15,32 @@ use ganger_queue::delivery::{Failure, LogName, Message, Outcome, Reason, SourceF
 use recent::Recent;
 use spread::{Spread, SpreadCell};
 
-/// All that a pool counts, one line each, for whoever makes something of every counter: a new one is
-/// counted from zero, is part of the counts at any moment and stands in the status report.
+/// All counters of a pool, one line each, for macros that build something of every counter: a new one is
+/// counted from zero, is part of the counts at any moment and appears in the status report.
 #[macro_export]
 macro_rules! for_each_counter {
     ($then:ident) => {
         $then! {
-            /// Messages taken in from the source.
+            /// Number of messages taken in from the source.
             taken
-            /// Messages done, those with a reply included.
+            /// Number of finished messages, including those with a reply.
             done
-            /// Messages done with a reply.
+            /// Number of messages finished with a reply.
             replied
-            /// Messages that a worker asked to see again.
+            /// Number of times that a worker asked to see a message again.
             requeued
-            /// Messages given back uncharged.
+            /// Number of messages given back uncharged.
             returned
-            /// Failed attempts that are followed by another.
+            /// Number of failed attempts that are followed by another.
             retried
-            /// Messages dead-lettered.
+            /// Number of dead-lettered messages.
             dead
-            /// Frames that were neither an answer nor known: a newer worker's notes, records that
-            /// came after their message was settled.
+            /// Number of frames that were neither an answer nor known: a newer worker's notes, records
+            /// that came after their message was settled.
             notes
-            /// Emits that the broker has taken.
+            /// Number of emits that the broker has confirmed.
             emitted
-            /// Workers that ended unasked.
+            /// Number of workers that ended unexpectedly.
             restarts
         }
     };
@@ -48,7 +48,7 @@ macro_rules! for_each_counter {
 
 macro_rules! define {
     ($($(#[$doc:meta])* $name:ident)*) => {
-        /// What a pool has done since it started. It lives on the pool's thread.
+        /// Counters of a pool since it started. They live on the pool's thread.
         #[derive(Debug)]
         pub struct Counters {
             pool: String,
@@ -62,15 +62,15 @@ macro_rules! define {
             pipe_roundtrip: SpreadCell,
         }
 
-        /// The counts at one moment.
+        /// Counts of a pool at one moment.
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
         #[serde(default)]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
-            /// The median time from a message's turn at a worker to its answer, in milliseconds, over the
+            /// Median time from a message's turn at a worker to its answer, in milliseconds, over the
             /// last minutes, five at most.
             pub p50_ms: f64,
-            /// The 99th percentile of it, likewise.
+            /// 99th percentile of that time, in milliseconds, over the same minutes.
             pub p99_ms: f64,
         }
 
@@ -101,33 +101,33 @@ macro_rules! define {
 }
 for_each_counter!(define);
 
-/// How a worker ended, as far as it is counted. A closed set: it labels metrics.
+/// End of a worker, as counted. A closed set: it labels metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerEnd {
-    /// It exited by itself.
+    /// The worker exited by itself.
     Exited,
-    /// A signal ended it that was not ours.
+    /// A signal ended it that ganger did not send.
     Killed,
-    /// The kernel killed it for want of memory.
+    /// The kernel killed it for lack of memory.
     OutOfMemory,
-    /// We killed it over a message's time.
+    /// Killed because a message timed out.
     TimedOut,
-    /// We killed it because it was silent.
+    /// Killed because it was silent.
     Stalled,
-    /// It broke the protocol, or closed its pipe and lived on.
+    /// It broke the protocol, or closed its pipe and stayed alive.
     ProtocolError,
     /// It never connected.
     NotStarted,
-    /// It had been there for its time.
+    /// Replaced by a fresh worker because it had reached its limits.
     Recycled,
-    /// It was asked to leave: a smaller pool, a rolling restart, a stop.
+    /// Stopped on request: a smaller pool, a rolling restart, a shutdown.
     Asked,
-    /// A bug: what drives it is gone.
+    /// A bug: the task that drives it is gone.
     Lost,
 }
 
 impl WorkerEnd {
-    /// All of them, in the order of their numbers.
+    /// All ends, in the order of their numbers.
     pub const ALL: [Self; 10] = [
         Self::Exited,
         Self::Killed,
@@ -141,7 +141,7 @@ impl WorkerEnd {
         Self::Lost,
     ];
 
-    /// The name that metrics show.
+    /// Returns the name in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Exited => "exited",
@@ -158,7 +158,7 @@ impl WorkerEnd {
     }
 }
 
-/// How long a message took, from being taken in to its answer.
+/// Durations of a message, from being taken in to its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Took {
     /// From its turn at the worker to the answer.
@@ -170,7 +170,8 @@ pub struct Took {
 }
 
 impl Took {
-    /// Of a message that was taken in, put into the pipe, begun and answered at these moments.
+    /// Returns the durations of a message that was taken in, put into the pipe, begun and answered at
+    /// these moments.
     pub fn between(taken: Option<Instant>, piped: Instant, begun: Instant, now: Instant) -> Self {
         Self {
             task: now - begun,
@@ -180,35 +181,35 @@ impl Took {
     }
 }
 
-/// What is counted by kind, and how durations are spread, at one moment. Every kind is there, with
-/// zero too, so that a series begins before its first event.
+/// Counts by kind and distributions of durations, at one moment. Every kind is present, also with zero,
+/// so that a series begins before its first event.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default)]
 pub struct Details {
-    /// Failed attempts, by reason; those that were a message's last included.
+    /// Number of failed attempts, by reason; including each message's last one.
     pub failed: BTreeMap<String, u64>,
-    /// Messages dead-lettered, by reason.
+    /// Number of dead-lettered messages, by reason.
     pub dead: BTreeMap<String, u64>,
-    /// Ends of workers, by how they ended.
+    /// Number of workers that ended, by kind of end.
     pub worker_ends: BTreeMap<String, u64>,
-    /// From a message's turn at a worker to its answer.
+    /// Time from a message's turn at a worker to its answer.
     #[schema(value_type = Object)]
     pub task_duration: Spread,
-    /// From being taken in to the turn at a worker.
+    /// Time from being taken in to the turn at a worker.
     #[schema(value_type = Object)]
     pub queue_wait: Spread,
-    /// From being put into a worker's pipe to the answer.
+    /// Time from being put into a worker's pipe to the answer.
     #[schema(value_type = Object)]
     pub pipe_roundtrip: Spread,
 }
 
 impl Counters {
-    /// For the pool of that name.
+    /// Makes the counters of the pool of that name.
     pub fn new(pool: &str) -> Self {
         Self::of(pool)
     }
 
-    /// A message has been settled.
+    /// Counts a settled message.
     pub fn settled(&self, message: &Message, outcome: &Outcome) {
         match outcome {
             Outcome::Done => return add(&self.done),
@@ -231,22 +232,22 @@ impl Counters {
         log_settled(&self.pool, &LogName::of(message), outcome);
     }
 
-    /// Messages have been taken in from the source.
+    /// Counts messages taken in from the source.
     pub fn taken(&self, count: usize) {
         self.taken.set(self.taken.get() + count as u64);
     }
 
-    /// Messages that no worker had were given back, or went down with what held them.
+    /// Counts messages that no worker had and that were given back, or lost with their holder.
     pub fn given_back(&self, count: usize) {
         self.returned.set(self.returned.get() + count as u64);
     }
 
-    /// The broker has taken an emit.
+    /// Counts an emit that the broker has confirmed.
     pub fn emitted(&self) {
         add(&self.emitted);
     }
 
-    /// A worker answered.
+    /// Counts an answer of a worker.
     pub fn answered(&self, took: Took) {
         self.recent.borrow_mut().add(took.task);
         self.task_duration.add(took.task);
@@ -254,18 +255,18 @@ impl Counters {
         self.pipe_roundtrip.add(took.roundtrip);
     }
 
-    /// A frame came that means nothing to us.
+    /// Counts an unknown frame.
     pub fn note(&self, status: i64) {
         add(&self.notes);
         tracing::debug!(pool = self.pool, status, "frame ignored");
     }
 
-    /// A worker ended.
+    /// Counts the end of a worker.
     pub fn worker_ended(&self, how: WorkerEnd) {
         add(&self.ends[how as usize]);
     }
 
-    /// It ended unasked.
+    /// Counts a worker that ended unexpectedly.
     pub fn worker_lost(&self, slot: usize, pid: Option<u32>, cause: &str, stderr: &[String]) {
         add(&self.restarts);
         let stderr = stderr.join("\n");
@@ -279,12 +280,12 @@ impl Counters {
         );
     }
 
-    /// All messages that were answered so far, failures included.
+    /// Returns the number of messages answered so far, including failures.
     pub fn answers(&self) -> u64 {
         self.task_duration.count()
     }
 
-    /// The counts now.
+    /// Returns the current counts.
     pub fn counts(&self) -> Counts {
         let (p50_ms, p99_ms) = self.recent.borrow_mut().p50_and_p99(Instant::now());
         self.with(p50_ms, p99_ms)
@@ -292,7 +293,7 @@ impl Counters {
 }
 
 impl Counters {
-    /// What is counted by kind, now.
+    /// Returns the current counts by kind.
     pub fn details(&self) -> Details {
         let reasons = |counts: &[Cell<u64>]| named(&Reason::ALL.map(Reason::as_str), counts);
         Details {
@@ -311,7 +312,7 @@ fn named(names: &[&str], counts: &[Cell<u64>]) -> BTreeMap<String, u64> {
     names.zip(counts.iter().map(Cell::get)).collect()
 }
 
-/// Tells what became of a message that is not done.
+/// Logs the outcome of a message that is not done.
 fn log_settled(pool: &str, name: &LogName, outcome: &Outcome) {
     let (correlation_id, message_name) = (name.correlation_id(), name.message());
     match outcome {
@@ -354,7 +355,7 @@ fn log_settled(pool: &str, name: &LogName, outcome: &Outcome) {
     }
 }
 
-/// A message is given up: by its pool, which counts it, or by its source, over its head.
+/// Logs a message that is given up: by its pool, which counts it, or by its source, without the pool.
 pub fn dead_lettered(pool: &str, name: &LogName, failure: &Failure) {
     let (correlation_id, message_name) = (name.correlation_id(), name.message());
     let Failure { reason, error, .. } = failure;
@@ -369,7 +370,7 @@ pub fn dead_lettered(pool: &str, name: &LogName, failure: &Failure) {
     );
 }
 
-/// A message comes again that is done: it is acknowledged without being worked on.
+/// Logs a repetition of a finished message: it is acknowledged without being worked on.
 pub fn repetition(pool: &str, key: &str, correlation_id: &str, facts: &SourceFacts) {
     facts.note(|figures| *figures.repetitions.get_or_insert_default() += 1);
     tracing::info!(

@@ -1,5 +1,5 @@
-//! What waits to be sent to a collector: bounded, so that one that is away costs nothing but what is
-//! lost, which is counted. Who puts something in never waits, and wakes nobody but for a full batch.
+//! Queue of telemetry for a collector: bounded, so that an unreachable collector costs no more than the
+//! items dropped, which are counted. A producer never waits, and wakes the sender only for a full batch.
 
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,18 +11,18 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub struct Queue<T> {
     waiting: Mutex<Vec<T>>,
-    /// The most that wait.
+    /// Maximum number of waiting items.
     waiting_max: usize,
-    /// How many are sent at once.
+    /// Number of items sent at once.
     batch: usize,
-    /// A batch is full.
+    /// Notifies of a full batch.
     full: Notify,
-    /// How many were lost since the start.
+    /// Number of items lost since the start.
     lost: AtomicU64,
 }
 
 impl<T> Queue<T> {
-    /// An empty one.
+    /// Makes an empty queue.
     pub fn new(waiting_max: usize, batch: usize) -> Self {
         Self {
             waiting: Mutex::default(),
@@ -33,7 +33,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Puts something in, or loses it where there is no room.
+    /// Adds an item, or drops it if the queue is full.
     pub fn push(&self, one: T) {
         let mut waiting = self.waiting();
         if waiting.len() >= self.waiting_max {
@@ -48,7 +48,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes out what is sent next; nothing if none waits.
+    /// Takes the next batch; empty if none waits.
     pub fn take(&self) -> Vec<T> {
         let mut waiting = self.waiting();
         if waiting.len() <= self.batch {
@@ -63,17 +63,17 @@ impl<T> Queue<T> {
         self.full.notified().await;
     }
 
-    /// So many were lost otherwise.
+    /// Counts items that were lost otherwise.
     pub fn lose(&self, count: u64) {
         self.lost.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// How many were lost since the start.
+    /// Returns the number of items lost since the start.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// What the lock guards is never left half changed.
+    /// Locks the queue. The guarded value is never left half changed.
     fn waiting(&self) -> MutexGuard<'_, Vec<T>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

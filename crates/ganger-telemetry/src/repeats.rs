@@ -1,6 +1,6 @@
-//! Records that say the same again and again: the first of a second are written, the others counted,
-//! and when the second is over one record says how many they were. Only what operators are meant to
-//! see is looked at: who asks for more wants all of it.
+//! Rate limit for repeated log records: the first of a second are written, the others counted, and when
+//! the second is over one record reports their number. Only records at the levels for operators are
+//! limited: a more verbose log stays complete.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -16,28 +16,28 @@ use tracing::{Event, Level};
 use super::context;
 use super::context::Said;
 
-/// How many records that say the same are written in a second.
+/// Maximum number of records with the same text written per second.
 const WRITTEN_MAX: u32 = 100;
 
-/// For so long they are counted together.
+/// Period over which repeated records are counted.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
 
-/// How many different ones are counted at once; what is beyond is written.
+/// Maximum number of different records counted at once; any beyond are written.
 const KINDS_MAX: usize = 1024;
 
-/// How much of a message is told with its count, in bytes.
+/// Maximum bytes of a message in the record with its count.
 const MESSAGE_BYTES_MAX: usize = 200;
 
-/// What workers say has limits of its own.
+/// Target of records of workers, which have limits of their own.
 const OF_WORKERS: &str = "worker::";
 
-/// The status report was asked for, and has a record for each worker.
+/// Targets of the status report, which is written on request and has a record for each worker.
 const OF_REPORTS: [&str; 2] = ["ganger_pool::overview", "ganger_pool::status"];
 
-/// Those of the log.
+/// The log's rate limit.
 pub(super) static REPEATS: LazyLock<Repeats> = LazyLock::new(Repeats::default);
 
-/// What is counted.
+/// Counts of repeated records.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     kinds: Mutex<HashMap<u64, Kind>>,
@@ -45,12 +45,12 @@ pub(super) struct Repeats {
     left_out: AtomicU64,
 }
 
-/// Records that say the same, since when, and how many.
+/// Records with the same text: begin of the period, and their number.
 #[derive(Debug)]
 struct Kind {
     since: Instant,
     count: u32,
-    /// What they say: kept once some are left out.
+    /// Their text: kept once some are left out.
     what: Option<What>,
 }
 
@@ -60,7 +60,7 @@ struct What {
     pool: Option<String>,
 }
 
-/// How many records were left out of a kind.
+/// Number of records of a kind that were left out.
 #[derive(Debug, PartialEq, Eq)]
 struct LeftOut {
     what: What,
@@ -68,7 +68,7 @@ struct LeftOut {
 }
 
 impl Repeats {
-    /// Whether a record is written. It is looked at here what it says of itself, too.
+    /// Returns whether a record is written. Also notes here which context it names itself.
     pub(super) fn takes(&self, event: &Event<'_>) -> bool {
         let metadata = event.metadata();
         let is_looked_at = *metadata.level() <= Level::INFO && !is_exempt(metadata.target());
@@ -86,7 +86,7 @@ impl Repeats {
         self.counts(saying.hasher.finish(), what, Instant::now())
     }
 
-    /// Counts one more of that kind; whether it is written.
+    /// Counts one more record of that kind; returns whether it is written.
     fn counts(&self, kind: u64, what: impl FnOnce() -> What, now: Instant) -> bool {
         let mut kinds = self.kinds();
         if let Some(known) = kinds.get_mut(&kind)
@@ -101,7 +101,7 @@ impl Repeats {
             return false;
         }
         if kinds.get(&kind).is_some_and(|known| known.what.is_some()) {
-            // Its last second is told of in a moment.
+            // Its last period is about to be reported.
             return true;
         }
         if kinds.len() >= KINDS_MAX {
@@ -118,7 +118,7 @@ impl Repeats {
         true
     }
 
-    /// Writes how many were left out of those whose second is over by then.
+    /// Writes the number of left-out records for each period that is over.
     pub(super) fn tell(&self, now: Instant) {
         for LeftOut { what, count } in self.over(now) {
             let What { message, pool } = what;
@@ -130,7 +130,7 @@ impl Repeats {
         }
     }
 
-    /// Whether some were left out and not told of.
+    /// Returns whether some were left out and not reported yet.
     pub(super) fn are_pending(&self) -> bool {
         self.left_out() > 0 && self.kinds().values().any(|kind| kind.what.is_some())
     }
@@ -146,12 +146,12 @@ impl Repeats {
         over.filter_map(left_out).collect()
     }
 
-    /// How many records were left out since the start.
+    /// Returns the number of records left out since the start.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Relaxed)
     }
 
-    /// What the lock guards is never left half changed.
+    /// Locks the counts. The guarded value is never left half changed.
     fn kinds(&self) -> MutexGuard<'_, HashMap<u64, Kind>> {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -161,8 +161,8 @@ fn is_exempt(target: &str) -> bool {
     target.starts_with(OF_WORKERS) || target == module_path!() || OF_REPORTS.contains(&target)
 }
 
-/// What a record says, as far as it makes it the same as another: its message, its pool and its
-/// worker, for what has come to one of them is no repetition of what has come to another.
+/// Content by which a record is the same as another: its message, its pool and its worker, since an event
+/// of one worker or pool is no repetition of another's.
 #[derive(Default)]
 struct Saying {
     hasher: DefaultHasher,
@@ -177,7 +177,7 @@ impl Visit for Saying {
             "trace_id" => return self.said.span = true,
             _ => return,
         }
-        // It goes into the hash, which takes anything.
+        // Writing into the hash never fails.
         write!(Hashing(&mut self.hasher), "{value:?}").unwrap_or_default();
     }
 }
@@ -267,7 +267,7 @@ mod tests {
         );
     }
 
-    /// A pool may have a thousand workers, and whoever waits for something asks often.
+    /// A pool may have a thousand workers, and the report may be requested often.
     #[test]
     fn a_report_is_written_whole() {
         for report in OF_REPORTS {

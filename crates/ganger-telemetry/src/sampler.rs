@@ -1,27 +1,27 @@
-//! Whether an attempt is recorded, by the rules of OpenTelemetry's samplers. Pure.
+//! Sampling of attempts, by the rules of OpenTelemetry's samplers. Pure.
 
 use ganger_core::trace_context::SpanContext;
 
-/// Whether spans are recorded.
+/// Decides whether spans are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampler {
-    /// What the span that a message comes from says goes.
+    /// The decision of the message's parent span is followed.
     pub(crate) by_parent: bool,
-    /// So many of the 2^63 that there are.
+    /// Number of trace ids sampled, out of 2^63.
     pub share: u64,
 }
 
-/// All of them.
+/// All trace ids.
 const ALL: u64 = 1 << 63;
 
 impl Sampler {
-    /// What is recorded if nobody says otherwise: what began elsewhere as it did there, all else.
+    /// The default: follow the parent's decision, and record everything else.
     pub const DEFAULT: Self = Self {
         by_parent: true,
         share: ALL,
     };
 
-    /// By what `OTEL_TRACES_SAMPLER` and its `_ARG` say, or which rule they break.
+    /// Makes the sampler from `OTEL_TRACES_SAMPLER` and its `_ARG`, or returns the rule that they break.
     pub fn read(name: Option<&str>, argument: Option<&str>) -> Result<Self, String> {
         let Some(name) = name.map(str::trim).filter(|name| !name.is_empty()) else {
             return Ok(Self::DEFAULT);
@@ -44,8 +44,8 @@ impl Sampler {
         Ok(Self { by_parent, share })
     }
 
-    /// The span of an attempt, if it is recorded. `random` decides for a new trace, and becomes part
-    /// of its number, so that whoever samples by that decides likewise.
+    /// Returns the span of an attempt, if it is recorded. `random` decides for a new trace, and becomes
+    /// part of its id, so that other samplers decide likewise.
     pub(crate) fn span(
         self,
         parent: Option<SpanContext>,
@@ -67,18 +67,18 @@ impl Sampler {
         self.takes(random).then(|| SpanContext::in_trace(new()))
     }
 
-    /// As the SDKs do it.
+    /// Returns whether a trace id is sampled, as the SDKs decide it.
     fn takes(self, number: u64) -> bool {
         number >> 1 < self.share
     }
 }
 
-/// The part of a trace's number that decides whether it is sampled.
+/// Returns the part of a trace id that decides whether it is sampled.
 fn last_eight([.., a, b, c, d, e, f, g, h]: [u8; 16]) -> u64 {
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// The share for a ratio, which is 1 where none is given.
+/// Returns the share for a ratio, which is 1 if none is given.
 fn share(argument: Option<&str>) -> Result<u64, String> {
     let Some(text) = argument.map(str::trim).filter(|text| !text.is_empty()) else {
         return Ok(ALL);

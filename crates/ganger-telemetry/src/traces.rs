@@ -1,9 +1,9 @@
-//! What is recorded of the attempts at messages: whether one is, decided when the pool takes the
-//! message, and which spans one leaves when it is over. Where spans go is not known here, but that
-//! they wait for it in a bounded queue.
+//! Traces of attempts: whether an attempt is recorded, decided when the pool takes the message, and the
+//! spans that it leaves when it ends. The destination of spans is not known here, only the bounded queue
+//! in which they wait for it.
 //!
-//! An attempt that is not recorded costs a look at a flag; where traces are on, the search for a
-//! header or one random number.
+//! An attempt that is not recorded costs the check of a flag; with tracing on, the search for a header or
+//! one random number.
 
 use std::sync::OnceLock;
 use std::time::SystemTime;
@@ -17,43 +17,43 @@ use ganger_core::trace_context;
 use ganger_core::trace_context::{Recording, SpanContext};
 use ganger_queue::delivery::{Delivery, Failure, Message, Outcome, Property};
 
-/// How much of a failure's text a span has, in bytes.
+/// Maximum bytes of a failure's text in a span.
 const ERROR_BYTES_MAX: usize = 1024;
 
 /// Set once, if traces are wanted.
 static TRACES: OnceLock<Traces> = OnceLock::new();
 
-/// How traces are recorded.
+/// Settings of trace recording.
 #[derive(Debug)]
 struct Traces {
     sampler: Sampler,
     spans: &'static Queue<Span>,
 }
 
-/// A span that is over.
+/// A span that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// Which one.
+    /// Context of the span itself.
     pub context: SpanContext,
-    /// Below which one.
+    /// Context of its parent.
     pub parent: Option<SpanContext>,
-    /// Whether that is another program's.
+    /// The parent belongs to another program.
     pub is_parent_remote: bool,
-    /// What it has to do with beside that.
+    /// A related span beside the parent.
     pub link: Option<SpanContext>,
-    /// What the message's `tracestate` says.
+    /// `tracestate` of the message.
     pub state: Option<String>,
-    /// Whether it is the taking of a message, not what is done inside.
+    /// It is the receipt of a message, not the work inside.
     pub is_consumer: bool,
-    /// What is done, and where.
+    /// Operation and destination.
     pub name: String,
-    /// When it began.
+    /// Start time.
     pub start: SystemTime,
-    /// When it ended.
+    /// End time.
     pub end: SystemTime,
-    /// What is known of it.
+    /// Attributes.
     pub attributes: Vec<(&'static str, Value)>,
-    /// Why it failed, if it did.
+    /// Error, if it failed.
     pub error: Option<String>,
 }
 
@@ -64,7 +64,7 @@ pub enum Value {
     Text(String),
     /// A whole number.
     Integer(i64),
-    /// Yes or no.
+    /// True or false.
     Flag(bool),
 }
 
@@ -86,12 +86,12 @@ impl From<usize> for Value {
     }
 }
 
-/// Has attempts recorded from now on, as that sampler decides. The first call counts.
+/// Enables the recording of attempts by that sampler. Only the first call has an effect.
 pub fn record(sampler: Sampler, spans: &'static Queue<Span>) {
     TRACES.get_or_init(|| Traces { sampler, spans });
 }
 
-/// A pool takes a message: what is noted of the attempt, if it is recorded.
+/// Begins the recording of an attempt when a pool takes a message, if it is sampled.
 pub fn begin(delivery: &Delivery) -> Option<Box<Recording>> {
     let traces = TRACES.get()?;
     let headers = &delivery.message.headers;
@@ -102,19 +102,19 @@ pub fn begin(delivery: &Delivery) -> Option<Box<Recording>> {
     Some(Box::new(recording))
 }
 
-/// Who had the message.
+/// Worker that had the message.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
     /// The pool.
     pub pool: &'a PoolConfig,
     /// The number of the worker.
     pub worker: usize,
-    /// Its process.
+    /// Its process id.
     pub pid: Option<u32>,
 }
 
-/// An attempt is over, with that outcome. One that no worker was to have leaves nothing: it is to
-/// begin elsewhere.
+/// Ends an attempt with that outcome. One that no worker was to have leaves no span: it is to begin
+/// elsewhere.
 pub fn end(at: Place<'_>, delivery: &Delivery, recording: &Recording, outcome: &Outcome) {
     if !recording.was_given && !outcome.is_of_work() {
         return;
@@ -126,7 +126,7 @@ pub fn end(at: Place<'_>, delivery: &Delivery, recording: &Recording, outcome: &
     spans.into_iter().for_each(|span| traces.spans.push(span));
 }
 
-/// The spans of an attempt that ends now: the worker's, if it had a turn, and the whole.
+/// Returns the spans of an attempt that ends now: the worker's, if it had a turn, and the whole.
 fn spans(
     at: Place<'_>,
     delivery: &Delivery,
@@ -192,7 +192,7 @@ fn worker_attributes(at: Place<'_>, failure: Option<&Failure>) -> Vec<(&'static 
     all
 }
 
-/// By OpenTelemetry's conventions for messaging, where they have a word.
+/// Returns the attributes by OpenTelemetry's conventions for messaging, where they define one.
 fn task_attributes(
     at: Place<'_>,
     delivery: &Delivery,
@@ -223,7 +223,7 @@ fn task_attributes(
     all
 }
 
-/// Which system the messages come from. Tables are nobody's but ours.
+/// Returns the messaging system. Tables are ganger's own.
 fn system(options: &Options) -> &'static str {
     match options {
         Options::Table => "ganger_table",
@@ -232,7 +232,7 @@ fn system(options: &Options) -> &'static str {
     }
 }
 
-/// An outcome, as a label.
+/// Returns an outcome as a label.
 fn word(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Done => "done",
@@ -244,7 +244,7 @@ fn word(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// What the broker says of the message.
+/// Returns the broker's attributes of the message.
 fn described(message: &Message) -> impl Iterator<Item = (&'static str, Value)> {
     let told = message.properties.iter();
     told.filter_map(|(name, property)| {
@@ -259,13 +259,13 @@ fn described(message: &Message) -> impl Iterator<Item = (&'static str, Value)> {
             _ => return None,
         };
         let value = match property {
-            // The number of a partition is a name to the conventions.
+            // By the conventions a partition's number is a name.
             Property::Integer(number) if *name == "partition" => Value::Text(number.to_string()),
             Property::Integer(number) => Value::Integer(*number),
             Property::Boolean(yes) => Value::Flag(*yes),
             Property::Text(text) if text.is_empty() => return None,
             Property::Text(text) => Value::Text(text.clone()),
-            // It is a key, and no text.
+            // It is a key, but no text.
             Property::Bytes(_) => return None,
         };
         Some((attribute, value))

@@ -1,6 +1,6 @@
-//! A log record's way to stderr: a bounded buffer, and a thread that empties it. Who logs never
-//! waits, whatever becomes of stderr: what it does not take is dropped, counted, and told once it
-//! takes something again.
+//! Writing of log records to stderr: a bounded buffer, and a thread that empties it. Logging never waits,
+//! whatever becomes of stderr: records that it does not take are dropped, counted, and reported once it
+//! takes some again.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -14,14 +14,13 @@ use tokio::time::Instant;
 use super::repeats::REPEATS;
 use ganger_core::heartbeat::{EVERY, Heart};
 
-/// The most bytes of records that wait while others are being written, and so half of what the log
-/// may have in memory.
+/// Maximum bytes of records that wait while others are being written; half of the log's memory bound.
 const BYTES_WAITING_MAX: usize = 4 << 20;
 
-/// The most records that wait.
+/// Maximum number of records that wait.
 const RECORDS_WAITING_MAX: usize = 32 << 10;
 
-/// What an empty buffer keeps of its memory.
+/// Capacity that an empty buffer keeps.
 const BYTES_KEPT_MAX: usize = 64 << 10;
 
 /// Takes records and never waits. Clones fill the same buffer.
@@ -31,9 +30,9 @@ pub(super) struct Writer(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// There is something to do for the thread.
+    /// Signals that the thread has work.
     work: Condvar,
-    /// All that there was has been written or dropped.
+    /// Signals that all records have been written or dropped.
     idle: Condvar,
 }
 
@@ -42,11 +41,11 @@ struct State {
     waiting: Records,
     /// The thread has taken some records and is not done with them.
     writing: bool,
-    /// What was written last was taken whole.
+    /// The last write was complete.
     works: bool,
-    /// Records dropped since the start.
+    /// Number of records dropped since the start.
     dropped: u64,
-    /// How many of them the log has told of.
+    /// Number of dropped records already reported in the log.
     told: u64,
     closing: bool,
 }
@@ -55,7 +54,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Records {
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// End of each record.
     ends: Vec<usize>,
 }
 
@@ -70,12 +69,12 @@ impl Records {
         fits
     }
 
-    /// How many are not among the first `written` bytes, or not whole.
+    /// Returns the number of records that are not completely among the first `written` bytes.
     fn missing(&self, written: usize) -> usize {
         self.ends.len() - self.ends.partition_point(|end| *end <= written)
     }
 
-    /// Whether the first `written` bytes end within a record.
+    /// Returns whether the first `written` bytes end within a record.
     fn torn(&self, written: usize) -> bool {
         written > 0 && self.ends.binary_search(&written).is_err()
     }
@@ -101,7 +100,7 @@ impl Writer {
                     "log records were dropped, stderr did not take them; so many since the start"
                 );
             }
-            // Who reads may sleep, and nobody waits for that.
+            // The reader of stderr may be slow, and nothing waits for this thread.
             let write = |bytes| heart.away(|| write_all(&out, bytes));
             if torn && write(b"\n") == 0 {
                 self.written(&records, 0);
@@ -114,10 +113,10 @@ impl Writer {
         }
     }
 
-    /// Waits for something to do and takes all records that wait. Returns the number of those that
-    /// were dropped, if that is news and can be told; none at the end.
+    /// Waits for work and takes all records that wait. Returns the number of those that were dropped, if
+    /// it is new and can be reported; none at the end.
     ///
-    /// It can be told right after the buffer was emptied, so that it has its place there.
+    /// It can be reported right after the buffer was emptied, so that there is room for it.
     fn next(&self, records: &mut Records, heart: &Heart) -> Option<Option<u64>> {
         let mut state = self.state();
         records.clear();
@@ -135,7 +134,7 @@ impl Writer {
             (state, waits) = (locked, result.timed_out());
             heart.beat();
             if waits && REPEATS.are_pending() {
-                // What is told of them goes through here.
+                // The report of their number passes through this thread.
                 break;
             }
         }
@@ -155,21 +154,21 @@ impl Writer {
         let mut state = self.state();
         let missing = records.missing(written);
         state.dropped += missing as u64;
-        // Nothing at all is no proof.
+        // Writing nothing at all is no proof.
         state.works = missing == 0 && (state.works || written > 0);
     }
 
-    /// Waits for at most so long until all records so far are written or dropped.
+    /// Waits until all records so far are written or dropped, or the timeout.
     pub(super) fn finish(&self, at_most: Duration) {
         let mut state = self.state();
         state.closing = true;
         self.0.work.notify_one();
         let busy = |state: &mut State| state.writing || !state.waiting.ends.is_empty();
-        // What is not written by then never is.
+        // Records that are not written by then are lost.
         drop(self.0.idle.wait_timeout_while(state, at_most, busy));
     }
 
-    /// How many records were dropped since the start.
+    /// Returns the number of records dropped since the start.
     pub(super) fn dropped(&self) -> u64 {
         self.state().dropped
     }
@@ -185,7 +184,7 @@ impl State {
     }
 }
 
-/// What the lock guards is never left half changed.
+/// Unwraps the result of a lock: the guarded value is never left half changed.
 fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)
 }
@@ -206,10 +205,10 @@ impl Write for &Writer {
     }
 }
 
-/// Writes as much as is taken, waiting for as long as it needs; returns how much that was.
+/// Writes as much as is taken, waiting for as long as it needs; returns the number of bytes.
 ///
-/// Not through the standard library's handle: a thread that is stuck here would hold its lock, and
-/// with it everyone that prints.
+/// It does not use the standard library's handle: a thread that is stuck here would hold its lock, and
+/// with it everything that prints.
 fn write_all(out: &impl AsFd, bytes: &[u8]) -> usize {
     let mut written = 0;
     while written < bytes.len() {
@@ -217,7 +216,7 @@ fn write_all(out: &impl AsFd, bytes: &[u8]) -> usize {
             Ok(0) => break,
             Ok(more) => written += more,
             Err(Errno::EINTR) => {}
-            // Whoever shares it may have made it so.
+            // Another process that shares it may have made it non-blocking.
             Err(Errno::EAGAIN) => {
                 let mut writable = [PollFd::new(out.as_fd(), PollFlags::POLLOUT)];
                 if !matches!(
@@ -279,7 +278,7 @@ mod tests {
         for _ in 0..1000 {
             log(&writer, &record);
         }
-        // What waits, what is being written, and no more.
+        // Waiting records, records being written, and no more.
         let most = 2 * (BYTES_WAITING_MAX >> 16) as u64;
         assert!(writer.dropped() >= 1000 - most, "{}", writer.dropped());
         assert!(writer.state().waiting.bytes.len() <= BYTES_WAITING_MAX);

@@ -1,5 +1,5 @@
-//! The two sides of a worker that ganger brings itself: `exec`, which is one, and the conformance kit, which tests
-//! whether a program is one.
+//! The two sides of a worker that ganger provides itself: `exec`, which is one, and the conformance kit,
+//! which tests whether a program is one.
 
 pub mod conformance;
 pub mod exec;

@@ -1,4 +1,4 @@
-//! What a command asks of the sources that it acts on.
+//! Operations of a command on the sources that it acts on.
 
 use std::fmt::Debug;
 use std::time::Duration;

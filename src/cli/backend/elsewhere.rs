@@ -18,7 +18,7 @@ use ganger_queue::fault::SourceFault;
 pub(super) struct Elsewhere(Remote);
 
 impl Elsewhere {
-    /// Returns those of the daemon at the address, if it is that of one.
+    /// Returns the sources of the daemon at the address, if it is a daemon's.
     pub(super) fn at(address: &Address) -> miette::Result<Option<Self>> {
         match address.host() {
             Some(_) => Ok(Some(Self(address.remote()?))),

@@ -1,4 +1,4 @@
-//! How the subscriptions of the configuration stand, as far as that can be seen without changing anything.
+//! State of the configured subscriptions, as far as it can be read without changing anything.
 
 use crate::kinds;
 use std::path::Path;
@@ -11,22 +11,22 @@ use ganger_config::{Places, Problem};
 use ganger_queue::client::Subscribed;
 use ganger_queue::fault::SourceFault;
 
-/// How one stands.
+/// State of a subscription.
 #[derive(Debug, Serialize)]
 pub(super) struct Standing {
     source: String,
     topic: String,
     queue: String,
-    /// The table has it. Else it is added when a daemon starts.
+    /// True if the table has it. If not, it is added when a daemon starts.
     subscribed: bool,
-    /// The pool of this configuration that reads the queue.
+    /// Pool of this configuration that reads the queue.
     pool: Option<String>,
-    /// The table for it is there. Else it is made.
+    /// True if the table for it exists. If not, it is created.
     #[serde(skip)]
     is_made: bool,
 }
 
-/// How they stand on the sources that can be asked.
+/// Returns the state of the subscriptions on the sources that can be reached.
 pub(super) fn standing(config: &Config) -> Vec<Standing> {
     let mut all = Vec::new();
     for name in config.sources.keys() {
@@ -64,7 +64,7 @@ impl Standing {
         }
     }
 
-    /// For people.
+    /// Formats the state for people.
     pub(super) fn told(&self) -> String {
         let Self { topic, queue, .. } = self;
         let stands = match (self.subscribed, self.is_made) {
@@ -81,7 +81,7 @@ impl Standing {
     }
 }
 
-/// What there is to be warned of: messages that wait and are nobody's.
+/// Returns warnings of messages that wait and that no pool reads.
 pub(super) fn unread(path: &Path, all: &[Standing]) -> Vec<Problem> {
     let places = Places::read(path, &environment());
     let unread = all.iter().filter(|one| one.pool.is_none());

@@ -1,5 +1,4 @@
-//! Which dead letters a command means, how many there are, and whether the person in front of it means
-//! them all.
+//! Selection of dead letters by a command: which ones, their number, and the user's confirmation.
 
 use std::io::{self, BufRead, IsTerminal};
 use std::ops::ControlFlow;
@@ -16,13 +15,13 @@ use crate::cli::output;
 use ganger_queue::client::json::moment;
 use ganger_queue::client::{Criteria, DeadFilter, Page};
 
-/// Where to look.
+/// Sources and pools to search.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Scope {
-    /// Only those of this pool
+    /// Only dead letters of this pool
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
-    /// Only those of this source
+    /// Only dead letters of this source
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
     #[command(flatten)]
@@ -43,25 +42,25 @@ impl Scope {
     }
 }
 
-/// Which of them, by what they died of and when.
+/// Narrowing by error, reason and time.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Narrowing {
-    /// Only those whose error contains this text
+    /// Only dead letters whose error contains this text
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// Only those of this reason, such as failed, rejected or crashed
+    /// Only dead letters with this reason, such as failed, rejected or crashed
     #[arg(long, value_name = "NAME")]
     reason: Option<String>,
-    /// Only those that failed last at this time, such as 2027-01-31T08:00:00Z or 2h (ago), or later
+    /// Only dead letters that last failed at or after this time, such as 2027-01-31T08:00:00Z or 2h (ago)
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
-    /// Only those that failed last before this time
+    /// Only dead letters that last failed before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     before: Option<Timestamp>,
 }
 
 impl Narrowing {
-    /// All that are meant.
+    /// Returns the filter for all selected dead letters.
     pub(super) fn filter(&self, scope: &Scope) -> DeadFilter {
         DeadFilter {
             criteria: Criteria {
@@ -75,28 +74,28 @@ impl Narrowing {
     }
 }
 
-/// Which letters something is done with.
+/// Selection of the dead letters to change.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Chosen {
     #[command(flatten)]
     scope: Scope,
-    /// Their ids, as `list` shows them
+    /// Ids of dead letters, as `list` shows them
     #[arg(
         required_unless_present_any = NOT_BY_IDS,
         conflicts_with_all = NOT_BY_IDS
     )]
     pub(super) ids: Vec<String>,
-    /// All of them
+    /// Select all dead letters
     #[arg(long)]
     all: bool,
     #[command(flatten)]
     narrowing: Narrowing,
-    /// Print how many there are, and change nothing
+    /// Print the number of dead letters without changing anything
     #[arg(long)]
     pub(super) dry_run: bool,
 }
 
-/// The arguments that choose letters without naming each.
+/// Arguments that select dead letters without naming each.
 const NOT_BY_IDS: [&str; 5] = ["all", "error", "reason", "since", "before"];
 
 impl Chosen {
@@ -111,7 +110,7 @@ impl Chosen {
         }
     }
 
-    /// Counts them.
+    /// Counts the selected dead letters.
     fn count(&self, sources: &mut Sources) -> miette::Result<usize> {
         let mut count = 0;
         sources.read(&Page::all(self.filter()), |_, _| {
@@ -125,7 +124,7 @@ impl Chosen {
         Ok(count)
     }
 
-    /// Prints what would be done.
+    /// Prints the intended change.
     pub(super) fn would_be(
         &self,
         sources: &mut Sources,
@@ -140,7 +139,7 @@ impl Chosen {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Asks a person whether all of them are meant. Who names each, or is no person, is not asked.
+    /// Asks the user to confirm the selection. A user who names each dead letter, or a program, is not asked.
     pub(super) fn is_confirmed(&self, sources: &mut Sources) -> miette::Result<bool> {
         let is_asked = io::stdin().is_terminal() && io::stderr().is_terminal();
         if !self.ids.is_empty() || !is_asked {

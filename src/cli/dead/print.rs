@@ -1,5 +1,5 @@
-//! How dead letters are printed, as they come: as a table, each whole, or as JSON, with no more than a
-//! sheet of the table in memory; and how they are when they are only counted.
+//! Output of dead letters as they are read: as a table, each in full, or as JSON, with no more than a sheet
+//! of the table in memory; and of their counts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,9 +14,9 @@ use ganger_core::foreign;
 use ganger_queue::client::shown::LetterJson;
 use ganger_queue::dead_letter::{DeadLetter, Group};
 
-/// A table for people shows this much of a text.
+/// Maximum number of characters of a text in a table for people.
 const TEXT_CHARS_MAX: usize = 60;
-/// So many rows are grouped at a time.
+/// Number of rows that are grouped at a time.
 const SHEET_ROWS: usize = 1000;
 
 const HEADER: [&str; 7] = [
@@ -39,25 +39,25 @@ const GROUPS_HEADER: [&str; 7] = [
     "ERROR",
 ];
 
-/// A list on its way out.
+/// A list that is being printed.
 #[derive(Debug)]
 pub(super) struct Print {
     form: Form,
-    /// Letters need their source's name to be told apart.
+    /// True if dead letters need their source's name to be told apart.
     several: bool,
     is_empty: bool,
 }
 
 #[derive(Debug)]
 enum Form {
-    /// Rows by where they are from and why they died.
+    /// Rows by origin and reason.
     Table(BTreeMap<String, Vec<Vec<String>>>),
     Whole,
     Json(output::Array),
 }
 
 impl Print {
-    /// Nothing is printed yet.
+    /// Returns a list of which nothing is printed yet.
     pub(super) fn new(format: Format, full: bool, several: bool) -> Self {
         let form = match (format, full) {
             (Format::Json, _) => Form::Json(output::Array::default()),
@@ -71,12 +71,12 @@ impl Print {
         }
     }
 
-    /// Whether there was no letter.
+    /// Returns whether there was no dead letter.
     pub(super) fn is_empty(&self) -> bool {
         self.is_empty
     }
 
-    /// Takes the next letter. Breaks if nobody reads any more.
+    /// Takes the next dead letter. Breaks if nobody reads any more.
     pub(super) fn letter(
         &mut self,
         source: &str,
@@ -103,7 +103,7 @@ impl Print {
         }
     }
 
-    /// Prints the end. `is_all` tells that nothing is left out.
+    /// Prints the end. `is_all` means that nothing is left out.
     pub(super) fn end(self, is_all: bool) -> miette::Result<()> {
         match self.form {
             Form::Json(array) => array.end(),
@@ -127,7 +127,7 @@ fn sheet(groups: BTreeMap<String, Vec<Vec<String>>>) -> miette::Result<ControlFl
     Ok(ControlFlow::Continue(()))
 }
 
-/// The correlation id, else the message id, else the source's own name.
+/// Returns the correlation id, else the message id, else the source's own name.
 fn name_of(letter: &DeadLetter) -> &str {
     match letter.correlation_id.as_str() {
         "" => letter
@@ -153,7 +153,7 @@ fn row(letter: &DeadLetter) -> Vec<String> {
     ]
 }
 
-/// Prints what letters died of, the most first.
+/// Prints the errors of dead letters, most frequent first.
 pub(super) fn groups(
     mut groups: Vec<(String, Group)>,
     format: Format,
@@ -177,7 +177,7 @@ pub(super) fn groups(
     }
 }
 
-/// A group as JSON tells it.
+/// A group with its source, as JSON has it.
 #[derive(Debug, Serialize)]
 struct InSource {
     source: String,
@@ -208,7 +208,7 @@ fn shortened(text: &str) -> String {
     format!("{}{more}", foreign::line(&kept))
 }
 
-/// A dead letter with all that is known of it, for people: a line for each, whatever others wrote.
+/// Formats a dead letter in full for people: a line for each field, escaped since others wrote it.
 pub(super) fn as_text(source: &str, letter: &DeadLetter) -> String {
     let Ok(Value::Object(fields)) = serde_json::to_value(LetterJson::new(source, letter)) else {
         return String::new();

@@ -1,5 +1,5 @@
-//! The sources whose dead letters are meant. What can't be used is told, never passed over, and the
-//! others are used all the same. Nothing here prints a letter.
+//! Sources of the selected dead letters. A source that can't be used is reported, never skipped silently, and
+//! the others are still used. Nothing here prints a dead letter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -16,17 +16,17 @@ use ganger_queue::fault::SourceFault;
 /// A source's name, and the id of a dead letter in it.
 type Place = (String, String);
 
-/// Those that could be opened, and what was wrong with the others.
+/// Sources that could be opened, and the errors of the others.
 #[derive(Debug)]
 pub(super) struct Sources {
     clients: Vec<Client>,
     trouble: Vec<SourceFault>,
-    /// What is wrong with the pool that is asked for, if none of these sources has such a pool.
+    /// Error about the requested pool, if none of these sources has such a pool.
     unknown_pool: Option<String>,
 }
 
 impl Sources {
-    /// Opens the source of that name, or all, to look for the dead letters of that pool, or of all.
+    /// Opens the source of that name, or all, to search for the dead letters of that pool, or of all.
     pub(super) fn open(
         backend: &dyn Backend,
         only: Option<&str>,
@@ -89,13 +89,13 @@ impl Sources {
         })
     }
 
-    /// Whether letters need their source's name to be told apart.
+    /// Returns whether dead letters need their source's name to be told apart.
     pub(super) fn are_several(&self) -> bool {
         self.clients.len() + self.trouble.len() > 1
     }
 
-    /// Reads this page of each source, one after the other. Returns how each reading ended, but for
-    /// those that went wrong.
+    /// Reads this page of each source, one after the other. Returns how each reading ended, except those that
+    /// failed.
     pub(super) fn read(
         &mut self,
         page: &Page,
@@ -120,7 +120,7 @@ impl Sources {
         ends
     }
 
-    /// The letters of that name, one of a source at most.
+    /// Returns the dead letters that match, at most one of a source.
     pub(super) fn find(&mut self, filter: DeadFilter) -> Vec<(String, DeadLetter)> {
         let mut found = Vec::new();
         self.read(&Page::all(filter), |source, letter| {
@@ -130,7 +130,7 @@ impl Sources {
         found
     }
 
-    /// Changes the letters that are meant in every source that has some. Returns how many.
+    /// Changes the selected dead letters in every source that has some. Returns their number.
     pub(super) fn change(
         &mut self,
         filter: &DeadFilter,
@@ -153,8 +153,8 @@ impl Sources {
         Ok(changed)
     }
 
-    /// What to ask each source for. Where ids are given and there are several sources, each is
-    /// asked for its own only: two tables may have a letter of the same number.
+    /// Returns the filter for each source. If ids are given and there are several sources, each is asked for
+    /// its own only: two tables may have a dead letter of the same number.
     fn filters(&mut self, filter: &DeadFilter) -> miette::Result<BTreeMap<String, DeadFilter>> {
         let Some(ids) = filter.ids.as_ref().filter(|_| self.clients.len() > 1) else {
             let name = |client: &Client| (client.name().to_owned(), filter.clone());
@@ -178,7 +178,7 @@ impl Sources {
         Ok(filters)
     }
 
-    /// The end of every command.
+    /// Ends the command.
     ///
     /// # Errors
     /// If a source could not be used.
@@ -195,7 +195,7 @@ impl Sources {
     }
 }
 
-/// The source of the letter with this id; none if there is no such letter.
+/// Returns the source of the dead letter with this id; none if there is no such dead letter.
 ///
 /// # Errors
 /// If there are several.

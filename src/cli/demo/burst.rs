@@ -1,4 +1,4 @@
-//! The demo's end: messages that take no work, for the speed of ganger itself.
+//! The end of the demo: messages that take no work, to measure the speed of ganger itself.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,13 +9,14 @@ use tokio::time::Instant;
 
 use super::stage::{self, Ground, Plan, STUCK_AFTER, Stage};
 
-/// How many are sent unless the user says otherwise.
+/// Default number of messages.
 pub(super) const MESSAGES: u32 = 100_000;
-/// How many the built-in worker takes at once: it answers those that came together with one write.
+/// Number of messages that the built-in worker takes at once: it answers those that came together
+/// with one write.
 const CONCURRENCY: u32 = 64;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What came of it.
+/// Result of the burst.
 #[derive(Debug, Serialize)]
 pub(super) struct Burst {
     messages: u64,
@@ -23,7 +24,7 @@ pub(super) struct Burst {
     pub(super) messages_per_second: f64,
 }
 
-/// The queue is filled first; the time runs from the start of the daemon until all is done.
+/// Fills the queue first, then measures the time from the start of the daemon until all is done.
 pub(super) fn run(
     workers: u32,
     command: &[String],
@@ -58,7 +59,7 @@ pub(super) fn run(
     })
 }
 
-/// Until all are done, or dead with a worker that fails.
+/// Waits until all messages are done, or dead-lettered by a worker that fails.
 fn work_through(stage: &Stage, messages: u64) -> miette::Result<()> {
     let mut progress = (0, Instant::now());
     loop {
@@ -84,7 +85,7 @@ fn work_through(stage: &Stage, messages: u64) -> miette::Result<()> {
 }
 
 impl Burst {
-    /// For people.
+    /// Formats the result for people.
     pub(super) fn told(&self) -> String {
         format!("{:.0} messages/s", self.messages_per_second)
     }

@@ -1,4 +1,4 @@
-//! What the demo's workers have written down, read as it grows.
+//! Records of the demo's workers, read as they grow.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use miette::IntoDiagnostic;
 
-/// Each message that was done, and how often.
+/// Messages that were done, and how often.
 pub(super) struct Records {
     file: BufReader<File>,
     partial: String,
     lines: u64,
-    /// Each message that was done, with its highest attempt.
+    /// Highest attempt of each message that was done.
     seen: HashMap<u32, u32>,
 }
 
@@ -26,7 +26,7 @@ impl Records {
         })
     }
 
-    /// Reads what has come since.
+    /// Reads the new records.
     pub(super) fn read(&mut self) -> io::Result<()> {
         while self.file.read_line(&mut self.partial)? > 0 {
             if !self.partial.ends_with('\n') {
@@ -43,17 +43,17 @@ impl Records {
         Ok(())
     }
 
-    /// Messages that were done, each counted once.
+    /// Returns the number of messages that were done, each counted once.
     pub(super) fn done(&self) -> u64 {
         self.seen.len() as u64
     }
 
-    /// Times that a message was done again.
+    /// Returns the number of times that a message was done again.
     pub(super) fn duplicates(&self) -> u64 {
         self.lines - self.done()
     }
 
-    /// Messages that took more than one attempt.
+    /// Returns the number of messages that took more than one attempt.
     pub(super) fn retried(&self) -> u64 {
         self.seen.values().filter(|attempt| **attempt > 1).count() as u64
     }

@@ -1,5 +1,5 @@
-//! What is shown while the demo runs, on stderr: a line for each worker and a bar on a terminal,
-//! plain lines elsewhere, nothing beside JSON.
+//! Progress display of the demo, on stderr: a line for each worker and a bar on a terminal, plain
+//! lines elsewhere, nothing beside JSON.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal};
@@ -12,9 +12,10 @@ use super::super::common::Format;
 use super::super::output;
 use ganger_pool::status::{PoolStatus, WorkerStatus};
 
-/// The most workers that have a line of their own.
+/// Maximum number of workers that have a line of their own.
 const LINES_MAX: usize = 12;
-/// For how long a killed worker's line says so: its successor is up too soon to be read of.
+/// Time for which a killed worker's line says so: its successor is up too soon for it to be read
+/// otherwise.
 const KILLED_SHOWN: Duration = Duration::from_millis(700);
 
 pub(super) enum Show {
@@ -23,7 +24,7 @@ pub(super) enum Show {
     Nothing,
 }
 
-/// How far it is.
+/// Progress of the demo.
 pub(super) struct Figures {
     pub(super) messages: u64,
     pub(super) done: u64,
@@ -46,7 +47,7 @@ pub(super) struct Live {
     lines: Vec<ProgressBar>,
     bar: ProgressBar,
     all: MultiProgress,
-    /// The last of each slot.
+    /// Last killed worker of each slot.
     killed: HashMap<usize, Killed>,
 }
 
@@ -63,7 +64,7 @@ impl Show {
         show
     }
 
-    /// How often there is something new to see.
+    /// Returns the interval of updates.
     pub(super) fn every(&self) -> Duration {
         match self {
             Self::Live(_) => Duration::from_millis(100),
@@ -105,7 +106,7 @@ impl Show {
     }
 }
 
-/// A terminal that can be written to in more than one place.
+/// Returns whether stderr is a terminal on which the cursor can move.
 fn is_screen() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb")
 }
@@ -161,7 +162,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// A worker's line.
+/// Formats a worker's line.
 fn told(worker: &WorkerStatus) -> String {
     let pid = worker.pid.map_or("-".to_owned(), |pid| pid.to_string());
     format!(

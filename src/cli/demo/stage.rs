@@ -1,5 +1,5 @@
-//! What the demo runs on: a queue of its own, in a SQLite file or where the user wants it, and a daemon with
-//! one pool on it.
+//! Environment of the demo: a queue of its own, in a SQLite file or where the user wants it, and a daemon
+//! with one pool on it.
 
 use crate::kinds;
 use std::path::Path;
@@ -21,36 +21,36 @@ use ganger_pool::status::PoolStatus;
 use ganger_queue::client::{Client, DeadFilter};
 use ganger_queue::delivery::Outgoing;
 
-/// What goes before the names of the tables where they are not in a file of their own.
+/// Prefix of the names of the tables if they are not in a file of their own.
 const PREFIX: &str = "ganger_demo_";
-/// Messages that are sent in one transaction.
+/// Number of messages that are sent in one transaction.
 const SEND_BATCH: usize = 500;
-/// Without any progress for so long the demo gives up.
+/// Time without any progress after which the demo gives up.
 pub(super) const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// What differs between the demo's parts.
+/// Settings that differ between the demo's parts.
 pub(super) struct Plan<'a> {
     pub(super) ground: &'a Ground,
-    /// Of the queue; there is one of that name in each run alone.
+    /// Name of the queue, unique to this run.
     pub(super) queue: &'a str,
     pub(super) workers: u32,
-    /// A worker of the user's; the built-in one if it is empty.
+    /// The user's own worker; the built-in one if it is empty.
     pub(super) command: &'a [String],
-    /// Where the built-in worker writes down what it has done.
+    /// File in which the built-in worker records the messages it has done.
     pub(super) record: &'a Path,
-    /// How many messages the built-in worker takes at once.
+    /// Number of messages that the built-in worker takes at once.
     pub(super) concurrency: u32,
 }
 
-/// Where the demo's tables are.
+/// Location of the demo's tables.
 #[derive(Debug)]
 pub(super) struct Ground {
-    /// As a configuration has it.
+    /// URL as in a configuration.
     pub(super) url: String,
 }
 
 impl Ground {
-    /// In a file of that directory.
+    /// Returns the location in a file of that directory.
     pub(super) fn in_file(directory: &Path) -> Self {
         let path = directory.join("demo.db");
         let url = format!("sqlite:{}", path.display());
@@ -68,7 +68,7 @@ impl Ground {
     }
 }
 
-/// A daemon at work, and clients of its queue.
+/// A running daemon, and clients of its queue.
 pub(super) struct Stage {
     queue: String,
     config: Config,
@@ -79,7 +79,7 @@ pub(super) struct Stage {
 }
 
 impl Plan<'_> {
-    /// The configuration that a user would write for this.
+    /// Returns the configuration that a user would write for this.
     pub(super) fn config(&self) -> miette::Result<Config> {
         let (program, arguments) = match self.command.split_first() {
             Some((program, arguments)) => (program.clone(), arguments.to_vec()),
@@ -151,12 +151,12 @@ impl Stage {
         &mut self.client
     }
 
-    /// A client for another thread.
+    /// Returns a client for another thread.
     pub(super) fn another_client(&self) -> miette::Result<Client> {
         open_client(&self.config)
     }
 
-    /// Its dead letters.
+    /// Returns the filter for its dead letters.
     pub(super) fn dead(&self) -> DeadFilter {
         DeadFilter {
             pool: Some(self.queue.clone()),
@@ -175,17 +175,17 @@ impl Stage {
         &self.queue
     }
 
-    /// Messages that are in the queue or in hand.
+    /// Returns the number of messages in the queue or in flight.
     pub(super) fn left(&mut self) -> miette::Result<u64> {
         Ok(self.client.depth(&self.queue).into_diagnostic()?.total())
     }
 
-    /// What the pool tells; nothing once the daemon has failed.
+    /// Returns the pool's status; nothing once the daemon has failed.
     pub(super) fn status(&self) -> Option<PoolStatus> {
         self.overview.status().pools.into_iter().next()
     }
 
-    /// Its thread tells why.
+    /// Returns whether the daemon has failed; its thread gives the reason.
     pub(super) fn has_failed(&self) -> bool {
         self.requests.is_closed()
     }
@@ -215,8 +215,8 @@ pub(super) fn open_client(config: &Config) -> miette::Result<Client> {
     kinds::client(name, source, &config.pools).into_diagnostic()
 }
 
-/// Sends as many messages with what `body` makes of their numbers, and says how many are sent after
-/// each batch.
+/// Sends `messages` messages with the bodies that `body` makes from their numbers, and reports the number
+/// sent after each batch.
 pub(super) fn send(
     client: &mut Client,
     queue: &str,

@@ -1,4 +1,4 @@
-//! What the demo found.
+//! Results of the demo.
 
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ pub(super) struct Summary {
     pub(super) messages_per_second: f64,
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
-    /// Messages that take no work; none if none were wanted.
+    /// Messages that take no work; none if none were requested.
     pub(super) burst: Option<Burst>,
 }
 

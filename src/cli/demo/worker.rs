@@ -1,5 +1,5 @@
-//! The demo's worker: a whole worker over the public protocol, in a process of its own. It counts
-//! the primes below the number in the message and writes down what it has done before it answers.
+//! The demo's worker: a complete worker over the public protocol, in a process of its own. It
+//! counts the primes below the number in the message and records that before it answers.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, Read, Write};
@@ -16,11 +16,11 @@ use ganger_protocol::frame::next_frame;
 use ganger_protocol::output::Output;
 use ganger_protocol::status::Status;
 
-/// The file that the workers write what they have done to.
+/// Variable that names the file for the workers' records.
 pub(super) const RECORD: &str = "DEMO_RECORD";
-/// How many messages it may be handed at once.
+/// Variable with the number of messages that the worker may be handed at once.
 pub(super) const CONCURRENCY: &str = "DEMO_CONCURRENCY";
-/// A demo's messages are small.
+/// Maximum size of a frame: a demo's messages are small.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
 pub(super) fn run() -> CommandResult {

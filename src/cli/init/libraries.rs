@@ -1,3 +1,3 @@
-//! The libraries for workers, file by file: `build.rs` lists what is in `worker-sdk/`.
+//! The libraries for workers, file by file: `build.rs` lists the files in `worker-sdk/`.
 
 include!(concat!(env!("OUT_DIR"), "/libraries.rs"));

@@ -1,5 +1,5 @@
-//! What `ganger init` writes, language by language. The texts are files in `templates/`, where they can be
-//! read and tried as what they are; here is only what is where.
+//! Files that `ganger init` writes, language by language. The texts are files in `templates/`, where they can
+//! be read and tried in their own format; this module only lists them.
 
 use clap::ValueEnum;
 
@@ -12,7 +12,7 @@ macro_rules! text {
     };
 }
 
-/// What a worker may be written in.
+/// Languages in which a worker may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Language {
     Dotnet,
@@ -30,37 +30,37 @@ pub(super) enum Language {
 /// A file's name and its text.
 type File = (&'static str, &'static str);
 
-/// What differs from language to language.
+/// Properties that differ from language to language.
 #[derive(Debug)]
 pub(super) struct Template {
     pub(super) files: &'static [File],
     /// Keys of the pool; the arguments as TOML.
     pub(super) command: &'static str,
     pub(super) args: &'static str,
-    /// What goes into the page: the command of the test, the worker's file, its library.
+    /// Contents of the page: the command of the test, the worker's file, its library.
     pub(super) test: &'static str,
     pub(super) worker: &'static str,
     pub(super) library: &'static str,
-    /// What git is to leave alone.
+    /// Files that git is to ignore.
     pub(super) ignored: &'static str,
-    /// Its library; none for what needs none.
+    /// Its library; none for a language that needs none.
     pub(super) sdk: Option<Sdk>,
 }
 
 /// The library of a language.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sdk {
-    /// File by which its folder is known.
+    /// File that identifies its folder.
     pub(super) manifest: &'static str,
     /// Its files, of which a worker gets a copy.
     pub(super) files: &'static [File],
 }
 
-/// Folder of a worker's copy of the library, and how its files name that.
+/// Folder of a worker's copy of the library, and its name in the worker's files.
 pub(super) const LIBRARY: &str = "ganger-worker";
 pub(super) const LIBRARY_PATH: &str = "./ganger-worker";
 
-/// What all have.
+/// Files that all workers have.
 pub(super) const COMMON: [File; 4] = [
     (".gitignore", "ganger.db*\nganger.log\nganger.sock\n"),
     ("README.md", text!("common/README.md")),

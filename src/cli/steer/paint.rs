@@ -1,4 +1,4 @@
-//! Colours for the status, put into its text once that is harmless: what needs a person is seen at once.
+//! Colours for the status, added after its text is escaped: problems are seen at once.
 
 use std::io::IsTerminal;
 
@@ -13,7 +13,7 @@ const YELLOW: &str = "\u{1b}[33m";
 const RED: &str = "\u{1b}[31m";
 const END: &str = "\u{1b}[0m";
 
-/// The text of a status with the states of its pools coloured, and their notes where they are in trouble.
+/// Returns the text of a status with the pools' states coloured, and the notes of pools in trouble.
 pub(super) fn status(text: &str, status: &Status) -> String {
     let lines = text.lines().enumerate().map(|(number, line)| {
         let row = number.checked_sub(HEAD_LINES);

@@ -1,4 +1,4 @@
-//! How the status looks to people.
+//! The status as text for people.
 
 use super::super::figures::{age, depth, oldest};
 use super::super::notes::{daemon_notes, pool_notes, unread_notes};
@@ -11,7 +11,7 @@ use ganger_pool::status::{PoolStatus, WorkerStatus};
 use ganger_pool::worker::output::LastLines;
 use ganger_telemetry::LogLevels;
 
-/// Answer to a request, with the keys that a reload has changed.
+/// Formats the answer to a request, with the keys that a reload has changed.
 pub(super) fn done(answer: &Value) -> String {
     let done = answer["done"].as_str().unwrap_or("done").to_owned();
     let lists = [
@@ -30,7 +30,7 @@ pub(super) fn done(answer: &Value) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// How things stand.
+/// Formats the status.
 pub(super) fn status(status: &Status, with_workers: bool) -> String {
     let mut lines = vec![head(status), pools(status)];
     let notes = notes(status).chain(unread_notes(status));
@@ -87,7 +87,7 @@ fn row(pool: &PoolStatus) -> Vec<String> {
     ]
 }
 
-/// What else is worth knowing of the pools, a line each.
+/// Returns the notes on the pools, a line each.
 fn notes(status: &Status) -> impl Iterator<Item = String> {
     status.pools.iter().flat_map(|pool| {
         let notes = pool_notes(pool).into_iter();
@@ -131,7 +131,7 @@ fn worker_row(pool: &str, worker: &WorkerStatus) -> Vec<String> {
     ]
 }
 
-/// What a worker has printed last.
+/// Formats a worker's last output.
 pub(super) fn last_lines(lines: &LastLines) -> String {
     let shown = |stream, line: &String| format!("{stream}: {}", foreign::line(line));
     let stdout = lines.stdout.iter().map(|line| shown("stdout", line));
@@ -142,7 +142,7 @@ pub(super) fn last_lines(lines: &LastLines) -> String {
     all.collect::<Vec<_>>().join("\n")
 }
 
-/// What is logged.
+/// Formats the log levels.
 pub(super) fn log_levels(levels: &LogLevels) -> String {
     let pools = levels.pools.iter();
     let pools = pools.map(|(pool, level)| format!("{pool}: {level}"));

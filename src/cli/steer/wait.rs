@@ -23,16 +23,16 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// Interval of the polls.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// The exit code of what is not done in time.
+/// Exit code of a request that is not done in time.
 const NOT_IN_TIME: u8 = 3;
 
 /// Options of commands that can wait for their outcome.
 #[derive(Debug, clap::Args)]
 pub(super) struct Waiting {
-    /// Wait for the outcome: exit code 0 if it is good, 1 if not, 3 if it is open after --timeout
+    /// Wait for the outcome: exit code 0 if it succeeded, 1 if it failed, 3 if undecided after --timeout
     #[arg(long)]
     wait: bool,
-    /// The longest time to wait, such as 90s or 1h; 10 minutes if left out
+    /// Maximum time to wait, such as 90s or 1h; 10 minutes if omitted
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
     timeout: Option<Duration>,
 }
@@ -66,11 +66,11 @@ pub(super) enum Goal {
 /// Progress towards a goal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Reached {
-    /// Pending, with what is missing.
+    /// Pending, with the missing part.
     NotYet(String),
     /// Done.
     Done(String),
-    /// Failed for good.
+    /// Permanently failed.
     Failed(String),
 }
 
@@ -97,7 +97,7 @@ impl Before {
 }
 
 impl Waiting {
-    /// Sends a request, and waits for its outcome if that is wanted.
+    /// Sends a request, and with `--wait` waits for its outcome.
     pub(super) async fn ask(
         &self,
         remote: &Remote,
@@ -159,7 +159,7 @@ impl Waiting {
         self.timeout.unwrap_or(TIMEOUT)
     }
 
-    /// Looks until it is done or has failed, or the time is over.
+    /// Polls until the goal is reached, has failed, or the timeout expires.
     async fn reach(
         &self,
         remote: &Remote,
@@ -220,7 +220,7 @@ impl Goal {
     }
 }
 
-/// The same, with the pool's name.
+/// Adds the pool's name to the progress.
 fn named(pool: &PoolStatus, reached: Reached) -> Reached {
     let with_name = |text| format!("pool `{}`: {text}", pool.name);
     match reached {

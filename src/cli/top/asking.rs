@@ -1,5 +1,5 @@
-//! The daemon asked how it stands, again and again, and asked to do something. Neither waits for the
-//! other, nor the screen for any of them.
+//! Polling of the daemon's status, and requests to it. Neither waits for the other, nor the screen for any of
+//! them.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,25 +12,24 @@ use ganger_admin::client::{Remote, segment};
 use ganger_pool::overview::Status;
 use ganger_queue::dead_letter::Group;
 
-/// How long a look may take before it is given up and begun anew: the connection may have died
-/// without a word.
+/// Timeout of a status request, which is then sent anew: the connection may have died silently.
 const LOOK_WITHIN: Duration = Duration::from_secs(10);
-/// How long a request may take; a pool that is busy does what it is asked all the same.
+/// Timeout of another request; a pool that is busy still carries it out.
 const DONE_WITHIN: Duration = Duration::from_secs(15);
 
-/// How the daemon stands, or why that is not known.
+/// Status of the daemon, or why it is unknown.
 pub(super) type Seen = Result<Box<Status>, String>;
 
 /// A request to the daemon.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// Something is to be done.
+    /// Carry out an action.
     Do(Deed),
-    /// The dead letters of a pool are to be counted by their errors.
+    /// Count the dead letters of a pool by their errors.
     Errors { pool: String, source: String },
 }
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Debug)]
 pub(super) enum Told {
     Done {
@@ -43,7 +42,7 @@ pub(super) enum Told {
     },
 }
 
-/// Asks how the daemon stands, so often, for ever.
+/// Polls the daemon's status at this interval, for ever.
 pub(super) async fn look_on(
     remote: &Remote,
     every: Duration,
@@ -63,7 +62,7 @@ pub(super) async fn look_on(
     }
 }
 
-/// Asks for it, and tells what came of it.
+/// Sends a request and returns its result.
 pub(super) async fn told(remote: &Remote, request: Request) -> Told {
     match request {
         Request::Do(deed) => done(remote, &deed).await,
@@ -88,7 +87,8 @@ async fn done(remote: &Remote, deed: &Deed) -> Told {
     Told::Done { text, is_error }
 }
 
-/// The errors that dead letters of the pool died of, the most frequent first. All of the source are read.
+/// Returns the errors of the pool's dead letters, most frequent first. All dead letters of the source are
+/// read.
 async fn errors(remote: &Remote, pool: &str, source: &str) -> Result<Vec<Group>, String> {
     let path = format!("/v1/dead/{}/groups", segment(source));
     let groups = timeout(DONE_WITHIN, remote.get::<Vec<Group>>(&path)).await;

@@ -1,4 +1,4 @@
-//! What may be asked of a daemon from its screen: plain data, and how each is worded.
+//! Requests that the screen can send to a daemon: plain data, and their wording.
 
 use std::fmt;
 
@@ -6,36 +6,36 @@ use serde_json::{Value, json};
 
 use super::super::remote::pool_path;
 
-/// Something to be done with a pool.
+/// An action on a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Deed {
     pub(super) pool: String,
     pub(super) what: What,
 }
 
-/// What is to be done with it.
+/// Kind of action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
     Pause,
     Resume,
     Drain,
     Restart,
-    /// So many workers; none for what is configured.
+    /// Set this number of workers; none for the configured number.
     Scale(Option<usize>),
-    /// The worker of that slot, if it is still that process.
+    /// Kill the worker of that slot, if it is still that process.
     Kill {
         slot: usize,
         pid: Option<u32>,
         in_flight: usize,
     },
-    /// The message that is called so.
+    /// Cancel the message of that name.
     Cancel {
         id: String,
     },
 }
 
 impl Deed {
-    /// Where the API is asked for it.
+    /// Returns the API path of the request.
     pub(super) fn path(&self) -> String {
         let verb = match &self.what {
             What::Pause => "pause",
@@ -49,7 +49,7 @@ impl Deed {
         pool_path(&self.pool, verb)
     }
 
-    /// What the API is told with it.
+    /// Returns the body of the request.
     pub(super) fn body(&self) -> Option<Value> {
         match &self.what {
             What::Scale(workers) => Some(json!({ "workers": workers })),
@@ -59,7 +59,7 @@ impl Deed {
     }
 }
 
-/// As an order: `pause email`.
+/// Formatted as a command: `pause email`.
 impl fmt::Display for Deed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pool = &self.pool;

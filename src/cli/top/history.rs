@@ -1,25 +1,25 @@
-//! What a pool did between one look and the next, for as long as the screen shows: bounded, and
-//! begun anew with the pool's counts.
+//! Activity of a pool between one poll and the next, for as long as the screen shows: bounded, and
+//! restarted with the pool's counts.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use ganger_pool::status::PoolStatus;
 
-/// The most samples that are kept: more than the widest screen shows.
+/// Maximum number of samples kept: more than the widest screen shows.
 const SAMPLES_MAX: usize = 512;
-/// Two looks closer together than this, in seconds, tell no rate.
+/// Minimum interval between two polls, in seconds, for a rate.
 const APART: f64 = 0.02;
 
-/// What a pool has done lately.
+/// Recent activity of a pool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct History {
-    /// What it had done when it was last seen.
+    /// Totals at the last poll.
     base: Option<Totals>,
-    /// The newest last.
+    /// Samples, the newest last.
     samples: VecDeque<Sample>,
 }
 
-/// What a pool has done since it started.
+/// Totals of a pool since it started.
 #[derive(Debug, Clone, PartialEq)]
 struct Totals {
     /// The daemon's uptime, in seconds.
@@ -30,14 +30,14 @@ struct Totals {
     failed: BTreeMap<String, u64>,
 }
 
-/// What a pool did between two looks.
+/// Activity of a pool between two polls.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sample {
-    /// How far these were apart.
+    /// Interval between them, in seconds.
     seconds: f64,
     /// Messages done per second.
     pub(super) done: f64,
-    /// How long a message took a worker on average, in seconds; none if none was answered.
+    /// Average time that a worker took for a message, in seconds; none if none was answered.
     pub(super) latency: Option<f64>,
     /// Failed attempts, by reason.
     failed: BTreeMap<String, u64>,
@@ -55,7 +55,7 @@ impl Totals {
         }
     }
 
-    /// What was done between the two; none if it is not the same count that went on.
+    /// Returns the activity between the two; none if the counts were restarted.
     fn since(&self, before: &Self) -> Option<Sample> {
         let seconds = Some(self.at - before.at).filter(|seconds| *seconds > 0.0)?;
         let done = self.done.checked_sub(before.done)?;
@@ -79,7 +79,7 @@ impl Totals {
 }
 
 impl History {
-    /// It was seen once more, as it was when the daemon had been up for so many seconds.
+    /// Adds the pool's status at `at`, the daemon's uptime in seconds.
     pub(super) fn add(&mut self, pool: &PoolStatus, at: f64) {
         let now = Totals::of(pool, at);
         let Some(base) = &self.base else {
@@ -104,13 +104,13 @@ impl History {
         self.samples.push_back(sample);
     }
 
-    /// The samples, the newest first.
+    /// Returns the samples, the newest first.
     pub(super) fn newest(&self) -> impl ExactSizeIterator<Item = &Sample> {
         self.samples.iter().rev()
     }
 
-    /// The failed attempts of about the last so many seconds, by reason, and how many seconds these
-    /// were; none if there is no sample yet.
+    /// Returns the failed attempts of about the last `seconds`, by reason, and the actual number of
+    /// seconds; none if there is no sample yet.
     pub(super) fn failed_within(&self, seconds: f64) -> Option<(BTreeMap<String, u64>, f64)> {
         let (mut failed, mut covered) = (BTreeMap::new(), 0.0);
         for sample in self.newest() {
@@ -126,7 +126,7 @@ impl History {
         (covered > 0.0).then_some((failed, covered))
     }
 
-    /// Failed attempts per second, over the last ten; none if there is no sample yet.
+    /// Returns failed attempts per second, over the last ten; none if there is no sample yet.
     pub(super) fn failed_per_second(&self) -> Option<f64> {
         let (failed, seconds) = self.failed_within(10.0)?;
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]

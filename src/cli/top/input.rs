@@ -12,21 +12,22 @@ use tokio::sync::mpsc;
 
 use super::super::signals::Signals;
 
-/// The inputs that may wait to be obeyed.
+/// Maximum number of inputs that wait to be handled.
 const INPUTS_MAX: usize = 64;
 
-/// What someone wants.
+/// An input of the user.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// A key, or another size.
+    /// A key, or a new terminal size.
     Event(Event),
-    /// The screen is to be left.
+    /// Leave the screen.
     Leave,
-    /// No key can be read.
+    /// Keys can't be read.
     Broken(io::Error),
 }
 
-/// Listens from now on. A second signal ends the program at once: the terminal may take no more.
+/// Starts to listen. A second signal ends the program at once: the terminal may not respond any
+/// more.
 pub(super) fn listen() -> miette::Result<mpsc::Receiver<Input>> {
     let (tell, inputs) = mpsc::channel(INPUTS_MAX);
     let signals = Signals::of(&[SIGHUP, SIGINT, SIGTERM])

@@ -1,4 +1,4 @@
-//! What a key means: a pure function of the key and of what is on the screen.
+//! Meaning of a key: a pure function of the key and of the screen's contents.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -6,41 +6,41 @@ use super::deed::{Deed, What};
 use super::model::{Edit, Focus, Model, Prompt, Step};
 use ganger_pool::status::{PoolState, PoolStatus};
 
-/// How far a page is.
+/// Length of a page.
 const PAGE: usize = 10;
 
-/// What is to be done for a key.
+/// Action for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// It means nothing here.
+    /// The key has no meaning here.
     Nothing,
-    /// The screen is left.
+    /// Leave the screen.
     Leave,
-    /// Another pool or worker is chosen.
+    /// Select another pool or worker.
     Choose(Step),
-    /// Arrows move in the other list.
+    /// Move the arrows' focus to the other list.
     SwitchFocus,
-    /// The keys are explained, or no longer.
+    /// Show or hide the help.
     SwitchHelp,
-    /// Workers are ordered otherwise.
+    /// Change the order of the workers.
     SwitchOrder,
-    /// The dead letters of a pool are counted by their errors.
+    /// Count the dead letters of a pool by their errors.
     AskForErrors { pool: String, source: String },
-    /// They are no longer shown.
+    /// Hide these counts.
     HideErrors,
-    /// This is asked for.
+    /// Open this prompt.
     Prompt(Prompt),
-    /// The number that is asked for changes.
+    /// Edit the number in the prompt.
     Edit(Edit),
-    /// What is asked for is dropped.
+    /// Close the prompt.
     Cancel,
-    /// The daemon is asked to do this.
+    /// Send this request to the daemon.
     Do(Deed),
-    /// There is only something to say.
+    /// Only show this message.
     Say(&'static str),
 }
 
-/// What is to be done for this key.
+/// Returns the action for this key.
 pub(super) fn action(model: &Model, key: KeyEvent) -> Action {
     if key.kind == KeyEventKind::Release {
         return Action::Nothing;
@@ -92,7 +92,7 @@ fn numbered(model: &Model, pool: &str, digits: &str, key: KeyCode) -> Action {
     }
 }
 
-/// The reason to ask before so many workers are set: the number is beyond what is configured.
+/// Returns the reason to confirm this number of workers: it is beyond the configured range.
 fn beyond(model: &Model, pool: &str, workers: usize) -> Option<String> {
     let pool = model.pools().iter().find(|other| other.name == pool)?;
     let (min, max) = match &pool.autoscale {

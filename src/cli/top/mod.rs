@@ -5,7 +5,7 @@
 //!                         ├─▶ the loop: model (what is known) ─▶ view (what is drawn)
 //! the daemon ────▶ asking ┘
 //! ```
-//! The daemon may be away, slow or another by now: the screen says so and goes on.
+//! The daemon may be away, slow or replaced by another: the screen says so and continues.
 
 mod asking;
 mod deed;
@@ -38,21 +38,21 @@ use keys::{Action, action};
 use model::{Errors, Model};
 use view::{Palette, View};
 
-/// How often the screen is drawn anew though nothing has happened: ages grow.
+/// Interval at which the screen is redrawn without events: ages grow.
 const DRAW_EVERY: Duration = Duration::from_millis(500);
-/// How often a daemon may be asked, and how seldom.
+/// Shortest and longest interval between polls of the daemon.
 const INTERVAL: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3600);
-/// The most requests that may wait for their answers.
+/// Maximum number of requests that wait for their answers.
 const REQUESTS_MAX: usize = 8;
-/// The looks that may wait to be shown.
+/// Maximum number of polled statuses that wait to be shown.
 const LOOKS_MAX: usize = 2;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct TopArgs {
     #[command(flatten)]
     address: Address,
-    /// How often the daemon is asked
+    /// Interval at which the daemon is polled
     #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = asked_every)]
     interval: Duration,
 }
@@ -64,7 +64,7 @@ fn asked_every(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Shows the daemon until someone has seen enough.
+/// Shows the daemon until the user leaves.
 pub(super) fn run(args: &TopArgs) -> CommandResult {
     let remote = args.address.remote()?;
     if !is_screen() {
@@ -82,13 +82,13 @@ pub(super) fn run(args: &TopArgs) -> CommandResult {
     left.map(|()| ExitCode::SUCCESS)
 }
 
-/// A terminal that can be written to in more than one place.
+/// Returns whether stdin and stdout are a terminal on which the cursor can move.
 fn is_screen() -> bool {
     let is_dumb = std::env::var_os("TERM").is_some_and(|kind| kind == "dumb");
     io::stdin().is_terminal() && io::stdout().is_terminal() && !is_dumb
 }
 
-/// The terminal while it is ours; it is as it was when this is dropped, and before a panic is told.
+/// The terminal while we use it; restored on drop, and before a panic is reported.
 struct Screen(DefaultTerminal);
 
 impl Screen {
@@ -186,7 +186,7 @@ fn saw(model: &mut Model, look: Seen) {
     }
 }
 
-/// What came of a key.
+/// Result of a key.
 enum Done {
     Nothing,
     Left,

@@ -1,5 +1,5 @@
-//! What the screen knows: how the daemon stood when it was last seen, what each pool did lately, and
-//! what is chosen. Pure state: what comes in changes it, and it opens nothing.
+//! State of the screen: the daemon's last status, the recent activity of each pool, and the selection. Pure
+//! state: inputs change it, and it opens nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use ganger_pool::overview::Status;
 use ganger_pool::status::{PoolStatus, WorkerStatus};
 use ganger_queue::dead_letter::Group;
 
-/// How long the answer to a request is shown.
+/// Time for which the answer to a request is shown.
 const NOTICE_SHOWN: Duration = Duration::from_secs(15);
-/// The digits that a number of workers may have: more than the daemon allows, which says so.
+/// Maximum number of digits of a number of workers: more than the daemon allows, which then reports it.
 const DIGITS_MAX: usize = 6;
 
-/// All that the screen shows.
+/// Everything that the screen shows.
 #[derive(Debug, Clone)]
 pub(super) struct Model {
-    /// How the daemon is called: its address, or its configuration.
+    /// Name of the daemon: its address, or its configuration.
     pub(super) daemon: String,
-    /// How often it is asked.
+    /// Interval of the polls.
     pub(super) interval: Duration,
-    /// How it stood last, and when that came.
+    /// Last status of the daemon, and its time of arrival.
     seen: Option<(Status, Instant)>,
-    /// Why the last question had no answer.
+    /// Why the last poll failed.
     problem: Option<String>,
     histories: BTreeMap<String, History>,
     pub(super) focus: Focus,
@@ -34,16 +34,16 @@ pub(super) struct Model {
     pool: Choice<String>,
     worker: Choice<usize>,
     pub(super) prompt: Option<Prompt>,
-    /// The keys are explained in place of the pools.
+    /// True while the help is shown in place of the pools.
     pub(super) shows_help: bool,
-    /// What dead letters of a pool died of, in place of its workers.
+    /// Errors of a pool's dead letters, shown in place of its workers.
     pub(super) errors: Option<Errors>,
-    /// The part of one processor that each worker's process has used between the last two looks.
+    /// Share of one processor that each worker's process used between the last two polls.
     loads: BTreeMap<u32, f64>,
     notice: Option<(Notice, Instant)>,
 }
 
-/// What arrows move in.
+/// List in which the arrows move.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Focus {
     #[default]
@@ -51,19 +51,19 @@ pub(super) enum Focus {
     Workers,
 }
 
-/// How workers are ordered.
+/// Order of the workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Order {
     #[default]
     Slot,
-    /// Those whose current message is oldest first.
+    /// Oldest current message first.
     Age,
 }
 
-/// What is waited for before something is done.
+/// Input that is required before an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Prompt {
-    /// A yes. `why` is what makes it worth the question, if not the deed itself.
+    /// A confirmation. `why` is the reason for the question, if it is not the action itself.
     Confirm { deed: Deed, why: Option<String> },
     /// A number of workers for a pool. A suggested number is replaced by the first digit that is typed.
     Number {
@@ -73,14 +73,14 @@ pub(super) enum Prompt {
     },
 }
 
-/// What has become of a request.
+/// Result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Notice {
     pub(super) text: String,
     pub(super) is_error: bool,
 }
 
-/// Dead letters of a pool, by what they died of.
+/// Dead letters of a pool, grouped by error.
 #[derive(Debug, Clone)]
 pub(super) struct Errors {
     pub(super) pool: String,
@@ -88,20 +88,20 @@ pub(super) struct Errors {
     pub(super) groups: Option<Result<Vec<Group>, String>>,
 }
 
-/// How the daemon can be seen.
+/// State of the link to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Link {
     /// It has never answered, and was asked just now.
     Asked,
-    /// What is shown is new.
+    /// The status shown is current.
     Fresh,
-    /// It has not answered for so long.
+    /// It has not answered for this time.
     Slow(Duration),
-    /// It can't be asked, and for that reason; what is shown, if anything, is so old.
+    /// It can't be reached, with the reason and the age of the status shown, if any.
     Away(String, Option<Duration>),
 }
 
-/// How far a choice moves.
+/// Movement of a selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Up(usize),
@@ -110,7 +110,7 @@ pub(super) enum Step {
     Last,
 }
 
-/// What is to be done with a prompt for a number.
+/// Edit of a prompt for a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Edit {
     Digit(char),
@@ -119,7 +119,7 @@ pub(super) enum Edit {
     Fewer,
 }
 
-/// One of several, which may come and go: it is known by its name, and by its place once it is gone.
+/// Selection from a list whose entries come and go: by name, or by place once the entry is gone.
 #[derive(Debug, Clone, Default)]
 struct Choice<T> {
     name: Option<T>,
@@ -127,7 +127,7 @@ struct Choice<T> {
 }
 
 impl<T: PartialEq + Clone> Choice<T> {
-    /// Finds its place among these, or chooses what now stands there.
+    /// Finds the selected entry in this list, or selects the one now in its place.
     fn settle(&mut self, names: &[T]) {
         let found = names
             .iter()
@@ -173,7 +173,7 @@ impl Model {
 
     // -- what comes in --
 
-    /// The daemon has told how it stands.
+    /// Takes the daemon's new status.
     pub(super) fn saw(&mut self, status: Status, now: Instant) {
         let is_same = self
             .status()
@@ -196,19 +196,19 @@ impl Model {
         self.settle_choices();
     }
 
-    /// The daemon has not told how it stands.
+    /// Records that the daemon's status could not be read.
     pub(super) fn missed(&mut self, why: String) {
         self.problem = Some(why);
     }
 
-    /// So the dead letters of that pool died, if someone still wants to know.
+    /// Takes the errors of that pool's dead letters, if they are still wanted.
     pub(super) fn saw_errors(&mut self, pool: &str, groups: Result<Vec<Group>, String>) {
         if let Some(errors) = self.errors.as_mut().filter(|errors| errors.pool == pool) {
             errors.groups = Some(groups);
         }
     }
 
-    /// A request has come to that.
+    /// Records the result of a request.
     pub(super) fn note(&mut self, text: String, is_error: bool, now: Instant) {
         self.notice = Some((Notice { text, is_error }, now));
     }
@@ -229,7 +229,8 @@ impl Model {
         }
     }
 
-    /// An answer takes no time to speak of, so that one look may be missed without a word.
+    /// Returns the age from which the status counts as slow: an answer takes almost no time, so one poll may
+    /// be missed silently.
     fn slow_after(&self) -> Duration {
         (self.interval * 2).max(self.interval + Duration::from_secs(2))
     }
@@ -243,27 +244,27 @@ impl Model {
         self.status().map_or(&[], |status| &status.pools)
     }
 
-    /// The place of the chosen pool among all.
+    /// Returns the place of the selected pool among all.
     pub(super) fn pool_place(&self) -> usize {
         self.pool.place
     }
 
-    /// The chosen pool.
+    /// Returns the selected pool.
     pub(super) fn pool(&self) -> Option<&PoolStatus> {
         self.pools().get(self.pool.place)
     }
 
-    /// What that pool has done lately.
+    /// Returns the recent activity of that pool.
     pub(super) fn history(&self, pool: &str) -> Option<&History> {
         self.histories.get(pool)
     }
 
-    /// The part of one processor that a worker has used lately.
+    /// Returns the share of one processor that a worker has used lately.
     pub(super) fn load(&self, worker: &WorkerStatus) -> Option<f64> {
         self.loads.get(&worker.pid?).copied()
     }
 
-    /// The workers of the chosen pool, in the order that is wanted.
+    /// Returns the workers of the selected pool, in the selected order.
     pub(super) fn workers(&self) -> Vec<&WorkerStatus> {
         let mut workers: Vec<_> = self
             .pool()
@@ -280,12 +281,12 @@ impl Model {
         workers
     }
 
-    /// The place of the chosen worker among them.
+    /// Returns the place of the selected worker among them.
     pub(super) fn worker_place(&self) -> usize {
         self.worker.place
     }
 
-    /// The chosen worker.
+    /// Returns the selected worker.
     pub(super) fn worker(&self) -> Option<&WorkerStatus> {
         self.workers().get(self.worker.place).copied()
     }
@@ -374,7 +375,7 @@ impl Model {
         *is_suggested = matches!(edit, Edit::More | Edit::Fewer);
     }
 
-    /// Why that is not to be done after all, as when the worker that was chosen has gone meanwhile.
+    /// Returns why the action is obsolete, as when the selected worker has gone meanwhile.
     pub(super) fn too_late_for(&self, deed: &Deed) -> Option<String> {
         let What::Kill { slot, pid, .. } = deed.what else {
             // Whether a message is still there, the daemon knows best.
@@ -393,7 +394,7 @@ impl Model {
     }
 }
 
-/// The part of one processor that each process has used between two looks, by its id.
+/// Returns the share of one processor that each process used between two polls, by its id.
 fn loads(before: &Status, now: &Status) -> BTreeMap<u32, f64> {
     let passed = now.uptime_seconds - before.uptime_seconds;
     if passed <= 0.0 {

@@ -23,11 +23,11 @@ use ganger_queue::dead_letter::DeadLetter;
 use ganger_queue::delivery::{Message, Property};
 use ganger_workerkit::conformance::{self, Single};
 
-/// A message that nobody watches is not waited for longer.
+/// Default time limit of a message without --wait.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Nor a worker that does not connect, for someone waits.
+/// Default time for a worker to connect: short, since a user waits.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is looked whether a debugger has come.
+/// Interval at which a debugger is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 const EXIT_CODES: &str = "\
@@ -39,7 +39,7 @@ Exit codes:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct WorkerTryArgs {
-    /// The message's body: a text, `@FILE` for a file's bytes, or `-` for those of stdin
+    /// Body of the message: a text, `@FILE` for a file's bytes, or `-` for those of stdin
     #[arg(
         long,
         short = 'm',
@@ -47,25 +47,25 @@ pub(crate) struct WorkerTryArgs {
         required_unless_present = "dead"
     )]
     message: Option<String>,
-    /// A dead letter instead, which stays where it is: its id, as `ganger dead list` shows it
+    /// Use a dead letter as the message, by its id from `ganger dead list`; it stays where it is
     #[arg(long, value_name = "ID", conflicts_with_all = ["message", "headers", "correlation_id", "reply_to"])]
     dead: Option<String>,
-    /// Where the dead letter is; may be left out when only one source has such
+    /// Source of the dead letter; may be omitted if only one source has dead letters
     #[arg(long, value_name = "NAME", requires = "dead")]
     source: Option<String>,
-    /// A header of the message
+    /// Add a header to the message
     #[arg(long = "header", short = 'H', value_name = "NAME=VALUE", value_parser = parse_header)]
     headers: Vec<(String, String)>,
-    /// Its correlation id
+    /// Correlation id of the message
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
-    /// Where an answer to it goes: shown with the answer, nothing is published
+    /// Queue for a reply: shown with the answer, nothing is published
     #[arg(long, value_name = "QUEUE")]
     reply_to: Option<String>,
-    /// Which attempt the worker is told that this is
+    /// Attempt number that the worker is given
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     attempt: u32,
-    /// How long it may take: the worker is told, then asked to give up, and killed after `timeout_grace`
+    /// Timeout of the message: the worker is told, then asked to give up, and killed after `timeout_grace`
     /// [default: the pool's, or 30s if it has none; none with --wait]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
@@ -162,7 +162,7 @@ fn message(args: &WorkerTryArgs, queue: &str) -> miette::Result<Message> {
     })
 }
 
-/// Looks it up, as `ganger dead show` does.
+/// Finds the dead letter, as `ganger dead show` does.
 fn letter(args: &WorkerTryArgs, id: &str) -> miette::Result<DeadLetter> {
     let found = dead::find(&args.start.config, args.source.as_deref(), id)?;
     let Some((_, letter)) = found else {
@@ -171,7 +171,7 @@ fn letter(args: &WorkerTryArgs, id: &str) -> miette::Result<DeadLetter> {
     Ok(letter)
 }
 
-/// As the daemon would hand it out again.
+/// Returns the message as the daemon would redeliver it.
 fn of_letter(letter: DeadLetter) -> Message {
     let texts = [
         ("message_id", letter.message_id),
@@ -192,8 +192,8 @@ fn of_letter(letter: DeadLetter) -> Message {
     }
 }
 
-/// Waits for Enter, or until a debugger has taken hold of the worker. What is typed comes from the
-/// terminal if stdin was the message.
+/// Waits for Enter, or until a debugger is attached to the worker. The key comes from the terminal if stdin
+/// was the message.
 async fn wait(pid: u32, stdin_is_read: bool) {
     output::note(format!(
         "worker {pid} waits: press Enter, or attach a debugger, to send the message"
@@ -227,7 +227,7 @@ async fn wait(pid: u32, stdin_is_read: bool) {
     }
 }
 
-/// Whether a debugger has taken hold of it. One that has ended is not waited for.
+/// Returns whether a debugger is attached to the process. One that has ended is not waited for.
 fn is_traced(pid: u32) -> bool {
     let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
         return true;

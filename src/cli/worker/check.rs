@@ -1,4 +1,4 @@
-//! `ganger worker check`: whether a worker does all that the protocol asks of it.
+//! `ganger worker check`: tests a worker's conformance to the protocol.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,9 +16,9 @@ use crate::cli::send::parse_header;
 use ganger_queue::client::json::duration;
 use ganger_workerkit::conformance::{self, Plan, Supplies, Version};
 
-/// How long a worker may take to connect, unless it is told: as in a pool.
+/// Default time for a worker to connect, as in a pool.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How many workers run at once, unless it is told.
+/// Default number of workers that run at once.
 const JOBS: usize = 4;
 
 const EXIT_CODES: &str = "\
@@ -30,27 +30,27 @@ Exit codes:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct WorkerCheckArgs {
-    /// The version of the protocol that it must speak; both are tried if left out, and one that it
-    /// does not speak is no fault
+    /// The protocol version that the worker must speak; if omitted both are tried, and one that it does not
+    /// speak is no failure
     #[arg(long, value_name = "VERSION")]
     protocol: Option<Protocol>,
-    /// A message that it understands: a file with its body. Several are sent in turn. Without any it
-    /// gets texts that it need not understand
+    /// File with the body of a message that the worker understands; several are sent in turn. Without any,
+    /// the worker gets texts that it need not understand
     #[arg(long = "message", short = 'm', value_name = "FILE")]
     messages: Vec<PathBuf>,
-    /// A message that takes it a second or so: for what concerns a worker at work
+    /// File with the body of a message that takes about a second, for the tests of a busy worker
     #[arg(long, value_name = "FILE")]
     slow_message: Option<PathBuf>,
-    /// A header of every message
+    /// Add a header to every message
     #[arg(long = "header", short = 'H', value_name = "NAME=VALUE", value_parser = parse_header)]
     headers: Vec<(String, String)>,
-    /// How long it may be silent over a message
+    /// Time for which the worker may be silent over a message
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     timeout: Duration,
-    /// How many workers run at once, each for a duty
+    /// Number of workers that run at once, each for a duty
     #[arg(long, default_value_t = JOBS, value_name = "N")]
     jobs: usize,
-    /// How the report is printed
+    /// Format of the report
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: ReportFormat,
     #[command(flatten)]

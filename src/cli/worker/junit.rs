@@ -1,12 +1,12 @@
-//! The report on a worker as JUnit's XML, which continuous integration reads: a suite for each part,
-//! a case for each duty.
+//! The report on a worker as JUnit XML, for continuous integration: a suite for each part, a case for each
+//! duty.
 
 use std::fmt::Write;
 
 use super::table::heading;
 use ganger_workerkit::conformance::{Part, Report, Tried, Verdict};
 
-/// The whole report.
+/// Formats the whole report.
 pub(super) fn of(report: &Report) -> String {
     let all: Vec<&Tried> = report.parts.iter().flat_map(|part| &part.duties).collect();
     let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
@@ -25,7 +25,7 @@ pub(super) fn of(report: &Report) -> String {
     text
 }
 
-/// What a suite says of its cases.
+/// Numbers of a suite's cases.
 struct Numbers {
     tests: usize,
     failures: usize,
@@ -130,7 +130,7 @@ fn add(text: &mut String, line: &str) {
     writeln!(text, "{line}").expect("writing to a String does not fail");
 }
 
-/// A text as XML has it, within quotes too. What XML has no form for is spelt out.
+/// Escapes a text for XML, within quotes too. Characters that XML can't represent are spelt out.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

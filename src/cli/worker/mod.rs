@@ -15,9 +15,9 @@ use super::common::CommandResult;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum WorkerCommands {
-    /// Look whether a worker does all that the protocol asks of it
+    /// Test a worker's conformance to the protocol
     Check(check::WorkerCheckArgs),
-    /// Run one message through a worker, and show what it says and takes
+    /// Run one message through a worker, and show its answer and its resource usage
     Try(attempt::WorkerTryArgs),
 }
 

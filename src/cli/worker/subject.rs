@@ -1,5 +1,5 @@
-//! Which worker is meant, how it is started, and on what it runs: a thread as a pool has it, which
-//! leaves no process behind whatever ends it.
+//! The worker under test: its selection, its start, and its thread, which is like a pool's and leaves no
+//! process behind however it ends.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -20,21 +20,21 @@ use ganger_core::heartbeat::Heart;
 use ganger_pool::worker::orphans;
 use ganger_queue::client::json::duration;
 
-/// How a worker is started.
+/// Start of a worker.
 #[derive(Debug, clap::Args)]
 pub(super) struct WorkerStart {
-    /// A variable of the worker's environment, which has PATH, HOME, LANG and TZ of yours and what the
-    /// protocol says
+    /// Set a variable of the worker's environment, which has your PATH, HOME, LANG and TZ and the protocol's
+    /// variables
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// How long it may take to connect to its pipe [default: as the pool has it; a command 30s, and 10s
-    /// with `try`]
+    /// Time for the worker to connect to its pipe [default: as the pool has it; a command 30s, and 10s with
+    /// `try`]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     start_timeout: Option<Duration>,
-    /// How long it may take to leave [default: 5s, or as the pool has it]
+    /// Time for the worker to exit [default: 5s, or as the pool has it]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     stop_timeout: Option<Duration>,
-    /// The worker of this pool, started as it is configured, instead of a command
+    /// Use the worker of this pool, started as configured, instead of a command
     #[arg(long, value_name = "NAME", conflicts_with = "command")]
     pool: Option<String>,
     #[command(flatten)]
@@ -52,8 +52,8 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 impl WorkerStart {
-    /// The rules of a pool of such workers. Without a command they are those of the pool that is
-    /// named here, or that of the message. A command has so long to connect, unless it is told.
+    /// Returns the rules of a pool of such workers: without a command those of the pool that is named here,
+    /// or of the message's. `start_timeout` applies to a command, unless the option is given.
     pub(super) fn policy(
         &self,
         of_message: Option<&str>,
@@ -90,7 +90,7 @@ impl WorkerStart {
         Ok(PoolConfig::clone(pool))
     }
 
-    /// As a configuration would have it.
+    /// Returns the configuration of a pool for the command.
     fn of_command(&self) -> miette::Result<PoolConfig> {
         let quoted = |text: &str| toml::Value::from(text.replace('$', "$$")).to_string();
         let (program, arguments) = self
@@ -121,8 +121,8 @@ impl WorkerStart {
     }
 }
 
-/// Does it on a thread as a pool has it. A signal that asks us to leave gives it up, and with it go
-/// the processes that it has started.
+/// Runs the work on a thread like a pool's. A signal to stop cancels it, and ends the processes that it has
+/// started.
 pub(super) fn on_a_pool_thread<F: Future>(work: F) -> miette::Result<F::Output> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

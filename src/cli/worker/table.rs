@@ -1,4 +1,4 @@
-//! The report on a worker for people: a table of its duties, then what is to be mended.
+//! The report on a worker for people: a table of its duties, then the faults to fix.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use ganger_workerkit::conformance::{Counts, Direction, Part, Piece, Report, Trie
 
 const HEADER: [&str; 5] = ["PART", "DUTY", "VERDICT", "SECONDS", "SEEN"];
 
-/// The whole report.
+/// Formats the whole report.
 pub(super) fn of(report: &Report) -> String {
     let tried = || {
         let parts = report.parts.iter();
@@ -29,7 +29,7 @@ pub(super) fn of(report: &Report) -> String {
     text
 }
 
-/// Why there is no more of a part.
+/// Adds why a part is incomplete.
 fn remarks(text: &mut String, part: &Part) {
     if let Some(remark) = &part.remark {
         line(text, &format!("{}: {remark}", part.name));
@@ -55,7 +55,7 @@ fn row(part: &Part, tried: &Tried) -> Vec<String> {
     ]
 }
 
-/// What is to be read first is in capitals.
+/// Returns the word for a verdict, in capitals if it is to be read first.
 fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Passed => "passed",
@@ -91,7 +91,7 @@ fn detail(text: &mut String, part: &Part, tried: &Tried) {
     }
 }
 
-/// Who wrote what, and how much.
+/// Returns the writer and the length of a piece.
 pub(super) fn heading(piece: &Piece) -> String {
     let way = match piece.direction {
         Direction::ToWorker => "to the worker",
@@ -104,7 +104,7 @@ pub(super) fn heading(piece: &Piece) -> String {
     }
 }
 
-/// The counts in words.
+/// Formats the counts in words.
 pub(super) fn summary(counts: Counts) -> String {
     let Counts {
         passed,
@@ -122,7 +122,7 @@ pub(super) fn summary(counts: Counts) -> String {
     )
 }
 
-/// Others wrote some of it.
+/// Adds a line, escaped since others may have written some of it.
 fn line(text: &mut String, line: &str) {
     let shown = foreign::line(line);
     writeln!(text, "{}", shown.trim_end()).expect("writing to a String does not fail");

@@ -1,5 +1,5 @@
-//! The forms of a report, and of what came of one message, are what they were: whoever changes what
-//! people and programs read sees it in the snapshots.
+//! Tests that the forms of a report, and of a message's result, are unchanged: a change of the
+//! texts that people and programs read shows in the snapshots.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn tried(duty: Duty, verdict: Verdict, said: &str) -> Tried {
     }
 }
 
-/// With all verdicts, and with what a terminal or a reader of XML would stumble over.
+/// A report with all verdicts, and with characters that are special to a terminal or in XML.
 fn report() -> Report {
     let piece = |direction, what: &str, bytes: &str, length| Piece {
         direction,
@@ -123,7 +123,7 @@ fn single() -> Single {
     }
 }
 
-/// With all that a worker may say, and what a terminal would obey.
+/// A result with every kind of output of a worker, and control sequences for a terminal.
 fn told() -> Told {
     let frame = |status, message: &str, headers: &[(&str, &str)]| {
         let mut output = Output::new(status, None, message.to_owned());

@@ -1,4 +1,4 @@
-//! What a worker has said to one message, for people and as JSON.
+//! Answer of a worker to one message, for people and as JSON.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use ganger_queue::client::shown::body;
 use ganger_queue::delivery::Headers;
 use ganger_workerkit::conformance::{Single, Told};
 
-/// Whether the message is done.
+/// Returns whether the message is done.
 pub(super) fn is_good(told: &Told) -> bool {
     let meaning = told.answer.as_ref().map(|answer| answer.status.meaning());
     let done = matches!(meaning, Some(Meaning::Answer(Answer::Done | Answer::Reply)));
     done && told.trouble.is_none()
 }
 
-/// For programs.
+/// Formats the result for programs.
 pub(super) fn as_json(single: &Single, told: &Told) -> Value {
     let note = |(after, output): &(Duration, Output)| {
         let mut fields = frame_json(output);
@@ -50,12 +50,12 @@ pub(super) fn as_json(single: &Single, told: &Told) -> Value {
     })
 }
 
-/// There was no worker.
+/// Formats a failed start of the worker for programs.
 pub(super) fn unstarted_json(why: &str, stderr: &[String]) -> Value {
     json!({ "done": false, "answer": null, "problem": why, "stderr": stderr })
 }
 
-/// There was no worker.
+/// Formats a failed start of the worker for people.
 pub(super) fn unstarted_text(why: &str, stderr: &[String]) -> String {
     let mut text = String::new();
     field(&mut text, "problem", why);
@@ -82,7 +82,7 @@ fn headers(headers: Option<&Headers>) -> impl Iterator<Item = &(String, String)>
     headers.into_iter().flatten()
 }
 
-/// Where a reply would go.
+/// Returns the queue to which a reply would go.
 fn goes_to<'a>(single: &'a Single, answer: &'a Output) -> Option<&'a str> {
     let is_reply = answer.status.meaning() == Meaning::Answer(Answer::Reply);
     let named = answer.reply_queue.as_deref();
@@ -96,7 +96,7 @@ fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e5).round() / 1e5
 }
 
-/// For people.
+/// Formats the result for people.
 pub(super) fn as_text(single: &Single, told: &Told) -> String {
     let mut text = String::new();
     if let Some(answer) = &told.answer {
@@ -181,7 +181,7 @@ fn lines(text: &mut String, name: &str, lines: &[String]) {
     }
 }
 
-/// Others may have written it.
+/// Adds a field, escaped since others may have written it.
 fn field(text: &mut String, name: &str, value: &str) {
     let value = foreign::line(value);
     let line = format!("{name:<14} {value}");

@@ -35,7 +35,7 @@ fn a_pool_is_scaled_and_keeps_it_over_reloads_that_do_not_touch_it() {
     let scene = scene(two());
     let api = api(&scene.daemon);
     let done = command(&scene, &["scale", "work", "4"]).good();
-    assert!(done.contains("4 worker(s)"), "{done}");
+    assert!(done.contains("4 workers"), "{done}");
     scene.daemon.has_workers(4);
     let shown = pool(&api);
     assert_eq!(

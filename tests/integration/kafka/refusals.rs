@@ -85,12 +85,12 @@ fn commits_that_are_refused_pause_the_intake() {
     in_trouble(&daemon, "we are not allowed to use the group");
     site.send(&["later"]);
     site.kafka.deny(&group, false);
-    daemon.logged(&format!("over: {trouble}"));
+    daemon.logged(&format!("resolved: {trouble}"));
     goes_on(&site, &daemon);
     let record = site.record();
     record.assert_none_lost(&["not committed"]);
     record.assert_done_once(&["later"]);
-    let over = daemon.logged(&format!("over: {trouble}"));
+    let over = daemon.logged(&format!("resolved: {trouble}"));
     let begun = record.of(Event::Began, "later")[0].micros;
     assert!(begun >= micros(&over), "{begun} µs, {over}");
 }

@@ -38,7 +38,7 @@ fn is_well(scene: &Scene) {
     scene.daemon.eventually("the table to be usable again", || {
         let over = scene
             .daemon
-            .times_logged("over: the table can't be used; intake pauses");
+            .times_logged("resolved: the table can't be used; intake pauses");
         let begun = scene
             .daemon
             .times_logged("the table can't be used; intake pauses");

@@ -66,7 +66,7 @@ fn a_store_that_dies_is_waited_for() {
     database.start_again();
     scene
         .daemon
-        .logged("over: what is finished can't be looked up");
+        .logged("resolved: what is finished can't be looked up");
     scene.all_done();
     scene.record().assert_done_once(&bodies);
     assert_eq!(database.table().finished(), 500);

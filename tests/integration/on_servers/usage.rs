@@ -133,7 +133,7 @@ fn a_row_that_cannot_be_claimed_holds_nobody_up_after_trouble_either() {
     let table = site.table();
     daemon.eventually("the other to be done", || table.count("work") == 1);
     site.record().assert_done_once(&["good"]);
-    daemon.logged("over: the table can't be used; intake pauses");
+    daemon.logged("resolved: the table can't be used; intake pauses");
     daemon.stop();
 }
 
@@ -250,7 +250,7 @@ fn rows_that_another_program_has_locked_wait_alone_to_be_settled() {
     daemon.eventually("the workers to leave", || daemon.processes().is_empty());
     program.run("COMMIT").unwrap();
     assert!(daemon.exit().success());
-    daemon.logged(&format!("over: {locked}"));
+    daemon.logged(&format!("resolved: {locked}"));
     assert_eq!(
         daemon.times_logged("the table can't be used; intake pauses"),
         0

@@ -114,7 +114,9 @@ fn one_waits_to_run_alone(settings: &str) -> (Proxy, RabbitScene) {
     scene.site.table().0.execute(suspect, [HELD]).unwrap();
     scene.begun(&[HELD]);
     proxy.flow(Flow::default());
-    scene.daemon.logged("a suspect waits; all else flows on");
+    scene
+        .daemon
+        .logged("suspect message held until others are settled; other messages unaffected");
     (proxy, scene)
 }
 

@@ -24,7 +24,7 @@ trials![
 const LONG: Duration = Duration::from_mins(5);
 const LOST: &str = "not connected to the broker";
 const UNPUBLISHED: &str = "not connected for publishing";
-const PUBLISHED: &str = "over: not connected for publishing";
+const PUBLISHED: &str = "resolved: not connected for publishing";
 /// What RabbitMQ takes unless it is told otherwise: 3 takes more.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 const TWICE: &str = "messages may run twice";

@@ -122,7 +122,9 @@ fn a_suspect_holds_up_only_the_suspects_of_other_pools() {
     scene.client.publish(&[suspect("slow", "mode:wait:go")]);
     scene.begun(&["mode:wait:go"]);
     scene.client.publish(&[suspect("fast", "a suspect")]);
-    let waits = scene.daemon.logged("a suspect waits; all else flows on");
+    let waits = scene
+        .daemon
+        .logged("suspect message held until others are settled; other messages unaffected");
     assert_eq!(field(&waits, "pool"), "fast", "{waits}");
     let fresh = |queue: &str| bodies(&format!("fresh in {queue}"), 100);
     for queue in ["slow", "fast"] {

@@ -1,4 +1,4 @@
-//! Kinds of alerts, and the sentences about them.
+//! Kinds of alerts, and their texts.
 
 use std::time::SystemTime;
 
@@ -7,33 +7,33 @@ use serde_json::{Map, Value};
 /// Kind of an alert. A closed set: it labels metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AlertKind {
-    /// The workers of a pool fail one after the other, so that it does nothing but try.
+    /// The workers of a pool fail one after the other, so that it only retries.
     PoolDegraded,
-    /// Workers of a pool don't come as far as to connect.
+    /// Workers of a pool do not get as far as connecting.
     WorkersNotStarting,
     /// A source can't be used by a pool that reads from it.
     SourceDown,
-    /// Nearly all attempts of a pool fail, so that one message at a time is tried.
+    /// Nearly all attempts of a pool fail, so that it tries one message at a time.
     BreakerOpen,
     /// Many messages of a pool are dead-lettered.
     DeadLetters,
-    /// Workers of a pool crash again and again, whatever others of them do.
+    /// Workers of a pool crash again and again, regardless of the others.
     CrashLoop,
-    /// A message waits for long in the queue of a pool.
+    /// A message has waited for long in the queue of a pool.
     Waiting,
     /// The last rolling restart of a pool has stopped: not all its workers are as they should be.
     RollStopped,
-    /// An operator has kept a pool from taking messages in for long.
+    /// An operator has paused a pool's intake for long.
     PoolPaused,
     /// The last reload of the configuration was refused.
     ReloadRefused,
-    /// A webhook takes no alerts.
+    /// A webhook accepts no alerts.
     WebhookFailing,
-    /// Nothing: somebody tries whether messages arrive.
+    /// No problem: a test of the delivery of messages.
     Test,
 }
 
-/// Kind of thing that an alert is about.
+/// Kind of subject of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     /// A pool.
@@ -49,14 +49,14 @@ pub(super) enum Scope {
 pub(super) enum Severity {
     /// Messages wait that should not.
     Critical,
-    /// Something has to be looked at.
+    /// Something needs attention.
     Warning,
     /// Nothing is wrong.
     Info,
 }
 
 impl Severity {
-    /// The name in messages.
+    /// Returns the name in messages.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Critical => "critical",
@@ -72,16 +72,16 @@ struct Facts {
     name: &'static str,
     scope: Scope,
     severity: Severity,
-    /// It may come and go by itself, so that it has to last before it is told. A decision, as that of
-    /// stopping a rolling restart, stays until it is mended.
+    /// True if the problem may come and go by itself, so that it has to last before an alert is sent. A
+    /// decision, as that of stopping a rolling restart, stays until it is fixed.
     flaps: bool,
-    /// Sentence on the problem once it is over, where `{}` is its subject.
+    /// Sentence on the problem once it is resolved, where `{}` is its subject.
     was: &'static str,
     /// Sentence on its end.
     over: &'static str,
 }
 
-/// The properties of all kinds, in their order.
+/// Properties of all kinds, in their order.
 const FACTS: [Facts; 12] = [
     Facts {
         kind: AlertKind::PoolDegraded,
@@ -194,7 +194,7 @@ const FACTS: [Facts; 12] = [
 ];
 
 impl AlertKind {
-    /// All kinds but the test.
+    /// Returns all kinds but the test.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let real = FACTS.iter().filter(|facts| facts.kind != Self::Test);
         real.map(|facts| facts.kind)
@@ -204,22 +204,22 @@ impl AlertKind {
         &FACTS[self as usize]
     }
 
-    /// The name in messages and metrics.
+    /// Returns the name in messages and metrics.
     pub(super) fn as_str(self) -> &'static str {
         self.facts().name
     }
 
-    /// Kind of thing that it is about.
+    /// Returns the kind of its subject.
     pub(super) fn scope(self) -> Scope {
         self.facts().scope
     }
 
-    /// Its urgency.
+    /// Returns its urgency.
     pub(super) fn severity(self) -> Severity {
         self.facts().severity
     }
 
-    /// Returns whether it may come and go by itself, so that it has to last before it is told.
+    /// Returns whether it may come and go by itself, so that it has to last before an alert is sent.
     pub(super) fn flaps(self) -> bool {
         self.facts().flaps
     }
@@ -229,39 +229,39 @@ impl AlertKind {
 /// `configuration`.
 pub(super) type AlertKey = (AlertKind, String);
 
-/// Something that is wrong.
+/// A problem.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Finding {
     /// Its kind.
     pub(super) kind: AlertKind,
     /// The pool, the source, the webhook or `configuration`.
     pub(super) subject: String,
-    /// The pool; none where it is about a source that several have, or about no pool.
+    /// The pool; none for a problem of a source that several share, or of no pool.
     pub(super) pool: Option<String>,
-    /// The source, where it is about one or about its pool.
+    /// The source, if the problem is about one or about its pool.
     pub(super) source: Option<String>,
-    /// The queue, where there is one pool.
+    /// The queue, if there is one pool.
     pub(super) queue: Option<String>,
     /// A sentence for people.
     pub(super) summary: String,
     /// Numbers and reasons, by name.
     pub(super) details: Map<String, Value>,
-    /// The last error, where there is one.
+    /// The last error, if there is one.
     pub(super) error: Option<String>,
-    /// The last lines on stderr of the worker that it is about.
+    /// Last lines on stderr of the worker that it is about.
     pub(super) stderr: Vec<String>,
-    /// The command that tells more or mends it.
+    /// Command that shows more or fixes it.
     pub(super) command: String,
 }
 
 impl Finding {
-    /// Its identity.
+    /// Returns its identity.
     pub(super) fn key(&self) -> AlertKey {
         (self.kind, self.subject.clone())
     }
 }
 
-/// Something that is wrong, and has been for as long as it takes to be told.
+/// A problem that has lasted long enough for an alert.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Alert {
     /// The problem.
@@ -270,21 +270,21 @@ pub(super) struct Alert {
     pub(super) since: SystemTime,
 }
 
-/// Why something is told to be over.
+/// Reason for the end of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It is right again.
+    /// The problem is resolved.
     Over,
-    /// The pool, or the last one on the source, is gone.
+    /// The pool, or the last one on the source, was removed.
     PoolGone,
-    /// The configuration has it told elsewhere from now on, or nowhere.
+    /// The configuration sends the alert elsewhere from now on, or nowhere.
     Unwatched,
-    /// The daemon stops, and nobody looks any more.
+    /// The daemon stops, and the problem is no longer observed.
     DaemonStops,
 }
 
 impl Ended {
-    /// The name in messages.
+    /// Returns the name in messages.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Over => "over",
@@ -295,7 +295,7 @@ impl Ended {
     }
 }
 
-/// A sentence on the end of it.
+/// Returns a sentence on the end of the problem.
 pub(super) fn farewell(finding: &Finding, ended: Ended) -> String {
     let &Facts {
         scope, was, over, ..

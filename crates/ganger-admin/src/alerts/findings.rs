@@ -1,4 +1,4 @@
-//! Finds what is wrong at one moment, by what the pools and the daemon show of themselves. Pure.
+//! Detection of problems at one moment, from the status of the pools and the daemon. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use ganger_pool::request::ReloadStatus;
 use ganger_pool::status::{PoolState, PoolStatus};
 use ganger_telemetry::metrics::WorkerEnd;
 
-/// The longest text of others that is passed on, in characters.
+/// Maximum length of others' text that is passed on, in characters.
 const TEXT_CHARS_MAX: usize = 1000;
 
-/// Most lines of a worker's stderr that are passed on.
+/// Maximum number of lines of a worker's stderr that are passed on.
 const STDERR_LINES_MAX: usize = 20;
 
 /// State of the daemon at one look.
@@ -32,7 +32,7 @@ pub(super) struct Sight<'a> {
     pub(super) at: SystemTime,
 }
 
-/// Ends of workers that are crashes: nobody has asked for them, and it was not we who killed them.
+/// Ends of workers that count as crashes: nobody requested them, and we did not kill the workers.
 const CRASHES: [WorkerEnd; 6] = [
     WorkerEnd::Exited,
     WorkerEnd::Killed,
@@ -42,24 +42,24 @@ const CRASHES: [WorkerEnd; 6] = [
     WorkerEnd::Lost,
 ];
 
-/// How many of a pool's workers have crashed since it started.
+/// Returns the number of a pool's workers that have crashed since it started.
 pub(super) fn crashes(pool: &PoolStatus) -> u64 {
     let count = |end: WorkerEnd| pool.details.worker_ends.get(end.as_str());
     CRASHES.into_iter().filter_map(count).sum()
 }
 
-/// What the status alone does not tell of a pool.
+/// Facts about a pool that its status alone does not show.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Lately {
-    /// Messages dead-lettered within the window.
+    /// Number of messages dead-lettered within the window.
     pub(super) dead: u64,
-    /// Workers that have crashed in it.
+    /// Number of workers that have crashed in it.
     pub(super) crashed: u64,
-    /// A crash loop was seen before.
+    /// True if a crash loop was detected before.
     pub(super) in_crash_loop: bool,
 }
 
-/// Finds all that is wrong.
+/// Returns all problems.
 pub(super) fn findings(
     sight: Sight<'_>,
     lately: &BTreeMap<String, Lately>,
@@ -85,7 +85,7 @@ pub(super) fn findings(
         .collect()
 }
 
-/// Something about a pool, with the command that tells more of it.
+/// Returns a problem of a pool, with the command that shows more of it.
 fn about(pool: &PoolStatus, kind: AlertKind, summary: String, details: Value) -> Finding {
     Finding {
         kind,
@@ -101,7 +101,7 @@ fn about(pool: &PoolStatus, kind: AlertKind, summary: String, details: Value) ->
     }
 }
 
-/// The same with how the pool's last worker ended that ended unasked.
+/// Returns a problem of a pool, with the end of its last worker that ended without a request.
 fn about_loss(pool: &PoolStatus, kind: AlertKind, summary: String, details: Value) -> Finding {
     let finding = Finding {
         error: pool.last_worker_lost.as_deref().map(cut),
@@ -122,7 +122,7 @@ fn last_lines(lines: &[String]) -> Vec<String> {
     lines.iter().skip(more).map(|line| cut(line)).collect()
 }
 
-/// Something about the daemon itself.
+/// Returns a problem of the daemon itself.
 fn about_daemon(kind: AlertKind, subject: &str, summary: String, command: &str) -> Finding {
     Finding {
         kind,
@@ -145,7 +145,7 @@ fn map(details: Value) -> Map<String, Value> {
     }
 }
 
-/// Texts of others have no bound of their own.
+/// Cuts a text of others, which has no limit of its own.
 fn cut(text: &str) -> String {
     text.chars().take(TEXT_CHARS_MAX).collect()
 }
@@ -173,7 +173,7 @@ fn workers_up(pool: &PoolStatus) -> usize {
     up.count()
 }
 
-/// Workers that have not even connected, and there are fewer than there should be.
+/// Detects workers that have not even connected, if there are fewer than there should be.
 fn not_starting(pool: &PoolStatus) -> Option<Finding> {
     let (name, up, wanted) = (&pool.name, workers_up(pool), pool.workers_wanted);
     if pool.failed_starts == 0 || up >= wanted {
@@ -286,8 +286,8 @@ fn dead_letters(pool: &PoolStatus, lately: Lately, rules: &AlertsConfig) -> Opti
     })
 }
 
-/// Restarts come slower and slower: a degraded pool may have few crashes lately, and that is no
-/// sign that the loop is over.
+/// Detects a crash loop. Restarts come slower and slower: a degraded pool may have few crashes
+/// lately, and that does not mean that the loop is over.
 fn crash_loop(pool: &PoolStatus, lately: Lately, rules: &AlertsConfig) -> Option<Finding> {
     let limit = rules.crashes?;
     let goes_on = lately.in_crash_loop && pool.state == PoolState::Degraded;
@@ -343,7 +343,7 @@ fn roll_stopped(pool: &PoolStatus) -> Option<Finding> {
     })
 }
 
-/// A source that is away is away for all its pools, and told once.
+/// Detects sources that are down: one that is away is away for all its pools, and reported once.
 fn sources_down(pools: &[Arc<PoolStatus>]) -> Vec<Finding> {
     let mut sources: BTreeMap<&str, Vec<&PoolStatus>> = BTreeMap::new();
     for pool in pools {

@@ -1,5 +1,5 @@
-//! The forms of a message: each a function from what is known of an alert to JSON. Texts of others, such
-//! as errors, stay text in each: no link, no mention, no markup. Pure.
+//! Forms of a message: each a function from an alert to JSON. Texts of others, such as errors, stay text in
+//! each: no link, no mention, no markup. Pure.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,30 +11,31 @@ use super::notice::{Notice, Sender};
 use ganger_config::model::AlertForm;
 use ganger_core::foreign;
 
-/// Interval at which Alertmanager hears of an alert that goes on.
+/// Interval at which an ongoing alert is sent to Alertmanager.
 pub(super) const KEPT_ALIVE_EVERY: Duration = Duration::from_secs(60);
 
-/// After so long without hearing of it Alertmanager takes it for over: its daemon is gone.
+/// Time after which Alertmanager ends an alert that is not repeated: its daemon is gone.
 const ALERTMANAGER_ENDS_AFTER: Duration = Duration::from_secs(300);
 
-/// The version of the form `json`. Fields may be added to one; what there is keeps its meaning.
+/// Version of the form `json`. Fields may be added to a version; existing ones keep their meaning.
 const VERSION: u32 = 1;
 
-/// The longest text for Slack, in characters, before it is escaped. Slack cuts at 40,000, and no
+/// Maximum length of the text for Slack, in characters, before it is escaped. Slack cuts at 40,000, and no
 /// character of ours becomes more than ten.
 const SLACK_CHARS_MAX: usize = 3000;
-/// The longest summary that PagerDuty takes, in characters.
+/// Maximum length of a summary for PagerDuty, in characters.
 const PAGERDUTY_SUMMARY_CHARS_MAX: usize = 1024;
-/// The longest key of PagerDuty's, in characters.
+/// Maximum length of a key for PagerDuty, in characters.
 const PAGERDUTY_KEY_CHARS_MAX: usize = 255;
-/// Teams refuses what is longer than 28 KB: so long may each of its few texts be, in characters.
+/// Maximum length of each of the few texts for Teams, in characters: Teams refuses messages of more than 28
+/// KB.
 const TEAMS_CHARS_MAX: usize = 1000;
-/// Most lines of stderr in a form for people.
+/// Maximum number of lines of stderr in a form for people.
 const LINES_MAX: usize = 8;
-/// The longest of them, in characters.
+/// Maximum length of each, in characters.
 const LINE_CHARS_MAX: usize = 200;
 
-/// The function that makes that form.
+/// Returns the function for that form.
 pub(super) fn form(form: AlertForm) -> fn(&Notice<'_>) -> Value {
     match form {
         AlertForm::Json => plain,
@@ -68,14 +69,14 @@ fn plain(notice: &Notice<'_>) -> Value {
     })
 }
 
-/// Seconds since 1970, to the millisecond.
+/// Returns seconds since 1970, to the millisecond.
 fn seconds(at: SystemTime) -> f64 {
     let since = at.duration_since(SystemTime::UNIX_EPOCH);
     let ms = since.unwrap_or_default().as_millis();
     Duration::from_millis(ms.try_into().unwrap_or(u64::MAX)).as_secs_f64()
 }
 
-/// Lines for people, the first with state and summary.
+/// Returns lines for people, the first with state and summary.
 fn lines(notice: &Notice<'_>) -> Vec<String> {
     let mut lines = vec![format!("[{}] {}", notice.state(), notice.summary)];
     let error = notice
@@ -109,7 +110,7 @@ fn slack(notice: &Notice<'_>) -> Value {
     json!({ "text": escaped })
 }
 
-/// A message with an adaptive card. A `TextRun` shows its text as it is, a `TextBlock` would not.
+/// Returns a message with an adaptive card. A `TextRun` shows its text unchanged, a `TextBlock` would not.
 fn teams(notice: &Notice<'_>) -> Value {
     let color = match notice.ended {
         None => "attention",
@@ -177,7 +178,8 @@ fn pagerduty(notice: &Notice<'_>) -> Value {
     event
 }
 
-/// An array, as it takes several. What is not told again within five minutes ends by itself.
+/// Returns an array, the form for several alerts. An alert that is not repeated within five minutes ends by
+/// itself.
 fn alertmanager(notice: &Notice<'_>) -> Value {
     let finding = notice.finding;
     let kind = finding.kind;

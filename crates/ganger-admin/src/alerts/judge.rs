@@ -1,5 +1,5 @@
-//! From what is wrong at each look to what there is an alert of: it must have lasted before it is one,
-//! and be right as long before it is over. Pure; the clocks are the caller's.
+//! Derives alerts from the problems at each look: a problem must have lasted before it is an alert, and be
+//! resolved as long before the alert ends. Pure; the clocks are the caller's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use super::rates::Recent;
 use ganger_config::model::AlertsConfig;
 use ganger_pool::status::PoolStatus;
 
-/// What has been seen so far.
+/// Observations so far.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
     watched: BTreeMap<AlertKey, Watched>,
     rates: BTreeMap<String, Rates>,
-    /// It has looked before: a pool that is new counts from zero.
+    /// True after the first look: a pool that is new counts from zero.
     has_looked: bool,
 }
 
-/// Something that is wrong, or was.
+/// A problem, present or past.
 #[derive(Debug)]
 struct Watched {
     alert: Alert,
     since: Instant,
-    /// It has lasted as long as it must.
+    /// True once it has lasted as long as required.
     is_firing: bool,
-    /// Since when it is right, if it is.
+    /// Time since which it is resolved, if it is.
     right_since: Option<Instant>,
 }
 
@@ -39,17 +39,17 @@ struct Rates {
     crashed: Recent,
 }
 
-/// What a look has changed.
+/// Changes by a look.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Changes {
-    /// Alerts that are new.
+    /// New alerts.
     pub(super) fired: Vec<AlertKey>,
-    /// Alerts that are none any more.
+    /// Alerts that have ended.
     pub(super) ended: Vec<(AlertKey, Ended)>,
 }
 
 impl Judge {
-    /// A look at everything.
+    /// Evaluates a look at everything.
     pub(super) fn look(&mut self, now: Instant, sight: Sight<'_>, rules: &AlertsConfig) -> Changes {
         let lately = self.count(now, sight.pools, rules.window);
         let found = findings(sight, &lately, rules);
@@ -57,13 +57,13 @@ impl Judge {
         self.judge(now, sight, found, rules.hold)
     }
 
-    /// The alerts that there are.
+    /// Returns the current alerts.
     pub(super) fn firing(&self) -> impl Iterator<Item = (&AlertKey, &Alert)> {
         let firing = self.watched.iter().filter(|(_, one)| one.is_firing);
         firing.map(|(key, one)| (key, &one.alert))
     }
 
-    /// Nobody looks any more: what was an alert is over.
+    /// Ends all alerts: nobody looks any more.
     pub(super) fn end(&mut self, why: Ended) -> Changes {
         let watched = std::mem::take(self).watched.into_iter();
         let ended = watched.filter(|(_, one)| one.is_firing);
@@ -152,7 +152,7 @@ impl Judge {
     }
 }
 
-/// Whether what the alert is about is still there.
+/// Returns whether the alert's subject still exists.
 fn is_watched((kind, subject): &AlertKey, pools: &[Arc<PoolStatus>]) -> bool {
     match kind.scope() {
         Scope::Pool => pools.iter().any(|pool| pool.name == *subject),
@@ -174,7 +174,7 @@ mod tests {
 
     const HOLD: u64 = 30;
 
-    /// Looks at these seconds, at the pools that there are then; what was told of it.
+    /// Looks at these seconds, at the pools that exist then; returns the alerts.
     fn told(looks: impl IntoIterator<Item = (u64, Vec<PoolStatus>)>) -> Vec<String> {
         let (start, mut judge, mut told) = (Instant::now(), Judge::default(), Vec::new());
         for (second, pools) in looks {
@@ -292,8 +292,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, an alert begins and ends in turns, begins after it has lasted and ends
-        /// after it was right as long.
+        /// Whatever happens, an alert begins and ends in turns, begins after it has lasted and ends after it
+        /// was resolved as long.
         #[test]
         fn begins_and_ends_take_turns(states in prop::collection::vec((1..20_u64, any::<bool>()), 1..200)) {
             let (mut second, mut since) = (0, None);

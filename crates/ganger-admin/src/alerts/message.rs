@@ -8,7 +8,7 @@ use super::notice::{Notice, Sender};
 use super::told::Message;
 use ganger_config::model::WebhookConfig;
 
-/// The message to that webhook as it is sent at that time.
+/// Returns the message to that webhook as it is sent at that time.
 pub(super) fn body(
     message: &Message,
     config: &WebhookConfig,
@@ -34,7 +34,7 @@ pub(super) fn body(
     written.expect("texts and numbers, by names that are texts, can be written as JSON")
 }
 
-/// Identity of the message: the same when it is sent again.
+/// Returns the identity of the message: the same when it is sent again.
 pub(super) fn name(message: &Message, sender: &Sender) -> String {
     let since = message.alert.since.duration_since(SystemTime::UNIX_EPOCH);
     let since = since.unwrap_or_default().as_millis();

@@ -1,6 +1,6 @@
-//! Alerts by webhook: what is wrong is told to servers of the user's, once, and once more when it is
-//! over. On a thread of its own with a runtime of its own, which reads what the pools show of
-//! themselves: no webhook, however slow, is felt by a pool.
+//! Alerts by webhook: each problem is reported to the user's servers once, and once more when it is resolved.
+//! Runs on a thread of its own with a runtime of its own, which reads the pools' status: no webhook, however
+//! slow, affects a pool.
 //!
 //! ```text
 //! pools ─▶ findings (what is wrong now) ─▶ judge (what has lasted) ─▶ told (what is news) ─▶ webhook
@@ -37,19 +37,19 @@ use judge::{Changes, Judge};
 use sending::Sending;
 pub use trial::try_out;
 
-/// How often it is looked. Pools show changes after a tenth of a second.
+/// Interval of looks at the daemon. Pools show changes after a tenth of a second.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How long the end of the program waits for the webhook to take what is left.
+/// Time for which the end of the program waits for the webhook to take the last messages.
 const LAST_MESSAGES_WITHIN: Duration = Duration::from_secs(3);
 
-/// Lookups of names and files that may wait at once, each on a thread.
+/// Maximum number of blocking lookups of names and files, each on a thread.
 const BLOCKING_THREADS_MAX: usize = 2;
 
-/// What the daemon runs, as it changes.
+/// Running configuration, as it changes.
 type Configs = watch::Receiver<Arc<Config>>;
 
-/// The alerts. Dropped, they wait a moment until all is told.
+/// The alerts. On drop, waits a moment until everything is sent.
 #[derive(Debug)]
 #[must_use]
 pub struct Alerts {
@@ -68,7 +68,7 @@ impl Drop for Alerts {
     }
 }
 
-/// Begins to look at the daemon, and tells the webhook that its configuration names, if it does.
+/// Starts to watch the daemon, and to send alerts to the webhook of its configuration, if it has one.
 ///
 /// # Errors
 /// If the operating system gives no thread.
@@ -94,7 +94,7 @@ pub fn start(overview: Overview) -> io::Result<Alerts> {
     Ok(Alerts { closing, ended })
 }
 
-/// Does so until it is closed.
+/// Watches and sends until it is closed.
 async fn watch_and_tell(overview: &Overview, mut closed: watch::Receiver<bool>) {
     let mut config = overview.watch_config();
     loop {
@@ -118,12 +118,12 @@ async fn watch_and_tell(overview: &Overview, mut closed: watch::Receiver<bool>) 
     }
 }
 
-/// The watch that a configuration asks for, until it names another webhook or none.
+/// The watch of a configuration, until it names another webhook or none.
 struct Watch<'a> {
     overview: &'a Overview,
     rules: AlertsConfig,
     judge: Judge,
-    /// To each webhook.
+    /// Sending to each webhook.
     sendings: Vec<Sending>,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Returns whether all is over.
+    /// Runs until the alerts are closed or no longer configured. Returns whether they are closed.
     async fn run(mut self, config: &mut Configs, closed: &mut watch::Receiver<bool>) -> bool {
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -199,7 +199,7 @@ impl<'a> Watch<'a> {
         sendings.map(|sending| sending.status().clone()).collect()
     }
 
-    /// Status of all of them together.
+    /// Returns the status of all webhooks together.
     fn status(&self) -> AlertsStatus {
         let webhooks = self.webhooks();
         let kinds = AlertKind::all().map(|kind| (kind.as_str().to_owned(), 0));
@@ -252,7 +252,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Other rules. Another webhook is told anew of what there is.
+    /// Applies other rules. A new webhook is told of all current alerts.
     fn follow(&mut self, rules: AlertsConfig) {
         let mut old = std::mem::take(&mut self.sendings);
         for webhook in &rules.webhooks {
@@ -271,7 +271,7 @@ impl<'a> Watch<'a> {
         self.rules = rules;
     }
 
-    /// Nobody is to be told any more.
+    /// Stops sending to the webhooks.
     fn leave(mut self) {
         self.end(Ended::Unwatched);
         self.overview.set_alerts(None);
@@ -282,15 +282,14 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Waits until it is known what became of a message to one of them. Loses nothing when it is dropped
-/// before.
+/// Waits until the result of a message to one of them is known. Cancel-safe.
 async fn progress(sendings: &mut [Sending]) {
     let each = sendings.iter_mut();
     let each = each.map(|sending| Box::pin(sending.progress()));
     select_all(each).await;
 }
 
-/// An alert for whoever asks how the daemon stands.
+/// Returns an alert as the daemon's status has it.
 fn shown(Alert { finding, since }: &Alert) -> ActiveAlert {
     ActiveAlert {
         kind: finding.kind.as_str().to_owned(),
@@ -310,7 +309,7 @@ mod tests {
     use ganger_pool::request::ReloadStatus;
     use ganger_pool::status::{PoolState, PoolStatus};
 
-    /// A pool on the source `main`, as it stands.
+    /// A pool on the source `main`, in this state.
     pub(super) fn pool(name: &str, state: PoolState) -> PoolStatus {
         PoolStatus {
             name: name.into(),
@@ -322,7 +321,7 @@ mod tests {
         }
     }
 
-    /// The defaults.
+    /// The default rules.
     pub(super) fn rules() -> AlertsConfig {
         AlertsConfig {
             webhooks: vec![webhook()],
@@ -336,7 +335,7 @@ mod tests {
         }
     }
 
-    /// A webhook at which nobody is.
+    /// A webhook at which nothing listens.
     pub(super) fn webhook() -> WebhookConfig {
         WebhookConfig {
             name: "ops".to_owned(),
@@ -350,7 +349,7 @@ mod tests {
         }
     }
 
-    /// A look at these pools, and at nothing else that is wrong.
+    /// A look at these pools without any other problem.
     pub(super) fn sight<'a>(pools: &'a [Arc<PoolStatus>], reload: &'a ReloadStatus) -> Sight<'a> {
         Sight {
             pools,

@@ -1,4 +1,4 @@
-//! Everything known of an alert that a message about it can say. Plain data.
+//! Contents of a message about an alert. Plain data.
 
 use std::time::SystemTime;
 
@@ -14,12 +14,12 @@ pub(super) struct Sender {
     pub(super) host: String,
     /// The daemon's version.
     pub(super) version: &'static str,
-    /// Its process.
+    /// Its process id.
     pub(super) pid: u32,
 }
 
 impl Sender {
-    /// This process.
+    /// Returns this process as the sender.
     pub(super) fn this() -> Self {
         Self {
             host: host(),
@@ -32,7 +32,7 @@ impl Sender {
 /// Everything known of an alert when a message about it is made.
 #[derive(Debug)]
 pub(super) struct Notice<'a> {
-    /// The same whenever it is about the same, so that a daemon that starts again goes on with it.
+    /// Identity: the same for the same problem, so that a daemon that restarts continues it.
     pub(super) id: String,
     /// The problem.
     pub(super) finding: &'a Finding,
@@ -42,16 +42,16 @@ pub(super) struct Notice<'a> {
     pub(super) since: SystemTime,
     /// Time of the message, or of the end.
     pub(super) at: SystemTime,
-    /// Reason of the end, if it is over.
+    /// Reason of the end, if it is resolved.
     pub(super) ended: Option<&'static str>,
     /// Its sender.
     pub(super) sender: &'a Sender,
-    /// PagerDuty's integration key.
+    /// Integration key of PagerDuty.
     pub(super) integration_key: &'a str,
 }
 
 impl Notice<'_> {
-    /// The word for whether it is over.
+    /// Returns the word for the state, firing or resolved.
     pub(super) fn state(&self) -> &'static str {
         match self.ended {
             None => "firing",
@@ -59,13 +59,13 @@ impl Notice<'_> {
         }
     }
 
-    /// The last error, of what goes on.
+    /// Returns the last error, of an ongoing alert.
     pub(super) fn error(&self) -> Option<&str> {
         let error = self.finding.error.as_deref();
         error.filter(|_| self.ended.is_none())
     }
 
-    /// At most so many of the last lines on stderr, of what goes on.
+    /// Returns at most `lines_max` of the last lines on stderr, of an ongoing alert.
     pub(super) fn stderr(&self, lines_max: usize) -> &[String] {
         let lines = match self.ended {
             None => self.finding.stderr.as_slice(),
@@ -74,7 +74,7 @@ impl Notice<'_> {
         &lines[lines.len().saturating_sub(lines_max)..]
     }
 
-    /// The command to run, of what goes on.
+    /// Returns the command to run, of an ongoing alert.
     pub(super) fn command(&self) -> Option<&str> {
         let command = self.finding.command.as_str();
         self.ended.is_none().then_some(command)

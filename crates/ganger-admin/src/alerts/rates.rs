@@ -1,27 +1,26 @@
-//! How many there were lately, of counts that only grow until they begin anew. Pure; the
-//! clock is the caller's.
+//! Recent increase of counts that only grow until they restart. Pure; the clock is the caller's.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Samples are no closer than that part of the window, so that there are few.
+/// Number of parts of the window; samples are at least one part apart, so that there are few.
 const PARTS: u32 = 60;
 
-/// A count over the last time.
+/// Increase of a count over the last window.
 #[derive(Debug)]
 pub(super) struct Recent {
-    /// How far the count was when it was last seen.
+    /// Last value of the count.
     seen: u64,
-    /// All that was counted since the first look.
+    /// Total increase since the first look.
     total: u64,
-    /// What that was before, a second apart.
+    /// Earlier totals, a part of the window apart.
     samples: VecDeque<(Instant, u64)>,
 }
 
 impl Recent {
-    /// Looks at the count from now on; what it says already was long ago.
+    /// Starts to watch the count; its present value is ignored as old.
     pub(super) fn from(count: u64, now: Instant) -> Self {
         Self {
             seen: count,
@@ -30,7 +29,7 @@ impl Recent {
         }
     }
 
-    /// The count is so far now. Returns how much came within that time.
+    /// Takes the present count. Returns the increase within the window.
     pub(super) fn see(&mut self, count: u64, now: Instant, window: Duration) -> u64 {
         // Who counts less than before has begun anew.
         let more = count.checked_sub(self.seen).unwrap_or(count);
@@ -78,7 +77,7 @@ mod tests {
     }
 
     proptest! {
-        /// Never less than there were in 59 seconds nor more than in 62, however often it is looked.
+        /// Never less than the count of 59 seconds nor more than that of 62, however often it is looked.
         #[test]
         fn it_is_what_was_counted_in_a_minute(steps in prop::collection::vec((1..3000_u64, 0..5_u64), 1..300)) {
             let start = Instant::now();

@@ -1,5 +1,5 @@
-//! Takes what is to be told to its webhook, one message after the other, again until it has it; and
-//! tells in the log when the webhook goes and comes, once each time.
+//! Sends messages to a webhook, one after the other, with retries until it takes them, and logs when the
+//! webhook fails and recovers, once each time.
 
 use std::future::pending;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use ganger_core::backoff::Backoff;
 use ganger_core::threads::or_refused;
 use ganger_pool::overview::WebhookStatus;
 
-/// The pauses between tries.
+/// Pauses between attempts.
 const AGAIN: Backoff = Backoff {
     initial: Duration::from_secs(1),
     factor: 2.0,
@@ -28,12 +28,12 @@ const AGAIN: Backoff = Backoff {
     jitter: 0.2,
 };
 
-/// How long a webhook that is left has for the last messages.
+/// Time for the last messages to a webhook that is removed.
 const FAREWELL_WITHIN: Duration = Duration::from_secs(30);
 
 type Posting = Pin<Box<dyn Future<Output = (Option<Webhook>, Posted)> + Send>>;
 
-/// A webhook, what it knows and what is on its way to it.
+/// A webhook, its known state and the message in flight.
 pub(super) struct Sending {
     config: WebhookConfig,
     repeat: Option<Duration>,
@@ -41,18 +41,18 @@ pub(super) struct Sending {
     told: Told,
     /// None before it is needed, or while one of its files can't be read.
     webhook: Option<Webhook>,
-    /// What is on its way goes by settings that are others now.
+    /// True if the message in flight uses outdated settings.
     is_outdated: bool,
     on_its_way: Option<Posting>,
-    /// How often it has failed in a row.
+    /// Number of consecutive failures.
     failures: u32,
-    /// Nothing is sent before.
+    /// Time before which nothing is sent.
     not_before: Option<Instant>,
     status: WebhookStatus,
 }
 
 impl Sending {
-    /// To the webhook of that configuration, which knows nothing yet.
+    /// Returns a sending to the webhook of that configuration, which knows nothing yet.
     pub(super) fn new(config: &WebhookConfig, repeat: Option<Duration>) -> Self {
         let form = config.form.as_str();
         let place = place(config);
@@ -81,7 +81,7 @@ impl Sending {
         }
     }
 
-    /// Takes in another configuration, if by it messages go to the same webhook in the same form.
+    /// Takes another configuration, if messages go by it to the same webhook in the same form.
     pub(super) fn adopts(&mut self, config: &WebhookConfig, repeat: Option<Duration>) -> bool {
         let old = &self.config;
         let is_same = old.webhook == config.webhook
@@ -99,7 +99,7 @@ impl Sending {
         is_same
     }
 
-    /// Takes in what there is and what has changed. That it fails itself it need not know.
+    /// Takes the current alerts and their changes. The webhook is not told of its own failure.
     pub(super) fn see(&mut self, judge: &Judge, changes: &Changes, at: SystemTime) {
         let own = (AlertKind::WebhookFailing, self.config.name.clone());
         self.told
@@ -107,17 +107,17 @@ impl Sending {
         self.told.ended(&changes.ended, at);
     }
 
-    /// All is over.
+    /// Ends all alerts.
     pub(super) fn end_all(&mut self, why: Ended, at: SystemTime) {
         self.told.end_all(why, at);
     }
 
-    /// How it stands.
+    /// Returns the status of the webhook.
     pub(super) fn status(&self) -> &WebhookStatus {
         &self.status
     }
 
-    /// Sends the next message, if there is one and it is time.
+    /// Sends the next message, if there is one and it is due.
     pub(super) fn begin_next(&mut self, now: Instant) {
         if self.on_its_way.is_some() || self.not_before.is_some_and(|until| now < until) {
             return;
@@ -143,8 +143,7 @@ impl Sending {
         }));
     }
 
-    /// Waits until it is known what became of the message on its way; for ever if there is none. Loses
-    /// nothing when it is dropped before.
+    /// Waits for the result of the message in flight; for ever if there is none. Cancel-safe.
     pub(super) async fn progress(&mut self) {
         let Some(posting) = &mut self.on_its_way else {
             return pending().await;
@@ -206,7 +205,7 @@ impl Sending {
         };
     }
 
-    /// Sends what is left, as long as the webhook takes it.
+    /// Sends the remaining messages, as long as the webhook takes them.
     pub(super) async fn finish(&mut self) {
         loop {
             self.not_before = None;
@@ -221,7 +220,7 @@ impl Sending {
         }
     }
 
-    /// Takes leave of the webhook, which is told of no more than that its alerts are over.
+    /// Ends the sending; the webhook is told only that its alerts have ended.
     pub(super) fn leave(mut self, why: Ended) {
         self.end_all(why, SystemTime::now());
         tokio::spawn(async move {
@@ -231,7 +230,7 @@ impl Sending {
     }
 }
 
-/// Interval after which an alert that goes on is sent again. Alertmanager ends one that it does not hear of.
+/// Returns the interval at which an ongoing alert is sent again. Alertmanager ends one that is not repeated.
 fn repeated(form: AlertForm, repeat: Option<Duration>) -> Option<Duration> {
     match form {
         AlertForm::Alertmanager => {
@@ -241,7 +240,7 @@ fn repeated(form: AlertForm, repeat: Option<Duration>) -> Option<Duration> {
     }
 }
 
-/// Its files are read on a thread that may wait for them.
+/// Opens the webhook. Its files are read on a thread that may block.
 async fn opened(config: WebhookConfig) -> Result<Webhook, String> {
     let within = config.timeout;
     let opening = or_refused(async { spawn_blocking(move || Webhook::new(&config)).await });

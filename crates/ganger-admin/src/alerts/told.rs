@@ -1,6 +1,6 @@
-//! What the webhook knows of the alerts, and what it is to be told next. There is no queue: what is
-//! told is the difference between what is so and what it knows, so that of a time when it was away
-//! only what is still so is told, and no more waits than there are alerts. Pure.
+//! The webhook's known state of the alerts, and the next message to it. There is no queue: a
+//! message is the difference between the actual and the known state, so that after an outage only
+//! the current state is sent, and no more messages wait than there are alerts. Pure.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -9,42 +9,42 @@ use tokio::time::Instant;
 
 use super::alert::{Alert, AlertKey, Ended};
 
-/// What the webhook knows and what it should.
+/// Actual and known state of the alerts of a webhook.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     entries: BTreeMap<AlertKey, Entry>,
-    /// What is on its way to it.
+    /// The message in flight.
     on_its_way: Option<OnItsWay>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// What is to be told of it, as it was last.
+    /// The alert, in its last state.
     alert: Alert,
-    /// It is over, and when that was seen.
+    /// Its end, and when that was observed.
     end: Option<End>,
     known: Known,
-    /// When the webhook has last taken a message of it.
+    /// Time at which the webhook last took a message about it.
     told_at: Option<Instant>,
 }
 
-/// That an alert is over.
+/// End of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End {
-    /// Why.
+    /// The reason.
     pub(super) why: Ended,
-    /// When.
+    /// The time.
     pub(super) at: SystemTime,
 }
 
-/// What the webhook knows of an alert.
+/// The webhook's knowledge of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
-    /// That there is none, or nothing.
+    /// It knows nothing of it, or that it has ended.
     Nothing,
-    /// It was sent something and has not said that it took it.
+    /// A message was sent, and the webhook has not confirmed it.
     Unclear,
-    /// That there is one.
+    /// It knows that the alert is firing.
     Firing,
 }
 
@@ -58,25 +58,25 @@ struct OnItsWay {
 /// A message for the webhook.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Message {
-    /// What it is about.
+    /// The alert.
     pub(super) alert: Alert,
-    /// It is over.
+    /// Its end.
     pub(super) end: Option<End>,
 }
 
-/// What became of a message.
+/// Result of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The webhook has it, or will never take it.
+    /// The webhook has taken it, or will never take it.
     Done,
-    /// It has seen nothing of it.
+    /// The webhook has not received it.
     Unseen,
-    /// It may have it or not.
+    /// The webhook may have received it or not.
     Unclear,
 }
 
 impl Told {
-    /// These alerts there are.
+    /// Sets the current alerts.
     pub(super) fn firing<'a>(&mut self, alerts: impl Iterator<Item = (&'a AlertKey, &'a Alert)>) {
         for (key, alert) in alerts {
             let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
@@ -90,7 +90,7 @@ impl Told {
         }
     }
 
-    /// These are over. Of which the webhook knows nothing, it need not know.
+    /// Ends these alerts. Of one that is unknown to the webhook nothing is sent.
     pub(super) fn ended(&mut self, ended: &[(AlertKey, Ended)], at: SystemTime) {
         for (key, why) in ended {
             if let Some(entry) = self.entries.get_mut(key) {
@@ -100,7 +100,7 @@ impl Told {
         self.forget();
     }
 
-    /// All are over.
+    /// Ends all alerts.
     pub(super) fn end_all(&mut self, why: Ended, at: SystemTime) {
         let entries = self.entries.values_mut();
         for entry in entries.filter(|entry| entry.end.is_none()) {
@@ -109,8 +109,8 @@ impl Told {
         self.forget();
     }
 
-    /// The next message, which is on its way from now on: of several that of the oldest alert. None
-    /// while one is on its way, or if there is nothing to say.
+    /// Returns the next message, which is in flight from now on: of several that of the oldest
+    /// alert. None while one is in flight, or if there is nothing to send.
     pub(super) fn next(&mut self, now: Instant, repeat: Option<Duration>) -> Option<Message> {
         if self.on_its_way.is_some() {
             return None;
@@ -136,7 +136,7 @@ impl Told {
         })
     }
 
-    /// What became of the message that was on its way.
+    /// Takes the result of the message in flight.
     pub(super) fn became(&mut self, fate: Fate, now: Instant) {
         let Some(OnItsWay {
             key,
@@ -178,7 +178,7 @@ mod tests {
     const AT: SystemTime = SystemTime::UNIX_EPOCH;
 
     impl Told {
-        /// Whether there is nothing that waits or is on its way.
+        /// Returns whether no message waits or is in flight.
         fn is_done(&self) -> bool {
             let is_told = |entry: &Entry| entry.end.is_none() && entry.known == Known::Firing;
             self.on_its_way.is_none() && self.entries.values().all(is_told)
@@ -211,7 +211,7 @@ mod tests {
         told.ended(&[(alert(subject).0, Ended::Over)], AT);
     }
 
-    /// What is said next, and what becomes of that.
+    /// Returns the next message, and gives it this result.
     fn says(told: &mut Told, fate: Fate) -> Option<String> {
         let now = Instant::now();
         let message = told.next(now, None)?;
@@ -279,8 +279,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes, and whatever becomes of messages, in the end the webhook knows
-        /// what is so, and nothing is kept of what is over.
+        /// In the end, whatever comes and goes, and whatever the results of messages, the webhook
+        /// knows the actual state, and nothing is kept of ended alerts.
         #[test]
         fn in_the_end_it_knows_what_is_so(
             steps in prop::collection::vec((0..3_usize, any::<bool>(), 0..4_u8, any::<bool>()), 1..200),

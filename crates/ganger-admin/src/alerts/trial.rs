@@ -1,4 +1,4 @@
-//! A trial of the webhooks: a message of something that is not, and that it is over.
+//! Test of the webhooks: a message of a problem that does not exist, and its end.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use super::told::{End, Message};
 use super::webhook::{Posted, Webhook};
 use ganger_config::model::{AlertsConfig, WebhookConfig};
 
-/// Sends both to each webhook and waits until they are taken.
+/// Sends both messages to each webhook and waits until they are taken.
 ///
 /// # Errors
 /// The reasons, with the name of each webhook that has not taken them.

@@ -1,5 +1,5 @@
-//! The webhook: one POST, and what its answer means. Of its URL nothing but host and port is shown:
-//! who knows it may send to it.
+//! The webhook: one POST, and the meaning of its answer. Of its URL only host and port are shown: anybody who
+//! knows the URL may send to it.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,23 +15,23 @@ use tokio::time::timeout;
 use ganger_config::model::{Secret, WebhookConfig};
 use ganger_https::{Https, Trust, chain, shown};
 
-/// The longest wait that an answer may ask for.
+/// Maximum wait that an answer may ask for.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// What became of a POST.
+/// Result of a POST.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Posted {
-    /// It was taken.
+    /// The message was taken.
     Taken,
-    /// It never will be.
+    /// The message is permanently rejected.
     Refused(String),
-    /// It may be another time.
+    /// The message may be taken another time.
     Failed {
-        /// Why it was not.
+        /// The cause.
         why: String,
-        /// The server has seen nothing of it.
+        /// True if the server has received nothing of it.
         is_unseen: bool,
-        /// How long the server asks us to wait.
+        /// Time that the server asks us to wait.
         wait: Option<Duration>,
     },
 }
@@ -48,7 +48,7 @@ pub(super) struct Webhook {
 }
 
 impl Webhook {
-    /// Reads the files that it needs; connects when it is used.
+    /// Reads the files that it needs; connects on first use.
     pub(super) fn new(config: &WebhookConfig) -> Result<Self, String> {
         let given = config.webhook.expose();
         let mut url = url::Url::parse(given).map_err(|error| error.to_string())?;
@@ -70,7 +70,7 @@ impl Webhook {
         })
     }
 
-    /// Sends it, which takes no longer than the timeout. The name tells messages apart.
+    /// Sends a message within the timeout. `name` tells messages apart.
     pub(super) async fn post(&self, name: &str, body: Vec<u8>) -> Posted {
         let mut request = Request::post(&self.uri);
         if let Some(headers) = request.headers_mut() {
@@ -103,12 +103,12 @@ impl Webhook {
     }
 }
 
-/// Where the messages go, as far as that may be shown.
+/// Returns the address of the webhook, as far as it may be shown.
 pub(super) fn place(config: &WebhookConfig) -> String {
     shown(config.webhook.expose())
 }
 
-/// Headers of each request.
+/// Returns the headers of each request.
 fn headers(config: &WebhookConfig, url: &url::Url) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     let json = HeaderValue::from_static("application/json");
@@ -126,14 +126,14 @@ fn headers(config: &WebhookConfig, url: &url::Url) -> Result<HeaderMap, String> 
     Ok(headers)
 }
 
-/// The key in a secret as Standard Webhooks writes it; the configuration has seen that it is one.
+/// Returns the key in a secret in the format of Standard Webhooks; the configuration has validated it.
 fn signing_key(secret: &Secret) -> hmac::Key {
     let text = secret.expose();
     let bytes = STANDARD.decode(text.strip_prefix("whsec_").unwrap_or(text));
     hmac::Key::new(hmac::HMAC_SHA256, &bytes.unwrap_or_default())
 }
 
-/// The id of the message of that name, which has no dot: id, time and body are signed with dots between.
+/// Returns the id of the message of that name, without dots: id, time and body are signed with dots between.
 fn message_id(name: &str) -> String {
     let digest = digest::digest(&digest::SHA256, name.as_bytes());
     format!("msg_{}", URL_SAFE_NO_PAD.encode(&digest.as_ref()[..18]))
@@ -144,7 +144,7 @@ fn unix_seconds(at: SystemTime) -> u64 {
     since.unwrap_or_default().as_secs()
 }
 
-/// The signature of Standard Webhooks, version 1.
+/// Returns the signature of Standard Webhooks, version 1.
 fn signature(key: &hmac::Key, id: &str, at: u64, body: &[u8]) -> String {
     let mut context = hmac::Context::with_key(key);
     context.update(format!("{id}.{at}.").as_bytes());
@@ -164,7 +164,7 @@ fn basic(url: &url::Url) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// What an answer means, at that time. A redirect is not followed: the secret is for that host alone.
+/// Evaluates an answer. A redirect is not followed: the secret is for that host alone.
 fn meaning(answer: &Response<Bytes>, now: SystemTime) -> Posted {
     let status = answer.status();
     let why = format!("it has answered {status}");
@@ -187,7 +187,7 @@ fn meaning(answer: &Response<Bytes>, now: SystemTime) -> Posted {
     }
 }
 
-/// Seconds, or a moment, as HTTP has it.
+/// Returns the time of `Retry-After`, in seconds or as an HTTP date.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = match text.parse() {

@@ -1,9 +1,9 @@
-//! The metrics of alerts that are sent, where any are.
+//! Metrics of the alerts sent, if there are any.
 
 use super::family::{Family, Sample};
 use ganger_pool::overview::{AlertsStatus, Status, WebhookStatus};
 
-/// What has become of the alerts.
+/// Returns the metrics of the alerts' results.
 pub(super) fn families(status: &Status) -> Vec<Family> {
     let alerts = status.alerts.as_ref();
     let one =

@@ -1,15 +1,15 @@
-//! What waits in the queues, as metrics.
+//! Backlogs of the queues, as metrics.
 
 use super::family::{Family, Sample};
 use ganger_pool::overview::{Status, UnreadQueueStatus};
 use ganger_pool::status::{BacklogStatus, PoolStatus};
 
-/// The labels of a pool's queue.
+/// Returns the labels of a pool's queue.
 pub(super) fn queue(pool: &PoolStatus) -> Vec<(&'static str, String)> {
     vec![("pool", pool.name.clone()), ("queue", pool.queue.clone())]
 }
 
-/// What waits in the queues.
+/// Returns the metrics of the queues' backlogs.
 #[expect(
     clippy::cast_precision_loss,
     reason = "Prometheus has no other numbers"

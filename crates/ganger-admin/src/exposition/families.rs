@@ -1,4 +1,4 @@
-//! The metrics, one after the other.
+//! All metrics, one after the other.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ use ganger_pool::overview::Status;
 use ganger_pool::status::{PoolState, PoolStatus, ScalingStatus, WorkerStatus};
 use ganger_telemetry::metrics::spread::Spread;
 
-/// Every state that a pool may be in.
+/// All states of a pool.
 const STATES: [PoolState; 8] = [
     PoolState::Starting,
     PoolState::Running,
@@ -25,7 +25,7 @@ const STATES: [PoolState; 8] = [
     PoolState::Drained,
 ];
 
-/// All metrics at this moment; with the seed system's names too if that is wanted.
+/// Returns all metrics at this moment; optionally also under the seed system's names.
 pub fn families(status: &Status, processes: &Processes, with_seed_names: bool) -> Vec<Family> {
     let mut families = tasks(status);
     families.extend(times(status));
@@ -54,7 +54,7 @@ fn with(mut labels: Labels, name: &'static str, value: impl Into<String>) -> Lab
     labels
 }
 
-/// A series for each pool.
+/// Adds a series for each pool.
 fn each(
     status: &Status,
     family: Family,
@@ -186,7 +186,7 @@ fn spread(
     Family::histogram(name, help).of(status.pools.iter().map(sample))
 }
 
-/// A series for each pool whose number of workers follows the load.
+/// Adds a series for each pool whose number of workers follows the load.
 fn bound(status: &Status, family: Family, value: impl Fn(&ScalingStatus) -> Option<u64>) -> Family {
     let sample = |one: &PoolStatus| {
         let value = value(one.autoscale.as_ref()?)?;
@@ -200,7 +200,7 @@ fn changes(one: &PoolStatus) -> Vec<Sample> {
     range.map_or_else(Vec::new, |range| kinds(pool(one), "reason", &range.changes))
 }
 
-/// How the number of workers follows the load, where it does.
+/// Returns the metrics of automatic scaling, where it is on.
 fn ranges(status: &Status) -> Vec<Family> {
     vec![
         bound(
@@ -388,7 +388,7 @@ fn left_out(status: &Status) -> Family {
     .of([Sample::count(vec![], status.log_records_left_out)])
 }
 
-/// The last reload of the configuration.
+/// Returns the metrics of the last reload of the configuration.
 fn reload(status: &Status) -> [Family; 2] {
     let one =
         |name, help, value: f64| Family::gauge(name, help).of([Sample::number(vec![], value)]);

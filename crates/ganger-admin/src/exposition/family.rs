@@ -1,33 +1,33 @@
-//! A metric and its series, before they are written for anybody.
+//! A metric and its series, independent of the format.
 
 use ganger_telemetry::metrics::spread::Spread;
 
 /// A metric with all its series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Family {
-    /// Its name, as Prometheus writes it.
+    /// Its name, in Prometheus' form.
     pub name: &'static str,
-    /// What it tells.
+    /// Its help text.
     pub help: &'static str,
-    /// What its values are.
+    /// The kind of its values.
     pub kind: FamilyKind,
     /// Its series.
     pub samples: Vec<Sample>,
 }
 
-/// What the values of a metric are.
+/// Kind of a metric's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FamilyKind {
     /// A total that only grows, until the daemon or the pool starts again.
     Counter,
-    /// Something that goes up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// How durations are spread, in seconds.
+    /// A distribution of durations, in seconds.
     Histogram,
 }
 
 impl FamilyKind {
-    /// What Prometheus calls it.
+    /// Returns Prometheus' name of the kind.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -51,7 +51,7 @@ pub struct Sample {
 pub enum SampleValue {
     /// A number.
     Number(f64),
-    /// A spread of durations.
+    /// A distribution of durations.
     Spread(Spread),
 }
 
@@ -65,22 +65,22 @@ impl Family {
         }
     }
 
-    /// A total, without series yet.
+    /// Returns a total, without series yet.
     pub fn counter(name: &'static str, help: &'static str) -> Self {
         Self::new(name, FamilyKind::Counter, help)
     }
 
-    /// A value that goes up and down, without series yet.
+    /// Returns a value that goes up and down, without series yet.
     pub fn gauge(name: &'static str, help: &'static str) -> Self {
         Self::new(name, FamilyKind::Gauge, help)
     }
 
-    /// A distribution, without series yet.
+    /// Returns a distribution, without series yet.
     pub fn histogram(name: &'static str, help: &'static str) -> Self {
         Self::new(name, FamilyKind::Histogram, help)
     }
 
-    /// With these series.
+    /// Adds these series.
     #[must_use]
     pub fn of(mut self, samples: impl IntoIterator<Item = Sample>) -> Self {
         self.samples.extend(samples);
@@ -89,7 +89,7 @@ impl Family {
 }
 
 impl Sample {
-    /// A series of one number.
+    /// Returns a series of one number.
     pub fn number(labels: Vec<(&'static str, String)>, number: f64) -> Self {
         Self {
             labels,
@@ -97,7 +97,7 @@ impl Sample {
         }
     }
 
-    /// A count, or a size. Beyond 2⁵³ a number of Prometheus has no room for each.
+    /// Returns a series of a count, or a size. Beyond 2⁵³ Prometheus' numbers can't represent each.
     #[expect(
         clippy::cast_precision_loss,
         reason = "Prometheus has no other numbers"

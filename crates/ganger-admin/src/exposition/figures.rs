@@ -1,11 +1,11 @@
-//! What sources know of themselves, as metrics.
+//! Figures of the sources, as metrics.
 
 use super::family::{Family, Sample};
 use ganger_pool::overview::Status;
 use ganger_pool::status::PoolStatus;
 use ganger_queue::delivery::Figures;
 
-/// A series for each pool whose source knows it.
+/// Adds a series for each pool whose source knows the value.
 fn known(status: &Status, family: Family, value: impl Fn(&Figures) -> Option<u64>) -> Family {
     let sample = |one: &PoolStatus| {
         let labels = vec![("pool", one.name.clone())];
@@ -14,10 +14,10 @@ fn known(status: &Status, family: Family, value: impl Fn(&Figures) -> Option<u64
     family.of(status.pools.iter().filter_map(sample))
 }
 
-/// What is known of a source, if it is.
+/// Reads a figure of a source, if known.
 type Figure = fn(&Figures) -> Option<u64>;
 
-/// What goes up and down: name, help and value.
+/// Gauges: name, help and value.
 const GAUGES: [(&str, &str, Figure); 7] = [
     (
         "ganger_source_settlements_pending",
@@ -57,7 +57,7 @@ const GAUGES: [(&str, &str, Figure); 7] = [
     ),
 ];
 
-/// What only grows.
+/// Counters: name, help and value.
 const COUNTERS: [(&str, &str, Figure); 8] = [
     (
         "ganger_source_connections_total",
@@ -101,7 +101,7 @@ const COUNTERS: [(&str, &str, Figure); 8] = [
     ),
 ];
 
-/// What sources know of themselves.
+/// Returns the metrics of the sources' figures.
 pub(super) fn families(status: &Status) -> Vec<Family> {
     let gauges = GAUGES.map(|(name, help, of)| known(status, Family::gauge(name, help), of));
     let counters = COUNTERS.map(|(name, help, of)| known(status, Family::counter(name, help), of));

@@ -1,6 +1,6 @@
-//! What monitoring systems see: every series, made from one look at how things stand. Names, labels
-//! and their meaning are here and nowhere else; labels are pool, queue, source, outcome, reason, cause,
-//! kind, slot and partition, none of which grows without bound.
+//! Metrics for monitoring systems: every series, made from one look at the status. Names, labels and their
+//! meaning are here and nowhere else; labels are pool, queue, source, outcome, reason, cause, kind, slot and
+//! partition, none of which grows without bound.
 
 mod alerts;
 mod backlogs;

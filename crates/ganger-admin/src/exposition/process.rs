@@ -1,4 +1,4 @@
-//! What the daemon and its workers use, as the kernel tells it when it is asked: nothing is measured
+//! Resource usage of the daemon and its workers, read from the kernel on request: nothing is measured
 //! meanwhile.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use ganger_pool::overview::Status;
 
-/// What a process uses.
+/// Resource usage of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ProcessUse {
     /// CPU time so far, in user and kernel mode, in seconds.
@@ -18,22 +18,22 @@ pub struct ProcessUse {
     pub resident_bytes: u64,
     /// Virtual memory, in bytes.
     pub virtual_bytes: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
 }
 
-/// What several processes use, by their ids.
+/// Resource usage of several processes, by their ids.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Processes {
     by_pid: BTreeMap<u32, ProcessUse>,
-    /// Open files of the daemon.
+    /// Number of open files of the daemon.
     pub open_files: Option<u64>,
-    /// How many it may have.
+    /// Maximum number of its open files.
     pub open_files_max: Option<u64>,
 }
 
 impl Processes {
-    /// Looks at the daemon and at every worker that runs.
+    /// Reads the usage of the daemon and of every running worker.
     pub fn look(status: &Status) -> Self {
         let units = Units::of_system();
         let workers = status.pools.iter().flat_map(|pool| &pool.workers);
@@ -50,13 +50,13 @@ impl Processes {
         }
     }
 
-    /// What that process uses; none if it has ended meanwhile.
+    /// Returns the usage of that process; none if it has ended meanwhile.
     pub fn of(&self, pid: u32) -> Option<&ProcessUse> {
         self.by_pid.get(&pid)
     }
 }
 
-/// What the kernel counts in.
+/// Units of the kernel's counts.
 #[derive(Debug, Clone, Copy)]
 struct Units {
     ticks_per_second: f64,
@@ -85,8 +85,8 @@ fn look(pid: u32, units: Units) -> Option<ProcessUse> {
     )
 }
 
-/// Reads `/proc/<pid>/stat` (proc_pid_stat(5)). The program's name is in brackets and may hold
-/// anything, so that the fields are counted from the last one that closes.
+/// Parses `/proc/<pid>/stat` (proc_pid_stat(5)). The program's name is in brackets and may hold anything, so
+/// that the fields are counted from the last closing one.
 fn parse(stat: &str, units: Units) -> Option<ProcessUse> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_ascii_whitespace().collect();

@@ -9,10 +9,10 @@ use metrics_exporter_prometheus::formatting::{
 use super::family::{Family, Sample, SampleValue};
 use ganger_telemetry::metrics::spread::{BOUNDS, Spread};
 
-/// The content type of what [`text`] writes.
+/// Content type of the output of [`text`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Writes all of them. A metric that has no series now is left out.
+/// Writes all metrics. One that has no series now is left out.
 pub fn text(families: &[Family]) -> String {
     let mut text = String::new();
     for family in families.iter().filter(|family| !family.samples.is_empty()) {

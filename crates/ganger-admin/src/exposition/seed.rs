@@ -1,11 +1,11 @@
-//! The metrics once more under the names of MessageWorkerPool, for dashboards that know those. Dots
-//! are underscores, as its own exporter for Prometheus writes them.
+//! The metrics again under the names of MessageWorkerPool, for existing dashboards. Dots are
+//! underscores, as its own exporter for Prometheus writes them.
 
 use super::family::{Family, Sample};
 use ganger_pool::overview::Status;
 use ganger_pool::status::PoolStatus;
 
-/// All of them. Its counters had no label; here they have the pool.
+/// Returns all of these metrics. The original counters had no label; here they have the pool.
 pub(super) fn families(status: &Status) -> Vec<Family> {
     let each = |family: Family, count: fn(&PoolStatus) -> u64| {
         let pools = status.pools.iter();

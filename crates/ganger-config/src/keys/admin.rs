@@ -1,4 +1,5 @@
-//! The keys of `[admin]` and `[telemetry]`: where the daemon can be asked and what it shows.
+//! The keys of `[admin]` and `[telemetry]`: the addresses of the admin API and the metrics, and the
+//! telemetry sent.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use crate::redact::redact;
 use crate::value_types::address::{Listen, listen};
 use crate::value_types::{Wrong, boolean, collector, word};
 
-/// [`model::LISTEN`](crate::model::LISTEN), as it is written.
+/// [`model::LISTEN`](crate::model::LISTEN) as text.
 const LISTEN: &str = "127.0.0.1:9464";
 
 /// Reads `[admin]`.

@@ -1,4 +1,4 @@
-//! The keys of `[alerts]`: whom to tell when something is wrong, and when that is so.
+//! The keys of `[alerts]`: the webhooks and the conditions for an alert.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::reader::Reader;
 use crate::value_types::compound::off_or;
 use crate::value_types::{duration, integer};
 
-/// The section.
+/// Name of the section.
 const SECTION: &str = "alerts";
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Reads `[alerts]`. Where it is left out nobody is told, and nothing of it is printed.
+/// Reads `[alerts]`. If it is left out, no alerts are sent and nothing of it is printed.
 pub(super) fn alerts(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<AlertsConfig> {
     let is_given = t.has(SECTION);
     let alerts = t.table(
@@ -85,7 +85,7 @@ fn section(t: &mut Reader<'_>, around: Surroundings<'_>, is_given: bool) -> Opti
     (!webhooks.is_empty()).then_some(AlertsConfig { webhooks, ..rules })
 }
 
-/// The webhook of the section itself, if it names one, and those of the list.
+/// Reads the webhook of the section itself, if it names one, and those of the list.
 fn webhooks(
     t: &mut Reader<'_>,
     around: Surroundings<'_>,
@@ -115,7 +115,7 @@ fn webhooks(
     all
 }
 
-/// Gives a number to each whose name another has before it.
+/// Appends a number to each name that an earlier webhook has.
 fn tell_apart(webhooks: &mut [Option<WebhookConfig>]) {
     let mut names: Vec<String> = Vec::new();
     for webhook in webhooks.iter_mut().flatten() {

@@ -1,4 +1,4 @@
-//! The keys on what is done before a worker is killed.
+//! The keys of the program that inspects a worker before it is killed.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The keys of `[[pools]]` on how a worker is started: the program, its environment, its limits.
+//! The keys of `[[pools]]` for a worker's command: the program, its environment, its limits.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,12 +17,12 @@ use crate::value_types::compound::list_of;
 use crate::value_types::{Kind, Wrong, boolean, integer, size, text, word};
 use ganger_core::started_in;
 
-/// What every worker has of the daemon's own environment.
+/// Variables of the daemon's own environment that every worker inherits.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
-/// Variables that begin so are the daemon's to set.
+/// Prefix of variables that only the daemon may set.
 const RESERVED: &str = "GANGER_";
-/// Variables of the daemon alone: who has them speaks to the service manager in its name, or takes
-/// the sockets that it was given.
+/// Variables of the daemon alone: a process that has them can speak to the service manager in its name,
+/// or take the sockets passed to it.
 const OF_THE_DAEMON: [&str; 6] = [
     "LISTEN_FDNAMES",
     "LISTEN_FDS",
@@ -32,7 +32,7 @@ const OF_THE_DAEMON: [&str; 6] = [
     "WATCHDOG_USEC",
 ];
 
-/// Reads how a worker is started.
+/// Reads a worker's command.
 pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> WorkerCommand {
     WorkerCommand {
         program: t.must(
@@ -59,7 +59,7 @@ pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> WorkerComman
     }
 }
 
-/// What is inherited, then what the file sets.
+/// Returns the environment: inherited variables, then those that the file sets.
 fn environment(t: &mut Reader<'_>, own: &Environment) -> Environment {
     let inherit = t.or(
         "env_inherit",
@@ -85,7 +85,7 @@ fn environment(t: &mut Reader<'_>, own: &Environment) -> Environment {
     let inherited = own.iter().filter(|(name, _)| wanted(name));
     let inherited = inherited.map(|(name, value)| (name.clone(), value.clone()));
     let all: BTreeMap<String, String> = inherited.chain(set).collect();
-    // What is inherited is shown with the rest, as this daemon has it.
+    // Inherited variables are shown with the rest, with this daemon's values.
     t.print("env_inherit", None);
     let shown = all.iter();
     let shown = shown.map(|(name, value)| (print::key(name), print::variable(name, value)));
@@ -126,7 +126,7 @@ fn directory(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<PathBuf> {
         "cwd",
         shown.map(|path| print::text(&path.to_string_lossy())),
     );
-    // Ours through a link is to be the one that the link leads to when a worker starts.
+    // If our own is reached through a link, a worker starts where the link leads at that time.
     path.or_else(|| started_in::link().map(PathBuf::from))
 }
 
@@ -150,7 +150,7 @@ fn limits(t: &mut Reader<'_>) -> Limits {
     }
 }
 
-/// A list of arguments, or one text that is split.
+/// A list of arguments, or one text to be split.
 pub(super) struct Arguments;
 
 impl Kind for Arguments {
@@ -186,7 +186,7 @@ impl Kind for Arguments {
     }
 }
 
-/// What `env_inherit` says.
+/// Value of `env_inherit`.
 enum Inherit {
     All,
     Names(Vec<String>),

@@ -1,4 +1,4 @@
-//! The keys on what is remembered of messages that are done.
+//! The keys for remembering finished messages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::suggest::nearest;
 use crate::tree::Node;
 use crate::value_types::{Kind, VARIABLE, Wrong, duration, word};
 
-/// What is before a header's name.
+/// Prefix before a header's name.
 const HEADER: &str = "header:";
 
 /// Long enough for a redelivery that comes at once.
@@ -56,8 +56,8 @@ pub(super) fn idempotency(
     .flatten()
 }
 
-/// The source's name, with whatever tells its messages from those of another daemon's source of that
-/// name. Not its address: the daemons of a cluster may know it by several.
+/// Returns the source's name with whatever tells its messages from those of another daemon's source of
+/// that name. It does not hold the address: the daemons of a cluster may know the source by several.
 fn scope(name: &str, source: Option<&SourceConfig>) -> String {
     match source {
         Some(SourceConfig::Kafka(kafka)) => format!("{name}:{}", kafka.group),
@@ -117,7 +117,7 @@ fn among(tables: &BTreeMap<&str, &TableSource>) -> String {
     }
 }
 
-/// What two messages may have in common.
+/// Kinds of message key by which repetitions are recognised.
 #[derive(Debug, Clone, Copy)]
 struct MessageKeys;
 

@@ -1,5 +1,5 @@
-//! Every key of the configuration: its name, kind, bounds, default and meaning, and what it
-//! becomes in the model. Reading, reference and schema all come from here.
+//! Every key of the configuration: its name, kind, bounds, default and meaning, and its place in the
+//! model. Reading, reference and schema all come from here.
 
 mod admin;
 mod alerts;
@@ -29,10 +29,10 @@ use super::value_types::choice::choice;
 use super::value_types::{duration, log_filter, size};
 use shared::{DAY, HOUR, Surroundings};
 
-/// Threads show a sign of life each second, and a busy machine may hold up some.
+/// Shortest stall timeout: threads show a sign of life each second, and a busy machine may delay some.
 const STALL_TIMEOUT_MIN: Duration = Duration::from_secs(3);
 
-/// Reads the whole configuration. Where a problem is recorded the result is not to be used.
+/// Reads the whole configuration. If a problem is recorded, the result must not be used.
 pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
     let daemon = t.table("daemon", "What concerns the daemon itself.", daemon);
     let sources = t.tables(
@@ -72,7 +72,7 @@ pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
     }
 }
 
-/// The description of every key.
+/// Returns the description of every key.
 pub(super) fn describe() -> Vec<Key> {
     Reader::describe(|t| {
         let environment = Environment::new();

@@ -1,4 +1,4 @@
-//! The keys of `[[pools]]`, but for those on how a worker is started.
+//! The keys of `[[pools]]`, except those of a worker's command.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::value_types::{Wrong, duration, float, integer, name, size, word};
 use ganger_core::backoff::Backoff;
 use ganger_protocol::status::Answer;
 
-/// The statuses that end a task; those below only tell about it.
+/// The statuses that end a task; lower ones only report on it.
 const ANSWERS: std::ops::RangeInclusive<i64> = 200..=599;
-/// What a restart's wait grows by, and how far chance may move it.
+/// Factor by which the restart back-off grows, and the jitter.
 const RESTART_FACTOR: f64 = 2.0;
 const RESTART_JITTER: f64 = 0.2;
 
-/// What `source` means to a pool.
+/// Meaning of `source` in a pool.
 const SOURCE: &str = "The source that it reads from; may be left out where there is only one.";
 
 /// Reads every pool.
@@ -130,7 +130,7 @@ fn start_timeout(t: &mut Reader<'_>) -> Duration {
     t.or("start_timeout", duration(MILLISECOND..=HOUR), "30s", help)
 }
 
-/// The names that the seed system has for these keys.
+/// Registers the names that the seed system has for these keys.
 fn aliases(t: &mut Reader<'_>) {
     t.alias("workers", "worker_unit_count");
     t.alias("command", "command_line");
@@ -139,12 +139,13 @@ fn aliases(t: &mut Reader<'_>) {
     t.alias("prefetch", "prefetch_task_count");
 }
 
-/// A source that is not there was named wrongly: then nothing is said of keys that it may have.
+/// Returns whether the source is Kafka, or unknown: a source that does not exist was misspelt, and no
+/// key is refused because of it.
 fn is_kafka(source: Option<&SourceConfig>) -> bool {
     source.is_none_or(|source| matches!(source, SourceConfig::Kafka(_)))
 }
 
-/// The keys that only sources of one kind have.
+/// Reads the keys that only sources of one kind have.
 fn options(t: &mut Reader<'_>, source: Option<&SourceConfig>, topics: Topics) -> Options {
     let is_rabbitmq = source.is_none_or(|source| matches!(source, SourceConfig::RabbitMq(_)));
     let is_broker = is_rabbitmq || is_kafka(source);
@@ -172,7 +173,7 @@ fn options(t: &mut Reader<'_>, source: Option<&SourceConfig>, topics: Topics) ->
     }
 }
 
-/// What is dead must not come again, at once and for ever.
+/// Checks that dead letters do not come back to the pool at once and for ever.
 fn check_dead_letter(t: &Reader<'_>, pool: &PoolConfig) {
     let dead = match &pool.options {
         Options::RabbitMq(options) => match &options.dead_letter {
@@ -370,7 +371,7 @@ fn status(key: &str) -> Result<i64, Wrong> {
     code.ok_or(Wrong::new("must be a status within 200..=599", help))
 }
 
-/// What the pools read so far have taken: names, and queues with the pool that reads each.
+/// Names and queues taken by the pools read so far; each queue with the pool that reads it.
 #[derive(Default)]
 struct Taken {
     names: BTreeMap<String, String>,
@@ -420,7 +421,7 @@ impl Taken {
     }
 }
 
-/// Where a table is, however its source is called.
+/// Returns the address of a table, whatever its source is called.
 fn address(source: &TableSource) -> String {
     match &source.database {
         Database::Sqlite(path) => path.to_string_lossy().into_owned(),

@@ -10,7 +10,7 @@ use crate::reader::Reader;
 use crate::value_types::choice::choice;
 use crate::value_types::{Kind as _, Wrong, integer, plain, text, word};
 
-/// Reads them.
+/// Reads the keys.
 pub(super) fn options(
     t: &mut Reader<'_>,
     source: Option<&SourceConfig>,
@@ -27,7 +27,7 @@ pub(super) fn options(
     );
     queue.queue_type = queue_type.unwrap_or(queue.queue_type);
     queue.arguments.extend(arguments(t));
-    // Those of its source are its own, too.
+    // The settings inherited from its source are printed, too.
     t.print("queue_type", Some(print::text(queue.queue_type.as_str())));
     let arguments = queue.arguments.iter();
     let arguments = arguments.map(|(name, value)| (print::key(name), plain().show(value)));

@@ -1,4 +1,4 @@
-//! The keys on what becomes of a message whose attempt failed, and of the pool when nearly all do.
+//! The keys for messages whose attempt failed, and for the breaker of a pool where nearly all fail.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) fn crashes_max(t: &mut Reader<'_>) -> u32 {
 
 pub(super) fn lapses_max(t: &mut Reader<'_>) -> u32 {
     let help = "A message over which so many daemons vanished in a row is dead.";
-    // One more than make it a suspect: none is dead before it has run as one.
+    // One more than make it a suspect: no message is dead-lettered before it has run as one.
     t.or("lapses_max", integer(3..=1_000_000), "10", help)
 }
 

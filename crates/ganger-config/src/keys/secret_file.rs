@@ -1,4 +1,4 @@
-//! Secrets that stand in files of their own.
+//! Secrets in files of their own.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,7 +11,7 @@ use ganger_core::foreign;
 /// The longest secret that a file may hold, in bytes.
 const SECRET_BYTES_MAX: u64 = 4096;
 
-/// A secret that stands in a file, instead of under the key `plain`.
+/// Reads a secret from a file, given instead of the key `plain`.
 pub(crate) fn secret_file(
     t: &mut Reader<'_>,
     around: Surroundings<'_>,
@@ -20,7 +20,7 @@ pub(crate) fn secret_file(
     meaning: &'static str,
 ) -> Option<String> {
     let file = t.maybe(key, word(), meaning);
-    // What it holds is shown under the other key.
+    // Its content is shown under the other key.
     t.print(key, None);
     let file = file?;
     if t.has(plain) {

@@ -1,4 +1,4 @@
-//! What the keys of several tables share: bounds, and what their meaning depends on.
+//! Parts that the keys of several tables share: bounds, and the context that their meaning depends on.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,10 +12,10 @@ pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
 pub(super) const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
 pub(super) const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What the meaning of some keys depends on beside the file.
+/// Context, beside the file, that the meaning of some keys depends on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Surroundings<'a> {
-    /// The directory of the configuration, which relative paths start from.
+    /// Directory of the configuration; relative paths start from it.
     pub(crate) directory: &'a Path,
     /// The daemon's own environment.
     pub(crate) environment: &'a Environment,

@@ -1,4 +1,4 @@
-//! The keys of `[[subscriptions]]`: which queue gets the messages of which topic.
+//! The keys of `[[subscriptions]]`: a topic and the queue that receives its messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 

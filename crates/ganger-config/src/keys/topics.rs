@@ -1,4 +1,4 @@
-//! Which topics a pool on Kafka reads, and what may not be among them.
+//! The topics that a pool on Kafka reads, and those it must not read.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::tree::Node;
 use crate::value_types::compound::one_or_more;
 use crate::value_types::{Kind, Wrong, word};
 
-/// Reads the queue, or the topics where they may be several.
+/// Reads the queue, or the topics where several are allowed.
 pub(super) fn queue(t: &mut Reader<'_>, is_kafka: bool) -> (Arc<str>, Topics) {
     let meaning = "The queue that it reads; on Kafka a topic, or a list of topics and of patterns of \
                    their names, regular expressions that begin with `^`.";
@@ -24,7 +24,7 @@ pub(super) fn queue(t: &mut Reader<'_>, is_kafka: bool) -> (Arc<str>, Topics) {
             t.wrong("queue", &wrong);
         }
     }
-    // What is wrong with a pattern has been said.
+    // A wrong pattern has been reported already.
     let topics = Topics::read(&wanted).unwrap_or_default();
     (wanted.join(", ").into(), topics)
 }
@@ -59,7 +59,7 @@ impl Kind for Topic {
     }
 }
 
-/// The pools on Kafka that were read so far.
+/// The pools on Kafka read so far.
 #[derive(Debug, Default)]
 pub(super) struct Readers(Vec<TopicReader>);
 
@@ -73,7 +73,8 @@ struct TopicReader {
 }
 
 impl Readers {
-    /// Sees that no two pools of a group read one topic, and that nobody reads what is dead by a pattern.
+    /// Checks that no two pools of a group read one topic, and that no pool reads dead letters by a
+    /// pattern.
     pub(super) fn check(&mut self, t: &Reader<'_>, pool: &PoolConfig, source: &KafkaSource) {
         let Options::Kafka(options) = &pool.options else {
             return;
@@ -95,7 +96,7 @@ impl Readers {
 }
 
 impl TopicReader {
-    /// What this pool makes for a topic of its own is not one more of them.
+    /// Checks that a topic that this pool makes for itself is not also one that it reads.
     fn check_itself(&self, t: &Reader<'_>) {
         let is_beside = |name: &String| {
             let dead = name.strip_suffix(".dead");

@@ -18,7 +18,7 @@ use crate::value_types::{WEB_RULE, Wrong, duration, is_web, name, text, web_url,
 /// Prefix of a secret by the specification of Standard Webhooks.
 const SECRET_PREFIX: &str = "whsec_";
 
-/// Headers that are the request's own.
+/// Headers that the request sets itself.
 const OWN_HEADERS: [&str; 8] = [
     "connection",
     "content-length",
@@ -35,7 +35,7 @@ pub(super) fn is_named(t: &Reader<'_>) -> bool {
     t.has("webhook") || t.has("webhook_file")
 }
 
-/// Reads a webhook; none where it is not named, or wrong.
+/// Reads a webhook; none if it is not named, or wrong.
 pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<WebhookConfig> {
     let webhook = url(t, around);
     let given = t.maybe(
@@ -85,7 +85,7 @@ pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Webho
     })
 }
 
-/// Host and port, which is as much of it as may be shown.
+/// Returns host and port, the only part of the URL that may be shown.
 fn place(url: &str) -> String {
     let url = url::Url::parse(url).ok();
     let place = url.as_ref().and_then(|url| {
@@ -122,7 +122,7 @@ fn url(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<String> {
     webhook
 }
 
-/// Values may be secrets, and none is shown.
+/// Reads the headers. Values may be secrets, and none is shown.
 fn headers(t: &mut Reader<'_>) -> BTreeMap<String, Secret> {
     let headers = t.map(
         "headers",

@@ -1,4 +1,4 @@
-//! The keys on how many workers a pool has.
+//! The keys for the number of workers of a pool.
 
 use super::shared::{DAY, HOUR, MILLISECOND};
 use crate::model::{Autoscale, WORKERS_MAX, Workers};

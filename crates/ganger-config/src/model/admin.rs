@@ -1,4 +1,4 @@
-//! Where the daemon can be looked at and steered, and what it shows of itself.
+//! Addresses of the admin API and the metrics, and the telemetry sent.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -6,29 +6,29 @@ use std::path::PathBuf;
 use super::telemetry::Otlp;
 use crate::secret::Secret;
 
-/// Where the API listens by itself. Where another has that address it is done without; any other has
-/// been asked for.
+/// Default address of the API. If it is in use, the daemon runs without it; any other address was asked
+/// for.
 pub const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 
 /// `[admin]`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AdminConfig {
-    /// Where the API listens; none for nowhere.
+    /// Address of the API; none for no TCP listener.
     pub listen: Option<SocketAddr>,
-    /// Its unix socket; none for where one can be made.
+    /// Its Unix socket; none for the first place where one can be made.
     pub socket: Option<PathBuf>,
-    /// What requests over the network must bring.
+    /// Token that requests over the network must carry.
     pub token: Option<Secret>,
 }
 
 /// `[telemetry]`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TelemetryConfig {
-    /// Whether there are metrics for Prometheus.
+    /// Metrics are exposed for Prometheus.
     pub prometheus: bool,
-    /// Where metrics and health can be had without a token; none for nowhere.
+    /// Address where metrics and health need no token; none for no such listener.
     pub listen: Option<SocketAddr>,
-    /// Whether metrics have the seed system's names too.
+    /// Metrics are also exposed under the seed system's names.
     pub seed_names: bool,
     /// The OpenTelemetry collector.
     pub otlp: Otlp,

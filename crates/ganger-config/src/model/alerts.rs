@@ -11,20 +11,20 @@ use crate::secret::Secret;
 pub struct AlertsConfig {
     /// The webhooks: at least one, no two of one name.
     pub webhooks: Vec<WebhookConfig>,
-    /// More dead letters of a pool within the window are an alert; none for however many.
+    /// Number of dead letters of a pool within the window above which an alert begins; none for no limit.
     pub dead_letters: Option<u64>,
-    /// As many crashes of a pool's workers within the window are an alert; none for however many.
+    /// Number of crashes of a pool's workers within the window at which an alert begins; none for no
+    /// limit.
     pub crashes: Option<u64>,
-    /// A message that waits longer in its queue is an alert; none for however long.
+    /// Time that a message may wait in its queue before an alert begins; none for no limit.
     pub waiting: Option<Duration>,
-    /// The time that dead letters and crashes are counted over.
+    /// Window over which dead letters and crashes are counted.
     pub window: Duration,
-    /// A pool that an operator keeps from taking messages in for so long is an alert; none for however
-    /// long.
+    /// Time that an operator may keep a pool paused before an alert begins; none for no limit.
     pub paused: Option<Duration>,
-    /// How long something must be wrong before it is told, and right before that is.
+    /// Time that a condition must hold before the alert is sent, and must be gone before it is resolved.
     pub hold: Duration,
-    /// How often what goes on is told again; none for once.
+    /// Interval at which an ongoing alert is repeated; none for once.
     pub repeat: Option<Duration>,
 }
 
@@ -33,28 +33,28 @@ pub struct AlertsConfig {
 pub struct WebhookConfig {
     /// Its name in the log, the status and metrics.
     pub name: String,
-    /// The URL that alerts are sent to. Who knows it may send to it.
+    /// URL that alerts are sent to. Whoever knows it may send to it.
     pub webhook: Secret,
     /// Form of the messages.
     pub form: AlertForm,
-    /// Headers of each request, by lower-case names.
+    /// Headers of each request, by lower-case name.
     pub headers: BTreeMap<String, Secret>,
-    /// The secret that each request is signed with; none for no signature.
+    /// Secret that each request is signed with; none for no signature.
     pub signing_secret: Option<Secret>,
-    /// PagerDuty's integration key; always there for its form.
+    /// PagerDuty's integration key; always set for its form.
     pub integration_key: Option<Secret>,
     /// PEM: the authorities that may have signed the webhook's certificate; none for the system's.
     pub ca_file: Option<PathBuf>,
-    /// How long the webhook may take to answer.
+    /// Timeout for the webhook's answer.
     pub timeout: Duration,
 }
 
 /// `alerts.form`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AlertForm {
-    /// A JSON object with all that is known.
+    /// A JSON object with all details.
     Json,
-    /// What Slack, and who takes the same, shows to people.
+    /// A message for Slack and services that accept the same form.
     Slack,
     /// A card for a workflow of Microsoft Teams.
     Teams,
@@ -74,7 +74,7 @@ impl AlertForm {
         ("alertmanager", Self::Alertmanager),
     ];
 
-    /// The word for it in the configuration.
+    /// Returns its name in the configuration.
     pub fn as_str(self) -> &'static str {
         let mut all = Self::ALL.into_iter();
         all.find(|(_, form)| *form == self)

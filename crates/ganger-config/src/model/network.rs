@@ -1,4 +1,4 @@
-//! Where a server is, and how a connection to it is encrypted.
+//! Addresses of servers, and TLS settings of connections to them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,20 +7,21 @@ use std::path::PathBuf;
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Host {
-    /// A name or an address; one of IPv6 without brackets.
+    /// Name or address; IPv6 without brackets.
     pub name: String,
     /// The port.
     pub port: u16,
 }
 
 impl Host {
-    /// Returns true for this machine, to which nothing goes over a network: a Unix socket or loopback.
+    /// Returns whether it is this machine, so that nothing goes over a network: a Unix socket or
+    /// loopback.
     pub fn is_here(&self) -> bool {
         self.name.starts_with('/') || is_loopback(&self.name)
     }
 }
 
-/// Returns true if a host of that name, or of that address, is this machine.
+/// Returns whether a host name or address is this machine.
 pub fn is_loopback(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
     let name = host.trim_end_matches('.').to_ascii_lowercase();
@@ -41,7 +42,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// How a connection is encrypted.
+/// TLS settings of a connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
     /// PEM: the authorities that may have signed the server's certificate; none for the system's.
@@ -55,7 +56,7 @@ pub struct Tls {
 /// A client certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// PEM: the certificate, then those that lead to its authority.
+    /// PEM: the certificate, then its chain to the authority.
     pub cert_file: PathBuf,
     /// PEM: its private key.
     pub key_file: PathBuf,

@@ -1,9 +1,9 @@
-//! What a pool reads.
+//! The queue or topics that a pool reads.
 
 use super::{Options, PoolConfig};
 
 impl PoolConfig {
-    /// Whether it reads that queue, or topic.
+    /// Returns whether the pool reads that queue or topic.
     pub fn reads(&self, queue: &str) -> bool {
         match &self.options {
             Options::Kafka(options) => options.topics.include(queue),
@@ -11,7 +11,7 @@ impl PoolConfig {
         }
     }
 
-    /// One of those that it reads, if any is named.
+    /// Returns one of the queues or topics that it reads, if any is named.
     pub fn one_queue(&self) -> &str {
         let topic = match &self.options {
             Options::Kafka(options) => options.topics.names().first(),

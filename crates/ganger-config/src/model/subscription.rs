@@ -3,7 +3,7 @@
 /// A queue that gets each message of a topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subscription {
-    /// The table that both are in.
+    /// Source of kind table that holds both.
     pub source: String,
     /// The topic.
     pub topic: String,

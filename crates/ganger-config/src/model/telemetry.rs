@@ -1,14 +1,14 @@
-//! Where telemetry is sent.
+//! Destination of telemetry.
 
 use std::fmt;
 
-/// Whether anything is sent to an OpenTelemetry collector.
+/// Export to an OpenTelemetry collector.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Otlp {
-    /// If its environment variables say where.
+    /// If OpenTelemetry's environment variables name a collector.
     #[default]
     Auto,
-    /// Nothing, whatever they say.
+    /// Off, whatever they say.
     Off,
     /// To this URL, in place of `OTEL_EXPORTER_OTLP_ENDPOINT`.
     Url(String),

@@ -1,4 +1,4 @@
-//! Which topics of Kafka a pool reads: by their names, and by patterns of names.
+//! The Kafka topics that a pool reads: by name and by pattern.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -9,16 +9,16 @@ use regex_lite::Regex;
 
 use ganger_core::names::REPLY_TOPICS;
 
-/// What a pattern begins with, as in librdkafka. No name does.
+/// First character of a pattern, as in librdkafka. No topic name begins with it.
 pub(crate) const PATTERN: char = '^';
 
-/// Whether the name of a topic may have that byte.
+/// Returns whether a topic name may contain that byte.
 pub fn is_legal_in_topics(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
 }
 
-/// The group as the names of topics have it, which take fewer characters: each byte that they do not take
-/// is written as `_` and two hexadecimal digits.
+/// Returns the group as part of topic names, which allow fewer characters: each byte that they do not
+/// allow is written as `_` and two hexadecimal digits.
 pub fn group_in_topics(group: &str) -> Cow<'_, str> {
     if group.bytes().all(is_legal_in_topics) {
         return Cow::Borrowed(group);
@@ -38,10 +38,10 @@ pub struct Topics {
 }
 
 impl Topics {
-    /// Those that are called so, and those that match where it is a pattern.
+    /// Reads topic names and patterns of names.
     ///
     /// # Errors
-    /// What is wrong with a pattern, and which one it is.
+    /// The fault of a pattern, and its index.
     pub fn read(wanted: &[String]) -> Result<Self, (usize, String)> {
         let mut topics = Self::default();
         for (index, text) in wanted.iter().enumerate() {
@@ -55,35 +55,35 @@ impl Topics {
         Ok(topics)
     }
 
-    /// Those that are named.
+    /// Returns the topics given by name.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Whether there may be others.
+    /// Returns whether there are patterns, so that other topics may be read.
     pub fn has_patterns(&self) -> bool {
         !self.patterns.is_empty()
     }
 
-    /// Whether that one is read.
+    /// Returns whether the topic is read.
     pub fn include(&self, topic: &str) -> bool {
         self.names.iter().any(|name| name == topic) || self.match_by_pattern(topic)
     }
 
-    /// Whether that one is read because a pattern matches its name.
+    /// Returns whether the topic is read because a pattern matches its name.
     pub fn match_by_pattern(&self, topic: &str) -> bool {
         let mut patterns = self.patterns.iter();
         !is_left_out(topic) && patterns.any(|pattern| pattern.matches(topic))
     }
 
-    /// Those that are named, and of those that there are the ones that match.
+    /// Returns the topics given by name, and those of `there` that a pattern matches.
     pub fn among<'a>(&'a self, there: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
         let matching = there.filter(|topic| self.match_by_pattern(topic));
         matching.chain(self.names.iter()).cloned().collect()
     }
 
-    /// What both may read: a topic, or a pattern of the other's. Patterns are taken to have something in
-    /// common unless they begin with different text.
+    /// Returns a topic that both may read, or a pattern of `other`. Patterns count as overlapping unless
+    /// they begin with different text.
     pub fn common<'a>(&'a self, other: &'a Self) -> Option<&'a str> {
         let name = |name: &&String| other.include(name);
         let ours = self.names.iter().find(name).map(String::as_str);
@@ -100,7 +100,7 @@ impl Topics {
     }
 }
 
-/// A pattern of topics' names.
+/// A pattern of topic names.
 #[derive(Clone)]
 struct Pattern {
     text: Arc<str>,
@@ -119,7 +119,7 @@ impl Pattern {
         self.regex.is_match(topic)
     }
 
-    /// The text that all that match begin with, as far as that is plain to see.
+    /// Returns the literal text that all matches begin with, as far as that is plain to see.
     fn beginning(&self) -> String {
         let text = self.text.trim_start_matches(PATTERN);
         let mut beginning = String::new();
@@ -157,7 +157,8 @@ impl fmt::Debug for Pattern {
     }
 }
 
-/// What no pattern takes: what daemons make, by how such names end, and what is Kafka's own.
+/// Returns whether no pattern takes the topic: one that daemons make, by the end of its name, or Kafka's
+/// own.
 fn is_left_out(topic: &str) -> bool {
     let is_tier = |tier: &str| tier.starts_with(|c: char| c.is_ascii_digit());
     topic.starts_with("__")

@@ -1,40 +1,40 @@
-//! How many workers a pool has.
+//! Number of workers of a pool.
 
 use std::time::Duration;
 
-/// The most workers that a pool may have.
+/// Maximum number of workers of a pool.
 pub const WORKERS_MAX: usize = 1024;
 
 /// `workers`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Workers {
-    /// So many.
+    /// This number.
     Fixed(usize),
-    /// As many as the load asks for, within bounds.
+    /// By load, within bounds.
     Range(Autoscale),
 }
 
-/// `workers` as a range: how many there are follows what waits.
+/// `workers` as a range: the number of workers follows the backlog.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Autoscale {
-    /// The fewest.
+    /// Minimum.
     pub min: usize,
-    /// The most.
+    /// Maximum.
     pub max: usize,
-    /// How soon what waits should be cleared.
+    /// Time within which the backlog should be cleared.
     pub clear_within: Duration,
-    /// The least time from one change to the next.
+    /// Shortest time between two changes.
     pub cooldown: Duration,
-    /// For how long fewer must have been enough before there are fewer.
+    /// Time for which fewer workers must have been enough before their number is reduced.
     pub shrink_after: Duration,
-    /// None is added when the machine has less memory to give, in bytes; none for whatever it has.
+    /// Available memory of the machine, in bytes, below which no worker is added; none for no limit.
     pub memory_free_min: Option<u64>,
-    /// None is added when the machine's processors are busier, 0 to 1; none for however busy.
+    /// Processor load of the machine, 0 to 1, above which no worker is added; none for no limit.
     pub cpu_max: Option<f64>,
 }
 
 impl Workers {
-    /// The fewest that there may be.
+    /// Returns the minimum number of workers.
     pub fn min(&self) -> usize {
         match self {
             Self::Fixed(number) => *number,
@@ -42,7 +42,7 @@ impl Workers {
         }
     }
 
-    /// The most that there may be.
+    /// Returns the maximum number of workers.
     pub fn max(&self) -> usize {
         match self {
             Self::Fixed(number) => *number,
@@ -50,7 +50,7 @@ impl Workers {
         }
     }
 
-    /// The rules by which their number changes, if it does.
+    /// Returns the scaling rules, if the number changes.
     pub fn range(&self) -> Option<&Autoscale> {
         match self {
             Self::Fixed(_) => None,
@@ -60,7 +60,7 @@ impl Workers {
 }
 
 impl Autoscale {
-    /// How often the load is looked at: often enough to do something after a cool-down, and once a
+    /// Returns the interval at which the load is checked: short enough to act after a cool-down, and one
     /// second at most.
     pub fn look_every(&self) -> Duration {
         self.cooldown

@@ -1,4 +1,4 @@
-//! A key that takes one value or a table, and one whose table means something by being there.
+//! Keys that take one value or a table, and keys whose table has a meaning by being there.
 
 use super::Reader;
 use crate::description::Shape;
@@ -6,17 +6,17 @@ use crate::print::Shown;
 use crate::tree::{Value, join};
 use crate::value_types::Kind;
 
-/// A value, or what a table was read into.
+/// A value, or the result of reading a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Either<V, T> {
     /// The value.
     Value(V),
-    /// What the table says.
+    /// The result of reading the table.
     Table(T),
 }
 
 impl<'a> Reader<'a> {
-    /// A value of some kind, or a table; where it is left out, the value's default.
+    /// Reads a value of some kind, or a table; if it is left out, the value's default.
     pub(crate) fn or_table<K: Kind, T>(
         &mut self,
         name: &'static str,
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
         either
     }
 
-    /// A table that need not be there; none where it is left out.
+    /// Reads an optional table; none if it is left out.
     pub(crate) fn table_if_given<T>(
         &mut self,
         name: &'static str,

@@ -1,4 +1,4 @@
-//! What `[alerts]` says, what is wrong with it, and who sees its URL.
+//! The keys of `[alerts]`, their problems, and the redaction of its URL.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The reference, the schema and the example say what the reader does.
+//! The reference, the schema and the example agree with the reader.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn the_samples_load() {
     }
 }
 
-/// Its keys, those in comments too, with the `# ` before them taken off.
+/// Keys in comments of the example count too, with the `# ` before them taken off.
 #[test]
 fn the_example_shows_every_key_and_its_default() {
     let lines: Vec<&str> = EXAMPLE

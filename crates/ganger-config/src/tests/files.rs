@@ -1,4 +1,4 @@
-//! One file, or a directory of them.
+//! A configuration in one file, or in a directory of them.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn paths_start_from_the_directory_of_the_file() {
     assert_eq!(database(&text), (Database::Sqlite(at("q/jobs.db")), None));
 }
 
-/// As editors on Windows write it.
+/// Editors on Windows write one.
 #[test]
 fn a_byte_order_mark_is_no_part_of_a_file() {
     let text = LEAST.replace("url = \"sqlite:ganger.db\"", "url_file = \"url\"");
@@ -109,7 +109,7 @@ fn who_we_are_to_a_server_is_said_by_keys_or_by_its_url() {
         };
         let given = database.password.as_ref().map(Secret::expose);
         assert_eq!((&*database.username, given), (username, password), "{keys}");
-        // Whatever a password is made of, the variable has it as it is.
+        // The variable holds any password literally.
         let printed = print(files.path(), &own("")).unwrap();
         for secret in ["in%20url", "p@ss", "in a/file"] {
             assert!(!printed.contains(secret), "{printed}");

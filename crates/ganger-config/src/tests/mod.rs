@@ -1,4 +1,4 @@
-//! The room as a whole: a good configuration, a bad one, the environment, printing, documents.
+//! The crate as a whole: a good configuration, a bad one, the environment, printing, documents.
 
 mod alerts;
 mod bindings;
@@ -16,7 +16,7 @@ use super::load::from_texts;
 use super::model::Config;
 use super::{Environment, Problems, parse};
 
-/// The least that is a configuration.
+/// The smallest valid configuration.
 const LEAST: &str = r#"
 [sources.main]
 kind = "table"
@@ -37,14 +37,14 @@ fn read(text: &str, pairs: &[(&str, &str)]) -> Result<Config, Problems> {
     parse(text, "/etc/ganger/ganger.toml", &environment(pairs))
 }
 
-/// What is printed of it.
+/// Returns the printed configuration.
 fn printed(text: &str, pairs: &[(&str, &str)]) -> String {
     let texts = [("ganger.toml".to_owned(), text.to_owned())];
     let (_, page) = from_texts(&texts, Path::new("/etc/ganger"), &environment(pairs)).unwrap();
     page.whole()
 }
 
-/// The configuration of [`LEAST`] with more lines for its pool.
+/// Loads the configuration of [`LEAST`] with more lines for its pool.
 fn pool_with(lines: &str, pairs: &[(&str, &str)]) -> Result<Config, Problems> {
     read(&format!("{LEAST}{lines}\n"), pairs)
 }

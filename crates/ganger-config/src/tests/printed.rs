@@ -1,4 +1,4 @@
-//! The defaults, and that what is printed loads again.
+//! The defaults; and the printed configuration loads again.
 
 use super::{LEAST, pool_with, printed, read};
 use crate::description::{Key, Shape};
@@ -216,7 +216,7 @@ fn the_defaults_are_those_of_the_reference() {
     insta::assert_snapshot!(printed(LEAST, &[("PATH", "/bin")]));
 }
 
-/// Those that are not shown: what they say is shown under another key.
+/// Keys that are not shown: their values are shown under another key.
 const MERGED: [&str; 7] = [
     "integration_key_file",
     "url_file",

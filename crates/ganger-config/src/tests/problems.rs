@@ -1,4 +1,4 @@
-//! Everything that is wrong is said at once.
+//! All problems are reported at once.
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
@@ -64,7 +64,7 @@ fn many_mistakes_are_shown_at_once() {
     insta::assert_snapshot!(page);
 }
 
-/// A key that nobody knows may be a mistyped one.
+/// An unknown key may be a mistyped one.
 #[test]
 fn what_a_key_of_no_known_name_says_is_not_shown() {
     let lines = "pin = \"hunter2\"\n[pools.login]\nname = \"me\"\nwords = [\"hunter2\"]";
@@ -124,7 +124,7 @@ fn what_must_be_there_is_missed() {
     );
 }
 
-/// Lines of a pool, and what is wrong with them.
+/// Lines of a pool, and their problems.
 const WRONG_VALUES: &[(&str, &str)] = &[
     ("workers = 1025", "workers must be within 1..=1024: `1025`"),
     (
@@ -210,7 +210,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ("user = \"\"", "user must not be empty: `\"\"`"),
     (
         "args = 'a \"b'",
-        "args must end each quote that it begins: `'a \"b'`",
+        "args must not hold an unterminated quote: `'a \"b'`",
     ),
     ("args = [\"a\", 1]", "args[1] must be text: `1`"),
     (
@@ -299,7 +299,7 @@ fn values_keep_their_rules() {
     }
 }
 
-/// It may be left out where there can be no doubt.
+/// The store may be left out if only one is possible.
 #[test]
 fn a_store_is_a_source_of_kind_table() {
     let rabbit = "[sources.rabbit]\nkind = \"rabbitmq\"\nurl = \"amqp://h/\"";

@@ -1,8 +1,8 @@
-//! What is wrong with the keys of a source.
+//! Problems of the keys of a source.
 
 use super::{LEAST, messages, read};
 
-/// The lines of a source, and what is said of them.
+/// Lines of a source, and the problems reported.
 const WRONG_SOURCES: &[(&str, &str)] = &[
     (
         "kind = \"nats\"\nbrokers = \"a\"",

@@ -26,7 +26,7 @@ group = "h"
     std::iter::once(sources.to_owned()).chain(pools).collect()
 }
 
-/// What is wrong with these pools.
+/// Returns the problems of these pools.
 fn wrong(pools: &[&str]) -> Vec<String> {
     match read(&with(pools), &[]) {
         Ok(_) => Vec::new(),
@@ -141,7 +141,7 @@ fn no_pattern_takes_dead_letters() {
              `'^all-'`"
         ]
     );
-    // Who names them wants them.
+    // Topics given by name are read.
     assert_eq!(pools(dead, "queue = [\"a\", \"all-graves\"]"), [""; 0]);
     assert_eq!(
         wrong(&["queue = '^all-'\ndead_letter = \"all-graves\""]),

@@ -1,4 +1,4 @@
-//! The kind of value that says where to listen.
+//! The kind of value for listen addresses.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -6,12 +6,12 @@ use serde_json::{Value as Json, json};
 
 use super::{Kind, Node, Wrong, print};
 
-/// Where to listen.
+/// A listen address, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listen {
-    /// Nowhere.
+    /// No listener.
     Off,
-    /// There.
+    /// This address.
     On(SocketAddr),
 }
 

@@ -1,4 +1,4 @@
-//! The kind of value that is one of a few words.
+//! The kind of value that takes one of a few words.
 
 use serde_json::{Value as Json, json};
 

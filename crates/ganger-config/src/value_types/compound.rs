@@ -1,4 +1,4 @@
-//! The kinds of value that are made of others.
+//! The kinds of value that are built from others.
 
 use std::ops::RangeInclusive;
 
@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Integer, Kind, Node, Value, Wrong, integer, print};
 
-/// `"auto"`, which is none, or a whole number.
+/// `"auto"`, read as none, or a whole number.
 #[derive(Debug, Clone)]
 pub(crate) struct AutoOr(Integer<usize>);
 
@@ -39,7 +39,7 @@ impl Kind for AutoOr {
     }
 }
 
-/// `"off"`, which is none, or a value.
+/// `"off"`, read as none, or a value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OffOr<K>(K);
 
@@ -147,7 +147,7 @@ impl<K: Kind + Copy> Kind for OneOrMore<K> {
     }
 }
 
-/// A kind with a word of its own on what would be right.
+/// A kind with a remedy of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hinted<K> {
     kind: K,

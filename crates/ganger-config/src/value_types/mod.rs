@@ -1,5 +1,5 @@
-//! The kinds of value that a key may take: how each is read, what is said when it is wrong, and
-//! how the reference and the schema describe it. Nothing here knows a key.
+//! The kinds of value that a key may take: how each is read, its error messages, and its description in
+//! the reference and the schema. Nothing here knows a key.
 
 pub(super) mod address;
 pub(super) mod choice;
@@ -21,11 +21,11 @@ use super::{print, units};
 
 /// A kind of value.
 pub(super) trait Kind {
-    /// What it is read into.
+    /// Result of reading it.
     type Value;
     /// Reads a value, or says which rule it breaks.
     fn read(&self, node: &Node) -> Result<Self::Value, Wrong>;
-    /// Writes a value so that it reads it again.
+    /// Writes a value so that `read` accepts it.
     fn show(&self, value: &Self::Value) -> String;
     /// Its name and bounds, for the reference.
     fn describe(&self) -> String;
@@ -33,14 +33,14 @@ pub(super) trait Kind {
     fn schema(&self) -> Json;
 }
 
-/// What is wrong with a value.
+/// Problem of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrong {
     /// The rule that it breaks, as in "must be within 1..=1024".
     pub(super) rule: String,
-    /// What would be right; may be empty.
+    /// Remedy; may be empty.
     pub(super) help: String,
-    /// Which of a list's values breaks it, if it is one of them: its index and where it stands.
+    /// Index and place of the wrong element, if the value is a list and one element breaks the rule.
     pub(super) element: Option<(usize, Origin)>,
 }
 
@@ -53,7 +53,7 @@ impl Wrong {
         }
     }
 
-    /// What is wrong with a value before its kind is known.
+    /// Returns the problem of a value that is found before its kind is known.
     pub(super) fn of(node: &Node) -> Option<Self> {
         match &node.value {
             Value::Broken(Broken { rule, help }) => Some(Self::new(rule, *help)),
@@ -71,7 +71,7 @@ impl Wrong {
     }
 }
 
-/// Matches what is written as a variable, for the schemas of values that are not plain text.
+/// Pattern that matches a variable, for the schemas of values that are not plain text.
 pub(crate) const VARIABLE: &str = r"\$\{";
 
 fn show_range<T>(range: &RangeInclusive<T>, show: impl Fn(&T) -> String) -> String {
@@ -91,7 +91,7 @@ fn within<T: PartialOrd>(
     }
 }
 
-/// Text that keeps a rule.
+/// Text that follows a rule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Text {
     description: &'static str,
@@ -100,7 +100,7 @@ pub(super) struct Text {
     holds: fn(&str) -> bool,
 }
 
-/// Any text, the empty one included.
+/// Makes the kind for any text, including the empty one.
 pub(super) fn text() -> Text {
     Text {
         description: "text",
@@ -110,7 +110,7 @@ pub(super) fn text() -> Text {
     }
 }
 
-/// Text that is not empty.
+/// Makes the kind for text that is not empty.
 pub(super) fn word() -> Text {
     Text {
         description: "text",
@@ -120,7 +120,7 @@ pub(super) fn word() -> Text {
     }
 }
 
-/// Which log records are kept, in the syntax of [`Targets`].
+/// Makes the kind for a log filter, in the syntax of [`Targets`].
 pub(super) fn log_filter() -> Text {
     Text {
         description: "text",
@@ -130,7 +130,7 @@ pub(super) fn log_filter() -> Text {
     }
 }
 
-/// An OpenTelemetry collector, or whether there is one.
+/// Makes the kind for the URL of an OpenTelemetry collector, `auto` or `off`.
 pub(super) fn collector() -> Text {
     Text {
         description: "URL, `auto` or `off`",
@@ -140,10 +140,10 @@ pub(super) fn collector() -> Text {
     }
 }
 
-/// What the URL of a web server must keep to.
+/// Rule for the URL of a web server.
 pub(super) const WEB_RULE: &str = "must be a URL with http:// or https:// and a host";
 
-/// The URL of a web server.
+/// Makes the kind for the URL of a web server.
 pub(super) fn web_url() -> Text {
     Text {
         description: "URL",
@@ -153,14 +153,14 @@ pub(super) fn web_url() -> Text {
     }
 }
 
-/// Whether a text is the URL of a web server.
+/// Returns whether a text is the URL of a web server.
 pub(super) fn is_web(text: &str) -> bool {
     let is_web = |url: url::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
     url::Url::parse(text).is_ok_and(is_web)
 }
 
-/// Whether a text says which log records are kept. A bare word that is no level would be taken for the
-/// only module to log: it is a mistake. So is a span, which would be taken for a module.
+/// Returns whether a text is a valid log filter. A bare word that is no level would be taken for the only
+/// module to log: it is a mistake. So is a span, which would be taken for a module.
 pub fn is_log_filter(text: &str) -> bool {
     let clear =
         |part: &str| part.contains(['=', ':']) || LevelFilter::from_str(part.trim()).is_ok();
@@ -168,11 +168,11 @@ pub fn is_log_filter(text: &str) -> bool {
     names_modules && text.parse::<Targets>().is_ok()
 }
 
-/// What the name of a pool or a source must keep to.
+/// Rule for the name of a pool or a source.
 pub(super) const NAME_RULE: &str =
     "must be 1 to 64 of the characters A-Z, a-z, 0-9, `_`, `.` and `-`";
 
-/// What goes before the names of tables: it needs no quotes, and they still fit.
+/// Makes the kind for the prefix of table names: they need no quotes, and still fit.
 pub(super) fn table_prefix() -> Text {
     Text {
         description: "text",
@@ -186,7 +186,7 @@ pub(super) fn table_prefix() -> Text {
     }
 }
 
-/// The mode of a file that is no program, in octal, as [`file_mode`] reads it.
+/// Makes the kind for a file mode in octal, not executable, as [`file_mode`] reads it.
 pub(super) fn octal_mode() -> Text {
     Text {
         description: "mode",
@@ -196,7 +196,7 @@ pub(super) fn octal_mode() -> Text {
     }
 }
 
-/// The mode; 0 if it is none that fits.
+/// Returns the mode; 0 if the text is not a valid one.
 pub(super) fn file_mode(text: &str) -> u32 {
     match text.trim_start_matches('0') {
         "600" => 0o600,
@@ -209,7 +209,7 @@ pub(super) fn file_mode(text: &str) -> u32 {
     }
 }
 
-/// The name of a pool or a source.
+/// Makes the kind for the name of a pool or a source.
 pub(super) fn name() -> Text {
     Text {
         description: "name",
@@ -219,7 +219,7 @@ pub(super) fn name() -> Text {
     }
 }
 
-/// Whether a text may name a pool or a source.
+/// Returns whether a text is a valid name of a pool or a source.
 pub(super) fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text
@@ -280,7 +280,7 @@ where
                 "write it without quotes",
             ));
         };
-        // What does not fit the type is beyond the bounds of the type's own making.
+        // A number that does not fit the type is out of bounds as well.
         let rule = || format!("must be within {}", show_range(&self.0, T::to_string));
         let value = T::try_from(integer).map_err(|_| Wrong::new(rule(), ""))?;
         within(&self.0, value, T::to_string)
@@ -417,7 +417,7 @@ impl Kind for Size {
     }
 }
 
-/// Yes or no.
+/// True or false.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Boolean;
 
@@ -454,7 +454,7 @@ impl Kind for Boolean {
     }
 }
 
-/// A value for someone else, who knows what it may be: text, a whole number, true or false.
+/// A value passed on unchanged to a system that knows its meaning: text, a whole number, true or false.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plain;
 

@@ -17,10 +17,10 @@ fn what_may_be_drawn_is_what_is_left_and_among_those_who_wait_an_equal_part() {
         (&[(30, false)], 60),
         (&[(90, false)], 0),
         (&[(200, false)], 0),
-        // One who waits and holds less keeps us at half.
+        // Another party that waits and holds less keeps us at half.
         (&[(0, true)], 45),
         (&[(30, false), (0, true)], 30),
-        // One who waits and holds more leaves us what there is.
+        // Another party that waits and holds more leaves us what there is.
         (&[(80, true)], 10),
         (&[(0, true), (0, true)], 30),
     ];
@@ -79,7 +79,7 @@ fn who_gets_one_beyond_the_bound_gets_no_more_for_that() {
     assert_eq!(budget.standing().drawn, (100 + 53) << 10);
 }
 
-/// One has it all; the other must come to its half, whatever the first one does.
+/// One share has it all; the other must come to its half, whatever the first one does.
 #[tokio::test]
 async fn nobody_keeps_all_for_itself() {
     let budget = Budget::new(Some(100 * MIB));
@@ -92,12 +92,12 @@ async fn nobody_keeps_all_for_itself() {
     for _ in 0..60 {
         hogs.pop();
         hogs.extend(hog.take(MIB));
-        // Whoever waits is told of what comes free.
+        // Whoever waits is notified of what comes free.
         other.freed().await;
         others.extend(other.take(MIB));
     }
     assert_eq!((hogs.len(), others.len()), (50, 50));
-    // With nothing more for the other to do, all is the hog's again.
+    // When the other needs no more, all is the first one's again.
     others.clear();
     other.rest();
     other.rest();
@@ -163,8 +163,8 @@ fn without_a_bound_it_is_a_part_of_the_memory() {
 }
 
 proptest! {
-    /// Whatever happens, the books are right, what is held is within the bound but for one message
-    /// of each, and whoever holds nothing gets one.
+    /// In any sequence of events the books are right, holdings stay within the bound but for one
+    /// message of each share, and a share that holds nothing gets one.
     #[test]
     fn the_bound_holds(
         steps in proptest::collection::vec((0..4_usize, 1..60_usize, any::<bool>()), 1..200),

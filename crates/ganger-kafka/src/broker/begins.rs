@@ -1,6 +1,6 @@
-//! Where partitions are read from when they come: where the group's commits say, as far as the log is
-//! still the one that they speak of, or else at an end. Every function here blocks; all partitions
-//! are asked about at once.
+//! Start positions of newly assigned partitions: the group's committed offset while the log is still
+//! the one that the commit refers to, otherwise one end of the log. Every function here blocks; all
+//! partitions are queried at once.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,47 +17,47 @@ use super::error::KafkaError;
 use super::fork::forks;
 use super::settings::Reset;
 
-/// One assignment of a partition; never used again for another.
+/// Number of one assignment of a partition; never reused for another.
 pub(crate) type Part = u32;
 
-/// What is to be known for it.
+/// Parameters of the query for start positions.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
     pub(crate) pool: String,
-    /// Which topics are tiers, and not the pool's own.
+    /// Topics that are tiers, not the pool's own.
     pub(crate) tiers: BTreeSet<String>,
-    /// The id of the cluster.
+    /// Id of the cluster.
     pub(crate) cluster: String,
     pub(crate) reset: Reset,
-    /// Of the client that looks whether a log is the one that was read.
+    /// Properties of the client that checks whether a log is still the one that was read.
     pub(crate) looking: ClientConfig,
 }
 
-/// Where a partition begins for us.
+/// Start position of a partition.
 #[derive(Debug)]
 pub(crate) struct Begin {
     pub(crate) topic: String,
     pub(crate) partition: i32,
     pub(crate) offset: i64,
-    /// The metadata of the group's commit; none where it has committed nothing that counts.
+    /// Metadata of the group's commit; none if the group has committed nothing that counts.
     pub(crate) committed: Option<String>,
-    /// What that says.
+    /// Decoded content of that metadata.
     pub(crate) carried: Carried,
 }
 
-/// Where partitions begin for us.
+/// Start positions of partitions.
 #[derive(Debug, Default)]
 pub(crate) struct Begins {
     pub(crate) begun: Vec<Begin>,
-    /// The commits of those, with their epochs.
+    /// Commits of the partitions in `begun`, with their leader epochs.
     pub(crate) commits: Option<TopicPartitionList>,
-    /// Of which it can't be told now, and why.
+    /// Partitions whose start position cannot be determined now, with the reasons.
     pub(crate) unknown: Vec<(TopicPartition, String)>,
-    /// Which are not to be read, and why.
+    /// Partitions that are not to be read, with the reasons.
     pub(crate) unread: Vec<(TopicPartition, String)>,
 }
 
-/// A partition of ours whose position is gone, and how far it was read.
+/// An assigned partition whose position is gone, and the offset up to which it was read.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) part: Part,
@@ -65,18 +65,18 @@ pub(crate) struct Asked {
     pub(crate) read_to: i64,
 }
 
-/// How such a partition stands.
+/// State of such a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Its first offset, and one past the last.
+    /// First offset, and one past the last.
     pub(crate) ends: (i64, i64),
-    /// The group has committed something for it.
+    /// True if the group has committed an offset for it.
     pub(crate) is_committed: bool,
-    /// From there on it is not the log that was read.
+    /// Offset from which the log is no longer the one that was read.
     pub(crate) fork: Option<i64>,
 }
 
-/// Where partitions begin.
+/// Determines the start positions of partitions.
 pub(crate) fn begins(
     native: &Native,
     partitions: &[TopicPartition],
@@ -103,7 +103,7 @@ pub(crate) fn begins(
     Ok(begins)
 }
 
-/// Those that have a leader. One question about several of which one has none would wait for it.
+/// Returns the partitions that have a leader. One query for several would wait for one that has none.
 fn led(
     native: &Native,
     partitions: &[TopicPartition],
@@ -135,7 +135,7 @@ fn begin_each(
         let partition = (element.topic().to_owned(), element.partition());
         let Offset::Offset(offset) = element.offset() else {
             fresh.push(partition);
-            // Nothing was read of it.
+            // The group has committed nothing for it.
             drop(element.set_offset(Offset::End));
             continue;
         };
@@ -197,7 +197,7 @@ fn resume(partition: TopicPartition, offset: i64, text: String, question: &Quest
     }
 }
 
-/// Says that a log is not what it was.
+/// Logs that a log is no longer the one that was read.
 pub(crate) fn tell_of_fork(pool: &str, partition: &TopicPartition, read_to: i64, fork: i64) {
     let (topic, number) = partition;
     tracing::error!(
@@ -210,7 +210,7 @@ pub(crate) fn tell_of_fork(pool: &str, partition: &TopicPartition, read_to: i64,
     );
 }
 
-/// Why a partition whose log has departed is not read.
+/// Returns the reason why a partition whose log has diverged is not read.
 pub(crate) fn refusal(position: i64, fork: i64) -> String {
     format!(
         "the log that was read to offset {position} is another from {fork} on, and \
@@ -254,8 +254,8 @@ fn begin_fresh(
     }
 }
 
-/// What the group has committed, with the epochs. Whoever reads a text must know that the library
-/// panics over one that is not UTF-8.
+/// Returns the group's commits, with their leader epochs. The caller must know that the library panics
+/// over metadata that is not UTF-8.
 fn committed(
     native: &Native,
     partitions: &[TopicPartition],
@@ -275,7 +275,8 @@ fn committed(
     Ok(commits)
 }
 
-/// How each of these partitions stands. One client looks at all that are read alike, however many.
+/// Returns the state of each of these partitions. One client checks all that are read alike, however
+/// many.
 pub(crate) fn standings(
     native: &Native,
     asked: &[Asked],
@@ -344,7 +345,8 @@ fn standings_alike(
     Ok(told.collect())
 }
 
-/// The client that looks, with what a log that has nothing of ours any more is to be read from.
+/// Returns the properties of the client that checks logs, with the start position for a log that no
+/// longer holds anything that was read.
 fn looking(properties: &ClientConfig, reset: Reset) -> ClientConfig {
     let mut properties = properties.clone();
     let reset = match reset {

@@ -1,75 +1,75 @@
-//! Why a command could not do all that it was asked to.
+//! Errors of commands that could not be carried out completely.
 
 use std::time::Duration;
 
 use super::parts::Torn;
 
-/// Why a command could not do all that it was asked to.
+/// Reason why a command could not be carried out completely.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// A topic that no pool reads, and that is not there.
+    /// A topic that no pool reads and that does not exist.
     #[error("there is no topic `{topic}`, or we may not see it")]
     NoTopic {
-        /// Which.
+        /// Name of the topic.
         topic: String,
     },
-    /// Nowhere to wait.
+    /// No tier can hold the message for its delay.
     #[error(
         "no tier of topic `{topic}` holds a message for a delay of {delay:?}: the pool's \
          `retry.max` says how long the longest is"
     )]
     NoTier {
-        /// The topic that the message is for.
+        /// Topic of the message.
         topic: String,
-        /// How long it should wait.
+        /// Delay of the message.
         delay: Duration,
     },
-    /// The brokers will never take a message.
+    /// The brokers permanently reject a message.
     #[error("a message for topic `{topic}` is refused: {why}")]
     Refused {
-        /// Where it was to go.
+        /// Destination topic.
         topic: String,
-        /// Why.
+        /// Reason for the rejection.
         why: String,
     },
-    /// Nothing was heard of what was sent.
+    /// The brokers did not confirm the messages that were sent.
     #[error("the brokers have confirmed nothing for {within:?}: {why}")]
     Unconfirmed {
-        /// How long was waited.
+        /// Time waited.
         within: Duration,
-        /// What was wrong last.
+        /// Last error.
         why: String,
     },
-    /// What is there does not come.
+    /// Existing records do not arrive.
     #[error("topic `{topic}` could not be read to its end: {why}")]
     Unread {
-        /// Which.
+        /// Name of the topic.
         topic: String,
-        /// What was wrong last.
+        /// Last error.
         why: String,
     },
-    /// A dead letter can't be sent back.
+    /// A dead letter cannot be sent back.
     #[error(
         "the dead letter {id} can't be sent back: {why}: name the topic with `--to` (in the API `to`)"
     )]
     NoWayBack {
-        /// Which.
+        /// Id of the dead letter.
         id: String,
-        /// Why not.
+        /// Reason.
         why: String,
     },
-    /// A dead letter of which not all is there.
+    /// A dead letter of which records are missing or wrong.
     #[error("the dead letter {id} can't be sent back: {torn}")]
     Torn {
-        /// Which.
+        /// Id of the dead letter.
         id: String,
-        /// What is wrong with it.
+        /// Defect of its parts.
         torn: Torn,
     },
-    /// A dead letter that we did not write.
+    /// A dead letter that this program did not write.
     #[error("the dead letter {id} has no key, and so can't be deleted")]
     Keyless {
-        /// Which.
+        /// Id of the dead letter.
         id: String,
     },
 }

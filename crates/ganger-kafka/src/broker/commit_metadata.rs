@@ -1,57 +1,57 @@
-//! What rides in a commit beside the offset: which offsets beyond it are done, and how often the
-//! messages held for a retry were tried. Kafka keeps at most 4 KiB of it, as text. Pure.
+//! Metadata of a commit beside the offset: the offsets beyond it that are done, and the attempts of the
+//! messages held for a retry. Kafka stores at most 4 KiB of it, as text. Pure.
 //!
 //! The form: `ganger2:`, then in base64 without padding a check sum of four bytes, which covers the
 //! cluster, the topic, the partition and the offset too, and numbers in the variable-length form of
-//! protocol buffers: how many messages were tried; for each the distance from the one before it (the
-//! first: from the offset), its attempts and its crashes; then, from the offset on, pieces of
-//! `length * 4 + kind`: kind 0 is a run of undone offsets, kind 1 a run of done ones, and kind 2 so
-//! many bytes that follow, a bit for each of eight offsets, the lowest first, set where it is done.
-//! `ganger1:`, of which the check sum covers the offset alone, is read still.
+//! protocol buffers: the number of messages that were tried; for each the distance from the one before
+//! it (the first: from the offset), its attempts and its crashes; then, from the offset on, pieces of
+//! `length * 4 + kind`: kind 0 is a run of undone offsets, kind 1 a run of done ones, and kind 2 is
+//! followed by that many bytes, one bit for each of eight offsets, the lowest first, set if it is done.
+//! `ganger1:`, whose check sum covers the offset alone, is still read.
 
 use std::ops::Range;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 
-/// What the text begins with.
+/// Prefix of the text.
 const MARK: &str = "ganger2:";
-/// What it began with before the check sum covered the place.
+/// Prefix used before the check sum covered cluster, topic and partition.
 const OLD_MARK: &str = "ganger1:";
-/// The longest text that we write; Kafka's own limit is 4096 unless a broker is set otherwise.
+/// Maximum length of the text that is written; Kafka's limit is 4096 unless a broker sets another.
 pub(crate) const TEXT_BYTES_MAX: usize = 4000;
-/// The share of the bytes that messages which were tried may take.
+/// Divisor of the available bytes that gives the maximum for tried messages.
 const TRIED_SHARE: usize = 3;
-/// The most offsets that a text may speak of: what is damaged must not make us allocate.
+/// Maximum number of offsets that a text may cover: damaged text must not cause allocation.
 const OFFSETS_MAX: u64 = 1 << 40;
 
-/// How often a message was tried.
+/// Attempts of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tried {
-    /// Attempts that were charged.
+    /// Number of charged attempts.
     pub(crate) attempts: u32,
-    /// Workers that died with it.
+    /// Number of workers that died with it.
     pub(crate) crashes: u32,
 }
 
-/// What a commit carries.
+/// Content of a commit's metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Carried {
-    /// What is done beyond the offset, in order.
+    /// Offsets done beyond the committed one, in order.
     pub(crate) ahead: Vec<Range<i64>>,
     /// Messages that were tried and are not done, in order.
     pub(crate) tried: Vec<(i64, Tried)>,
 }
 
 impl Carried {
-    /// One past the highest offset that is known to be done, with all below this one.
+    /// Returns one past the highest offset known to be done, counting all below `offset`.
     pub(crate) fn end(&self, offset: i64) -> i64 {
         self.ahead
             .last()
             .map_or(offset, |last| last.end.max(offset))
     }
 
-    /// Forgets what it says from an offset on.
+    /// Drops everything from an offset on.
     pub(crate) fn cut(&mut self, from: i64) {
         self.tried.retain(|(at, _)| *at < from);
         self.ahead.retain_mut(|range| {
@@ -61,23 +61,23 @@ impl Carried {
     }
 }
 
-/// Which partition's commit it is, as far as a check sum tells.
+/// Identity of a partition in check sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PartitionSeed(u32);
 
 impl PartitionSeed {
-    /// A partition of a topic of a cluster.
+    /// Returns the seed of a partition of a topic of a cluster.
     pub(crate) fn new(cluster: &str, topic: &str, partition: i32) -> Self {
-        // No name of either can have such a byte.
+        // Neither name can contain such a byte.
         let names = [cluster.as_bytes(), &[0], topic.as_bytes(), &[0]].concat();
         Self(sum(sum(EMPTY_SUM, &names), &partition.to_be_bytes()))
     }
 }
 
-/// Why a text can't be used.
+/// Reason why a text cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unusable {
-    /// Written by someone else.
+    /// Written by another program.
     #[error("it is not ours")]
     Foreign,
     /// Cut off, changed, or moved to another place.
@@ -85,7 +85,7 @@ pub(crate) enum Unusable {
     Damaged,
 }
 
-/// Writes what fits into a text of so many bytes: what lies highest is left out first, and so would
+/// Encodes what fits into a text of so many bytes: the highest offsets are left out first, and so would
 /// run again after a crash.
 pub(crate) fn encode(
     place: PartitionSeed,
@@ -108,19 +108,19 @@ pub(crate) fn encode(
     format!("{MARK}{}", BASE64.encode(bytes))
 }
 
-/// About how many bytes of text a run ahead takes at most, with so many runs of undone offsets
-/// within a span of so many.
+/// Returns the approximate maximum text size of completion beyond the commit, with `runs` runs of
+/// undone offsets within `span` offsets.
 pub(crate) fn text_bytes(span: u64, runs: usize) -> usize {
     /// A run of done groups, and one of undone ones with bits before and after it.
     const BYTES_PER_RUN: usize = 8;
-    /// At the worst every other group is a run, at three bytes for sixteen offsets.
+    /// In the worst case every other group is a run, at three bytes for sixteen offsets.
     const OFFSETS_PER_BYTE: u64 = 5;
     let as_bits = usize::try_from(span / OFFSETS_PER_BYTE).unwrap_or(usize::MAX);
     let bytes = as_bits.min(runs.saturating_mul(BYTES_PER_RUN));
     bytes.saturating_add(16).saturating_mul(4) / 3
 }
 
-/// Reads a text.
+/// Decodes a text.
 pub(crate) fn decode(place: PartitionSeed, offset: i64, text: &str) -> Result<Carried, Unusable> {
     if text.is_empty() {
         return Ok(Carried::default());
@@ -158,7 +158,7 @@ fn fitting_tried(offset: i64, tried: &[(i64, Tried)], bytes_max: usize) -> Vec<u
     bytes
 }
 
-/// One piece of the run ahead.
+/// One piece of the completion beyond the commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Piece {
     Undone(u64),
@@ -172,7 +172,7 @@ fn write_ahead(body: &mut Vec<u8>, offset: i64, ahead: &[Range<i64>], bytes_max:
         let before = body.len();
         match piece {
             Piece::Bits(byte) => {
-                // With its head, if this is the end.
+                // With its header, if this is the end.
                 if before + bits.len() + 4 > bytes_max {
                     break;
                 }
@@ -201,8 +201,8 @@ fn write_bits(body: &mut Vec<u8>, bits: &mut Vec<u8>) {
     }
 }
 
-/// The run ahead, in groups of eight offsets: long runs of groups that are alike, and bits for the
-/// others.
+/// Returns the completion beyond the commit in groups of eight offsets: long runs of equal groups, and
+/// bits for the others.
 fn pieces(offset: i64, ahead: &[Range<i64>]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut at = 0u64;
@@ -324,7 +324,7 @@ fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// FNV-1a: it need not withstand malice, only tell damage and a foreign place.
+/// FNV-1a: it need not withstand malice, only detect damage and another partition's text.
 fn check_sum(seed: u32, offset: i64, body: &[u8]) -> u32 {
     sum(sum(seed, &offset.to_be_bytes()), body)
 }

@@ -1,11 +1,10 @@
-//! The consumer: librdkafka's, with callbacks that only take down what happened, a queue for each
-//! partition, and one bell that rings when any of them has something. What is to be done about it
-//! is the task's business.
+//! The consumer: librdkafka's, with callbacks that only record events, a queue for each partition, and
+//! one notification that fires when any of them has something. The task decides what to do about it.
 //!
-//! A queue for each partition is what lets one wait without the others: what is not taken from it
-//! stays in librdkafka's local buffer, and when that is full no more is fetched. The consumer's own
-//! queue, which has nothing but events then, is polled whatever happens. Pausing and resuming would
-//! throw the local buffer away each time.
+//! A queue for each partition lets one wait without the others: records not taken from it stay in
+//! librdkafka's local buffer, and when that is full no more is fetched. The consumer's own queue, which
+//! then holds only events, is polled in any case. Pausing and resuming would discard the local buffer
+//! each time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,48 +29,48 @@ use super::statistics;
 use super::statistics::Lag;
 use ganger_queue::delivery::KafkaFigures;
 
-/// The client behind a consumer.
+/// Client behind a consumer.
 pub(crate) type Native = BaseConsumer<Context>;
 /// A partition of a topic.
 pub(crate) type TopicPartition = (String, i32);
 
-/// What the group decided.
+/// A decision of the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Rebalanced {
-    /// These are ours as soon as we say so.
+    /// Partitions assigned once the consumer acknowledges it.
     Assigned(Vec<TopicPartition>),
-    /// These go as soon as we say so.
+    /// Partitions revoked once the consumer acknowledges it.
     Revoked(Vec<TopicPartition>),
-    /// These are someone else's already.
+    /// Partitions that already belong to another member.
     Lost(Vec<TopicPartition>),
 }
 
-/// What the callbacks took down, for the task to deal with.
+/// Events recorded by the callbacks, for the task to handle.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) rebalances: Vec<Rebalanced>,
-    /// What is wrong, with librdkafka's detail.
+    /// Errors, with librdkafka's detail.
     pub(crate) errors: Vec<(Code, String)>,
     pub(crate) lag: Option<Vec<Lag>>,
-    /// What librdkafka has counted, and how often it has tried to connect.
+    /// Figures of librdkafka, and the number of its connection attempts.
     pub(crate) figures: Option<(KafkaFigures, u64)>,
-    /// Whether we were seen to belong to the group.
+    /// True if the group was seen to accept this member.
     pub(crate) is_in_group: Option<bool>,
-    /// Why a connection failed last.
+    /// Reason of the last connection failure.
     pub(crate) failure: Option<String>,
-    /// Whether a broker is connected, by the last word on it.
+    /// True if a broker is connected, by the last report.
     pub(crate) connected: Option<bool>,
-    /// Why the consumer is of no use any more.
+    /// Reason why the consumer is unusable.
     pub(crate) fatal: Option<String>,
 }
 
-/// The callbacks.
+/// Context with the callbacks.
 pub(crate) struct Context {
     pool: String,
     notes: Mutex<Notes>,
-    /// How many events were served: a poll that served one may have left others.
+    /// Number of events served: a poll that served one may have left others.
     served: AtomicU64,
-    /// We are leaving: what is revoked goes at once, for nobody will say so any more.
+    /// True once leaving: revocations are acknowledged at once, for nothing else will do it any more.
     leaving: AtomicBool,
 }
 
@@ -105,7 +104,7 @@ impl ClientContext for Context {
         if let Some(code) = error.rdkafka_error_code() {
             self.note(|notes| {
                 if code == Code::AllBrokersDown {
-                    // Whatever the statistics said before is of the past.
+                    // Earlier statistics are out of date.
                     notes.connected = Some(false);
                 }
                 notes.errors.push((code, reason.to_owned()));
@@ -114,10 +113,10 @@ impl ClientContext for Context {
     }
 }
 
-/// What librdkafka calls it when a connection fails. Its error callback does not tell of each.
+/// librdkafka's log facility for a failed connection. Its error callback does not report each one.
 const FAILURE: &str = "FAIL";
 
-/// What such a line says, without the thread's name.
+/// Returns the text of such a log line, without the thread's name.
 fn connection_failure(line: &str) -> String {
     let text = line.split_once("]: ").map_or(line, |(_, text)| text);
     let closed_at_once = text.contains("in state APIVERSION_QUERY");
@@ -128,10 +127,10 @@ fn connection_failure(line: &str) -> String {
     text.to_owned()
 }
 
-/// A line of librdkafka's own log.
+/// Forwards a line of librdkafka's own log.
 pub(crate) fn log(pool: &str, level: RDKafkaLogLevel, facility: &str, text: &str) {
     match level {
-        // Told where it matters.
+        // Reported elsewhere, where it matters.
         _ if facility == FAILURE => tracing::debug!(pool, text, "a connection failed"),
         RDKafkaLogLevel::Emerg
         | RDKafkaLogLevel::Alert
@@ -198,7 +197,7 @@ fn unassign(consumer: &BaseConsumer<Context>, list: &TopicPartitionList) -> Kafk
     }
 }
 
-/// What is committed of a partition.
+/// Offset and metadata to commit for a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Commit {
     pub(crate) topic: String,
@@ -207,7 +206,7 @@ pub(crate) struct Commit {
     pub(crate) metadata: String,
 }
 
-/// Where a partition that is assigned begins.
+/// Start offset of an assigned partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) topic: String,
@@ -228,7 +227,7 @@ impl fmt::Debug for Consumer {
     }
 }
 
-/// The messages of one partition, as they come.
+/// Queue of the messages of one partition.
 pub(crate) struct Inbox {
     queue: PartitionQueue<Context>,
     news: News,
@@ -243,15 +242,15 @@ impl fmt::Debug for Inbox {
 }
 
 impl Inbox {
-    /// The next message, or what is wrong with the partition; none if there is nothing at hand: the
-    /// partition is among those that have rung once there is.
+    /// Returns the next message, or the partition's error; none if the queue is empty: the partition is
+    /// among those that have rung once it has something.
     pub(crate) fn next(&self) -> Option<Result<BorrowedMessage<'_>, Code>> {
-        // Before the look, or what comes right after it would go unnoticed.
+        // Cleared before the check, or an arrival right after it would go unnoticed.
         self.news.look();
         let polled = self.queue.poll(Duration::ZERO)?;
         self.news.found();
         Some(polled.map_err(|error| match error {
-            // The only one that the library gives no code.
+            // The only error for which the library has no code.
             Fault::PartitionEOF(_) => Code::PartitionEOF,
             error => error.rdkafka_error_code().unwrap_or(Code::Fail),
         }))
@@ -259,7 +258,7 @@ impl Inbox {
 }
 
 impl Consumer {
-    /// Makes one. It connects by itself.
+    /// Creates a consumer. It connects by itself.
     pub(crate) fn new(
         properties: &ClientConfig,
         pool: &str,
@@ -282,20 +281,20 @@ impl Consumer {
         })
     }
 
-    /// The client behind it, for requests that anyone may make.
+    /// Returns the underlying client, for requests that need no consumer state.
     pub(crate) fn native(&self) -> &Arc<BaseConsumer<Context>> {
         &self.native
     }
 
-    /// Serves the events that are at hand and tells what they were. Messages don't come this way;
-    /// one that does all the same is handed to `stray`.
+    /// Serves the pending events and returns them. Messages do not come this way; one that does all the
+    /// same is passed to `stray`.
     pub(crate) fn poll(&self, mut stray: impl FnMut(&BorrowedMessage<'_>)) -> Notes {
         let context = self.native.context();
         loop {
             let before = context.served.load(Ordering::Relaxed);
             match self.native.poll(Duration::ZERO) {
                 Some(Ok(message)) => stray(&message),
-                // The error callback has it.
+                // The error callback reports it.
                 Some(Err(_)) => {}
                 None if context.served.load(Ordering::Relaxed) == before => break,
                 None => {}
@@ -303,13 +302,13 @@ impl Consumer {
         }
         let mut notes =
             std::mem::take(&mut *context.notes.lock().unwrap_or_else(PoisonError::into_inner));
-        // Asked each time: the code of such an error need not say that it is one.
+        // Checked each time: the code of a fatal error need not show that it is one.
         let fatal = self.native.client().fatal_error();
         notes.fatal = fatal.map(|(code, detail)| reason(code, &detail));
         notes
     }
 
-    /// Asks the group for its share of these topics, and no longer for any other.
+    /// Subscribes the group member to exactly these topics.
     pub(crate) fn subscribe(&self, topics: &[&str]) -> Result<(), KafkaError> {
         if topics.is_empty() {
             self.native.unsubscribe();
@@ -319,12 +318,12 @@ impl Consumer {
         subscribed.map_err(|error| KafkaError::of_request("subscribing", &error))
     }
 
-    /// Which partitions have got something.
+    /// Returns the partitions that have received something.
     pub(crate) fn rung(&self) -> &Rung {
         &self.rung
     }
 
-    /// Opens a partition's own queue: before it is assigned, so that nothing goes past it.
+    /// Opens a partition's own queue: before the assignment, so that nothing bypasses it.
     pub(crate) fn inbox(&self, topic: &str, partition: i32) -> Option<Inbox> {
         let mut queue = self.native.split_partition_queue(topic, partition)?;
         let news = News::new(topic, partition, &self.rung);
@@ -336,7 +335,7 @@ impl Consumer {
         Some(Inbox { queue, news })
     }
 
-    /// Says yes to an assignment of partitions whose commits are known: their epochs are kept.
+    /// Acknowledges an assignment of partitions whose commits are known, keeping their leader epochs.
     pub(crate) fn begin(
         &self,
         starts: &[Start],
@@ -357,15 +356,15 @@ impl Consumer {
             };
             let set = element.set_offset(Offset::Offset(offset));
             set.map_err(|error| KafkaError::of_request("assigning", &error))?;
-            // Or it would be committed again with what has none. The library forgets the old text
-            // without giving its memory back, at most 4 KiB.
+            // Otherwise its metadata would be committed again with positions that have none. The
+            // library loses the memory of the old text, at most 4 KiB.
             element.set_metadata("");
         }
         let assigned = assign(&self.native, &list);
         assigned.map_err(|error| KafkaError::of_request("taking partitions", &error))
     }
 
-    /// Says yes to an assignment.
+    /// Acknowledges an assignment.
     pub(crate) fn assign(&self, starts: &[Start]) -> Result<(), KafkaError> {
         let mut list = TopicPartitionList::with_capacity(starts.len());
         for start in starts {
@@ -377,14 +376,14 @@ impl Consumer {
         assigned.map_err(|error| KafkaError::of_request("taking partitions", &error))
     }
 
-    /// Says yes to a revocation.
+    /// Acknowledges a revocation.
     pub(crate) fn unassign(&self, partitions: &[TopicPartition]) -> Result<(), KafkaError> {
         const WHAT: &str = "giving partitions back";
         let ours = self.native.assignment();
         let ours = ours.map_err(|error| KafkaError::of_request(WHAT, &error))?;
         let mut list = TopicPartitionList::with_capacity(partitions.len());
         for (topic, partition) in partitions {
-            // One that we never began would make it fail for all.
+            // One partition that never began would make the call fail for all.
             if ours.find_partition(topic, *partition).is_some() {
                 list.add_partition(topic, *partition);
             }
@@ -393,7 +392,7 @@ impl Consumer {
         unassigned.map_err(|error| KafkaError::of_request(WHAT, &error))
     }
 
-    /// Begins a partition of an assignment that we said yes to. `others` is where all others go on.
+    /// Starts a partition of an acknowledged assignment. `others` holds the positions of all others.
     pub(crate) fn add(&self, start: Start, mut others: Vec<Start>) -> Result<(), KafkaError> {
         match self.native.rebalance_protocol() {
             RebalanceProtocol::Cooperative => self.assign(&[start]),
@@ -404,8 +403,8 @@ impl Consumer {
         }
     }
 
-    /// Goes to another offset of a partition that is ours. Seeking would not do: librdkafka reads a
-    /// partition no more whose position is gone. `others` is where all others go on.
+    /// Moves an assigned partition to another offset. Seeking would not do: librdkafka stops reading a
+    /// partition whose position is gone. `others` holds the positions of all others.
     pub(crate) fn restart(&self, start: Start, others: Vec<Start>) -> Result<(), KafkaError> {
         if matches!(
             self.native.rebalance_protocol(),
@@ -416,7 +415,7 @@ impl Consumer {
         self.add(start, others)
     }
 
-    /// Has partitions not fetched. What is at hand of them is thrown away.
+    /// Pauses fetching of partitions. Their local buffers are discarded.
     pub(crate) fn pause(&self, partitions: &[TopicPartition]) -> Result<(), KafkaError> {
         if partitions.is_empty() {
             return Ok(());
@@ -425,7 +424,7 @@ impl Consumer {
         paused.map_err(|error| KafkaError::of_request("pausing partitions", &error))
     }
 
-    /// Has them fetched again.
+    /// Resumes fetching of partitions.
     pub(crate) fn resume(&self, partitions: &[TopicPartition]) -> Result<(), KafkaError> {
         if partitions.is_empty() {
             return Ok(());
@@ -434,16 +433,16 @@ impl Consumer {
         resumed.map_err(|error| KafkaError::of_request("resuming partitions", &error))
     }
 
-    /// From now on whatever the group decides is done at once, for nobody will any more.
+    /// Acknowledges all further decisions of the group at once, for nothing else will any more.
     pub(crate) fn begin_to_leave(&self) {
         self.native.context().leaving.store(true, Ordering::Relaxed);
     }
 
-    /// Leaves the group, and closes. May take as long as a broker takes to answer.
+    /// Leaves the group and closes the consumer. May take as long as a broker takes to answer.
     pub(crate) fn leave(self, is_static: bool) {
         if !is_static {
-            // Closing does not tell the group if we have no partition, and then all others would
-            // wait for us until our session ends. A static member is to be waited for.
+            // Closing does not notify the group if no partition is assigned, and then all others would
+            // wait until the session times out. A static member is to be waited for.
             self.native.unsubscribe();
         }
         drop(self);
@@ -458,7 +457,7 @@ fn listed(partitions: &[TopicPartition]) -> TopicPartitionList {
     list
 }
 
-/// The headers of a message. One whose name is no text can't be read and is left out.
+/// Returns the headers of a message. One whose name is not text cannot be read and is left out.
 pub(crate) fn headers(message: &BorrowedMessage<'_>) -> Raw {
     let Some(native) = message.headers() else {
         return Raw::new();

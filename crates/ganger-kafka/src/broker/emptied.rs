@@ -1,18 +1,19 @@
-//! The guard against records that librdkafka has emptied. Versions 2.5 to 2.15 read the keys and values of
-//! the legacy formats (before Kafka 0.11) as null; ours are corrected (`legacy_records.c`), but where
-//! another one is linked such a record must not be taken for an empty message, be done and be committed.
+//! Guard against records that librdkafka has emptied. Versions 2.5 to 2.15 read the keys and values of
+//! the legacy formats (before Kafka 0.11) as null; the bundled one is corrected (`legacy_records.c`),
+//! but with another one linked such a record must not pass for an empty message and be completed and
+//! committed.
 
 use rdkafka::bindings::rd_kafka_message_leader_epoch;
 use rdkafka::message::{BorrowedMessage, Message as _};
 
-/// What is said of one.
+/// Problem reported for such a record.
 pub(crate) const PROBLEM: &str = "a record of the legacy format (before Kafka 0.11) without key and \
     value: librdkafka 2.5 to 2.15 hand out any such record so, unless they are corrected as in a ganger \
     that is built with its own. If this one is really empty, set the group's offset past it while the \
     daemon is stopped";
 
-/// Whether a record may have been emptied: it holds nothing at all, and its format is one without the
-/// epoch of the leader, which brokers write into every batch of the format that came next.
+/// Returns whether a record may have been emptied: it holds nothing at all, and its format is one
+/// without the leader epoch, which brokers write into every batch of the format that came next.
 pub(crate) fn is_emptied(message: &BorrowedMessage<'_>) -> bool {
     let is_empty = message.key().is_none() && message.payload().is_none();
     is_empty && message.headers().is_none() && leader_epoch(message) < 0

@@ -1,4 +1,4 @@
-//! Where partitions begin and end, and who leads them, by what their leaders say.
+//! First and last offsets and leaders of partitions, as reported by the brokers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::thread;
@@ -10,13 +10,13 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use super::consumer::{Native, TopicPartition};
 use super::error::KafkaError;
 
-/// How long a question may take.
+/// Timeout of a query.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Where a partition begins or ends, or why that can't be told now.
+/// First or last offset of a partition, or the reason why it is not known now.
 pub(super) type End = Result<i64, String>;
 
-/// Who leads the partitions of these topics; those that nobody leads are left out.
+/// Returns the leaders of the partitions of these topics; partitions without a leader are left out.
 pub(super) fn leaders(
     native: &Native,
     partitions: &[TopicPartition],
@@ -35,8 +35,8 @@ pub(super) fn leaders(
     Ok(leaders)
 }
 
-/// One end of each of these partitions, or why it can't be told. Each leader is asked for itself:
-/// a question to several of which one does not answer would fail as a whole.
+/// Returns one end of each of these partitions, or why it is not known. Each leader is queried
+/// separately: a query to several of which one does not answer would fail as a whole.
 pub(super) fn ends_of(
     native: &Native,
     partitions: &[TopicPartition],
@@ -48,7 +48,7 @@ pub(super) fn ends_of(
     }
 }
 
-/// Asks about the partitions of each leader for themselves, all at the same time.
+/// Queries the partitions of each leader separately, all at the same time.
 fn ask_each(
     partitions: &[TopicPartition],
     leaders: &HashMap<TopicPartition, i32>,
@@ -92,7 +92,7 @@ fn ask_each(
     ends
 }
 
-/// Nothing is known of any of these.
+/// Returns an unknown end for each of these partitions.
 fn none_of(
     partitions: &[TopicPartition],
     why: &impl ToString,
@@ -102,7 +102,7 @@ fn none_of(
     partitions.iter().map(none)
 }
 
-/// One end of each of these partitions. Those of which it can't be told are left out.
+/// Returns one end of each of these partitions. Partitions without an answer are left out.
 fn ask_ends(
     native: &Native,
     partitions: &[TopicPartition],
@@ -111,7 +111,7 @@ fn ask_ends(
     const WHAT: &str = "asking where partitions begin or end";
     let mut asked = TopicPartitionList::with_capacity(partitions.len());
     for (topic, partition) in partitions {
-        // In the place of a moment this asks for that end.
+        // As a timestamp, these values ask for that end.
         let set = asked.add_partition(topic, *partition).set_offset(end);
         set.map_err(|error| KafkaError::of_request(WHAT, &error))?;
     }

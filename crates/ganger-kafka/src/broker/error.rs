@@ -1,66 +1,66 @@
-//! Why Kafka can't be used, in our words. No text here holds the value of a property.
+//! Errors of Kafka in this crate's words. No text here holds the value of a property.
 
 use ganger_queue::fault::{FaultKind, SourceFault};
 use rdkafka::error::{KafkaError as Native, RDKafkaErrorCode as Code};
 
-/// Why Kafka can't be used.
+/// Reason why Kafka cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KafkaError {
-    /// There is no property of this name.
+    /// No property has this name.
     #[error("property `{property}` is not one of librdkafka's")]
     UnknownProperty {
-        /// Its name.
+        /// Name of the property.
         property: String,
     },
-    /// Its value is refused.
+    /// The value of a property is rejected.
     #[error("property `{property}` has a value that librdkafka refuses")]
     BadProperty {
-        /// Its name.
+        /// Name of the property.
         property: String,
     },
-    /// The properties do not go together, or a file that they name can't be read.
+    /// The properties conflict, or a file that they name cannot be read.
     #[error("a client can't be made of these properties: {0}")]
     Client(String),
-    /// No broker answers; it may yet.
+    /// No broker answers; one may later.
     #[error("no broker answers: {0}")]
     Unreachable(String),
-    /// The broker does not want us.
+    /// The broker rejects this client.
     #[error("{0}")]
     Refused(String),
-    /// Topics that should be there are not.
+    /// Required topics are missing.
     #[error(
         "these topics are missing, or we may not see them, and `declare` is off: {}",
         .0.join(", ")
     )]
     MissingTopics(Vec<String>),
-    /// Topics are not what they must be.
+    /// Topics do not meet the requirements.
     #[error("{}", .0.join("; "))]
     UnfitTopics(Vec<String>),
-    /// A name that no topic can have.
+    /// An invalid topic name.
     #[error("the name of a topic {rule}: `{name}`")]
     TopicName {
-        /// The name.
+        /// The invalid name.
         name: String,
-        /// What is wrong with it.
+        /// Violated rule.
         rule: &'static str,
     },
-    /// The broker did not make a topic.
+    /// The broker did not create a topic.
     #[error("topic `{topic}` could not be created: {why}")]
     NotCreated {
-        /// The topic.
+        /// Name of the topic.
         topic: String,
-        /// Its word.
+        /// The broker's reason.
         why: String,
     },
-    /// A command can't be carried out.
+    /// A command cannot be carried out.
     #[error(transparent)]
     Command(#[from] super::command_error::CommandError),
     /// A request failed.
     #[error("{what} failed: {why}")]
     Failed {
-        /// What was asked.
+        /// The request.
         what: &'static str,
-        /// Why.
+        /// Reason.
         why: String,
     },
 }
@@ -77,12 +77,12 @@ impl KafkaError {
         }
     }
 
-    /// Whether waiting may help.
+    /// Returns whether waiting may help.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::Failed { .. })
     }
 
-    /// A question that nobody lived to answer.
+    /// Error of a query whose thread panicked.
     pub(crate) fn panicked() -> Self {
         Self::Failed {
             what: "a request",
@@ -90,7 +90,7 @@ impl KafkaError {
         }
     }
 
-    /// A client that could not be made.
+    /// Error of a client that could not be created.
     pub(crate) fn of_client(error: Native) -> Self {
         match error {
             Native::ClientConfig(result, _, property, _) => {
@@ -106,7 +106,7 @@ impl KafkaError {
         }
     }
 
-    /// A request that failed.
+    /// Error of a failed request.
     pub(crate) fn of_request(what: &'static str, error: &Native) -> Self {
         let why = of(error);
         match error.rdkafka_error_code() {
@@ -116,7 +116,7 @@ impl KafkaError {
     }
 }
 
-/// Whether the broker knows us and says no, or is not the one that we take it for.
+/// Returns whether the broker rejects this client, or is not the kind of broker it is taken for.
 pub(crate) fn is_refusal(code: Code) -> bool {
     matches!(
         code,
@@ -130,7 +130,7 @@ pub(crate) fn is_refusal(code: Code) -> bool {
     )
 }
 
-/// Whether a message that failed so will fail again, unless someone changes the broker.
+/// Returns whether the error is permanent until the broker's configuration changes.
 pub(crate) fn is_for_good(code: Code) -> bool {
     is_its_fault(code)
         || matches!(
@@ -144,7 +144,7 @@ pub(crate) fn is_for_good(code: Code) -> bool {
         )
 }
 
-/// Whether a message failed for what it is, so that another may be taken in its stead.
+/// Returns whether the message itself caused the failure, so that another may be accepted in its place.
 pub(crate) fn is_its_fault(code: Code) -> bool {
     matches!(
         code,
@@ -160,7 +160,7 @@ pub(crate) fn is_its_fault(code: Code) -> bool {
     )
 }
 
-/// Whether a message failed for its size.
+/// Returns whether a message failed for its size.
 pub(crate) fn is_too_large(code: Code) -> bool {
     matches!(
         code,
@@ -168,7 +168,7 @@ pub(crate) fn is_too_large(code: Code) -> bool {
     )
 }
 
-/// An error of librdkafka in our words.
+/// Returns the text of a librdkafka error in this crate's words.
 pub(crate) fn of(error: &Native) -> String {
     match error.rdkafka_error_code() {
         Some(code) => words(code),
@@ -181,7 +181,7 @@ pub(crate) fn of(error: &Native) -> String {
     }
 }
 
-/// A code in our words; where we have none, in librdkafka's.
+/// Returns the text of an error code in this crate's words, otherwise in librdkafka's.
 pub(crate) fn words(code: Code) -> String {
     let ours = match code {
         Code::Resolve => "the name of a broker can't be resolved",
@@ -218,7 +218,7 @@ pub(crate) fn words(code: Code) -> String {
     ours.to_owned()
 }
 
-/// A code with the detail that librdkafka gives, without what only its authors want to know.
+/// Returns the text of a code with librdkafka's detail, without what only its authors need.
 pub(crate) fn reason(code: Code, detail: &str) -> String {
     match without_times(detail) {
         "" => words(code),
@@ -226,7 +226,7 @@ pub(crate) fn reason(code: Code, detail: &str) -> String {
     }
 }
 
-/// Without how long the connection had been in which state.
+/// Removes the state of the connection and the time spent in it.
 pub(crate) fn without_times(detail: &str) -> &str {
     let end = detail.rfind(" (after ").unwrap_or(detail.len());
     detail[..end].trim()

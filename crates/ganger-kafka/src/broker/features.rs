@@ -1,5 +1,5 @@
-//! What a source asks of librdkafka that this build of it can't do, by its own word. It would fail
-//! only when the first client is made, and say no more than that a setting is wrong.
+//! Features of librdkafka that a source requires and this build lacks, by librdkafka's own report. It
+//! would fail only when the first client is created, and say no more than that a setting is wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,23 +10,23 @@ use ganger_config::model::KafkaSource;
 /// Tables of properties, by their keys in the configuration.
 type Tables<'a> = [(&'static str, BTreeMap<&'a str, &'a str>); 2];
 
-/// A feature that is asked for and not there.
+/// A required feature that is missing.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Lacking {
-    /// The property that asks for it, which may be left at a default that does.
+    /// Property that requires it; it may be a default.
     pub property: &'static str,
-    /// The tables of properties that it may be in, the likeliest first.
+    /// Tables of properties that may hold it, the likeliest first.
     pub tables: [&'static str; 2],
-    /// What is wrong, without the source's name.
+    /// Description of the problem, without the source's name.
     pub message: String,
-    /// What would be right.
+    /// Remedy.
     pub help: String,
 }
 
-/// A feature that a property asks for.
+/// A feature that a property requires.
 #[derive(Debug)]
 struct Demand {
-    /// As `builtin.features` calls it.
+    /// Name of the feature in `builtin.features`.
     feature: &'static str,
     property: &'static str,
     value: String,
@@ -39,7 +39,7 @@ const OTHER_COMPRESSION: &str = "choose another compression, such as lz4";
 const NO_TLS: &str = "reach the brokers without TLS";
 const NO_PLUGINS: &str = "leave the plugins out";
 
-/// What this build of librdkafka can't do of what the source asks for.
+/// Returns the features that the source requires and this build of librdkafka lacks.
 pub fn lacking(config: &KafkaSource) -> Vec<Lacking> {
     let built_in = ClientConfig::new()
         .create_native_config()
@@ -53,7 +53,7 @@ pub fn lacking(config: &KafkaSource) -> Vec<Lacking> {
     }
 }
 
-/// Beside those that it names, by commas.
+/// Returns the required features missing from a comma-separated list.
 fn lacking_in(config: &KafkaSource, built_in: &str) -> Vec<Lacking> {
     let known: BTreeSet<&str> = built_in.split(',').map(str::trim).collect();
     let mut found: Vec<Lacking> = Vec::new();
@@ -68,7 +68,7 @@ fn lacking_in(config: &KafkaSource, built_in: &str) -> Vec<Lacking> {
     found
 }
 
-/// What consumers and producers are made with, of what the user has set.
+/// Returns the user's properties for consumers and producers.
 fn tables(config: &KafkaSource) -> Tables<'_> {
     [
         ("consumer", merged(&config.client, &config.consumer)),
@@ -126,7 +126,7 @@ fn wanted(properties: &BTreeMap<&str, &str>) -> Vec<Demand> {
             want("ssl", property, protocol, NO_TLS);
         }
         if lower.starts_with("sasl_") {
-            // librdkafka's default.
+            // Default of librdkafka.
             let mechanism = get(&["sasl.mechanism", "sasl.mechanisms"]);
             let (property, mechanism) = mechanism.unwrap_or(("sasl.mechanism", "GSSAPI"));
             if let Some(feature) = sasl(mechanism) {
@@ -157,7 +157,7 @@ fn sasl(mechanism: &str) -> Option<&'static str> {
         "PLAIN" => Some("sasl_plain"),
         "OAUTHBEARER" => Some("sasl_oauthbearer"),
         scram if scram.starts_with("SCRAM-") => Some("sasl_scram"),
-        // librdkafka says what it thinks of it.
+        // librdkafka reports its own error.
         _ => None,
     }
 }

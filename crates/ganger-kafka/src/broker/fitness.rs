@@ -1,5 +1,5 @@
-//! What the topics must be that a pool reads and writes beside its own, and what is made of those
-//! that are missing. Pure.
+//! Requirements on the topics that a pool reads and writes beside its own, and the settings with which
+//! missing ones are created. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,20 +7,21 @@ use std::time::Duration;
 use super::error::KafkaError;
 use ganger_config::model::KafkaSource;
 
-/// How much larger than a message its copy may be: our headers and its own key.
+/// Maximum overhead of a copy over its message: headers and its own key.
 const COPY_BYTES_MORE: usize = 64 << 10;
-/// What Kafka takes unless a topic is set otherwise, and librdkafka's overhead on top.
+/// Kafka's default maximum message size, plus librdkafka's overhead.
 const MESSAGE_BYTES_MAX: usize = 1_048_588;
 const MAX_BYTES: &str = "max.message.bytes";
 pub(crate) const POLICY: &str = "cleanup.policy";
 pub(crate) const RETENTION: &str = "retention.ms";
 const RETENTION_BYTES: &str = "retention.bytes";
-/// The format that records are stored in. Brokers since version 4 have one alone, and no such setting.
+/// Setting for the storage format of records. Brokers since version 4 have only one format and no such
+/// setting.
 const FORMAT: &str = "message.format.version";
-/// The first one that has headers.
+/// First format with headers.
 const FORMAT_MIN: &str = "0.11.0";
 
-/// What a topic must be.
+/// Role of a topic, which sets its requirements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Main,
@@ -28,17 +29,17 @@ pub(crate) enum Role {
     Dead,
 }
 
-/// A topic that is needed.
+/// A required topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Needed {
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// The topics whose messages' copies it takes.
+    /// Topics whose messages' copies it takes.
     pub(crate) of: BTreeSet<String>,
 }
 
 impl Needed {
-    /// One that a pool reads.
+    /// Returns the requirement for a topic that a pool reads.
     pub(crate) fn main(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -47,7 +48,7 @@ impl Needed {
         }
     }
 
-    /// Whether a topic whose copies it takes is stored in a format without headers.
+    /// Returns whether a topic whose copies it takes is stored in a format without headers.
     fn is_of_a_legacy_one(&self, known: &Described) -> bool {
         let mut formats = self
             .of
@@ -56,20 +57,20 @@ impl Needed {
         formats.any(|format| is_legacy(format))
     }
 
-    /// The most bytes that such a copy takes.
+    /// Returns the maximum size of such a copy.
     fn copy_bytes_max(&self, known: &Described) -> usize {
         let sizes = self.of.iter().map(|topic| copy_bytes_max(known.get(topic)));
         sizes.max().unwrap_or_else(|| copy_bytes_max(None))
     }
 }
 
-/// A topic's settings, by name.
+/// Settings of a topic, by name.
 pub(crate) type Settings = BTreeMap<String, String>;
 
-/// The settings of topics, by their names.
+/// Settings of topics, by topic name.
 pub(crate) type Described = BTreeMap<String, Settings>;
 
-/// The most bytes that a copy of a message takes, by its topic's settings.
+/// Returns the maximum size of a copy of a message, by the settings of its topic.
 fn copy_bytes_max(settings: Option<&Settings>) -> usize {
     let message_bytes = settings.and_then(|settings| number(settings, MAX_BYTES));
     let message_bytes = message_bytes.map_or(MESSAGE_BYTES_MAX, |bytes| {
@@ -86,7 +87,7 @@ fn is_legacy(format: &str) -> bool {
     rests.any(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
 }
 
-/// The settings that we make one with.
+/// Returns the settings with which a topic is created.
 pub(crate) fn made_with(
     needed: &Needed,
     config: &KafkaSource,
@@ -109,7 +110,7 @@ pub(crate) fn made_with(
     settings
 }
 
-/// Checks those that are there: what is wrong is told all at once.
+/// Checks existing topics and reports all faults at once.
 pub(crate) fn check(
     known: &Described,
     topics: &[Needed],
@@ -132,7 +133,7 @@ pub(crate) fn check(
     Err(KafkaError::UnfitTopics(faults))
 }
 
-/// What is wrong with a topic that we did not make.
+/// Returns the faults of an existing topic.
 fn faults(
     role: Role,
     settings: &Settings,
@@ -146,7 +147,7 @@ fn faults(
         Role::Main => return faults,
         Role::Tier => {
             if policy.contains("compact") {
-                // It keeps one message of each key.
+                // It would keep one message of each key.
                 faults.push(format!("{POLICY} must be delete: `{policy}`"));
             }
             let needed = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
@@ -227,7 +228,8 @@ mod tests {
         }
     }
 
-    /// Where all topics are of one by the broker's default, so would be ours, and take no copy.
+    /// If all topics had the legacy format by the broker's default, new ones would too, and take no
+    /// copy.
     #[test]
     fn what_we_make_beside_a_topic_of_a_legacy_format_takes_headers() {
         let config = settings::tests::source(&[]);

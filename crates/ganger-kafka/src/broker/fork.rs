@@ -1,11 +1,11 @@
-//! Whether a partition's log is still the one that we have read. After an unclean election it may
-//! have lost its end and grown past it anew: an offset that was done is another message then. Every
-//! commit carries the epoch of the leader that gave us the last message, and a leader knows where
-//! that epoch ended for it.
+//! Check whether a partition's log is still the one that was read. After an unclean election it may
+//! have lost its end and grown past it again: an offset that was done is then another message. Every
+//! commit carries the leader epoch of the last message read, and a leader knows the offset at which
+//! that epoch ended.
 //!
-//! librdkafka asks that when the leader changes, and whenever a position is sought, but keeps the
-//! answer to itself. So a client of its own seeks to where we have read: where the log has departed,
-//! it goes back by itself, and the first message that it is given tells how far.
+//! librdkafka queries that when the leader changes, and on every seek, but keeps the answer to itself.
+//! So a separate client seeks to the position read so far: if the log has diverged, librdkafka goes
+//! back by itself, and the first message that it returns shows how far.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ use super::ends::ends_of;
 use super::error::{KafkaError, words};
 use super::setup::event_loop;
 
-/// How long all partitions together may take to answer.
+/// Timeout for all partitions together.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// What is known of a partition's log: the offset from which on it is not the one that we have
-/// read, if there is one; or why that can't be told now.
+/// Offset from which a partition's log is no longer the one that was read, if any; or the reason why
+/// that is not known now.
 pub(crate) type Fork = Result<Option<i64>, String>;
 
-/// Where logs depart from what was read of them. The list is one of commits, as the broker gave it,
-/// for it holds their epochs; each offset says how far was read. A log that has nothing of ours any
-/// more, or of which no epoch is known and that is too short, departs where `properties` say that
-/// reading begins.
+/// Determines where logs diverge from what was read of them. The list is one of commits, as returned by
+/// the broker, for it holds their epochs; each offset is the end of what was read. A log that no longer
+/// holds anything that was read, or that is too short and of unknown epoch, diverges where reading
+/// begins by `properties`.
 pub(crate) fn forks(
     native: &Native,
     properties: &ClientConfig,
@@ -55,7 +55,7 @@ pub(crate) fn forks(
         return Ok(HashMap::new());
     }
     let names: Vec<TopicPartition> = read_to.iter().map(|(name, _)| name.clone()).collect();
-    // Before the other question, so that nothing which comes between them is skipped.
+    // Before the other query, so that nothing arriving between them is skipped.
     let mut ends = ends_of(native, &names, Offset::End);
     let found = event_loop()?.block_on(seek(properties, pool, read, &read_to))?;
     let judged = found.into_iter().map(|((name, to), seen)| {
@@ -66,18 +66,18 @@ pub(crate) fn forks(
     Ok(judged.collect())
 }
 
-/// What was seen at the place where we have read to.
+/// Result of reading at the position reached before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Seen {
-    /// A message of this offset came first.
+    /// The first message had this offset.
     Message(i64),
-    /// There is nothing more to read.
+    /// The log ends here.
     End,
-    /// Nothing, and why.
+    /// Nothing was read, with the reason.
     Nothing(String),
 }
 
-/// Where a log departs of which was read so far, and that ended there just before.
+/// Determines where a log diverges, from the offset up to which it was read and its end just before.
 fn judge(read_to: i64, end: Option<i64>, seen: Seen) -> Fork {
     match (seen, end) {
         (Seen::Message(first), _) => Ok((first < read_to).then_some(first)),
@@ -87,7 +87,7 @@ fn judge(read_to: i64, end: Option<i64>, seen: Seen) -> Fork {
     }
 }
 
-/// One partition that is looked at.
+/// One partition being checked.
 struct Look {
     name: TopicPartition,
     to: i64,
@@ -122,7 +122,7 @@ async fn seek(
     let native = consumer.native();
     let begun = native.assign(read);
     begun.map_err(|error| KafkaError::of_request(WHAT, &error))?;
-    // What is assigned is not looked at by its epoch, what is sought is.
+    // librdkafka checks the epoch on a seek, not on an assignment.
     let sought = native.seek_partitions(read.clone(), WITHIN);
     let sought = sought.map_err(|error| KafkaError::of_request(WHAT, &error))?;
     for look in &mut looks {

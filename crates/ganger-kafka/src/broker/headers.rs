@@ -1,8 +1,9 @@
-//! Between Kafka's headers, whose values are bytes and whose names may repeat, and ours. Pure.
+//! Conversion between Kafka's headers, whose values are bytes and whose names may repeat, and ganger's.
+//! Pure.
 //!
-//! A worker gets one value under each name: the last, as most clients of Kafka do. Text is given as
-//! it is, other bytes in base64, a null value as nothing. All values survive in copies, byte for
-//! byte, and in replies where the worker has not replaced them.
+//! A worker gets one value for each name: the last, as with most Kafka clients. Text is passed as it
+//! is, other bytes in base64, a null value as empty. All values survive in copies, byte for byte, and
+//! in replies where the worker has not replaced them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,37 +15,36 @@ use bytes::Bytes;
 use ganger_core::names::{CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER};
 use ganger_queue::delivery::{Headers, Outgoing};
 
-/// The names under which Kafka's messages carry what other brokers have as properties. The first
-/// two are those of MessageWorkerPool.
+/// Header names for message fields that other brokers have as properties. The first two are those of
+/// MessageWorkerPool.
 pub(crate) const CORRELATION_ID: &str = "CorrelationId";
 pub(crate) const REPLY_TO: &str = "ReplyTo";
 pub(crate) const MESSAGE_ID: &str = "MessageId";
 pub(crate) const CONTENT_TYPE: &str = CONTENT_TYPE_HEADER;
 
-/// On copies in tiers: when it falls due, in milliseconds of Unix time.
+/// On copies in tiers: due time, in milliseconds of Unix time.
 pub(crate) const DUE: &str = "x-ganger-due-ms";
-/// On copies in tiers and dead letters: the partition, the offset and the timestamp that it had in
-/// its topic.
+/// On copies in tiers and dead letters: the original partition, offset and timestamp in the topic.
 pub(crate) const PARTITION: &str = "x-ganger-partition";
 pub(crate) const OFFSET: &str = "x-ganger-offset";
 pub(crate) const TIMESTAMP: &str = "x-ganger-timestamp-ms";
-/// On dead letters: the key that it had, byte for byte; left out where it had none.
+/// On dead letters: the original key, byte for byte; left out if there was none.
 pub(crate) const KEY: &str = "x-ganger-key";
-/// On dead letters: `true` where it had no value. A compacted topic would take that for the end of
-/// the letter, so the letter's value is empty.
+/// On dead letters: `true` if the message had no value. A compacted topic would take that for a
+/// tombstone of the dead letter, so the dead letter's value is empty.
 pub(crate) const TOMBSTONE: &str = "x-ganger-tombstone";
 
 /// Headers as Kafka has them, in order.
 pub(crate) type Raw = Vec<(String, Option<Bytes>)>;
 
-/// A header's value as text.
+/// Returns a header's value as text.
 pub(crate) fn text(value: Option<&[u8]>) -> String {
     let value = value.unwrap_or_default();
     std::str::from_utf8(value).map_or_else(|_| BASE64.encode(value), ToOwned::to_owned)
 }
 
-/// Every header in its text form, ours included, with the last value of each name. A sender chooses how
-/// many there are, so the time that this takes grows with their number, not with its square.
+/// Returns every header in its text form, including ganger's own, with the last value of each name. The
+/// sender chooses their number, so the time taken is linear in it, not quadratic.
 pub(crate) fn all_as_text(raw: &Raw) -> Headers {
     let mut headers = Headers::with_capacity(raw.len());
     let mut places = HashMap::with_capacity(raw.len());
@@ -64,7 +64,7 @@ pub(crate) fn all_as_text(raw: &Raw) -> Headers {
     headers
 }
 
-/// The values of each name, in order.
+/// Returns the values of each name, in order.
 fn by_name(raw: &Raw) -> HashMap<&str, Vec<&Option<Bytes>>> {
     let mut values: HashMap<&str, Vec<&Option<Bytes>>> = HashMap::with_capacity(raw.len());
     for (name, value) in raw {
@@ -73,7 +73,7 @@ fn by_name(raw: &Raw) -> HashMap<&str, Vec<&Option<Bytes>>> {
     values
 }
 
-/// The last value under a name.
+/// Returns the last value of a header.
 pub(crate) fn find(raw: &Raw, name: &str) -> Option<String> {
     let value = raw
         .iter()
@@ -84,12 +84,12 @@ pub(crate) fn find(raw: &Raw, name: &str) -> Option<String> {
     Some(text(value.map(AsRef::as_ref)))
 }
 
-/// A number under a name.
+/// Returns a header as a number.
 pub(crate) fn number<T: std::str::FromStr>(raw: &Raw, name: &str) -> Option<T> {
     find(raw, name)?.parse().ok()
 }
 
-/// Without ours, but for the step, which is the message's own.
+/// Returns the headers without ganger's own, except the step, which is the message's own.
 pub(crate) fn not_ours(raw: &Raw) -> Raw {
     let theirs = |(name, _): &&(String, Option<Bytes>)| {
         !name.starts_with(OWN_HEADER_PREFIX) || name == STEP_HEADER
@@ -97,16 +97,16 @@ pub(crate) fn not_ours(raw: &Raw) -> Raw {
     raw.iter().filter(theirs).cloned().collect()
 }
 
-/// Ours, for a copy.
+/// Returns ganger's own headers for a copy.
 pub(crate) fn own(own: Vec<(&'static str, String)>) -> Raw {
     own.into_iter()
         .map(|(name, value)| (name.to_owned(), Some(value.into())))
         .collect()
 }
 
-/// The headers of a message that is published: its own, with the properties that Kafka has no other
-/// place for. `origin` are those of the message that it answers: what the worker left as it was has
-/// all values and the exact bytes.
+/// Returns the headers of a published message: its own, with the properties that Kafka has no other
+/// place for. `origin` holds those of the message that it answers: headers that the worker left
+/// unchanged keep all values and the exact bytes.
 pub(crate) fn outgoing(message: &Outgoing, origin: &Raw) -> Raw {
     let mut raw = Raw::with_capacity(message.headers.len() + 2);
     let mut origin = by_name(origin);
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(outgoing(&message, &origin), expected);
     }
 
-    /// Looking each up among all the others would take minutes.
+    /// Looking up each among all the others would take minutes.
     #[test]
     fn a_great_many_headers_take_no_long_time() {
         let raw: Raw = (0..300_000)

@@ -1,5 +1,5 @@
-//! One of librdkafka's producers: what it is given, what it has no room for, and what it has to say.
-//! What becomes of that is `producer`'s business.
+//! A producer of librdkafka: the records passed to it, those it has no room for, and its reports.
+//! `producer` handles the reports.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,24 +24,24 @@ use super::record::Outbound;
 use ganger_core::backoff::AWAY;
 use ganger_core::heartbeat::Heart;
 
-/// A broker closes the connection over a request of more than 100 MiB (`socket.request.max.bytes`),
-/// each time that it is sent, and with it goes what others have on their way.
+/// Maximum size of a record. A broker closes the connection over a request of more than 100 MiB
+/// (`socket.request.max.bytes`), each time that it is sent, and with it other records in flight.
 const RECORD_BYTES_MAX: usize = 96 << 20;
 
-/// How often the thread that hears a producer looks whether it is to end. For up to a millisecond
-/// before each look the library does not wait but spins: ten times a second, as with the library's
-/// own thread, twenty idle pools took a twentieth of a core for that alone, and once a second still a
-/// fifth of all that they take.
+/// Interval at which the thread that polls a producer checks whether it is to end. For up to a
+/// millisecond before each check the library does not wait but spins: ten times a second, as with the
+/// library's own thread, twenty idle pools took a twentieth of a core for that alone, and once a second
+/// still a fifth of all that they take.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What the callbacks took down.
+/// Events recorded by the callbacks.
 #[derive(Debug, Default)]
 pub(crate) struct LineNotes {
     pub(crate) reports: Vec<(usize, Result<(), Code>)>,
     pub(crate) errors: Vec<(Code, String)>,
 }
 
-/// The callbacks. They run on the thread that hears the producer.
+/// The callbacks. They run on the thread that polls the producer.
 struct LineContext {
     pool: String,
     notes: Arc<Mutex<LineNotes>>,
@@ -81,7 +81,7 @@ impl ProducerContext<NoCustomPartitioner> for LineContext {
     }
 }
 
-/// One of librdkafka's producers, and the thread that hears what it says. It is not waited for.
+/// A producer of librdkafka and the thread that polls it. The thread is not joined.
 struct NativeProducer {
     producer: Arc<BaseProducer<LineContext>>,
     is_over: Arc<AtomicBool>,
@@ -113,13 +113,13 @@ impl Drop for NativeProducer {
     }
 }
 
-/// A producer of librdkafka's.
+/// A producer of librdkafka, its queue and its state.
 pub(crate) struct Line {
     native: NativeProducer,
     notes: Arc<Mutex<LineNotes>>,
-    /// What it had no room for, in order.
+    /// Records that the library had no room for, in order.
     waiting: VecDeque<usize>,
-    /// How often it was made anew since it took something, and when it may be again.
+    /// Number of renewals since it last accepted something, and the earliest time of the next.
     renewals: u32,
     renew_at: Option<Instant>,
     away: OutOfReach,
@@ -134,7 +134,7 @@ impl fmt::Debug for Line {
 }
 
 impl Line {
-    /// Makes one. `bell` rings when it has something to say; `patience` is how long it may reach no
+    /// Opens a producer. `bell` fires when it has a report; `patience` is how long it may reach no
     /// broker.
     pub(crate) fn open(
         properties: &ClientConfig,
@@ -158,17 +158,17 @@ impl Line {
         })
     }
 
-    /// What it has said since the last call.
+    /// Returns its events since the last call.
     pub(crate) fn notes(&self) -> LineNotes {
         std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What is to go, once there is room.
+    /// Queues a record until there is room.
     pub(crate) fn queue(&mut self, id: usize) {
         self.waiting.push_back(id);
     }
 
-    /// Hands on what there is room for; `record` knows each, unless it has ended.
+    /// Hands over as many records as there is room for; `record` looks up each, unless it has ended.
     pub(crate) fn push<'a>(&mut self, record: impl Fn(usize) -> Option<&'a Outbound>) {
         while let Some(&id) = self.waiting.front() {
             let refusal = record(id).and_then(|record| self.refusal(record, id));
@@ -183,14 +183,14 @@ impl Line {
         }
     }
 
-    /// Hands on one record; why it was not taken, if it was not.
+    /// Hands over one record; returns the reason if it was not taken.
     fn refusal(&self, record: &Outbound, id: usize) -> Option<Code> {
         if record.bytes() > RECORD_BYTES_MAX {
             return Some(Code::MessageSizeTooLarge);
         }
         let (error, _) = self.native.producer.send(native_record(record, id)).err()?;
         match error.rdkafka_error_code().unwrap_or(Code::InvalidArgument) {
-            // It has nothing that could go first: it never will have the room.
+            // Nothing in flight could go first: there will never be room for it.
             Code::QueueFull if self.native.producer.in_flight_count() == 0 => {
                 Some(Code::MessageSizeTooLarge)
             }
@@ -198,23 +198,23 @@ impl Line {
         }
     }
 
-    /// Why it is of no use any more, if it is not.
+    /// Returns the fatal error of the producer, if any.
     pub(crate) fn fatal(&self) -> Option<(Code, String)> {
         self.native.producer.client().fatal_error()
     }
 
-    /// It has taken something.
+    /// Records that the producer has accepted something.
     pub(crate) fn is_well(&mut self) {
         self.renewals = 0;
         self.away.is_over();
     }
 
-    /// It reaches no broker.
+    /// Records that the producer reaches no broker.
     pub(crate) fn is_away(&mut self, now: Instant) {
         self.away.began(now);
     }
 
-    /// It is to be made anew, after a pause.
+    /// Schedules a renewal after a pause.
     pub(crate) fn plan_renewal(&mut self, now: Instant) {
         if self.renew_at.is_none() {
             self.renewals = self.renewals.saturating_add(1);
@@ -222,19 +222,19 @@ impl Line {
         }
     }
 
-    /// Whether it may be that it is to be made anew.
+    /// Returns whether a renewal may be due.
     pub(crate) fn is_unsound(&self) -> bool {
         self.renew_at.is_some() || self.away.due().is_some()
     }
 
-    /// When it is to be made anew, with something under way since then.
+    /// Returns the time of the renewal if something has been in flight since `oldest`.
     pub(crate) fn renew_at(&self, oldest: Instant) -> Option<Instant> {
         let planned = self.renew_at.into_iter();
         planned.chain(self.away.due_for(oldest)).min()
     }
 
-    /// Another takes its place, or none could be made. What the old one still says at its end is
-    /// nobody's.
+    /// Replaces the producer with another, or records that none could be created. Final events of the
+    /// old one are discarded.
     pub(crate) fn renewed(&mut self, by: Option<Self>) {
         self.renew_at = None;
         self.away.renewed();

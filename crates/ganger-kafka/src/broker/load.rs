@@ -1,10 +1,10 @@
-//! How much is published and not confirmed, and how much of it is enough. Pure.
+//! Amount that is published and unconfirmed, and its limits. Pure.
 
-/// With so much not confirmed, nothing more should be begun that may have to be published.
+/// With this many unconfirmed, nothing more is begun that may have to be published.
 pub(crate) const OPEN_MAX: usize = 1000;
 const OPEN_BYTES_MAX: usize = 16 << 20;
 
-/// How much there is of something.
+/// Number and size of items.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Load {
     count: usize,
@@ -12,19 +12,19 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// One more, of so many bytes.
+    /// Adds an item of so many bytes.
     pub(crate) fn add(&mut self, bytes: usize) {
         self.count += 1;
         self.bytes += bytes;
     }
 
-    /// One less.
+    /// Removes an item of so many bytes.
     pub(crate) fn take(&mut self, bytes: usize) {
         self.count -= 1;
         self.bytes -= bytes;
     }
 
-    /// Whether it is all that there should be.
+    /// Returns whether the limit is reached.
     pub(crate) fn is_full(self) -> bool {
         self.count >= OPEN_MAX || self.bytes >= OPEN_BYTES_MAX
     }

@@ -1,9 +1,9 @@
-//! For how long a client has reached no broker, and when it is made anew for that. Pure.
+//! Time for which a client has reached no broker, and when it is recreated for that. Pure.
 //!
-//! librdkafka forgets each broker that an answer about the cluster does not name, those of the
-//! configuration among them. An answer from a cluster that is just losing a node may name none; then
-//! the client has nobody left to ask, and never comes back (librdkafka's issue 5301). Or all that it
-//! has learnt have moved meanwhile. A new client begins with what is configured.
+//! librdkafka forgets each broker that a metadata answer does not name, the configured ones included.
+//! An answer from a cluster that is just losing a node may name none; then the client has nobody left
+//! to ask and never recovers (librdkafka's issue 5301). Or all brokers that it has learnt have moved
+//! meanwhile. A new client begins with the configured ones.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use tokio::time::Instant;
 
 use ganger_core::backoff::Backoff;
 
-/// The longest time between two that are made for that, unless the first is longer already.
+/// Maximum time between two renewals, unless the first is longer already.
 const AGAIN_MAX: Duration = Duration::from_secs(300);
 
-/// Whether a client reaches a broker.
+/// Time for which a client has reached no broker.
 #[derive(Debug, Clone)]
 pub(crate) struct OutOfReach {
     patience: Duration,
     since: Option<Instant>,
-    /// How often it was made anew since it has reached one.
+    /// Number of renewals since it last reached one.
     renewals: u32,
 }
 
 impl OutOfReach {
-    /// Of a client that is to come back by itself within that.
+    /// State of a client that should recover by itself within `patience`.
     pub(crate) fn new(patience: Duration) -> Self {
         Self {
             patience,
@@ -33,17 +33,17 @@ impl OutOfReach {
         }
     }
 
-    /// It was seen to reach none.
+    /// Records that it reaches no broker.
     pub(crate) fn began(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
 
-    /// It was seen to reach one.
+    /// Records that it reaches a broker.
     pub(crate) fn is_over(&mut self) {
         *self = Self::new(self.patience);
     }
 
-    /// When it is to be made anew.
+    /// Returns the time at which it is to be recreated.
     pub(crate) fn due(&self) -> Option<Instant> {
         let pauses = Backoff {
             initial: self.patience,
@@ -55,13 +55,13 @@ impl OutOfReach {
         self.since.map(|since| since + pause)
     }
 
-    /// Likewise, if what it is asked for has waited only since then.
+    /// Returns the same time, but not before a request made at `asked` has waited for `patience`.
     pub(crate) fn due_for(&self, asked: Instant) -> Option<Instant> {
         self.due().map(|due| due.max(asked + self.patience))
     }
 
-    /// It was made anew, for that or for something else. The new one has yet to show that it reaches
-    /// none either.
+    /// Records that it was recreated, for this or another reason. The new one is not yet known to be
+    /// out of reach.
     pub(crate) fn renewed(&mut self) {
         if self.since.take().is_some() {
             self.renewals = self.renewals.saturating_add(1);

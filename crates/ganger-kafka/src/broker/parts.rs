@@ -1,9 +1,9 @@
 //! A record for the dead letters that is too large for their topic, in numbered parts. Pure.
 //!
-//! What there is of it beside our own headers (its key's copy, the message's headers, its value) is
-//! cut into parts 1 to N, each a record of its own: `KEY/part/1` is the key of the first, for the
-//! topic is compacted. Part 0 is the record itself, under its own key, with our headers, no value, and
-//! how many parts there are. It is stored last, so that what a crash leaves behind is no letter yet.
+//! Everything beside ganger's own headers (the copy of the key, the message's headers, its value) is
+//! cut into parts 1 to N, each a record of its own: `KEY/part/1` is the key of the first, for the topic
+//! is compacted. Part 0 is the record itself, under its own key, with ganger's headers, no value, and
+//! the number of parts. It is stored last, so that what a crash leaves behind is no dead letter yet.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -13,32 +13,32 @@ use super::record::Outbound;
 use ganger_core::names::OWN_HEADER_PREFIX;
 use ganger_queue::dead_letter::header;
 
-/// On part 0: how many others there are.
+/// On part 0: number of the others.
 const PARTS: &str = "x-ganger-parts";
-/// On part 0: how many bytes they hold.
+/// On part 0: size of the others in bytes.
 const PARTS_BYTES: &str = "x-ganger-parts-bytes";
-/// On part 0: how many of those, the first, are headers.
+/// On part 0: number of the leading bytes that are headers.
 const PARTS_HEADERS_BYTES: &str = "x-ganger-parts-headers-bytes";
 /// On the others: the key of part 0.
 const PART_OF: &str = "x-ganger-part-of";
 /// On the others: the part's number.
 const PART: &str = "x-ganger-part";
 
-/// The length of a header's value that is null.
+/// Length that marks the value of a header as null.
 const NULL: u32 = u32::MAX;
 
-/// Why parts make no whole.
+/// Reason why parts make no whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Torn {
-    /// Some are not there.
+    /// Numbers of the missing parts.
     #[error("parts of it are missing: {}", .0.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))]
     Missing(Vec<u32>),
-    /// They are not those that were written.
+    /// The parts are not the ones that were written.
     #[error("its parts do not fit together")]
     Misfit,
 }
 
-/// What a part 0 says of the others.
+/// Description of the other parts in part 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Whole {
     pub(crate) count: u32,
@@ -47,7 +47,7 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// What these headers say; none if they are not those of a part 0.
+    /// Reads it from headers; none if they are not those of a part 0.
     pub(crate) fn of(headers: &Raw) -> Option<Self> {
         Some(Self {
             count: headers::number(headers, PARTS)?,
@@ -57,24 +57,25 @@ impl Whole {
     }
 }
 
-/// The key of the part 0 that a part belongs to, and the part's number; none for what is no part.
+/// Returns the key of the part 0 that a part belongs to, and its number; none for a record that is no
+/// part.
 pub(crate) fn place(headers: &Raw) -> Option<(Bytes, u32)> {
     let of = headers.iter().find(|(name, _)| name == PART_OF)?;
     Some((of.1.clone()?, headers::number(headers, PART)?))
 }
 
-/// The key of a part.
+/// Returns the key of a part.
 pub(crate) fn key(of: &[u8], number: u32) -> Bytes {
     [of, format!("/part/{number}").as_bytes()].concat().into()
 }
 
-/// What such a key says: the key of part 0, and the number.
+/// Splits such a key into the key of part 0 and the number.
 pub(crate) fn of_key(key: &str) -> Option<(&str, u32)> {
     let (of, number) = key.rsplit_once("/part/")?;
     Some((of, number.parse().ok()?))
 }
 
-/// Cuts a record into parts of so many bytes at most: those with a number first, part 0 last.
+/// Cuts a record into parts of at most so many bytes: the numbered ones first, part 0 last.
 pub(crate) fn split(record: &Outbound, part_bytes_max: usize) -> Vec<Outbound> {
     let (riding, staying): (Raw, Raw) = record.headers.iter().cloned().partition(rides);
     let mut all = BytesMut::new();
@@ -119,8 +120,8 @@ pub(crate) fn split(record: &Outbound, part_bytes_max: usize) -> Vec<Outbound> {
     records
 }
 
-/// Puts the headers and the value of a record together again: those of its part 0, and what could be
-/// found of the others, in order.
+/// Joins the headers and the value of a record: those of its part 0, and the others as far as found, in
+/// order.
 pub(crate) fn join(
     whole: Whole,
     headers: &Raw,
@@ -144,13 +145,14 @@ pub(crate) fn join(
     Ok((joined, all.slice(whole.headers_bytes..)))
 }
 
-/// Whether a header is stored in the parts: what is not ours, and of ours what may be of any size.
+/// Returns whether a header is stored in the parts: all that are not ganger's own, and those of its own
+/// that may be of any size.
 fn rides((name, _): &(String, Option<Bytes>)) -> bool {
     let is_ours = name.starts_with(OWN_HEADER_PREFIX);
     !is_ours || [headers::KEY, header::REPLY_HEADERS].contains(&name.as_str())
 }
 
-/// Headers as bytes: of each its name and its value, with their lengths before them.
+/// Writes headers as bytes: the name and the value of each, preceded by their lengths.
 fn write(all: &mut BytesMut, headers: &Raw) {
     let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(NULL);
     for (name, value) in headers {
@@ -172,7 +174,7 @@ fn read(all: &Bytes) -> Option<Raw> {
     Some(headers)
 }
 
-/// The next of them, which may be null; none if there is none.
+/// Reads the next of them, which may be null; none at the end.
 fn read_one(rest: &mut Bytes) -> Option<Option<Bytes>> {
     let length = rest.split_to_checked(size_of::<u32>())?;
     let length = u32::from_be_bytes(length.as_ref().try_into().ok()?);
@@ -182,7 +184,7 @@ fn read_one(rest: &mut Bytes) -> Option<Option<Bytes>> {
     Some(Some(rest.split_to_checked(usize::try_from(length).ok()?)?))
 }
 
-/// What `split_to` is, but for its panic.
+/// `split_to` without its panic.
 trait Checked: Sized {
     fn split_to_checked(&mut self, bytes: usize) -> Option<Self>;
 }
@@ -217,7 +219,7 @@ mod tests {
         headers
     }
 
-    /// Puts what was split together, as whoever reads the topic finds it.
+    /// Joins what was split, as a reader of the topic finds it.
     fn again(records: &[Outbound], lost: Option<u32>) -> Result<(Raw, Bytes), Torn> {
         let (head, parts) = records.split_last().unwrap();
         let whole = Whole::of(&head.headers).unwrap();

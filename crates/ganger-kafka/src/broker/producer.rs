@@ -1,11 +1,11 @@
-//! The producer: what is published is kept until the broker has confirmed it, whatever that takes.
-//! It never waits: what librdkafka has no room for stays here. What a confirmation is for is the
-//! task's business; it comes back with it.
+//! The producer: a publication is kept until the broker has confirmed it, whatever that takes. It never
+//! waits: records for which librdkafka has no room stay here. The purpose of each publication is
+//! returned with its confirmation, for the task to handle.
 //!
-//! librdkafka gathers records into batches, and a broker that does not like one of a batch, or finds
-//! the batch too large, refuses all. So what is refused for what it is goes once more by itself, by a
-//! producer of its own, before anyone takes that for the last word. And our own copies are compressed,
-//! which what strangers read is not unless the user wants it: that takes producers of their own, too.
+//! librdkafka gathers records into batches, and a broker that rejects one of a batch, or finds the
+//! batch too large, rejects all. So a record rejected for its content is sent once more by itself, by a
+//! producer of its own, before the rejection counts. And internal copies are compressed, which records
+//! for external consumers are not unless the user wants it: that takes producers of their own, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,51 +25,51 @@ use super::settings::Way;
 use ganger_config::model::KafkaSource;
 use ganger_core::backoff::AWAY;
 
-/// With something not confirmed for so long, something is wrong, though nobody says what.
-/// Longer than a topic that is just being made may be unknown.
+/// Time without a confirmation after which something is wrong, even without an error. Longer than a
+/// newly created topic may be unknown.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
-/// How a publication ended.
+/// Outcome of a publication.
 #[derive(Debug)]
 pub(crate) struct Report<P> {
-    /// What it was for.
+    /// Purpose of the publication.
     pub(crate) purpose: P,
-    /// Why it was given up.
+    /// Error with which it was given up.
     pub(crate) result: Result<(), Code>,
 }
 
-/// What becomes of a publication that failed.
+/// Action after a failed publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// It is sent again: that may soon pass.
+    /// Sends it again: the error may soon pass.
     Again,
-    /// It is sent again although the broker refuses it, until someone changes the broker.
+    /// Sends it again although the broker rejects it, until the broker's configuration changes.
     Insist,
-    /// It ends.
+    /// Gives it up.
     GiveUp,
 }
 
-/// What has happened to what was published.
+/// Events of the publications.
 #[derive(Debug)]
 pub(crate) struct Reports<P> {
-    /// What has been confirmed or given up.
+    /// Publications confirmed or given up.
     pub(crate) ended: Vec<Report<P>>,
-    /// Why what is insisted on was refused, and by which topic.
+    /// Rejections of publications that are retried regardless, with their topics.
     pub(crate) refused: Vec<(Code, String)>,
-    /// What else is wrong.
+    /// Other errors.
     pub(crate) errors: Vec<(Code, String)>,
 }
 
-/// What is published and not confirmed.
+/// An unconfirmed publication.
 #[derive(Debug)]
 struct Job<P> {
     record: Outbound,
     purpose: P,
     since: Instant,
     failures: u32,
-    /// It was refused, and is insisted on.
+    /// True if it was rejected and is retried regardless.
     is_refused: bool,
-    /// It goes in a batch of its own.
+    /// True if it goes in a batch of its own.
     alone: bool,
 }
 
@@ -82,25 +82,25 @@ impl<P> Job<P> {
     }
 }
 
-/// A producer, with what it has not had confirmed yet.
+/// A producer with its unconfirmed publications.
 pub(crate) struct Producer<P> {
     source: KafkaSource,
     pool: String,
     bell: Arc<Notify>,
-    /// Each made when it is needed first.
+    /// Clients, each created on first use.
     lines: BTreeMap<Way, Line>,
-    /// The oldest first.
+    /// Unconfirmed publications, the oldest first.
     jobs: BTreeMap<usize, Job<P>>,
-    /// Those that are not refused.
+    /// Publications that are not rejected.
     open: BTreeSet<usize>,
-    /// Those that failed, and when they are sent again.
+    /// Failed publications and the times of their retries.
     paused: BTreeSet<(Instant, usize)>,
     last_id: usize,
-    /// The latest that was confirmed.
+    /// Latest confirmed publication.
     last_taken: usize,
-    /// What all jobs take.
+    /// Size of all publications in bytes.
     bytes: usize,
-    /// What those take that are not refused, and of those what is for strangers.
+    /// Load of those that are not rejected, and of those among them for external topics.
     load: Load,
     strangers: Load,
 }
@@ -115,14 +115,14 @@ impl<P> fmt::Debug for Producer<P> {
 }
 
 impl<P> Producer<P> {
-    /// Makes one. `bell` rings when there are reports.
+    /// Creates a producer. `bell` fires when there are reports.
     pub(crate) fn new(
         source: &KafkaSource,
         pool: &str,
         bell: Arc<Notify>,
     ) -> Result<Self, KafkaError> {
         let usual = Way::default();
-        // At once, for its faults to be told at the start.
+        // Opened at once, so that its errors are reported at the start.
         let line = open(source, pool, usual, &bell)?;
         Ok(Self {
             source: source.clone(),
@@ -141,34 +141,34 @@ impl<P> Producer<P> {
         })
     }
 
-    /// Nothing is waiting for its confirmation.
+    /// Returns whether no publication is unconfirmed.
     pub(crate) fn is_idle(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// How many publications are not confirmed.
+    /// Number of unconfirmed publications.
     pub(crate) fn pending(&self) -> usize {
         self.jobs.len()
     }
 
-    /// How many bytes those take.
+    /// Their size in bytes.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many of those were refused, and are insisted on.
+    /// Number of publications that were rejected and are retried regardless.
     pub(crate) fn refused(&self) -> usize {
         self.jobs.len() - self.open.len()
     }
 
-    /// Whether so much is not confirmed that nothing more should be begun; what was refused, and is
-    /// insisted on, does not count.
+    /// Returns whether so much is unconfirmed that nothing more should be begun; rejected publications
+    /// that are retried regardless do not count.
     pub(crate) fn is_full(&self) -> bool {
         self.load.is_full()
     }
 
-    /// Where what strangers do not take fills it: ends the oldest of it that `may` be given up, if it
-    /// was refused, or if for long nothing was heard of it though what came later is confirmed.
+    /// If publications for external topics fill it, gives up the oldest one that `may` be given up and
+    /// was rejected, or has long been unconfirmed although later ones were confirmed.
     pub(crate) fn make_room(&mut self, now: Instant, may: impl Fn(&P) -> bool) -> Option<P> {
         if !self.strangers.is_full() {
             return None;
@@ -186,7 +186,7 @@ impl<P> Producer<P> {
             .map(|report| report.purpose)
     }
 
-    /// What was refused, or is in vain after so long.
+    /// Returns the publications that were rejected, or are undeliverable after so long.
     pub(crate) fn in_vain(
         &self,
         now: Instant,
@@ -198,18 +198,18 @@ impl<P> Producer<P> {
             .map(|job| &job.purpose)
     }
 
-    /// When the next will have been under way for so long.
+    /// Returns the time at which the next publication reaches this age.
     pub(crate) fn next_of_age(&self, now: Instant, age: Duration) -> Option<Instant> {
         let mut times = self.jobs.values().map(|job| job.since + age);
         times.find(|time| *time > now)
     }
 
-    /// What each publication is for that is not confirmed.
+    /// Returns the purpose of each unconfirmed publication.
     pub(crate) fn purposes(&self) -> impl Iterator<Item = &P> {
         self.jobs.values().map(|job| &job.purpose)
     }
 
-    /// When something is to be sent again.
+    /// Returns the time at which something is to be sent again.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let paused = self.paused.first().map(|(due, _)| *due);
         let renewal = self
@@ -217,31 +217,32 @@ impl<P> Producer<P> {
             .keys()
             .filter_map(|way| self.renew_at(*way))
             .min();
-        // Once it is over, nothing more falls due.
+        // Once that time has passed, nothing more falls due.
         let silence = self.oldest().map(|job| job.since + SILENCE_MAX);
         let silence = silence.filter(|silence| *silence > Instant::now());
         [paused, renewal, silence].into_iter().flatten().min()
     }
 
-    /// When a line is to be made anew. While nothing goes that way it need not be sound.
+    /// Returns the time at which a client is to be recreated. While nothing is sent by it, it need not
+    /// be sound.
     fn renew_at(&self, way: Way) -> Option<Instant> {
         let line = self.lines.get(&way).filter(|line| line.is_unsound())?;
         let oldest = self.jobs.values().find(|job| job.way() == way)?;
         line.renew_at(oldest.since)
     }
 
-    /// The oldest that is not refused.
+    /// Returns the oldest publication that is not rejected.
     fn oldest(&self) -> Option<&Job<P>> {
         self.jobs.get(self.open.first()?)
     }
 
-    /// The topic that has not confirmed something for suspiciously long.
+    /// Returns the topic that has not confirmed something for suspiciously long.
     pub(crate) fn unheard(&self, now: Instant) -> Option<&str> {
         let oldest = self.oldest()?;
         (now >= oldest.since + SILENCE_MAX).then_some(oldest.record.topic.as_str())
     }
 
-    /// Publishes.
+    /// Publishes a record.
     pub(crate) fn send(&mut self, record: Outbound, purpose: P) {
         self.last_id = self.last_id.wrapping_add(1).max(1);
         let id = self.last_id;
@@ -265,7 +266,7 @@ impl<P> Producer<P> {
         self.push();
     }
 
-    /// Puts one in line.
+    /// Queues a publication with its client.
     fn queue(&mut self, id: usize) {
         let Some(way) = self.jobs.get(&id).map(Job::way) else {
             return;
@@ -288,7 +289,7 @@ impl<P> Producer<P> {
         open(&self.source, &self.pool, way, &self.bell)
     }
 
-    /// Hands on to librdkafka what it has room for.
+    /// Hands over to librdkafka as much as it has room for.
     fn push(&mut self) {
         let jobs = &self.jobs;
         for line in self.lines.values_mut() {
@@ -296,8 +297,7 @@ impl<P> Producer<P> {
         }
     }
 
-    /// What has happened since the last call; `then` says what becomes of what failed, and has been
-    /// under way for so long.
+    /// Returns the events since the last call; `then` decides about a failed publication, by its age.
     pub(crate) fn reports(
         &mut self,
         now: Instant,
@@ -317,7 +317,7 @@ impl<P> Producer<P> {
         reports
     }
 
-    /// Takes in what one line has to say.
+    /// Handles the events of one client.
     fn read(
         &mut self,
         way: Way,
@@ -349,10 +349,10 @@ impl<P> Producer<P> {
         if is_away {
             line.is_away(now);
         }
-        // The code of the error need not say that it is one of those.
+        // The code of a fatal error need not show that it is one.
         let asked = (!reports.errors.is_empty()).then(|| line.fatal());
         if let Some(fatal) = asked.flatten() {
-            // All else fails because of it.
+            // All other errors follow from it.
             reports.refused.clear();
             reports.errors = vec![fatal];
             line.plan_renewal(now);
@@ -379,7 +379,7 @@ impl<P> Producer<P> {
         let Err(code) = result else {
             return reports.ended.extend(self.end(id, result));
         };
-        // It may be for the company it was in.
+        // The rest of its batch may be to blame.
         if is_its_fault(code) && !job.alone {
             job.alone = true;
             return self.queue(id);
@@ -412,7 +412,7 @@ impl<P> Producer<P> {
         })
     }
 
-    /// One that was open is refused, or ends.
+    /// Removes a publication from the open ones: it is rejected, or ends.
     fn close(&mut self, id: usize) {
         let record = self.jobs.get(&id).map(|job| &job.record);
         if let Some(record) = record.filter(|_| self.open.remove(&id)) {
@@ -438,8 +438,9 @@ impl<P> Producer<P> {
         }
     }
 
-    /// An idempotent producer that has lost track of its sequence is of no use any more, nor one that
-    /// finds no broker. All that is not confirmed goes through a new one, and so may come twice.
+    /// Recreates a client. An idempotent producer that has lost track of its sequence is unusable, as
+    /// is one that finds no broker. Everything unconfirmed goes through a new one, and so may be
+    /// published twice.
     fn renew(&mut self, way: Way, now: Instant) {
         let its = self.jobs.iter().filter(|(_, job)| job.way() == way);
         let ids: Vec<usize> = its.map(|(id, _)| *id).collect();
@@ -466,7 +467,7 @@ impl<P> Producer<P> {
     }
 }
 
-/// Makes a line.
+/// Opens a client.
 fn open(
     source: &KafkaSource,
     pool: &str,

@@ -1,5 +1,5 @@
-//! A message of Kafka in our hands: as it was read, with what it has been through; as a worker gets
-//! it; and its copies for a tier and for the dead letters. Pure.
+//! A message of Kafka inside the daemon: as it was read, with its history; as a worker gets it; and its
+//! copies for a tier and for the dead letters. Pure.
 
 use std::sync::Arc;
 
@@ -16,44 +16,44 @@ use ganger_queue::delivery::{History, Message, Property, Reason, write_numbers};
 /// A message that was read and is not done.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Record {
-    /// The topic that the pool reads; not that of a tier.
+    /// Topic that the pool reads; not that of a tier.
     pub(crate) topic: Arc<str>,
-    /// Where it was in that topic.
+    /// Original partition in that topic.
     pub(crate) partition: i32,
     pub(crate) offset: i64,
     pub(crate) timestamp_ms: Option<i64>,
     pub(crate) key: Option<Bytes>,
-    /// None for a tombstone.
+    /// Value; none for a tombstone.
     pub(crate) value: Option<Bytes>,
-    /// Without ours, but for the step.
+    /// Headers without ganger's own, except the step.
     pub(crate) headers: Raw,
     pub(crate) counters: Counters,
-    /// It runs with nothing else in its worker's hands.
+    /// True if it runs alone in its worker.
     pub(crate) suspect: bool,
 }
 
-/// What is published.
+/// A record to publish.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Outbound {
     pub(crate) topic: String,
     pub(crate) key: Option<Bytes>,
     pub(crate) value: Option<Bytes>,
     pub(crate) headers: Raw,
-    /// None for now.
+    /// Timestamp; none for the current time.
     pub(crate) timestamp_ms: Option<i64>,
-    /// By whatever makes it smallest: only we read it, or it can't be had otherwise.
+    /// True to compress it as small as possible: only ganger reads it, or it fits no other way.
     pub(crate) compressed: bool,
 }
 
 impl Outbound {
-    /// How much it counts against the bounds of memory.
+    /// Size charged against the memory limits.
     pub(crate) fn bytes(&self) -> usize {
         bytes(self.key.as_ref(), self.value.as_ref(), &self.headers)
     }
 }
 
 fn bytes(key: Option<&Bytes>, value: Option<&Bytes>, headers: &Raw) -> usize {
-    /// What a record takes beside its contents.
+    /// Overhead of a record beside its contents.
     const RECORD: usize = 256;
     const HEADER: usize = 64;
     let length = |bytes: Option<&Bytes>| bytes.map_or(0, Bytes::len);
@@ -63,8 +63,8 @@ fn bytes(key: Option<&Bytes>, value: Option<&Bytes>, headers: &Raw) -> usize {
 }
 
 impl Record {
-    /// A record as it was read from the pool's own topic, where any producer may have written our
-    /// headers: they say nothing.
+    /// Reads a record from the pool's own topic, where any producer may have written ganger's headers:
+    /// they are ignored.
     pub(crate) fn read(
         topic: &Arc<str>,
         (partition, offset): (i32, i64),
@@ -88,8 +88,8 @@ impl Record {
         }
     }
 
-    /// Reads what a copy in a tier, where only its group writes, carries beside the message: where it came
-    /// from, and what it has been through.
+    /// Reads what a copy in a tier, where only its group writes, carries beside the message: its origin
+    /// and its history.
     pub(crate) fn restore(mut self, raw: &Raw) -> Self {
         self.counters = Counters::read(&headers::all_as_text(raw));
         self.partition = headers::number(raw, headers::PARTITION).unwrap_or(self.partition);
@@ -98,12 +98,12 @@ impl Record {
         self
     }
 
-    /// How much it counts against the bounds of memory.
+    /// Size charged against the memory limits.
     pub(crate) fn bytes(&self) -> usize {
         bytes(self.key.as_ref(), self.value.as_ref(), &self.headers)
     }
 
-    /// Its history, for the attempt that is about to begin.
+    /// Returns its history, for the attempt that is about to begin.
     pub(crate) fn history(&self) -> History {
         History {
             step: headers::number(&self.headers, STEP_HEADER).unwrap_or(0),
@@ -111,19 +111,19 @@ impl Record {
         }
     }
 
-    /// An attempt failed, at that moment of Unix time.
+    /// Charges a failed attempt, at a moment of Unix time.
     pub(crate) fn charge(&mut self, reason: Reason, now_ms: i64) {
         self.counters = attempts::charged(self.counters, reason, now_ms);
         self.suspect = false;
     }
 
-    /// A worker asked to see it again.
+    /// Counts a requeue requested by a worker.
     pub(crate) fn requeue(&mut self) {
         self.counters = attempts::requeued(self.counters);
         self.suspect = false;
     }
 
-    /// What a commit says of it, if it has been tried.
+    /// Returns the attempts to store in a commit, if it has been tried.
     pub(crate) fn tried(&self) -> Option<Tried> {
         let tried = Tried {
             attempts: self.counters.attempts,
@@ -132,7 +132,7 @@ impl Record {
         (tried != Tried::default()).then_some(tried)
     }
 
-    /// The name by which log records call it: its topic, partition and offset, as it was produced.
+    /// Returns its name in log records: its topic, partition and offset, as it was produced.
     pub(crate) fn name(&self) -> String {
         let mut name = String::new();
         write_numbers(&mut name, &self.topic, |property| match property {
@@ -143,7 +143,7 @@ impl Record {
         name
     }
 
-    /// As a worker gets it.
+    /// Returns the message as a worker gets it.
     pub(crate) fn message(&self) -> Message {
         let mut headers = headers::all_as_text(&self.headers);
         headers.retain(|(name, _)| name != STEP_HEADER);
@@ -195,8 +195,8 @@ impl Record {
         properties
     }
 
-    /// A copy for a tier, due at a moment of Unix time. Its own timestamp is that of the copy, or
-    /// the tier's retention would take an old message at once.
+    /// Returns a copy for a tier, due at a moment of Unix time. Its own timestamp is that of the copy,
+    /// or the tier's retention would delete an old message at once.
     pub(crate) fn in_tier(&self, topic: String, due_ms: i64) -> Outbound {
         let mut headers = self.headers.clone();
         headers.extend(headers::own(vec![
@@ -215,7 +215,7 @@ impl Record {
         }
     }
 
-    /// A copy for the dead letters, with the headers of a letter.
+    /// Returns a copy for the dead letters, with the headers of a dead letter.
     pub(crate) fn as_letter(&self, topic: &str, id: &str, letter: Own) -> Outbound {
         let mut headers = self.headers.clone();
         headers.extend(headers::own(letter));
@@ -249,7 +249,7 @@ impl Record {
     }
 }
 
-/// The reply that belongs to a letter and is too large for its headers.
+/// Returns the reply of a dead letter that is too large for its headers.
 pub(crate) fn reply_of_letter(topic: &str, id: &str, apart: Apart) -> Outbound {
     Outbound {
         topic: topic.to_owned(),

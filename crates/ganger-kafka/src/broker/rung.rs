@@ -1,25 +1,25 @@
-//! Word of which partitions have got something: librdkafka's threads leave it, and whoever reads takes
-//! it, so that partitions which have nothing are not even looked at.
+//! Set of partitions that have received something: librdkafka's threads add to it and the reader takes
+//! from it, so that partitions which have nothing are not even checked.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A topic and the number of a partition of it.
+/// A topic and a partition number.
 type Name = Arc<(String, i32)>;
 
-/// The partitions that have got something since it was asked last, each once.
+/// Partitions that have received something since the last `take`, each once.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rung(Arc<Mutex<HashSet<Name>>>);
 
 impl Rung {
-    /// All of them; none has from then on.
+    /// Takes all of them and leaves the set empty.
     pub(crate) fn take(&self) -> HashSet<Name> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Whether a partition may have something.
+/// Flag that a partition may have something.
 #[derive(Debug, Clone)]
 pub(super) struct News {
     may_be: Arc<AtomicBool>,
@@ -28,7 +28,7 @@ pub(super) struct News {
 }
 
 impl News {
-    /// There may be something from the start.
+    /// Creates the flag, set from the start.
     pub(super) fn new(topic: &str, partition: i32, rung: &Rung) -> Self {
         Self {
             may_be: Arc::new(AtomicBool::new(true)),
@@ -37,7 +37,7 @@ impl News {
         }
     }
 
-    /// Something has come. Whoever has not found it empty since will look anyway.
+    /// Records an arrival. A reader that has not found the partition empty since will check it anyway.
     pub(super) fn ring(&self) {
         if !self.may_be.swap(true, Ordering::AcqRel) {
             let mut rung = self.rung.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,12 +45,12 @@ impl News {
         }
     }
 
-    /// It is looked at now: what comes from now on rings.
+    /// Clears the flag before a check: later arrivals ring.
     pub(super) fn look(&self) {
         self.may_be.store(false, Ordering::Release);
     }
 
-    /// There was something, so there may be more.
+    /// Sets the flag after something was found: there may be more.
     pub(super) fn found(&self) {
         self.may_be.store(true, Ordering::Release);
     }

@@ -1,5 +1,5 @@
-//! The properties that our clients of librdkafka are made with: the user's over our defaults, and
-//! over both those that the promise rests on. Pure.
+//! Properties of the librdkafka clients: the user's override the defaults, and those that the delivery
+//! guarantee depends on override both. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 
 use ganger_config::model::KafkaSource;
 
-/// What a consumer and a producer take apart from what a user sets for both.
+/// Properties of a consumer and of a producer beside the user's common ones.
 const CONSUMER_DEFAULTS: &[(&str, &str)] = &[
-    // Full local queues are looked at again after a second else, which a fast pool would wait for.
+    // Otherwise full local queues are checked again after a second, which a fast pool would wait for.
     ("fetch.queue.backoff.ms", "20"),
     // A broker is asked once at a time for all partitions whose local queues have room. Where only
     // empty ones are left to ask for, such as tiers, no other is fetched until the broker has waited
     // for so long (500 by default), however fast it is worked off meanwhile.
     ("fetch.wait.max.ms", "100"),
-    // So soon topics that appear and partitions that are added are noticed.
+    // Interval at which new topics and added partitions are noticed.
     ("topic.metadata.refresh.interval.ms", "30000"),
-    // It bounds what a compressed batch may unfold to, also that of a copy of ours: one that is larger
-    // could never be read. (A response is bounded by `fetch.max.bytes` all the same.)
+    // It limits the decompressed size of a batch, including one of internal copies: a larger one could
+    // never be read. (A response is limited by `fetch.max.bytes` all the same.)
     ("receive.message.max.bytes", "2147483647"),
 ];
 const OLD_PROTOCOL_DEFAULTS: &[(&str, &str)] = &[
     ("partition.assignment.strategy", "cooperative-sticky"),
-    // By this the members of a group learn that it is deciding anew.
+    // By this the members of a group learn of a rebalance.
     ("heartbeat.interval.ms", "1000"),
 ];
 const CONSUMER_MUSTS: &[(&str, &str)] = &[
@@ -32,10 +32,10 @@ const CONSUMER_MUSTS: &[(&str, &str)] = &[
     ("enable.auto.offset.store", "false"),
     ("enable.partition.eof", "false"),
     ("isolation.level", "read_committed"),
-    // We reset offsets ourselves, to say what is skipped, and never skip anything in a tier.
+    // The source resets offsets itself, to log what is skipped, and never skips anything in a tier.
     ("auto.offset.reset", "error"),
     ("allow.auto.create.topics", "false"),
-    // What is damaged is told then, and held up by us, where librdkafka would pass it over.
+    // Damaged records are then reported, and hold up the partition, where librdkafka would skip them.
     ("check.crcs", "true"),
     // For the lag, and to notice partitions that are not fetched.
     ("statistics.interval.ms", "5000"),
@@ -50,58 +50,57 @@ const LOOKING_MUSTS: &[(&str, &str)] = &[
     ("queued.max.messages.kbytes", "1"),
 ];
 const PRODUCER_DEFAULTS: &[(&str, &str)] = &[
-    // The partition of a key as Java's clients choose it.
+    // The partition that Java clients choose for a key.
     ("partitioner", "murmur2_random"),
     ("linger.ms", "1"),
-    // How long a topic that is just being made may be unknown.
+    // Time that a newly created topic may be unknown.
     ("topic.metadata.propagation.max.ms", "10000"),
 ];
 const PRODUCER_MUSTS: &[(&str, &str)] = &[
     ("acks", "all"),
     ("enable.idempotence", "true"),
-    // How large a message may be is for the broker and the topic to say, of what reaches them: this
-    // is the most that librdkafka knows, and it looks at what is not compressed yet.
+    // The maximum message size is for the broker and the topic to decide, by what reaches them: this is
+    // the maximum of librdkafka, which checks the uncompressed size.
     ("message.max.bytes", "1000000000"),
 ];
-/// How long what is for a stranger's topic is tried, by either name, where it is set.
+/// Both names of the property that limits how long records for external topics are tried.
 const PATIENCE: &[&str] = &["message.timeout.ms", "delivery.timeout.ms"];
-/// What a user may have said of the compression of what strangers read.
+/// Properties by which a user may set the compression of what external consumers read.
 const COMPRESSION: &[&str] = &["compression.type", "compression.codec", "compression.level"];
 
 const QUEUED_KIB: &str = "queued.max.messages.kbytes";
 const FETCHED_BYTES: &str = "fetch.message.max.bytes";
-/// librdkafka's default.
+/// Default of librdkafka.
 const FETCH_BYTES_MAX: usize = 1 << 20;
-/// How many of a broker's answers the buffer would hold at least.
+/// Minimum number of fetch responses that the buffer would hold.
 const ANSWERS_IN_BUFFER: usize = 16;
-/// What a small message takes in librdkafka's memory.
+/// Size of a small message in librdkafka's memory.
 const BYTES_PER_LOCAL_MESSAGE: usize = 512;
-/// `topic.metadata.refresh.interval.ms` where nobody sets it.
+/// `topic.metadata.refresh.interval.ms` if not set.
 const TOPICS_EVERY_MS: u64 = 30_000;
-/// `max.poll.interval.ms` where nobody sets it.
+/// `max.poll.interval.ms` if not set.
 const MAX_POLL_INTERVAL_MS: u64 = 300_000;
-/// `session.timeout.ms` where nobody sets it. While a member is gone and its session is not over,
-/// all others wait when the group decides anew, and can't commit; but the restart of a broker should
-/// end no session.
+/// `session.timeout.ms` if not set. While a member is gone and its session has not timed out, all
+/// others wait during a rebalance and cannot commit; but the restart of a broker should end no session.
 const SESSION_TIMEOUT_MS: u64 = 20_000;
-/// How long after its session a client that reaches no broker is given up: by then whatever the group
-/// has kept for it is lost anyway, and brokers that only restart are back.
+/// Time after the session timeout at which a client that reaches no broker is given up: by then its
+/// group membership is lost anyway, and brokers that only restart are back.
 const OUT_OF_REACH_MAX: Duration = Duration::from_secs(60);
-/// A static member is meant to be waited for.
+/// Session timeout of a static member, which the group is meant to wait for.
 const STATIC_SESSION_TIMEOUT_MS: u64 = 45_000;
 
-/// Where a partition begins of which the group has committed nothing, or something that is gone.
+/// Start position of a partition for which the group has committed nothing, or a position that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reset {
     /// At its first message.
     Earliest,
-    /// At what comes from now on.
+    /// At new messages only.
     Latest,
-    /// It is not read, and reported.
+    /// Reading is refused and reported.
     Refuse,
 }
 
-/// The properties of a pool's consumer. `local_bytes` bounds what librdkafka keeps of each
+/// Returns the properties of a pool's consumer. `local_bytes` limits what librdkafka keeps of each
 /// partition.
 pub(crate) fn consumer(config: &KafkaSource, pool: &str, local_bytes: usize) -> ClientConfig {
     let mut properties = base(config, pool, CONSUMER_DEFAULTS, &config.consumer);
@@ -128,7 +127,7 @@ pub(crate) fn consumer(config: &KafkaSource, pool: &str, local_bytes: usize) -> 
     properties
 }
 
-/// The properties of a consumer that only looks at what comes first at some offset of a partition.
+/// Returns the properties of a consumer that only checks the first message at an offset of a partition.
 pub(crate) fn looking(config: &KafkaSource, pool: &str) -> ClientConfig {
     let mut properties = consumer(config, pool, 1);
     // It joins no group.
@@ -137,8 +136,8 @@ pub(crate) fn looking(config: &KafkaSource, pool: &str) -> ClientConfig {
     properties
 }
 
-/// Bounds what librdkafka keeps of a partition, what it asks for at once beyond that, and what a
-/// broker answers at once: all of an answer stays in memory as long as one message of it does.
+/// Limits what librdkafka keeps of a partition, what it fetches at once beyond that, and the size of
+/// one fetch response: all of a response stays in memory as long as one message of it does.
 fn bound(properties: &mut ClientConfig, config: &KafkaSource, local_bytes: usize) {
     let kib = (local_bytes / 1024).clamp(1, 2_097_151);
     // It counts the bytes of values alone; what it keeps beside them is a few hundred.
@@ -160,12 +159,12 @@ fn bound(properties: &mut ClientConfig, config: &KafkaSource, local_bytes: usize
     }
 }
 
-/// How much of a partition is fetched at once.
+/// Number of bytes fetched at once from a partition.
 fn fetch_bytes(local_bytes: usize) -> usize {
     local_bytes.min(FETCH_BYTES_MAX)
 }
 
-/// What librdkafka may hold of one partition, but for a last record, by the properties that it has.
+/// Returns what librdkafka may hold of one partition, except a last record, by its properties.
 pub(crate) fn queue_bytes(properties: &ClientConfig) -> usize {
     let number = |name| properties.get(name)?.parse::<usize>().ok();
     let kib = number(QUEUED_KIB).unwrap_or_default();
@@ -174,16 +173,17 @@ pub(crate) fn queue_bytes(properties: &ClientConfig) -> usize {
         .saturating_add(fetched.unwrap_or_default())
 }
 
-/// How something is published.
+/// Way of publishing a record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Way {
-    /// So that a copy takes no more than the message that was compressed, too.
+    /// True for compression, so that a copy of a compressed message, too, takes no more than the
+    /// message.
     pub(crate) compressed: bool,
-    /// In a batch of its own.
+    /// True for a batch of its own.
     pub(crate) alone: bool,
 }
 
-/// The properties of a producer.
+/// Returns the properties of a producer.
 pub(crate) fn producer(config: &KafkaSource, name: &str, way: Way) -> ClientConfig {
     let mut properties = base(config, name, PRODUCER_DEFAULTS, &config.producer);
     let mut patience = patience(config).unwrap_or_default();
@@ -192,7 +192,7 @@ pub(crate) fn producer(config: &KafkaSource, name: &str, way: Way) -> ClientConf
             properties.remove(name);
         }
         properties.set("compression.codec", "zstd");
-        // Our own copies are tried for as long as it takes.
+        // Internal copies are tried without a limit.
         patience = Duration::ZERO;
     }
     for name in PATIENCE {
@@ -206,8 +206,8 @@ pub(crate) fn producer(config: &KafkaSource, name: &str, way: Way) -> ClientConf
     properties
 }
 
-/// How long a reply may wait for a topic that takes nothing while the brokers are there; none for as
-/// long as it takes.
+/// Returns how long a reply may wait for a topic that accepts nothing while the brokers are reachable;
+/// none for no limit.
 pub(crate) fn patience(config: &KafkaSource) -> Option<Duration> {
     let tables = [&config.producer, &config.client];
     let mut set = tables.into_iter().flat_map(|table| {
@@ -220,8 +220,8 @@ pub(crate) fn patience(config: &KafkaSource) -> Option<Duration> {
     }
 }
 
-/// The properties of a client that only asks and administers: it has what is set for consumers, such
-/// as passwords.
+/// Returns the properties of an administrative client: it has the settings for consumers, such as
+/// passwords.
 pub(crate) fn admin(config: &KafkaSource, name: &str) -> ClientConfig {
     base(config, name, &[], &config.consumer)
 }
@@ -239,7 +239,7 @@ fn base(
         properties.set(property, value);
     }
     properties.set("bootstrap.servers", &config.brokers);
-    // What a user asks for is in our own log at its level of debugging.
+    // Debug contexts set by the user appear in ganger's own log at its debug level.
     let asked = properties.get("debug").is_some();
     properties.set_log_level(if asked {
         RDKafkaLogLevel::Debug
@@ -255,7 +255,7 @@ fn all(properties: &mut ClientConfig, list: &[(&str, &str)]) {
     }
 }
 
-/// A property as the user set it for consumers.
+/// Returns a property as the user set it for consumers.
 fn of_consumer<'a>(config: &'a KafkaSource, property: &str) -> Option<&'a str> {
     let set = config
         .consumer
@@ -264,7 +264,7 @@ fn of_consumer<'a>(config: &'a KafkaSource, property: &str) -> Option<&'a str> {
     set.map(String::as_str)
 }
 
-/// Where to begin, as `auto.offset.reset` says.
+/// Returns the start position set by `auto.offset.reset`.
 pub(crate) fn reset(config: &KafkaSource) -> Reset {
     match of_consumer(config, "auto.offset.reset") {
         Some("latest" | "largest" | "end") => Reset::Latest,
@@ -273,18 +273,18 @@ pub(crate) fn reset(config: &KafkaSource) -> Reset {
     }
 }
 
-/// Whether the group is to keep our partitions for us while we are away.
+/// Returns whether the consumer is a static member of its group.
 pub(crate) fn is_static_member(config: &KafkaSource) -> bool {
     of_consumer(config, "group.instance.id").is_some()
 }
 
-/// How long a consumer may go without a poll before its group takes its partitions.
+/// Returns how long a consumer may go without a poll before its group revokes its partitions.
 pub(crate) fn max_poll_interval(config: &KafkaSource) -> Duration {
     let default = Duration::from_millis(MAX_POLL_INTERVAL_MS);
     milliseconds(config, "max.poll.interval.ms").unwrap_or(default)
 }
 
-/// How often librdkafka looks for topics that are new.
+/// Returns the interval at which librdkafka looks for new topics.
 pub(crate) fn topics_every(config: &KafkaSource) -> Duration {
     let every = milliseconds(config, "topic.metadata.refresh.interval.ms");
     every
@@ -292,20 +292,20 @@ pub(crate) fn topics_every(config: &KafkaSource) -> Duration {
         .max(Duration::from_millis(10))
 }
 
-/// How long a consumer may be silent before its group takes its partitions.
+/// Returns how long a consumer may be silent before its group revokes its partitions.
 pub(crate) fn session_timeout(config: &KafkaSource) -> Duration {
     let default = if is_static_member(config) {
         STATIC_SESSION_TIMEOUT_MS
     } else {
         SESSION_TIMEOUT_MS
     };
-    // librdkafka wants it no longer than that.
+    // librdkafka requires it to be no longer than that.
     let default = Duration::from_millis(default).min(max_poll_interval(config));
     milliseconds(config, "session.timeout.ms").unwrap_or(default)
 }
 
-/// How long a client may reach no broker before a new one takes its place: longer than its session in
-/// any case, which is over by then, so that nothing is lost to the group by that.
+/// Returns how long a client may reach no broker before a new one replaces it: always longer than its
+/// session, which has timed out by then, so that the group loses nothing by it.
 pub(crate) fn out_of_reach_max(config: &KafkaSource) -> Duration {
     let session = session_timeout(config);
     session + (session * 2).min(OUT_OF_REACH_MAX)

@@ -1,5 +1,5 @@
-//! From a configuration to a pool's clients and topics: before the start, and for as long as it
-//! takes when no broker could be reached then.
+//! Creation of a pool's clients and topics from its configuration: before the start, and for as long as
+//! it takes if no broker was reachable then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,17 +21,17 @@ use super::{settings, topic_names, topics};
 use ganger_config::model::{KafkaOptions, KafkaSource, Options, Order, PoolConfig};
 use ganger_queue::ladder::Tier;
 
-/// How long a start waits for a broker before it goes on without.
+/// Time that a start waits for a broker before it continues without one.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// How long one look may take.
+/// Timeout of one attempt.
 const LOOK: Duration = Duration::from_millis(500);
-/// So many partitions are reckoned with at least where more topics may come.
+/// Minimum number of partitions assumed where more topics may appear.
 const PATTERN_PARTITIONS_MIN: usize = 32;
-/// The least and the most of a partition's messages that librdkafka keeps at hand.
+/// Minimum and maximum size of a partition's messages kept locally by librdkafka.
 const LOCAL_BYTES_MIN: usize = 64 << 10;
 const LOCAL_BYTES_MAX: usize = 16 << 20;
 
-/// An event loop for this thread.
+/// Creates an event loop for this thread.
 pub(crate) fn event_loop() -> Result<Runtime, KafkaError> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -39,7 +39,7 @@ pub(crate) fn event_loop() -> Result<Runtime, KafkaError> {
         .map_err(|error| KafkaError::Client(format!("no event loop: {error}")))
 }
 
-/// What a source is to do.
+/// Configuration of a source.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) config: KafkaSource,
@@ -49,16 +49,16 @@ pub(crate) struct Plan {
     pub(crate) wanted: Wanted,
 }
 
-/// A source that has not begun.
+/// A source that has not started.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) plan: Plan,
-    /// Asks whether a broker is there. It joins no group.
+    /// Client that checks whether a broker is reachable. It joins no group.
     probe: Consumer,
-    /// What it is made with.
+    /// Properties of the probe.
     properties: ClientConfig,
     away: OutOfReach,
-    /// Why it has not reached one: it is not told each time.
+    /// Last connection failure: it is not reported each time.
     last_failure: Option<String>,
 }
 
@@ -95,7 +95,7 @@ impl Setup {
         })
     }
 
-    /// Looks for a broker for so long, then checks and makes the topics.
+    /// Waits up to `patience` for a broker, then checks and creates the topics.
     pub(crate) async fn look(&mut self, patience: Duration) -> Result<Found, KafkaError> {
         let reached = reach(&self.probe, &mut self.last_failure, patience);
         match &reached {
@@ -106,7 +106,7 @@ impl Setup {
         topics::prepare(&self.plan.config, &self.plan.wanted, self.probe.native()).await
     }
 
-    /// The probe reaches no broker: after a while a new one looks.
+    /// Recreates the probe if it has reached no broker for a while.
     fn begin_again(&mut self, now: Instant) -> Result<(), KafkaError> {
         self.away.began(now);
         if self.away.due().is_some_and(|due| due <= now) {
@@ -116,20 +116,20 @@ impl Setup {
         Ok(())
     }
 
-    /// The same, for a thread that may block.
+    /// Runs `look` on a thread that may block.
     pub(crate) fn look_blocking(&mut self, patience: Duration) -> Result<Found, KafkaError> {
         event_loop()?.block_on(self.look(patience))
     }
 }
 
 impl Plan {
-    /// The topic of the dead letters of that topic.
+    /// Returns the dead letter topic of a topic.
     pub(crate) fn dead(&self, topic: &str) -> String {
         let dead = self.wanted.dead.clone();
         dead.unwrap_or_else(|| topic_names::dead_topic(topic, &self.config.group))
     }
 
-    /// The consumer, once it is known how many partitions share the memory.
+    /// Creates the consumer, once the number of partitions that share the memory is known.
     pub(crate) fn consumer(
         &self,
         found: &Found,
@@ -143,25 +143,25 @@ impl Plan {
         if self.wanted.topics.has_patterns() {
             inboxes = inboxes.max(PATTERN_PARTITIONS_MIN);
         }
-        // Half of what is librdkafka's is for what it has asked for.
+        // Half of librdkafka's share is for outstanding fetches.
         let local_bytes = self.fetched_bytes_max() / 2 / inboxes.max(1);
         let local_bytes = local_bytes.clamp(LOCAL_BYTES_MIN, LOCAL_BYTES_MAX);
         settings::consumer(&self.config, &self.pool, local_bytes)
     }
 
-    /// What librdkafka may hold; the other half is ours.
+    /// Maximum size of what librdkafka may hold; the other half is for messages taken from it.
     pub(crate) fn fetched_bytes_max(&self) -> usize {
         self.config.buffered_bytes_max / 2
     }
 
-    /// The producer.
+    /// Creates the producer.
     pub(crate) fn producer<P>(&self, bell: &Arc<Notify>) -> Result<Producer<P>, KafkaError> {
         Producer::new(&self.config, &self.pool, Arc::clone(bell))
     }
 }
 
-/// Waits until a broker answers, for so long. Why it did not before is kept in `last_failure`,
-/// since it is not told each time.
+/// Waits up to `patience` for a broker to answer. The last error is kept in `last_failure`, since it is
+/// not reported each time.
 pub(crate) fn reach(
     probe: &Consumer,
     last_failure: &mut Option<String>,
@@ -170,7 +170,7 @@ pub(crate) fn reach(
     let deadline = Instant::now() + patience;
     loop {
         let answer = probe.native().fetch_metadata(None, LOOK);
-        // Also where it has answered: another broker may have told us off.
+        // Also after an answer: another broker may have rejected the client.
         let notes = probe.poll(|_| ());
         let Err(error) = answer else {
             return Ok(());
@@ -188,8 +188,8 @@ pub(crate) fn reach(
     }
 }
 
-/// A broker that is there, but of which we speak another language than it, does not become one
-/// that we can speak with by waiting.
+/// Returns the error for an unreachable broker. One that speaks another protocol does not become usable
+/// by waiting.
 fn unreachable(last: String) -> KafkaError {
     if last.contains("incorrect security.protocol") {
         return KafkaError::Refused(last);
@@ -197,7 +197,7 @@ fn unreachable(last: String) -> KafkaError {
     KafkaError::Unreachable(last)
 }
 
-/// The tiers that a pool's policy may need.
+/// Returns the tiers that a pool's policy may need.
 pub(crate) fn tiers(order: Order, pool: &PoolConfig) -> Vec<Tier> {
     let above = match order {
         Order::Key | Order::Partition => Some(pool.retry.in_place_max),

@@ -1,4 +1,4 @@
-//! How far behind a pool is: out of librdkafka's statistics. Pure.
+//! Lag of a pool, from librdkafka's statistics. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,29 @@ use serde::Deserialize;
 
 use ganger_queue::delivery::KafkaFigures;
 
-/// What the statistics say.
+/// Content of the statistics.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stats {
-    /// At least one broker is connected.
+    /// True if at least one broker is connected.
     pub(crate) connected: bool,
-    /// The group knows us, or is letting us in.
+    /// True if the group has accepted this member, or is about to.
     pub(crate) is_in_group: bool,
     pub(crate) lag: Vec<Lag>,
     pub(crate) figures: KafkaFigures,
-    /// How often a connection to a broker was tried.
+    /// Number of connection attempts to brokers.
     pub(crate) connects: u64,
 }
 
-/// How a partition stands.
+/// State of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lag {
     pub(crate) topic: String,
     pub(crate) partition: i32,
-    /// One past the last offset that may be read; none if it is not known.
+    /// One past the last offset that may be read; none if unknown.
     pub(crate) end: Option<i64>,
-    /// All of it has been fetched, and taken from librdkafka.
+    /// True if all of it has been fetched and taken from librdkafka.
     pub(crate) is_read: bool,
-    /// It is not being fetched, nor about to be.
+    /// True if it is neither being fetched nor about to be.
     pub(crate) is_idle: bool,
 }
 
@@ -95,7 +95,7 @@ fn unknown() -> i64 {
 
 impl Partition {
     fn lag(&self, topic: &str) -> Lag {
-        // What lies between the two is of transactions that are not over.
+        // Offsets between the two belong to open transactions.
         let ends = [self.ls_offset, self.hi_offset];
         let end = ends.into_iter().find(|end| *end >= 0);
         Lag {
@@ -108,7 +108,7 @@ impl Partition {
     }
 }
 
-/// Reads the statistics; none if they are not of the form that we know.
+/// Reads the statistics; none if their format is unknown.
 pub(crate) fn read(json: &[u8]) -> Option<Stats> {
     let report: StatisticsReport = serde_json::from_slice(json).ok()?;
     let mut lag = Vec::new();

@@ -1,32 +1,32 @@
-//! The names of the topics beside each that a pool reads: its tiers and its dead letters. They
-//! carry the group, since several groups may read one topic. Pure: nothing here asks a broker.
+//! Names of the topics beside each one that a pool reads: its tiers and its dead letters. They contain
+//! the group, since several groups may read one topic. Pure: nothing here queries a broker.
 
 use ganger_config::model::{group_in_topics, is_legal_in_topics};
 use ganger_queue::ladder::{Ladder, Tier};
 
-/// Four times as long each: a topic has partitions on each broker. Older daemons had one for each
-/// doubling, and those are read until they are empty.
+/// Tiers, each four times as long as the one before: a topic has partitions on each broker. Older
+/// daemons had one for each doubling, and those are read until they are empty.
 pub(crate) const LADDER: Ladder = Ladder { fine: 0 };
-/// The longest name that Kafka takes.
+/// Maximum length of a topic name in Kafka.
 const NAME_BYTES_MAX: usize = 249;
 
-/// The topic of a tier.
+/// Returns the topic of a tier.
 pub(crate) fn tier_topic(topic: &str, group: &str, tier: Tier) -> String {
     format!("{topic}.{}.retry.{}", group_in_topics(group), tier.word())
 }
 
-/// Of which topic and the group this is the name of a tier, and of which one.
+/// Returns the topic and the tier whose tier topic of the group has this name.
 pub(crate) fn tier_of<'a>(name: &'a str, group: &str) -> Option<(&'a str, Tier)> {
     let (stem, tier) = name.rsplit_once(".retry.")?;
     Some((of_group(stem, group)?, Tier::parse(tier)?))
 }
 
-/// The topic of the dead letters.
+/// Returns the topic of the dead letters.
 pub(crate) fn dead_topic(topic: &str, group: &str) -> String {
     format!("{topic}.{}.dead", group_in_topics(group))
 }
 
-/// Of which topic and the group this takes the dead letters.
+/// Returns the topic whose dead letters of the group this topic takes.
 pub(crate) fn topic_of_dead<'a>(name: &'a str, group: &str) -> Option<&'a str> {
     of_group(name.strip_suffix(".dead")?, group)
 }
@@ -36,7 +36,7 @@ fn of_group<'a>(stem: &'a str, group: &str) -> Option<&'a str> {
         .strip_suffix('.')
 }
 
-/// Says what is wrong with a topic's name, or with a part of it.
+/// Returns the fault of a topic's name, or of a part of it.
 pub(crate) fn fault_in(name: &str) -> Option<&'static str> {
     match name {
         "" => Some("must not be empty"),
@@ -61,7 +61,7 @@ mod tests {
         let name = tier_topic("orders", "billing", seconds(4));
         assert_eq!(name, "orders.billing.retry.4s");
         assert_eq!(tier_of(&name, "billing"), Some(("orders", seconds(4))));
-        // One that an older daemon has made.
+        // A tier created by an older daemon.
         let (_, old) = tier_of("orders.billing.retry.8s", "billing").unwrap();
         assert_eq!((old.word(), seconds(8).word()), ("8s".into(), "16s".into()));
         for other in [

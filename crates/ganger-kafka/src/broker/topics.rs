@@ -1,5 +1,5 @@
-//! The topics that a pool reads, and those beside them: whether they are there and fit, and
-//! making them. What is missing or unfit is told all at once.
+//! Topics that a pool reads, and those beside them: checks whether they exist and meet the
+//! requirements, and creates missing ones. All missing or unfit topics are reported at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,20 +18,20 @@ use super::settings;
 use super::wanted::{Found, There, Wanted, names, roles, split, tiers};
 use ganger_config::model::KafkaSource;
 
-/// How long a request may take.
+/// Timeout of a request.
 const REQUEST: Duration = Duration::from_secs(10);
-/// How long a new topic may take until it has a leader.
+/// Time that a new topic may take to get a leader.
 const APPEARANCE: Duration = Duration::from_secs(10);
-/// How long answers to a command are kept, if it does not end in order.
+/// Retention of the answers to a command that does not end normally.
 const REPLY_RETENTION: Duration = Duration::from_secs(3600);
-/// A tier gives out what is due, and no more waits at hand than the first message of each partition.
+/// A tier only delivers what is due, and keeps just the first message of each partition in memory.
 const TIER_PARTITIONS_MAX: i32 = 3;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Asks about topics. A consumer's, for a producer's may have topics made that it asks about.
+/// Client that queries topics. A consumer's, for a producer's query may create the topic.
 type Client = BaseConsumer<Context>;
 
-/// Checks the topics, and makes those that are missing where `declare` is on.
+/// Checks the topics, and creates missing ones if `declare` is on.
 pub(crate) async fn prepare(
     config: &KafkaSource,
     wanted: &Wanted,
@@ -44,7 +44,7 @@ pub(crate) async fn prepare(
     if !missing.is_empty() && !config.declare {
         return Err(KafkaError::MissingTopics(names(missing)));
     }
-    // The copies' size follows from that of the messages.
+    // The size of the copies follows from that of the messages.
     let (main, beside): (Vec<Needed>, Vec<Needed>) = missing
         .into_iter()
         .partition(|needed| needed.role == Role::Main);
@@ -58,7 +58,8 @@ pub(crate) async fn prepare(
     known.extend(describe(&admin, old.clone()).await?);
     check(&known, &old, config)?;
     let there = appeared(client, &names(roles)).await?;
-    // Every answer about topics has it, so it is here; a cluster that did not tell it just now has none.
+    // Every metadata answer has it, so it is cached; a cluster that did not report it just now has
+    // none.
     let cluster = client.client().fetch_cluster_id(Duration::ZERO);
     let topics = wanted.topics.among(there.keys()).into_iter();
     Ok(Found {
@@ -73,8 +74,8 @@ pub(crate) async fn prepare(
     })
 }
 
-/// Looks at the topics, and makes none. Returns what is missing and may not be made, and what is not
-/// as it must be, a sentence each.
+/// Checks the topics and creates none. Returns what is missing and may not be created, and what does
+/// not meet the requirements, a sentence each.
 pub(crate) async fn look(
     config: &KafkaSource,
     wanted: &Wanted,
@@ -98,7 +99,7 @@ pub(crate) async fn look(
     Ok(problems)
 }
 
-/// Makes a topic for answers to one command, and waits until it can be used.
+/// Creates a topic for answers to one command, and waits until it is usable.
 pub(crate) async fn create_for_replies(
     config: &KafkaSource,
     topic: &str,
@@ -129,8 +130,7 @@ pub(crate) async fn delete(config: &KafkaSource, topic: &str) -> Result<(), Kafk
     }
 }
 
-/// How long a topic keeps its messages, below zero for as long as it is there. None if we may not
-/// know.
+/// Returns how long a topic retains its messages; below zero for no limit. None if access is denied.
 pub(crate) async fn retention_ms(config: &KafkaSource, topic: &str) -> Option<i64> {
     let asked = vec![Needed::main(topic)];
     let described = describe(&admin(config).ok()?, asked).await.ok()?;
@@ -148,12 +148,12 @@ fn admin(config: &KafkaSource) -> Result<AdminClient<DefaultClientContext>, Kafk
         .map_err(KafkaError::of_client)
 }
 
-/// Every topic that we may see and that has a leader, with its partitions.
+/// Returns every visible topic that has a leader, with its number of partitions.
 pub(crate) fn list(client: &Client) -> Result<BTreeMap<String, usize>, KafkaError> {
     Ok(led(&metadata(client)?))
 }
 
-/// What there is of what a pool reads.
+/// Returns the existing topics among those that a pool reads.
 pub(crate) fn there(
     config: &KafkaSource,
     wanted: &Wanted,
@@ -171,7 +171,7 @@ pub(crate) fn there(
 }
 
 fn metadata(client: &Client) -> Result<Metadata, KafkaError> {
-    // Asked for by name, a missing topic might be made by the broker with settings of its own.
+    // If queried by name, a missing topic might be created by the broker with settings of its own.
     let metadata = client.fetch_metadata(None, REQUEST);
     metadata.map_err(|error| KafkaError::of_request("listing topics", &error))
 }
@@ -258,7 +258,7 @@ fn new_topic<'a>(
     partitions: Option<i32>,
     config: &KafkaSource,
 ) -> NewTopic<'a> {
-    /// Of the broker's choosing.
+    /// Value for the broker's default.
     const DEFAULT: i32 = -1;
     let partitions = partitions.unwrap_or(DEFAULT);
     let replication = TopicReplication::Fixed(config.replication.unwrap_or(DEFAULT));
@@ -268,7 +268,7 @@ fn new_topic<'a>(
         .fold(topic, |topic, (key, value)| topic.set(key, value))
 }
 
-/// How many partitions a topic gets; none for as many as the broker likes.
+/// Returns the number of partitions of a new topic; none for the broker's default.
 fn partitions(role: Role, config: &KafkaSource) -> Option<i32> {
     let tier = || {
         config
@@ -282,7 +282,7 @@ fn partitions(role: Role, config: &KafkaSource) -> Option<i32> {
     }
 }
 
-/// The settings of topics. One whose settings we may not see is left out.
+/// Returns the settings of topics. A topic whose settings may not be read is left out.
 async fn describe(
     admin: &AdminClient<DefaultClientContext>,
     topics: Vec<Needed>,

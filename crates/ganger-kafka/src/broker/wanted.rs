@@ -1,5 +1,5 @@
-//! What a pool needs of topics: those that it reads, and of each the tiers and the dead letters beside it;
-//! and what there is of that. Pure: nothing here asks a broker.
+//! Topics that a pool needs: those that it reads, and the tiers and the dead letters beside each; and
+//! which of them exist. Pure: nothing here queries a broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,34 +9,34 @@ use super::topic_names;
 use ganger_config::model::{KafkaSource, Topics};
 use ganger_queue::ladder::Tier;
 
-/// What a pool needs.
+/// Topics that a pool needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) topics: Topics,
-    /// Of each topic.
+    /// Tiers needed for each topic.
     pub(crate) tiers: Vec<Tier>,
-    /// The topic of all dead letters; none where each topic has its own.
+    /// Topic of all dead letters; none if each topic has its own.
     pub(crate) dead: Option<String>,
 }
 
-/// The tiers of each topic that there are.
+/// Existing tiers of each topic.
 pub(crate) type Tiers = BTreeMap<String, BTreeMap<Tier, String>>;
 
-/// What there is.
+/// Existing topics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// The cluster's id; empty if it has none.
+    /// Id of the cluster; empty if it has none.
     pub(crate) cluster: String,
-    /// The pool's topics, with their partitions.
+    /// The pool's topics, with their numbers of partitions.
     pub(crate) topics: BTreeMap<String, usize>,
-    /// Every tier of such a topic and the group, also those of an earlier policy, and of a topic that is
-    /// no more: they may hold messages yet.
+    /// Every tier of such a topic and the group, including those of an earlier policy, and of deleted
+    /// topics: they may still hold messages.
     pub(crate) tiers: Tiers,
 }
 
 impl Found {
-    /// With what was known before: a tier that others have made meanwhile, what has no leader now, and
-    /// what could not be told this time.
+    /// Adds what was known before: tiers created by others meanwhile, topics without a leader now, and
+    /// what could not be determined this time.
     pub(crate) fn with(mut self, before: Self) -> Self {
         for (topic, tiers) in before.tiers {
             let known = self.tiers.entry(topic).or_default();
@@ -53,23 +53,23 @@ impl Found {
         self
     }
 
-    /// How many partitions are read, about: of a tier one.
+    /// Returns the approximate number of partitions that are read; one for a tier.
     pub(crate) fn partitions(&self) -> usize {
         let tiers: usize = self.tiers.values().map(BTreeMap::len).sum();
         self.topics.values().sum::<usize>() + tiers
     }
 }
 
-/// What there is now of what a pool reads.
+/// Existing topics among those that a pool reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct There {
-    /// The pool's topics, also those without a leader.
+    /// The pool's topics, including those without a leader.
     pub(crate) topics: BTreeSet<String>,
-    /// Those of their tiers that have one.
+    /// Their tiers that have a leader.
     pub(crate) tiers: Tiers,
 }
 
-/// Every topic that is needed, with those of the patterns that are there.
+/// Returns every topic that is needed, with the existing ones that match the patterns.
 pub(super) fn roles(
     config: &KafkaSource,
     wanted: &Wanted,
@@ -121,7 +121,7 @@ pub(super) fn names(roles: Vec<Needed>) -> Vec<String> {
     roles.into_iter().map(|needed| needed.name).collect()
 }
 
-/// The tiers of these topics and the group that are there.
+/// Returns the existing tiers of these topics and the group.
 pub(crate) fn tiers<'a>(
     config: &KafkaSource,
     topics: &Topics,
@@ -139,7 +139,7 @@ pub(crate) fn tiers<'a>(
     tiers
 }
 
-/// The topics of dead letters of such topics and the group that are there.
+/// Returns the existing dead letter topics of such topics and the group.
 pub(crate) fn dead<'a>(
     config: &KafkaSource,
     wanted: &Wanted,

@@ -1,5 +1,5 @@
-//! What a command does with dead letters. A topic of them is read twice: once to learn which are
-//! alive, and then those that are meant, a few at a time where they are not to be listed.
+//! Commands on dead letters. A topic of dead letters is read twice: once to find the live ones, and
+//! then the selected ones, a few at a time unless they are to be listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use ganger_queue::client::{DeadFilter, Each, Listed, Page, Partial, WayBack};
 use ganger_queue::dead_letter;
 use ganger_queue::dead_letter::DeadLetter;
 
-/// So many letters are read, sent back, or ended, at once.
+/// Maximum number of dead letters read, sent back or deleted at once.
 const CHUNK: usize = 500;
-/// Or so many bytes of them.
+/// Maximum size of them in bytes.
 const CHUNK_BYTES: usize = 16 << 20;
-/// A letter that has not come so long after its parts is not on its way any more.
+/// Age of parts after which their missing dead letter is no longer expected.
 const LEFT_BEHIND_MS: i64 = 24 * 3600 * 1000;
 
-/// How many were changed in all topics, and the first thing that went wrong with one of them. That
-/// does not keep the others from being changed.
+/// Number of dead letters changed in all topics, and the first error with one of them. An error does
+/// not keep the others from being changed.
 #[derive(Debug, Default)]
 struct Tally {
     done: usize,
@@ -55,19 +55,19 @@ impl Tally {
     }
 }
 
-/// A topic of dead letters that is there, and what is alive in it.
+/// An existing topic of dead letters and the live ones in it.
 struct LetterTopic {
     topic: String,
-    /// The pools whose dead letters these are.
+    /// Pools whose dead letters these are.
     pools: Vec<Arc<PoolConfig>>,
     reader: Reader,
     index: Index,
-    /// Where the letter is, or was, that was looked for.
+    /// Current or former place of the dead letter that was searched for.
     sought: Option<At>,
 }
 
 impl LetterTopic {
-    /// Whether one of its pools reads that topic.
+    /// Returns whether one of its pools reads a topic.
     fn is_read(&self, topic: &str) -> bool {
         self.pools.iter().any(|pool| match &pool.options {
             Options::Kafka(options) => options.topics.include(topic),
@@ -75,7 +75,7 @@ impl LetterTopic {
         })
     }
 
-    /// The records of these letters.
+    /// Reads the records of these dead letters.
     fn fetch(&self, entries: &[Entry]) -> Result<Pile, KafkaError> {
         let wanted: BTreeSet<At> = entries.iter().flat_map(Entry::places).collect();
         let mut spans: BTreeMap<i32, Span> = BTreeMap::new();
@@ -94,7 +94,7 @@ impl LetterTopic {
         Ok(pile)
     }
 
-    /// These letters, with the replies that belong to them.
+    /// Reads these dead letters, with their replies.
     fn letters(&self, entries: &[Entry]) -> Result<Vec<DeadLetter>, KafkaError> {
         let mut pile = self.fetch(entries)?;
         let mut letters = Vec::with_capacity(entries.len());
@@ -134,7 +134,7 @@ fn tombstone(topic: &str, key: Bytes) -> Outbound {
 }
 
 impl KafkaClient {
-    /// The topics of dead letters of all pools, each once with its pools, as far as they are there.
+    /// Returns the existing topics of dead letters of all pools, each once with its pools.
     fn dead_topics(&mut self) -> Result<BTreeMap<String, Vec<Arc<PoolConfig>>>, KafkaError> {
         self.topics = topics::list(self.probe.native())?;
         let mut all: BTreeMap<String, Vec<Arc<PoolConfig>>> = BTreeMap::new();
@@ -147,7 +147,7 @@ impl KafkaClient {
         Ok(all)
     }
 
-    /// Learns which letters are alive in a topic.
+    /// Finds the live dead letters in a topic.
     fn look_into(
         &self,
         (topic, pools): (String, Vec<Arc<PoolConfig>>),
@@ -174,7 +174,7 @@ impl KafkaClient {
         })
     }
 
-    /// Reads the letters that are meant.
+    /// Reads the selected dead letters.
     pub(super) fn list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, KafkaError> {
         let mut seek = page.after.as_deref();
         let mut left = page.limit;
@@ -205,8 +205,8 @@ impl KafkaClient {
         Ok(seek.map_or(Listed::All, |_| Listed::Lost))
     }
 
-    /// Drops the letters that are meant. With all of them goes what is left of others: replies and
-    /// parts whose letter was never stored.
+    /// Deletes the selected dead letters. If all are selected, leftovers are deleted too: replies and
+    /// parts whose dead letter was never stored.
     pub(super) fn bury(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         let mut tally = Tally::default();
         for topic in self.dead_topics()? {
@@ -230,7 +230,7 @@ impl KafkaClient {
         tally.result()
     }
 
-    /// Sends the letters that are meant back to their topics, or to the one that is named.
+    /// Sends the selected dead letters back to their topics, or to the given one.
     pub(super) fn retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {
         let mut tally = Tally::default();
         for topic in self.dead_topics()? {
@@ -247,7 +247,7 @@ impl KafkaClient {
         tally.result()
     }
 
-    /// Sends a few back, and ends the letters of those that have arrived.
+    /// Sends some back, and deletes the dead letters of those that have arrived.
     fn send_back(
         &mut self,
         place: &LetterTopic,
@@ -258,7 +258,7 @@ impl KafkaClient {
         let mut pile = place.fetch(entries)?;
         let (mut going, mut records) = (Vec::new(), Vec::new());
         for entry in entries {
-            // One that is not there any more was dropped by someone else.
+            // A missing one was deleted by another client.
             let Some((stored, torn)) = pile.take(&entry.at) else {
                 continue;
             };
@@ -282,8 +282,8 @@ impl KafkaClient {
         Ok(())
     }
 
-    /// Ends letters, and counts those that are ended. What belongs to one goes after it, so that no
-    /// letter is left without.
+    /// Deletes dead letters and counts them. The records that belong to one are deleted after it, so
+    /// that no dead letter is left without them.
     fn end(&mut self, place: &LetterTopic, entries: &[Entry], tally: &mut Tally) {
         let (mut ends, mut ending) = (Vec::new(), Vec::new());
         for entry in entries {
@@ -306,7 +306,7 @@ impl KafkaClient {
         self.send_all(ends, tally);
     }
 
-    /// Sends all, and tells of each whether it is safe.
+    /// Sends all records and returns for each whether it is confirmed.
     fn send_all(&mut self, records: Vec<Outbound>, tally: &mut Tally) -> Vec<bool> {
         let mut untimed: Vec<Outbound> = records
             .iter()
@@ -329,7 +329,7 @@ impl KafkaClient {
             for (index, result) in indices.into_iter().zip(posted.results) {
                 match result {
                     Some(Ok(())) => safe[index] = true,
-                    // Too old for its topic's taste: better with a new time than not at all.
+                    // Rejected by its topic as too old: better with a new timestamp than not at all.
                     Some(Err(Code::InvalidTimestamp)) => {
                         open.push((index, untimed[index].clone()));
                     }
@@ -350,7 +350,7 @@ impl KafkaClient {
         safe
     }
 
-    /// Takes its own time from a message that would not live long with it.
+    /// Removes the timestamp of a message that would soon exceed its topic's retention.
     fn timed(&mut self, record: Outbound) -> Outbound {
         let Some(timestamp_ms) = record.timestamp_ms else {
             return record;
@@ -372,8 +372,8 @@ impl KafkaClient {
     }
 }
 
-/// A letter that can't be ended is not sent back: it would be sent again and again. Nor is half of
-/// one.
+/// Checks that a dead letter can be deleted, for otherwise it would be sent again and again, and that
+/// it is complete.
 fn sound(entry: &Entry, stored: &Stored, torn: Option<Torn>) -> Result<(), CommandError> {
     match (&entry.key, torn) {
         (Some(_), None) => Ok(()),

@@ -1,5 +1,4 @@
-//! What lies in a topic of dead letters: which letters are alive, how one is read, and how its
-//! message goes back. Pure.
+//! Index of a topic of dead letters: the live ones, reading of one, and the message to send back. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,18 +12,18 @@ use ganger_queue::client::{DeadFilter, WayBack};
 use ganger_queue::dead_letter;
 use ganger_queue::dead_letter::{DeadLetter, header};
 
-/// Where a record is, in the order in which letters are listed: the oldest first.
+/// Position of a record, in the order in which dead letters are listed: the oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct At {
     pub(super) timestamp_ms: i64,
     pub(super) partition: i32,
     pub(super) offset: i64,
-    /// How long its value is.
+    /// Length of its value.
     pub(super) bytes: usize,
 }
 
 impl At {
-    /// The place of a record.
+    /// Returns the position of a record.
     pub(super) fn of(stored: &Stored) -> Self {
         Self {
             timestamp_ms: stored.timestamp_ms,
@@ -35,45 +34,45 @@ impl At {
     }
 }
 
-/// The letters that are alive, and meant. Bodies are not kept.
+/// Dead letters that are live and selected. Bodies are not kept.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// By their keys.
+    /// Dead letters by their keys.
     letters: HashMap<Bytes, At>,
-    /// Those that were not written by us and have none.
+    /// Dead letters that this program did not write and that have no key.
     keyless: Vec<At>,
-    /// Replies that are records of their own, by the keys of their letters.
+    /// Replies that are records of their own, by the keys of their dead letters.
     replies: HashMap<Bytes, At>,
-    /// Parts of letters and replies that are too large for one record, by the keys of those.
+    /// Parts of dead letters and replies that are too large for one record, by the keys of those.
     parts: HashMap<Bytes, BTreeMap<u32, At>>,
 }
 
-/// A letter in the index.
+/// A dead letter in the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) at: At,
-    /// None where it can't be deleted.
+    /// Key; none if it cannot be deleted.
     pub(super) key: Option<Bytes>,
-    /// The record of the reply that belongs to it.
+    /// Record of its reply.
     pub(super) reply: Option<At>,
-    /// What else belongs to it or to its reply, with their keys.
+    /// Parts of it and of its reply, with their keys.
     pub(super) parts: Vec<(Bytes, At)>,
 }
 
 impl Entry {
-    /// Where all records of it are.
+    /// Returns the positions of all its records.
     pub(super) fn places(&self) -> impl Iterator<Item = At> {
         let own = [Some(self.at), self.reply];
         let parts = self.parts.iter().map(|(_, at)| *at);
         own.into_iter().flatten().chain(parts)
     }
 
-    /// What its records hold.
+    /// Returns the size of its records.
     pub(super) fn bytes(&self) -> usize {
         self.places().map(|at| at.bytes).sum()
     }
 
-    /// The keys of what belongs to the letter, beside its own.
+    /// Returns the keys of the records that belong to the dead letter, without its own.
     pub(super) fn belongings(&self) -> Vec<Bytes> {
         let reply = self.key.as_ref().filter(|_| self.reply.is_some());
         let parts = self.parts.iter().map(|(key, _)| key.clone());
@@ -90,7 +89,7 @@ fn reply_key(of: &[u8]) -> Bytes {
 }
 
 impl Index {
-    /// Takes in the next record of a partition. Of several with one key only the last counts.
+    /// Adds the next record of a partition. Of several with one key only the last counts.
     pub(super) fn take(&mut self, stored: &Stored, filter: &DeadFilter) {
         let at = At::of(stored);
         if stored.value.is_none() {
@@ -112,7 +111,7 @@ impl Index {
         }
     }
 
-    /// A key has a tombstone.
+    /// Handles a tombstone of a key.
     fn ended(&mut self, key: &[u8]) {
         self.letters.remove(key);
         let text = headers::text(Some(key));
@@ -126,14 +125,14 @@ impl Index {
         }
     }
 
-    /// The parts of what has this key.
+    /// Returns the parts of the record with this key.
     fn parts_of(&self, key: &Bytes) -> impl Iterator<Item = (Bytes, At)> {
         let parts = self.parts.get(key).into_iter().flatten();
         let of = key.clone();
         parts.map(move |(number, at)| (parts::key(&of, *number), *at))
     }
 
-    /// All letters, the oldest first.
+    /// Returns all dead letters, the oldest first.
     pub(super) fn entries(&self) -> Vec<Entry> {
         let keyed = self.letters.iter().map(|(key, at)| Entry {
             at: *at,
@@ -155,8 +154,8 @@ impl Index {
         entries
     }
 
-    /// The keys of replies and parts whose letter has not come since that moment of Unix time, in
-    /// milliseconds: whoever stored them did not live to store it.
+    /// Returns the keys of replies and parts whose dead letter has not arrived since a moment of Unix
+    /// time, in milliseconds: their writer died before storing it.
     pub(super) fn left_behind(&self, since_ms: i64) -> Vec<Bytes> {
         let letter = |key: &Bytes| {
             let text = headers::text(Some(key));
@@ -179,7 +178,7 @@ impl Index {
     }
 }
 
-/// Letters a few at a time: so many, and so many bytes, but at least one.
+/// Splits dead letters into chunks limited by count and size, of at least one each.
 pub(super) fn chunks(entries: &[Entry], count_max: usize, bytes_max: usize) -> Vec<&[Entry]> {
     let mut chunks = Vec::new();
     let (mut from, mut bytes) = (0, 0);
@@ -196,7 +195,7 @@ pub(super) fn chunks(entries: &[Entry], count_max: usize, bytes_max: usize) -> V
     chunks
 }
 
-/// What a record says, message and all.
+/// Converts a record to a dead letter, message included.
 pub(super) fn letter_of(stored: &Stored) -> DeadLetter {
     let own = headers::all_as_text(&stored.headers);
     let letter = dead_letter::read(&own).unwrap_or_else(|| foreign(stored));
@@ -215,14 +214,14 @@ pub(super) fn letter_of(stored: &Stored) -> DeadLetter {
     }
 }
 
-/// Whether a record is the letter of this name. It may have been ended since.
+/// Returns whether a record is the dead letter of this id. It may have been deleted since.
 pub(super) fn is_letter(stored: &Stored, id: &str) -> bool {
     let is_whole = parts::place(&stored.headers).is_none();
     let is_reply = || headers::find(&stored.headers, header::REPLY_OF).is_some();
     stored.value.is_some() && is_whole && !is_reply() && letter_of(stored).id == id
 }
 
-/// What we have not written, by its place.
+/// Returns a dead letter that this program did not write, identified by its position.
 fn foreign(stored: &Stored) -> DeadLetter {
     DeadLetter {
         id: format!("at-{}-{}", stored.partition, stored.offset),
@@ -233,8 +232,8 @@ fn foreign(stored: &Stored) -> DeadLetter {
     }
 }
 
-/// The message of a letter on its way back, as its producer sent it: to its topic, if one of its pools
-/// reads that, or else to the one that the operator names.
+/// Returns the message of a dead letter to send back, as its producer sent it: to its topic if one of
+/// its pools reads that, otherwise to the one that the operator names.
 pub(super) fn back(
     stored: &Stored,
     way: &WayBack,
@@ -267,8 +266,8 @@ pub(super) fn back(
     })
 }
 
-/// Whether a message that goes back may have its own time: one near the end of its topic's
-/// retention would be gone before it is read. None for a retention that is not known.
+/// Returns whether a message that is sent back may keep its timestamp: one near the end of its topic's
+/// retention would be deleted before it is read. None for a retention that is unknown.
 pub(super) fn keeps_its_time(age_ms: i64, retention_ms: Option<i64>) -> bool {
     const DAY_MS: i64 = 24 * 3600 * 1000;
     match retention_ms {
@@ -298,7 +297,7 @@ mod tests {
         Record::read(&topic, (3, 42), Some(1000), contents, headers)
     }
 
-    /// A letter as a source stores it, and its reply.
+    /// Returns a dead letter as a source stores it, and its reply.
     fn stored(id: &str, offset: i64, record: &Record, reply: usize) -> (Stored, Option<Stored>) {
         let reply = (reply > 0).then(|| {
             Box::new(Outgoing {

@@ -1,5 +1,5 @@
-//! What the command line does with Kafka from outside: it joins no group and touches no commit.
-//! Every call blocks until it is done.
+//! Client of the command line: it joins no group and changes no commit. Every call blocks until it is
+//! done.
 
 mod dead;
 mod letter_index;
@@ -35,23 +35,23 @@ use reader::{Reader, Span};
 use replies::Replies;
 use send::Post;
 
-/// How long a broker is looked for.
+/// Timeout for reaching a broker.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A connection of an operator or a producer.
+/// Connection of an operator or a producer.
 pub(crate) struct KafkaClient {
     config: KafkaSource,
-    /// Those that read from this source.
+    /// Pools that read from this source.
     pools: Vec<Arc<PoolConfig>>,
-    /// Waits for what the library does on threads of its own.
+    /// Runtime that waits for the library's own threads.
     runtime: Runtime,
-    /// Asks about topics.
+    /// Client for queries about topics.
     probe: Consumer,
     post: Option<Post>,
     replies: Option<Replies>,
-    /// The topics that are there, with their partitions, when they were last listed.
+    /// Existing topics and their numbers of partitions, as last listed.
     topics: BTreeMap<String, usize>,
-    /// How long topics keep their messages, as far as that was asked and is told.
+    /// Retention of topics, as far as it was queried and is known.
     retentions: BTreeMap<String, Option<i64>>,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Debug for KafkaClient {
 }
 
 impl KafkaClient {
-    /// Connects.
+    /// Connects the client.
     pub(crate) fn open(
         config: &KafkaSource,
         pools: &[Arc<PoolConfig>],
@@ -85,8 +85,8 @@ impl KafkaClient {
         })
     }
 
-    /// What is sent, once it is known that the topic is there: one that a pool reads may be made as
-    /// the pool would.
+    /// Returns the record to send, once the topic is known to exist: one that a pool reads may be
+    /// created as the pool would.
     fn outbound(&mut self, message: &Outgoing) -> Result<Outbound, KafkaError> {
         let topic = &message.queue;
         let reading = self.pools.iter().find(|pool| names(pool, topic));
@@ -97,7 +97,7 @@ impl KafkaClient {
                     self.runtime.block_on(setup.look(PATIENCE))?;
                     self.topics = topics::list(self.probe.native())?;
                 }
-                // What no pool names may be a slip of the pen, so it is not made.
+                // A topic that no pool names may be a typing error, so it is not created.
                 _ => {
                     let topic = topic.clone();
                     return Err(CommandError::NoTopic { topic }.into());
@@ -120,7 +120,7 @@ impl KafkaClient {
         Ok(outbound)
     }
 
-    /// The tiers of a topic and the group.
+    /// Returns the tiers of a topic and the group.
     fn tiers(&self, topic: &str) -> BTreeMap<Tier, String> {
         let tiers = self.topics.keys().filter_map(|name| {
             let (of, tier) = topic_names::tier_of(name, &self.config.group)?;
@@ -129,7 +129,7 @@ impl KafkaClient {
         tiers.collect()
     }
 
-    /// Sends all, and waits until the brokers have said of each what has become of it.
+    /// Sends all records and waits until the brokers have reported the outcome of each.
     fn post(&mut self, records: Vec<Outbound>) -> Result<send::Posted, KafkaError> {
         let mut post = match self.post.take() {
             Some(post) => post,
@@ -142,7 +142,7 @@ impl KafkaClient {
         Ok(posted)
     }
 
-    /// The lag of the group in one topic.
+    /// Returns the lag of the group in one topic.
     fn lag(&self, reader: &Reader, topic: &str) -> Result<u64, KafkaError> {
         let Some(partitions) = self.topics.get(topic) else {
             return Ok(0);
@@ -160,7 +160,7 @@ impl KafkaClient {
     }
 }
 
-/// Whether the pool reads that topic whether or not it is there.
+/// Returns whether the pool reads a topic even if it does not exist.
 fn names(pool: &PoolConfig, topic: &str) -> bool {
     match &pool.options {
         Options::Kafka(options) => options.topics.names().iter().any(|name| name == topic),
@@ -168,7 +168,8 @@ fn names(pool: &PoolConfig, topic: &str) -> bool {
     }
 }
 
-/// The message as it waits in a tier of the group: the shortest that is no shorter than its delay.
+/// Returns the message as stored in a tier of the group: the shortest that is no shorter than its
+/// delay.
 fn delayed(
     message: Outbound,
     delay: Duration,

@@ -1,5 +1,5 @@
-//! Records that were read from a topic of dead letters, and the letters and replies that they make:
-//! most are one, those too large for the topic are several. Pure.
+//! Records read from a topic of dead letters, and the dead letters and replies that they form: most are
+//! one record, those too large for the topic are several. Pure.
 
 use std::collections::HashMap;
 
@@ -10,16 +10,16 @@ use super::reader::Stored;
 use crate::broker::parts;
 use crate::broker::parts::{Torn, Whole};
 
-/// Records, as they were read.
+/// Records as they were read.
 #[derive(Debug, Default)]
 pub(super) struct Pile {
     records: HashMap<At, Stored>,
-    /// By the key that they belong to and their number.
+    /// Parts by the key that they belong to and their number.
     parts: HashMap<(Bytes, u32), Bytes>,
 }
 
 impl Pile {
-    /// Puts one more on it.
+    /// Adds a record.
     pub(super) fn put(&mut self, stored: Stored) {
         match parts::place(&stored.headers) {
             Some(place) => drop(self.parts.insert(place, stored.value.unwrap_or_default())),
@@ -27,8 +27,8 @@ impl Pile {
         }
     }
 
-    /// Takes what lies at a place, whole, or what there is of it and why it is not; none if nothing
-    /// is there any more.
+    /// Takes the record at a position, whole, or what there is of it and why it is incomplete; none if
+    /// it no longer exists.
     pub(super) fn take(&mut self, at: &At) -> Option<(Stored, Option<Torn>)> {
         let mut stored = self.records.remove(at)?;
         let Some(whole) = Whole::of(&stored.headers) else {
@@ -58,7 +58,7 @@ mod tests {
     use ganger_queue::client::DeadFilter;
     use ganger_queue::dead_letter::header;
 
-    /// A letter of 10 000 bytes as it is stored whole, and in four parts.
+    /// Returns a dead letter of 10 000 bytes as it is stored whole, and in four parts.
     fn letter() -> (Outbound, Vec<Stored>) {
         let mut headers: Raw = vec![
             ("colour".to_owned(), Some("red".into())),

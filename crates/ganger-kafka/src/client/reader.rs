@@ -1,5 +1,5 @@
-//! Reading a topic, or a part of it, from outside: the partitions are assigned by hand, so no group
-//! hears of it, and nothing is committed. What is read is made sense of elsewhere.
+//! Reads a topic, or a part of it, from outside: partitions are assigned manually, so no group is
+//! involved and nothing is committed. The records are interpreted elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,24 +20,24 @@ use crate::broker::headers::Raw;
 use crate::broker::{consumer, error, settings};
 use ganger_config::model::KafkaSource;
 
-/// How long a question may take.
+/// Timeout of a query.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How long nothing may come that should.
+/// Maximum time without an expected record.
 const COME_WITHIN: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(200);
-/// What librdkafka keeps at hand of each partition.
+/// Size of the local buffer of each partition in librdkafka.
 const LOCAL_BYTES: usize = 4 << 20;
 
-/// A part of a partition.
+/// Range of offsets of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
-    /// The first offset.
+    /// First offset.
     pub(super) from: i64,
-    /// The one behind the last.
+    /// One past the last offset.
     pub(super) end: i64,
 }
 
-/// A record as it is stored.
+/// A stored record.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Stored {
     pub(super) partition: i32,
@@ -48,13 +48,14 @@ pub(super) struct Stored {
     pub(super) headers: Raw,
 }
 
-/// Reads.
+/// Reader of topics.
 #[derive(Debug)]
 pub(super) struct Reader {
     consumer: Consumer,
 }
 
-/// The properties of a consumer that joins no group. The library wants one named all the same.
+/// Returns the properties of a consumer that joins no group. The library requires a group name all the
+/// same.
 pub(super) fn properties(config: &KafkaSource) -> ClientConfig {
     let mut properties = settings::consumer(config, "command", LOCAL_BYTES);
     properties.remove("group.instance.id");
@@ -66,18 +67,18 @@ pub(super) fn properties(config: &KafkaSource) -> ClientConfig {
 }
 
 impl Reader {
-    /// Connects by itself, when something is read.
+    /// Creates the reader. It connects by itself, on the first read.
     pub(super) fn open(config: &KafkaSource) -> Result<Self, KafkaError> {
         let consumer = Consumer::new(&properties(config), "command", Arc::default())?;
         Ok(Self { consumer })
     }
 
-    /// The client behind it, for requests that anyone may make.
+    /// Returns the underlying client, for requests that need no consumer state.
     pub(super) fn native(&self) -> &BaseConsumer<Context> {
         self.consumer.native()
     }
 
-    /// What there is in each partition now, those that are empty left out.
+    /// Returns the current ranges of all partitions; empty ones are left out.
     pub(super) fn spans(
         &self,
         topic: &str,
@@ -96,7 +97,7 @@ impl Reader {
         Ok(spans)
     }
 
-    /// What the group has committed of these partitions.
+    /// Returns the group's committed offsets of these partitions.
     pub(super) fn committed(
         &self,
         topic: &str,
@@ -120,7 +121,7 @@ impl Reader {
         Ok(offsets.collect())
     }
 
-    /// Reads these parts of a topic, each in order.
+    /// Reads these ranges of a topic, each in order.
     pub(super) fn read(
         &self,
         topic: &str,
@@ -178,13 +179,13 @@ impl Reader {
         }
     }
 
-    /// Goes on reading a partition from an offset on, for [`Reader::next`].
+    /// Starts reading a partition at an offset, for [`Reader::next`].
     pub(super) fn follow(&self, topic: &str, from: i64) -> Result<(), KafkaError> {
         let end = i64::MAX;
         self.assign(topic, &BTreeMap::from([(0, Span { from, end })]))
     }
 
-    /// The next record, or none if none has come for so long.
+    /// Returns the next record, or none after a timeout.
     pub(super) fn next(&self, longest: Duration) -> Result<Option<Stored>, KafkaError> {
         match self.consumer.native().poll(longest) {
             Some(Ok(message)) => Ok(Some(stored(&message))),

@@ -1,6 +1,6 @@
-//! Answers to what a command has sent. Kafka has no place for them of its own, so a topic is made
-//! for one command, and deleted when the command ends. If it is killed the topic stays; what is in
-//! it does not, after an hour.
+//! Answers to the messages that a command has sent. Kafka has no place of its own for them, so a topic
+//! is created for one command, and deleted when the command ends. If the command is killed the topic
+//! stays; its content is deleted after an hour.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use ganger_config::model::KafkaSource;
 use ganger_core::names::REPLY_TOPICS;
 use ganger_queue::client::{Answers, Reply};
 
-/// A topic for answers, and those that have come.
+/// A topic for answers, and the answers received.
 #[derive(Debug)]
 pub(super) struct Replies {
     config: KafkaSource,
     topic: String,
     reader: Reader,
     come: Answers,
-    /// Why no more can be read.
+    /// Error after which nothing more can be read.
     trouble: Option<KafkaError>,
 }
 
 impl Replies {
-    /// Makes the topic.
+    /// Creates the topic.
     pub(super) fn open(
         config: &KafkaSource,
         runtime: &Runtime,
@@ -44,7 +44,7 @@ impl Replies {
         })
     }
 
-    /// The topic's name.
+    /// Returns the topic's name.
     pub(super) fn topic(&self) -> &str {
         &self.topic
     }
@@ -57,7 +57,7 @@ impl Replies {
         }
     }
 
-    /// Waits until an answer has come, or for so long.
+    /// Waits until an answer has arrived, or for `longest`.
     pub(super) fn wait(&mut self, longest: Duration) {
         match self.reader.next(longest) {
             Ok(Some(stored)) => self.come.come(reply(stored)),

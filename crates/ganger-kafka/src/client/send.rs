@@ -1,5 +1,5 @@
-//! Sending for a command: all at once, and then waiting for each to be confirmed or refused, but not
-//! for ever. What is sent is decided elsewhere.
+//! Sends the messages of a command: all at once, and then waits with a timeout for each to be confirmed
+//! or rejected. The messages are chosen elsewhere.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::broker::producer::{Producer, Then};
 use crate::broker::record::Outbound;
 use ganger_config::model::KafkaSource;
 
-/// So long the brokers may confirm nothing at all before a command gives up.
+/// Time without any confirmation after which a command gives up.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(60);
-/// The longest time between two looks at the producer.
+/// Maximum interval between two checks of the producer.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A producer for a command.
@@ -26,23 +26,23 @@ pub(super) struct Post {
     bell: Arc<Notify>,
 }
 
-/// What has become of what was sent.
+/// Outcome of the sent records.
 #[derive(Debug)]
 pub(super) struct Posted {
-    /// One for each, in order; none where nothing was heard.
+    /// One result for each record, in order; none for an unconfirmed one.
     pub(super) results: Vec<Option<Result<(), Code>>>,
-    /// Why nothing was heard of some.
+    /// Reason why some are unconfirmed.
     pub(super) stalled: Option<CommandError>,
 }
 
 impl Posted {
-    /// How many are safe.
+    /// Number of confirmed records.
     pub(super) fn confirmed(&self) -> usize {
         let safe = |result: &&Option<Result<(), Code>>| matches!(result, Some(Ok(())));
         self.results.iter().filter(safe).count()
     }
 
-    /// The first thing that went wrong, if any did; `topic` tells where that one was to go.
+    /// Returns the first error, if any; `topic` returns the destination of that record.
     pub(super) fn trouble(&self, topic: impl Fn(usize) -> String) -> Option<KafkaError> {
         let refused = self.results.iter().enumerate().find_map(|(index, result)| {
             let code = result.as_ref()?.err()?;
@@ -54,14 +54,14 @@ impl Posted {
     }
 }
 
-/// That a message will never be taken.
+/// Returns the error for a permanently rejected message.
 pub(super) fn refused(topic: String, code: Code) -> CommandError {
     let why = words(code);
     CommandError::Refused { topic, why }
 }
 
 impl Post {
-    /// Makes one. It connects by itself.
+    /// Creates the producer. It connects by itself.
     pub(super) fn open(config: &KafkaSource) -> Result<Self, KafkaError> {
         let bell = Arc::default();
         Ok(Self {
@@ -70,7 +70,7 @@ impl Post {
         })
     }
 
-    /// Sends all. After a stall it is of no use any more: what is under way may yet arrive.
+    /// Sends all records. Unusable after a stall: records in flight may still arrive.
     pub(super) fn send(&mut self, runtime: &Runtime, records: Vec<Outbound>) -> Posted {
         let mut results = vec![None; records.len()];
         for (index, record) in records.into_iter().enumerate() {
@@ -100,7 +100,7 @@ impl Post {
                 let (within, why) = (CONFIRM_WITHIN, last.clone());
                 stalled = Some(CommandError::Unconfirmed { within, why });
             } else if !self.producer.is_idle() {
-                // Rung or not: we look.
+                // Checked whether notified or not.
                 drop(runtime.block_on(async { timeout(LOOK, self.bell.notified()).await }));
             }
         }

@@ -1,5 +1,5 @@
-//! The source's beginning: it looks for a broker and makes its clients, over and over until it can or is
-//! to end. What is missing passes: a broker, or a thread on a machine that has too many.
+//! Start of the source: it looks for a broker and creates its clients, repeatedly until it succeeds or
+//! is to stop. What is missing is temporary: a broker, or a thread on a machine that has too many.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -20,10 +20,10 @@ use ganger_core::threads::aside;
 use ganger_queue::credit::intake;
 use ganger_queue::delivery::{Intake, SourceEnd};
 
-/// How long a look for a broker waits for a connection.
+/// Time that one attempt waits for a connection.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What a source has once it can begin.
+/// State of a source that can start.
 pub(super) struct Begun {
     pub(super) plan: Plan,
     pub(super) found: Found,
@@ -31,8 +31,8 @@ pub(super) struct Begun {
     pub(super) producer: Producer<Purpose>,
 }
 
-/// Looks for a broker, unless one was found already, and makes the clients. None if we are to end
-/// before.
+/// Looks for a broker, unless one was found already, and creates the clients. None if the source is to
+/// stop before.
 pub(super) async fn begin(
     setup: Setup,
     mut found: Option<Found>,
@@ -61,7 +61,7 @@ pub(super) async fn begin(
     }
 }
 
-/// Looks for a broker, on that thread: it may take as long as a broker takes to answer.
+/// Looks for a broker, on the given thread: it may take as long as a broker takes to answer.
 async fn look(setup: &Arc<Mutex<Setup>>, thread: thread::Builder) -> Result<Found, String> {
     let setup = Arc::clone(setup);
     let looked = aside(thread, move || held(&setup).look_blocking(LOOK)).await;
@@ -82,12 +82,12 @@ fn clients(setup: &Mutex<Setup>, found: Found, bell: &Arc<Notify>) -> Result<Beg
     })
 }
 
-/// Whatever became of who held it last: each look begins anew.
+/// Locks the setup, even if a holder panicked: each attempt starts afresh.
 fn held(setup: &Mutex<Setup>) -> MutexGuard<'_, Setup> {
     setup.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for something, unless the intake closes before.
+/// Waits for a future, unless the intake closes before.
 async fn unless_closed<T>(end: &mut SourceEnd, future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     loop {
@@ -107,7 +107,7 @@ mod tests {
     use crate::broker::settings::tests::source;
     use ganger_config::sample::policy;
 
-    /// No machine has room for such a stack: its thread is refused, as one too many is.
+    /// No machine has room for such a stack: creating the thread fails, as for one too many.
     #[tokio::test]
     async fn a_thread_that_is_refused_is_a_problem_and_no_end() {
         let setup = Setup::new(&source(&[]), &policy()).unwrap();
@@ -115,7 +115,7 @@ mod tests {
         let refused = thread::Builder::new().stack_size(1 << 60);
         let problem = look(&setup, refused).await.unwrap_err();
         assert!(problem.contains("no thread to be had"), "{problem}");
-        // Nothing was lost with it: the next look finds no broker, as it should.
+        // The setup survived: the next attempt finds no broker, as it should.
         let problem = look(&setup, thread::Builder::new()).await.unwrap_err();
         assert!(!problem.contains("thread"), "{problem}");
     }

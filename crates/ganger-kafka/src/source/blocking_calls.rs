@@ -1,6 +1,5 @@
-//! What has to be asked of a broker and waited for: each question on a thread of its own, since
-//! librdkafka's calls for them block, and polling has to go on. The answers come to the task like
-//! anything else that happens.
+//! Blocking queries to a broker: each runs on a thread of its own, since librdkafka's calls for them
+//! block, and polling has to go on. The answers arrive at the task like other events.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,27 +18,27 @@ use crate::broker::topics;
 use crate::broker::wanted::{Found, There, Wanted};
 use ganger_config::model::KafkaSource;
 
-/// More than there are questions at a time; a thread with an answer waits for room else.
+/// More than the queries open at a time; otherwise a thread with an answer waits for room.
 const ANSWERS_WAITING_MAX: usize = 64;
 
-/// What a thread has found out.
+/// Result of a query.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// Where the partitions begin that the group gave us.
+    /// Start positions of the partitions that the group assigned.
     Begins(Result<Begins, KafkaError>),
-    /// Likewise, of those that were not known then.
+    /// Start positions of those for which they were not known then.
     Later(Result<Begins, KafkaError>),
-    /// How partitions stand whose position is gone.
+    /// State of partitions whose position is gone.
     Standings(Vec<(Part, Result<Standing, String>)>),
-    /// The topics, after the policy has changed or some have appeared; with the number of the question.
+    /// Topics, after the policy has changed or some have appeared; with the number of the query.
     Topics(u64, Result<Found, KafkaError>),
-    /// Which topics and tiers there are.
+    /// Existing topics and tiers.
     There(Result<There, KafkaError>),
-    /// How a commit ended.
+    /// Outcome of a commit.
     Committed(CommitAnswer),
 }
 
-/// The questions that are open.
+/// Open queries.
 #[derive(Debug)]
 pub(super) struct Asking {
     tell: mpsc::Sender<Answer>,
@@ -57,7 +56,7 @@ impl Asking {
         }
     }
 
-    /// Asks. `failed` is the answer if the question panics. False if there is no thread to be had.
+    /// Starts a query. `failed` is the answer if the query panics. False if no thread is available.
     pub(super) fn ask(
         &self,
         name: &str,
@@ -67,7 +66,7 @@ impl Asking {
         let tell = self.tell.clone();
         let body = move || {
             let answer = catch_unwind(AssertUnwindSafe(question)).unwrap_or(failed);
-            // Whoever asked may have ended.
+            // The receiver may be gone.
             drop(tell.blocking_send(answer));
         };
         aside(name, body).is_some()
@@ -80,19 +79,19 @@ impl Asking {
         }
     }
 
-    /// An answer that is there.
+    /// Returns an answer that has arrived.
     pub(super) fn answer(&mut self) -> Option<Answer> {
         self.next.take().or_else(|| self.told.try_recv().ok())
     }
 }
 
-/// Does something that blocks on a thread of its own.
+/// Runs blocking work on a thread of its own.
 pub(super) fn aside<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<oneshot::Receiver<T>> {
     let (tell, told) = oneshot::channel();
-    // Nobody listening any more is no trouble.
+    // A receiver that is gone is no error.
     let body = move || drop(tell.send(work()));
     let spawned = std::thread::Builder::new()
         .name(name.to_owned())
@@ -106,7 +105,7 @@ pub(super) fn aside<T: Send + 'static>(
     }
 }
 
-/// The topics that a pool needs.
+/// Returns the topics that a pool needs.
 pub(super) fn topics(
     config: &KafkaSource,
     wanted: &Wanted,
@@ -115,15 +114,15 @@ pub(super) fn topics(
     event_loop()?.block_on(topics::prepare(config, wanted, native))
 }
 
-/// Commits, and waits until the broker has it.
+/// Commits, and waits for the broker's confirmation.
 pub(super) fn commit(native: &Native, commits: &[Commit]) -> CommitAnswer {
     by_topic(commits, |some| commit_at_once(native, some))
 }
 
 const MISSING: Result<(), Code> = Err(Code::UnknownTopicOrPartition);
 
-/// Commits all together, and once more each topic by itself where one is not there: the others may be
-/// committed, and librdkafka tells no more than that one is not.
+/// Commits all together, and each topic separately if one does not exist: the others may be committed,
+/// and librdkafka reports only that one is missing.
 fn by_topic(commits: &[Commit], commit: impl Fn(&[Commit]) -> Result<(), Code>) -> CommitAnswer {
     let together = commit(commits);
     if together != MISSING {
@@ -150,17 +149,17 @@ fn by_topic(commits: &[Commit], commit: impl Fn(&[Commit]) -> Result<(), Code>) 
 }
 
 fn commit_at_once(native: &Native, commits: &[Commit]) -> Result<(), Code> {
-    // It has the epoch of the last message of each partition. That of the last one that is done may
-    // be lower; then it is known no worse where the log departs.
+    // The list has the leader epoch of the last message of each partition. That of the last one done
+    // may be lower; then the point where the log diverges is known no worse.
     let positions = native.position();
     let list = positions.map_err(|error| error.rdkafka_error_code().unwrap_or(Code::Fail))?;
     let list = listed(list, commits).ok_or(Code::InvalidArgument)?;
-    // An asynchronous one never tells: the library sets no callback that librdkafka would call.
+    // An asynchronous commit never reports: the library sets no callback that librdkafka would call.
     let done = native.commit(&list, CommitMode::Sync);
     done.map_err(|error| error.rdkafka_error_code().unwrap_or(Code::Fail))
 }
 
-/// Makes a list of positions one of commits. Of what is not committed it has no offset.
+/// Turns a list of positions into one of commits. Partitions that are not committed get no offset.
 fn listed(mut list: TopicPartitionList, commits: &[Commit]) -> Option<TopicPartitionList> {
     let named = |commit| (name(commit), commit);
     let mut left: HashMap<TopicPartition, &Commit> = commits.iter().map(named).collect();

@@ -1,6 +1,6 @@
-//! What is to be stored of a dead letter, and in which form: as it is; if the broker does not take
-//! that, with less of what it says of the failure; if it is too large even then, in parts, which get
-//! smaller until they are taken. Never less of the message. Pure.
+//! Records to store for a dead letter, and their form: as it is; if the broker rejects that, with less
+//! detail of the failure; if it is too large even then, in parts, which get smaller until they are
+//! accepted. Never less of the message. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,46 +13,46 @@ use crate::broker::parts;
 use crate::broker::record::Outbound;
 use ganger_queue::dead_letter::{header, without_end};
 
-/// A part that most topics take, whose batches may be 1 MiB unless they are set otherwise.
+/// Part size that most topics accept, whose batches may be 1 MiB unless they are set otherwise.
 const PART_BYTES_MAX: usize = 960 << 10;
-/// No topic takes less that is of any use.
+/// Minimum part size: a topic that accepts less is of no use.
 const PART_BYTES_MIN: usize = 4 << 10;
-/// Where parts are smaller, what the letter says of the failure may be too large for part 0.
+/// Below this part size, the failure's details may be too large for part 0.
 const WORDY_PART_BYTES: usize = 32 << 10;
-/// The most bytes of its error that a shorter letter has.
+/// Maximum size of the error in a shortened dead letter.
 const SHORT_ERROR_BYTES_MAX: usize = 256;
 
-/// What was stored so long before the rest may be gone: after a day it is taken for what somebody
-/// left behind who did not live to store the letter, and is dropped with all letters.
+/// Age after which stored records may be gone before the rest is stored: after a day they count as left
+/// behind by a writer that died before storing the dead letter, and are deleted with all dead letters.
 const TOO_LONG: Duration = Duration::from_secs(12 * 3600);
 
-/// How a record is stored.
+/// Form in which a record is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StoredForm {
     Whole,
-    /// With hardly a word of the failure.
+    /// With hardly any detail of the failure.
     Short,
-    /// In parts of so many bytes.
+    /// In parts of at most so many bytes.
     Parts(usize),
 }
 
-/// A letter on its way, and its reply before it, if that is a record of its own.
+/// A dead letter being stored, preceded by its reply if that is a record of its own.
 #[derive(Debug)]
 pub(super) struct Burial {
-    /// What is to be stored, the letter last.
+    /// Items to store, the dead letter last.
     all: Vec<Outbound>,
-    /// How many of them are.
+    /// Number of stored items.
     stored: usize,
-    /// How the next of them is stored.
+    /// Form of the next item.
     form: StoredForm,
-    /// The records of it, as far as they are not stored; its own is the last.
+    /// Its records that are not stored yet; its own is the last.
     records: VecDeque<Outbound>,
-    /// When the first record was stored.
+    /// Time at which the first record was stored.
     since: Option<Instant>,
 }
 
 impl Burial {
-    /// Of a letter and its reply.
+    /// Returns the burial of a dead letter and its reply.
     pub(super) fn new(reply: Option<Outbound>, letter: Outbound) -> Self {
         let mut burial = Self {
             all: reply.into_iter().chain([letter]).collect(),
@@ -65,12 +65,13 @@ impl Burial {
         burial
     }
 
-    /// What is to be stored next; none if all is.
+    /// Returns the next record to store; none if all are stored.
     pub(super) fn next(&self) -> Option<&Outbound> {
         self.records.front()
     }
 
-    /// That is stored. Once all is, but it took too long, all is stored anew, under the same keys.
+    /// Marks that record as stored. Once all are, but it took too long, all are stored anew, under the
+    /// same keys.
     pub(super) fn stored(&mut self, now: Instant) {
         self.records.pop_front();
         let since = *self.since.get_or_insert(now);
@@ -85,12 +86,13 @@ impl Burial {
         self.cut();
     }
 
-    /// Whether there is a form of it that may be taken, when this was refused for that reason.
+    /// Returns whether another form may be accepted after a rejection with this code.
     pub(super) fn may_shrink(&self, code: Code) -> bool {
         self.smaller(code).is_some()
     }
 
-    /// Takes the next such form. What was stored of the last one is stored anew, under the same keys.
+    /// Switches to the next such form. Records stored in the last form are stored anew, under the same
+    /// keys.
     pub(super) fn shrink(&mut self, code: Code) {
         if let Some(form) = self.smaller(code) {
             self.form = form;
@@ -134,7 +136,7 @@ fn is_wordy(record: &Outbound) -> bool {
     headers.any(|(name, _)| wordy.contains(&name.as_str()))
 }
 
-/// Without the worker's last lines, and with the beginning of the error.
+/// Removes the worker's last lines and shortens the error.
 fn shortened(record: &Outbound) -> Outbound {
     let mut record = record.clone();
     record.headers.retain(|(name, _)| name != header::STDERR);
@@ -183,7 +185,7 @@ mod tests {
         }
     }
 
-    /// A topic that takes records of so many bytes: what it holds in the end, or why not.
+    /// Simulates a topic that accepts records of so many bytes; returns its final content or the error.
     fn store(mut burial: Burial, bytes_max: usize) -> Result<Vec<Outbound>, Code> {
         let mut stored = Vec::new();
         while let Some(record) = burial.next() {

@@ -1,5 +1,5 @@
-//! Which commit is on its way, and when the next may be: one at a time, at an interval, sooner when a
-//! partition goes to someone else or the source ends. Pure. What is written is `partition`'s business.
+//! Commit in flight and time of the next: one at a time, at an interval, sooner when a partition is
+//! revoked or the source stops. Pure. `partition` determines the content.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,44 +9,44 @@ use tokio::time::Instant;
 
 use crate::broker::commit_metadata::TEXT_BYTES_MAX;
 
-/// The least time between two commits when they are urgent.
+/// Minimum interval between two urgent commits.
 const URGENT: Duration = Duration::from_millis(20);
-/// The least time between two commits that only ask whether the broker is there.
+/// Minimum interval between two commits that only probe the broker.
 const PROBE: Duration = Duration::from_millis(500);
 
-/// How commits go.
+/// Schedule and state of the commits.
 #[derive(Debug)]
 pub(super) struct Commits {
     interval: Duration,
     is_sent: bool,
-    /// How many were sent.
+    /// Number of commits sent.
     number: u64,
     last: Instant,
     metadata_bytes_max: usize,
     failures: u32,
 }
 
-/// How soon a commit is wanted.
+/// Urgency of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
-    /// Someone waits for it.
+    /// Something waits for it.
     Urgent,
-    /// It shows whether the broker is back, or we are members still.
+    /// It shows whether the broker is back, or the membership still holds.
     Probe,
     Usual,
 }
 
-/// How a commit ended.
+/// Outcome of a commit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommitAnswer {
-    /// Of all that is not in a missing topic; where all is, the error for that.
+    /// Result for all that is not in a missing topic; if all is, the error for that.
     pub(super) result: Result<(), Code>,
-    /// The topics that are not there, of which nothing is committed.
+    /// Missing topics, for which nothing is committed.
     pub(super) missing: BTreeSet<String>,
 }
 
 impl CommitAnswer {
-    /// It failed as a whole.
+    /// Returns the outcome of a commit that failed as a whole.
     pub(super) fn failed(code: Code) -> Self {
         Self {
             result: Err(code),
@@ -55,27 +55,27 @@ impl CommitAnswer {
     }
 }
 
-/// What the end of a commit means.
+/// Meaning of a commit's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It is there.
+    /// It is confirmed.
     Done,
-    /// It is tried again, with at most so many bytes of metadata.
+    /// It is retried, with at most so many bytes of metadata.
     Shorter(usize),
-    /// The group is deciding anew; what is ours then is committed then.
+    /// The group is rebalancing; what is still assigned afterwards is committed then.
     Waits,
-    /// We are no member any more.
+    /// The membership has ended.
     TooLate,
-    /// None of its topics is there. That is no fault of the group's, and holds up no other.
+    /// None of its topics exists. That is no fault of the group's, and holds up no other.
     Missing,
-    /// It failed, and has for so long that it is to be told.
+    /// It failed, and has for so long that it is reported.
     Trouble,
-    /// It failed, and is tried again.
+    /// It failed, and is retried.
     Failed,
 }
 
 impl Ended {
-    /// Whether the group has answered as it does to a member alone.
+    /// Returns whether only a member gets such an answer.
     pub(super) fn shows_a_member(self) -> bool {
         matches!(self, Self::Done | Self::Waits)
     }
@@ -93,17 +93,17 @@ impl Commits {
         }
     }
 
-    /// The number of the last commit that was sent.
+    /// Returns the number of the last commit that was sent.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The most bytes of metadata that the broker takes, as far as we know.
+    /// Returns the maximum size of the metadata that the broker accepts, as far as known.
     pub(super) fn metadata_bytes_max(&self) -> usize {
         self.metadata_bytes_max
     }
 
-    /// When to go on, if there is something to commit.
+    /// Returns the time of the next commit, if there is something to commit.
     pub(super) fn due(&self, something: Option<Urgency>) -> Option<Instant> {
         let gap = match something.filter(|_| !self.is_sent)? {
             Urgency::Urgent => self.interval.min(URGENT * (1 << self.failures.min(6))),
@@ -113,7 +113,7 @@ impl Commits {
         Some(self.last + gap)
     }
 
-    /// Whether it is time for one. The next is not before a while then.
+    /// Returns whether a commit is due, and if so restarts the interval.
     pub(super) fn begin(&mut self, something: Option<Urgency>, now: Instant) -> bool {
         let is_time = self.due(something).is_some_and(|due| due <= now);
         if is_time {
@@ -122,18 +122,18 @@ impl Commits {
         is_time
     }
 
-    /// One is sent.
+    /// Records that a commit is sent.
     pub(super) fn send(&mut self) {
         self.number += 1;
         self.is_sent = true;
     }
 
-    /// The one that is on its way was sent by a consumer that is no more.
+    /// Forgets the commit in flight, whose consumer is gone.
     pub(super) fn forget_sent(&mut self) {
         self.is_sent = false;
     }
 
-    /// Takes in how it ended, of a member with so many partitions.
+    /// Handles the outcome of a commit, for a member with so many partitions.
     pub(super) fn ended(&mut self, result: Result<(), Code>, partitions: usize) -> Ended {
         self.is_sent = false;
         let Err(code) = result else {
@@ -159,9 +159,9 @@ impl Commits {
     }
 }
 
-/// Whether so many failures in a row are something to tell, by a member with so many partitions. A
-/// broker that restarts refuses for a moment. Once all partitions are another's nothing is committed
-/// any more that could show that it is over; the last answer may come after they went.
+/// Returns whether so many successive failures are reported, for a member with so many partitions. A
+/// broker that restarts rejects for a moment. Once all partitions are revoked, no commit could show
+/// that the problem is resolved; the last answer may arrive after that.
 fn is_trouble(failures: u32, partitions: usize) -> bool {
     failures > 2 && partitions > 0
 }

@@ -1,4 +1,4 @@
-//! Writing down how far each partition is done, and what follows from how that ended.
+//! Commits the progress of each partition and handles the outcome.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Task {
         }
     }
 
-    /// Commits what there is, if it is time.
+    /// Commits what there is, if a commit is due.
     pub(super) fn commit(&mut self, now: Instant) {
         let urgency = self.has_something_to_commit();
         if !self.commits.begin(urgency, now) {
@@ -48,7 +48,7 @@ impl Task {
         }
     }
 
-    /// Takes in how a commit ended.
+    /// Handles the outcome of a commit.
     pub(super) fn committed(&mut self, answer: CommitAnswer) {
         let CommitAnswer { result, missing } = answer;
         self.partitions.committed(result.is_ok(), &missing);

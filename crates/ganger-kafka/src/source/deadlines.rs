@@ -1,4 +1,4 @@
-//! What falls due when, of which partition. Pure.
+//! Deadlines of partitions. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::broker::begins::Part;
 
-/// At most one moment for each partition.
+/// At most one deadline for each partition.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines {
     of: HashMap<Part, Instant>,
@@ -14,7 +14,7 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// It falls due then, or not at all.
+    /// Sets or removes the deadline of a partition.
     pub(super) fn set(&mut self, part: Part, when: Option<Instant>) {
         let before = match when {
             Some(when) => self.of.insert(part, when),
@@ -30,18 +30,18 @@ impl Deadlines {
         self.of.contains_key(&part)
     }
 
-    /// When the first falls due.
+    /// Returns the earliest deadline.
     pub(super) fn next(&self) -> Option<Instant> {
         self.order.first().map(|(when, _)| *when)
     }
 
-    /// Those that are due.
+    /// Returns the partitions whose deadline has passed.
     pub(super) fn until(&self, now: Instant) -> Vec<Part> {
         let due = self.order.range(..=(now, Part::MAX));
         due.map(|(_, part)| *part).collect()
     }
 
-    /// Those that are not for longer.
+    /// Returns the partitions whose deadline is later than `when`.
     pub(super) fn after(&self, when: Instant) -> Vec<Part> {
         let later = self.order.range((when, Part::MAX)..);
         later.map(|(_, part)| *part).collect()

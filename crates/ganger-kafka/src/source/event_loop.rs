@@ -1,6 +1,5 @@
-//! The source's task: it waits for whatever comes next, and then goes round all that may be to do.
-//! Nothing it does waits: requests that block run on threads of their own, and their answers come
-//! like anything else.
+//! The source's task: it waits for the next event, and then does everything that may be due. It never
+//! blocks: blocking requests run on threads of their own, and their answers arrive like other events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,9 +38,9 @@ use ganger_queue::delivery::{Intake, Publish, Settlement, SourceEnd};
 use ganger_queue::source::link::Link;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
-/// The longest time between two polls, if `max.poll.interval.ms` is not shorter.
+/// Maximum interval between two polls, if `max.poll.interval.ms` is not shorter.
 const POLL_EVERY: Duration = Duration::from_secs(5);
-/// How long leaving the group may take before we go without.
+/// Timeout for leaving the group before the source ends without it.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 
 /// The source of one pool.
@@ -50,7 +49,7 @@ pub(super) struct Task {
     pub(super) end: SourceEnd,
     pub(super) policy: watch::Receiver<Arc<PoolConfig>>,
     pub(super) plan: Plan,
-    /// Those that are read, and those beside them.
+    /// Topics that are read, and those beside them.
     pub(super) topics: KnownTopics,
     pub(super) health: Health,
     pub(super) consumer: Consumer,
@@ -58,30 +57,30 @@ pub(super) struct Task {
     pub(super) strangers: Strangers,
     pub(super) bell: Arc<Notify>,
     pub(super) lanes: Lanes<Record>,
-    /// Since when messages wait in the topics.
+    /// Time since which messages wait in the topics.
     pub(super) oldest: Oldest,
-    /// The partitions that are ours.
+    /// Assigned partitions.
     pub(super) partitions: Partitions,
     pub(super) group: Group,
     pub(super) positions: Positions,
     pub(super) throttle: Throttle,
-    /// For what is read and not done, and what librdkafka holds.
+    /// Memory budget for what is read and not done, and what librdkafka holds.
     pub(super) budget: Share,
     pub(super) asking: Asking,
     pub(super) commits: Commits,
-    /// There is more at hand than a turn takes.
+    /// True if more is available than one turn takes.
     more: bool,
     pub(super) standstill: Standstill,
-    /// Settlements that were not looked at yet.
+    /// Settlements not handled yet.
     arrived: Vec<Settlement>,
-    /// Likewise emits.
+    /// Emits not handled yet.
     asked: Vec<Publish>,
-    /// Why a connection failed last.
+    /// Reason of the last connection failure.
     last_failure: Option<String>,
     last_refusal: Option<Instant>,
-    /// Whether the consumer reaches a broker.
+    /// Time for which the consumer has reached no broker.
     away: OutOfReach,
-    /// It was said that long waits leave the order.
+    /// True once it was logged that long waits leave the order.
     pub(super) told_of_order: bool,
     poll_every: Duration,
     next_poll: Instant,
@@ -154,8 +153,8 @@ impl Task {
         self.close().await;
     }
 
-    /// Told to end, and nothing is left to settle, to publish or to commit, but for what nobody
-    /// takes.
+    /// Returns whether it is to end and nothing is left to settle, to publish or to commit, except what
+    /// is undeliverable.
     fn is_finished(&self) -> bool {
         self.is_closing()
             && self.lanes.out() == 0
@@ -169,18 +168,18 @@ impl Task {
         intake(&self.end) == Intake::Closed
     }
 
-    /// How many more messages may be handed out.
+    /// Returns the number of messages that may still be handed out.
     pub(super) fn room(&self) -> usize {
         credit::room(intake(&self.end), self.lanes.out())
     }
 
-    /// The pool wants none just now.
+    /// Returns whether the pool wants no messages now.
     pub(super) fn is_unwanted(&self) -> bool {
         credit::room(intake(&self.end), 0) == 0
     }
 
-    /// Waits for something to happen. What comes seldom comes first, so that a steady stream of
-    /// settlements can't hide it.
+    /// Waits for an event. Rare events come first, so that a steady stream of settlements cannot hide
+    /// them.
     async fn event(&mut self) {
         let timer = self.timer();
         let room_for_publishes = self.has_room_for_publishes();
@@ -198,7 +197,7 @@ impl Task {
         }
     }
 
-    /// When something falls due by itself.
+    /// Returns the time of the next timer.
     fn timer(&self) -> Instant {
         if self.more {
             return Instant::now();
@@ -222,7 +221,7 @@ impl Task {
             .fold(self.next_poll, Instant::min)
     }
 
-    /// Goes round all that may be to do.
+    /// Does everything that may be due.
     fn turn(&mut self) {
         let now = Instant::now();
         self.next_poll = now + self.poll_every;
@@ -254,7 +253,7 @@ impl Task {
             .note(|figures| figures.publishes_pending = Some(pending));
     }
 
-    /// Carries out what has been settled and what is to be published.
+    /// Carries out settlements and publications.
     fn collect(&mut self) {
         while let Ok(settlement) = self.end.settlements.try_recv() {
             self.arrived.push(settlement);
@@ -269,12 +268,12 @@ impl Task {
         for settlement in arrived.drain(..) {
             self.settle(settlement);
         }
-        // Its room is used again.
+        // Its capacity is reused.
         self.arrived = arrived;
         for publish in std::mem::take(&mut self.asked) {
             self.emit(publish);
         }
-        // Once nobody has a message any more, no emit is waited for: what is left is thrown away.
+        // Once no message is out, no emit is awaited: the rest is dropped.
         let is_over = self.is_closing() && self.lanes.out() == 0;
         while is_over || self.has_room_for_publishes() {
             match self.end.publishes.try_recv() {
@@ -292,7 +291,7 @@ impl Task {
             .consumer
             .poll(|message| strays.push(stray(topics, message)));
         if let Some(problem) = notes.fatal {
-            // Whatever else it told was of what is no more.
+            // Its other reports concern a consumer that is gone.
             if self.group.may_join(now) {
                 self.begin_again(problem, now);
             }
@@ -332,13 +331,13 @@ impl Task {
         }
     }
 
-    /// Makes the consumer anew that has reached no broker for so long that it may know of none.
+    /// Recreates the consumer after so long without a broker that it may know of none.
     fn reach_out(&mut self, now: Instant) {
         if self.is_closing() || self.away.due().is_none_or(|due| due > now) {
             return;
         }
         self.away.renewed();
-        // Why it is not let in is worth more.
+        // A rejection is the better explanation.
         if !self.health.has(HealthIssue::Brokers) && !self.health.has(HealthIssue::Refused) {
             self.all_brokers_down();
         }
@@ -382,8 +381,8 @@ impl Task {
         self.need_tiers(tiers, Instant::now());
     }
 
-    /// Leaves the group and lets the clients go, on a thread of its own: it may take as long as a
-    /// broker takes to answer.
+    /// Leaves the group and drops the clients, on a thread of its own: it may take as long as a broker
+    /// takes to answer.
     async fn close(mut self) {
         self.tell_of_what_is_left();
         self.consumer.begin_to_leave();

@@ -1,4 +1,4 @@
-//! Where we stand with the consumer group: what it has decided and we have not done yet, one decision
+//! Membership in the consumer group: decisions of the group that are not carried out yet, handled one
 //! after the other. Pure.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -10,14 +10,14 @@ use crate::broker::begins::Part;
 use crate::broker::consumer::{Rebalanced, TopicPartition};
 use ganger_core::backoff::Backoff;
 
-/// The pause before what failed is tried again.
+/// Pause before a failed request is retried.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
-/// Who was refused is told so again within that, while he is.
+/// Time within which a rejection is repeated while it holds.
 pub(super) const REFUSAL_LASTS: Duration = Duration::from_secs(15);
-/// So long a group may take to find its coordinator without a word.
+/// Time that a group may take to find its coordinator without a report.
 const OUTSIDE_MAX: Duration = Duration::from_secs(10);
-/// The pauses before a member that was put out for good joins as a new one: long, for two that are
-/// called the same would put each other out in turns.
+/// Pauses before a permanently expelled member joins as a new one: long, for two of the same name
+/// would expel each other in turns.
 const REJOIN: Backoff = Backoff {
     initial: Duration::from_secs(10),
     factor: 2.0,
@@ -25,71 +25,71 @@ const REJOIN: Backoff = Backoff {
     jitter: 0.2,
 };
 
-/// What of the group's decisions is being done.
+/// Decision of the group that is being carried out.
 #[derive(Debug)]
 enum Step {
     Idle,
-    /// Finding out where partitions begin: asked, or to be asked again from then on.
+    /// Determining start positions: queried, or to be queried again at `again`.
     Asking {
         partitions: Vec<TopicPartition>,
         again: Option<Instant>,
     },
-    /// Finishing what is in flight of these.
+    /// Finishing what is in flight of these partitions.
     Draining {
         leaving: Vec<TopicPartition>,
         parts: Vec<Part>,
         finish_by: Instant,
         commit_by: Instant,
-        /// The last commit that was sent before.
+        /// Number of the last commit sent before.
         commit: u64,
     },
 }
 
-/// What comes next.
+/// Next action.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Nothing, before something else happens.
+    /// None until another event.
     Nothing,
-    /// That is to be done.
+    /// Carry out this decision.
     Decided(Rebalanced),
-    /// Partitions leave; it may be time to let them go.
+    /// Partitions are draining; it may be time to release them.
     Draining,
 }
 
-/// What it means that the group knows us, or does not.
+/// Conclusions from whether the group has accepted this member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// It lets us in.
+    /// True if the group admits this member.
     pub(super) is_admitted: bool,
-    /// Whether it answers; none if it is too early to tell.
+    /// True if the group answers; none if it is too early to tell.
     pub(super) answers: Option<bool>,
 }
 
-/// Partitions that have been let go.
+/// Partitions that have been released.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Drained {
     pub(super) partitions: Vec<TopicPartition>,
-    /// How many messages of theirs are in flight still.
+    /// Number of their messages still in flight.
     pub(super) in_flight: usize,
 }
 
-/// Where we stand.
+/// State of the membership.
 #[derive(Debug)]
 pub(super) struct Group {
     subscribed: BTreeSet<String>,
-    /// We don't join before.
+    /// Earliest time to join.
     not_before: Option<Instant>,
     decisions: VecDeque<Rebalanced>,
-    /// Since when we have asked to be let in without an answer.
+    /// Time since which a request to join has had no answer.
     outside_since: Option<Instant>,
-    /// When we were told last that we may not use it.
+    /// Time of the last report that access to the group is denied.
     refused_at: Option<Instant>,
     step: Step,
-    /// What could not be given back, and when that is tried again.
+    /// Partitions that could not be given back, and the time of the next attempt.
     owed: Option<(Instant, Vec<TopicPartition>)>,
     finish_within: Duration,
     commit_within: Duration,
-    /// How often it was joined anew.
+    /// Number of times it was rejoined.
     rebirths: u32,
 }
 
@@ -109,12 +109,12 @@ impl Group {
         }
     }
 
-    /// Takes down what the group decided.
+    /// Queues the group's decisions.
     pub(super) fn note(&mut self, decisions: Vec<Rebalanced>) {
         self.decisions.extend(decisions);
     }
 
-    /// When something falls due by itself.
+    /// Returns the time of the next timer.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         let step = match &self.step {
             Step::Idle => None,
@@ -129,13 +129,13 @@ impl Group {
                 *commit_by
             }),
         };
-        // Once it is over, whatever else keeps us from joining is told when it ends.
+        // Once it has passed, the end of any other obstacle to joining is an event of its own.
         let join = self.not_before.filter(|not_before| *not_before > now);
         let owed = self.owed.as_ref().map(|(when, _)| *when);
         step.into_iter().chain(join).chain(owed).min()
     }
 
-    /// What comes next.
+    /// Returns the next action.
     pub(super) fn next(&mut self) -> Next {
         match self.step {
             Step::Idle => match self.decisions.pop_front() {
@@ -147,48 +147,50 @@ impl Group {
         }
     }
 
-    /// Whether it waits for no answer of ours. One about single partitions would be taken for it.
+    /// Returns whether the group waits for no answer. One about single partitions would be taken for
+    /// it.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self.step, Step::Idle) && self.decisions.is_empty() && self.owed.is_none()
     }
 
     // -- joining --
 
-    /// Whether the pause before we join, if there is one, is over.
+    /// Returns whether the pause before joining, if any, is over.
     pub(super) fn may_join(&self, now: Instant) -> bool {
         self.not_before.is_none_or(|not_before| not_before <= now)
     }
 
-    /// Whether we have asked to be let in.
+    /// Returns whether topics are subscribed.
     pub(super) fn has_asked(&self) -> bool {
         !self.subscribed.is_empty()
     }
 
-    /// Whether we have asked for just these topics.
+    /// Returns whether exactly these topics are subscribed.
     pub(super) fn has_asked_for(&self, topics: &BTreeSet<String>) -> bool {
         self.subscribed == *topics
     }
 
-    /// We have asked for these topics.
+    /// Records that these topics are subscribed.
     pub(super) fn asked_for(&mut self, topics: BTreeSet<String>) {
         self.not_before = None;
         self.subscribed = topics;
     }
 
-    /// We could not.
+    /// Records that subscribing failed.
     pub(super) fn could_not_ask(&mut self, now: Instant) {
         self.not_before = Some(now + AGAIN);
     }
 
-    /// The broker says that we may not use it.
+    /// Records that the broker denies access to the group.
     pub(super) fn refused(&mut self, now: Instant) {
         self.refused_at = Some(now);
     }
 
-    /// Takes in whether it knows us. librdkafka keeps silent about a coordinator that is away, or that
-    /// does not speak our `group.protocol`; where all brokers are away it can't be blamed.
+    /// Handles whether the group has accepted this member. librdkafka does not report a coordinator
+    /// that is away, or that does not support the `group.protocol`; if all brokers are away it is not
+    /// to blame.
     pub(super) fn seen(&mut self, is_in_group: bool, are_away: bool, now: Instant) -> Seen {
-        // What shows that it knows us may have been on its way when we were refused.
+        // The evidence of membership may have been on its way when access was denied.
         let lately = |refused: Instant| now < refused + REFUSAL_LASTS;
         let is_admitted = is_in_group && !self.refused_at.is_some_and(lately);
         if is_in_group || !self.has_asked() || are_away {
@@ -205,13 +207,13 @@ impl Group {
         }
     }
 
-    /// The consumer is of no use any more: how long the next one waits before it joins.
+    /// Records that the consumer is unusable; returns how long the next one waits before it joins.
     pub(super) fn put_out(&mut self, dice: f64) -> Duration {
         self.rebirths = self.rebirths.saturating_add(1);
         REJOIN.wait(self.rebirths, dice)
     }
 
-    /// A new consumer joins, not before that time.
+    /// Resets the state for a new consumer, which joins no earlier than `not_before`.
     pub(super) fn join_as_new(&mut self, not_before: Option<Instant>) {
         let max_poll_interval = self.finish_within * 2;
         *self = Self {
@@ -223,14 +225,14 @@ impl Group {
 
     // -- partitions that come --
 
-    /// It is asked where they begin, or will be from then on.
+    /// Records that start positions are queried, or will be at `again`.
     pub(super) fn asks(&mut self, partitions: Vec<TopicPartition>, again: Option<Instant>) {
-        // Whatever we owed, it is settled, and these are ours.
+        // Any earlier debt is settled, and these are assigned.
         self.owed = None;
         self.step = Step::Asking { partitions, again };
     }
 
-    /// Those of which it is to be asked again.
+    /// Takes the partitions to query again, if it is time.
     pub(super) fn take_unasked(&mut self, now: Instant) -> Option<Vec<TopicPartition>> {
         match &mut self.step {
             Step::Asking {
@@ -241,7 +243,7 @@ impl Group {
         }
     }
 
-    /// Those of which an answer has come; none if none was waited for.
+    /// Takes the partitions whose query was answered; none if no answer was expected.
     pub(super) fn answered(&mut self) -> Option<Vec<TopicPartition>> {
         if !matches!(self.step, Step::Asking { .. }) {
             return None;
@@ -254,8 +256,8 @@ impl Group {
 
     // -- partitions that go --
 
-    /// These leave once what is in flight of them is done and committed, or time is up. `commit` is the
-    /// last that was sent.
+    /// Begins to drain partitions: they leave once what is in flight is done and committed, or time is
+    /// up. `commit` is the last that was sent.
     pub(super) fn drain(
         &mut self,
         leaving: Vec<TopicPartition>,
@@ -273,12 +275,12 @@ impl Group {
         };
     }
 
-    /// Whether partitions are only kept until they are committed.
+    /// Returns whether partitions are draining.
     pub(super) fn is_draining(&self) -> bool {
         matches!(self.step, Step::Draining { .. })
     }
 
-    /// Those that leave.
+    /// Returns the partitions that are draining.
     pub(super) fn leaving(&self) -> &[Part] {
         match &self.step {
             Step::Draining { parts, .. } => parts,
@@ -286,7 +288,8 @@ impl Group {
         }
     }
 
-    /// Those that leave now, of which so many messages are in flight; none if it is not time.
+    /// Releases the draining partitions, of which so many messages are in flight; none if it is not
+    /// time.
     pub(super) fn drained(
         &mut self,
         in_flight: usize,
@@ -313,8 +316,9 @@ impl Group {
         })
     }
 
-    /// A commit was refused because we are no member any more, the one of that number: what of that was
-    /// about to leave. While librdkafka waits for us to let partitions go, it does not say so by itself.
+    /// Handles the rejection of this commit because the membership has ended; returns the draining
+    /// partitions lost by it. While librdkafka waits for partitions to be released, it does not report
+    /// that by itself.
     pub(super) fn lost_while_draining(&mut self, number: u64) -> Option<Vec<TopicPartition>> {
         match &mut self.step {
             Step::Draining {
@@ -328,18 +332,18 @@ impl Group {
         }
     }
 
-    /// These could not be given back.
+    /// Records that these partitions could not be given back.
     pub(super) fn owes(&mut self, partitions: Vec<TopicPartition>, now: Instant) {
         self.owed = Some((now + AGAIN, partitions));
     }
 
-    /// Those that are to be given back once more.
+    /// Takes the partitions to give back again, if it is time.
     pub(super) fn take_owed(&mut self, now: Instant) -> Option<Vec<TopicPartition>> {
         let owed = self.owed.take_if(|(when, _)| *when <= now);
         owed.map(|(_, partitions)| partitions)
     }
 
-    /// All that it waits for, since we are leaving.
+    /// Takes all decisions that the group awaits an answer to, in order to leave.
     pub(super) fn unanswered(&mut self) -> Vec<Rebalanced> {
         let pending = match std::mem::replace(&mut self.step, Step::Idle) {
             Step::Idle => None,

@@ -1,32 +1,32 @@
-//! What can be wrong with a source that reads from Kafka.
+//! Problems of a source that reads from Kafka.
 
 use ganger_queue::health;
 
-/// The standing of one source.
+/// Health of one source.
 pub(super) type Health = health::Health<HealthIssue>;
 
-/// What can be wrong, each by itself.
+/// A problem, each tracked by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum HealthIssue {
-    /// No broker has answered yet, or the topics are not what they must be.
+    /// No broker has answered yet, or the topics do not meet the requirements.
     Setup,
     /// No broker is connected.
     Brokers,
-    /// A broker does not let us in.
+    /// A broker rejects this client.
     Refused,
-    /// We may not use the group.
+    /// Access to the group is denied.
     NotAdmitted,
-    /// The group does not take us, or what it decided can't be done.
+    /// The group rejects this member, or its decision cannot be carried out.
     Group,
     /// The group does not answer.
     Coordinator,
-    /// A partition can't be read.
+    /// A partition cannot be read.
     Partitions,
-    /// What is done can't be committed.
+    /// Progress cannot be committed.
     Commits,
-    /// Replies and copies are not taken.
+    /// Replies and copies are not accepted.
     Publishing,
-    /// Dead letters are refused.
+    /// Dead letters are rejected.
     Letters,
 }
 

@@ -1,4 +1,4 @@
-//! A message out of librdkafka's hands. Pure.
+//! A message taken from librdkafka. Pure.
 
 use bytes::Bytes;
 use rdkafka::message::{BorrowedMessage, Message as _};
@@ -14,19 +14,19 @@ use crate::broker::{consumer, headers};
 pub(super) struct Fresh {
     pub(super) offset: i64,
     pub(super) record: Record,
-    /// When it falls due, if it comes from a tier.
+    /// Due time, if it comes from a tier.
     pub(super) due_ms: Option<i64>,
 }
 
-/// A message that came past its partition's inbox.
+/// A message that bypassed its partition's inbox.
 #[derive(Debug)]
 pub(super) struct Stray {
     pub(super) name: TopicPartition,
-    /// None for one that may have been emptied.
+    /// The message; none if it may have been emptied.
     pub(super) fresh: Option<Fresh>,
 }
 
-/// Takes a message out of librdkafka's hands; none where it may have been emptied.
+/// Takes a message from librdkafka; none if it may have been emptied.
 pub(super) fn fresh(origin: &Origin, message: &BorrowedMessage<'_>) -> Option<Fresh> {
     if is_emptied(message) {
         return None;
@@ -57,7 +57,7 @@ pub(super) fn fresh(origin: &Origin, message: &BorrowedMessage<'_>) -> Option<Fr
     })
 }
 
-/// Takes out one that came by the way that only events should come.
+/// Takes a message from the queue that should carry only events.
 pub(super) fn stray(topics: &KnownTopics, message: &BorrowedMessage<'_>) -> Stray {
     Stray {
         name: (message.topic().to_owned(), message.partition()),

@@ -1,5 +1,5 @@
-//! The messages' way in and out: from the partitions' inboxes into the lanes as far as there is
-//! room, and from there to the pool as far as it has credit.
+//! Flow of messages: from the partitions' inboxes into the lanes as far as there is room, and from
+//! there to the pool as far as it has credit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,25 +21,24 @@ use crate::broker::statistics::Lag;
 use ganger_config::model::Order;
 use ganger_queue::delivery::Backlog;
 
-/// How many messages are ready beyond what the pool has room for, all partitions together.
+/// Number of ready messages beyond what the pool has room for, all partitions together.
 const READY_SPARE: usize = 256;
-/// At least so many of each partition.
+/// Minimum number of them for each partition.
 const READY_EACH_MIN: usize = 16;
-/// How far a partition is looked ahead for messages that need not wait, past those that must.
+/// Number of messages a partition is read ahead, for those that need not wait behind others.
 const LOOK_AHEAD: usize = 10_000;
-/// Where all wait for the first, a few are enough.
+/// Same limit where all messages wait for the first: a few are enough.
 const LOOK_AHEAD_IN_ORDER: usize = 256;
-/// How many messages a partition gives before it is the next one's turn.
+/// Number of messages taken from a partition before the next one's turn.
 const CHUNK: usize = 64;
-/// How many messages are taken in before settlements are looked at again.
+/// Number of messages taken in before settlements are handled again.
 const TURN_MAX: usize = 1000;
-/// With so many publications unconfirmed, letters that are refused included, nothing more is handed
-/// out.
+/// Number of unconfirmed publications, rejected dead letters included, above which nothing more is
+/// handed out.
 const UNCONFIRMED_MAX: usize = 10_000;
 
 impl Task {
-    /// Takes in what there is room for, the partitions in turn.
-    /// True if there may be more.
+    /// Takes in what there is room for, from the partitions in turn. True if there may be more.
     pub(super) fn take_in(&mut self, now: Instant) -> bool {
         if self.is_closing() {
             return false;
@@ -58,7 +57,7 @@ impl Task {
         false
     }
 
-    /// Whether there is more at hand than was handed out: then another turn follows at once.
+    /// Returns whether more is available than was handed out: then another turn follows at once.
     pub(super) fn has_more(&mut self) -> bool {
         if self.room() == 0 || self.is_held_up() || self.is_closing() {
             return false;
@@ -68,7 +67,7 @@ impl Task {
         self.partitions.has_next(&share, self.here())
     }
 
-    /// What each partition may have, of those that have something.
+    /// Returns the share of each partition that has something.
     fn share(&self) -> Share {
         let sharers = self.partitions.sharers().max(1);
         let spare = self.room() + READY_SPARE;
@@ -107,7 +106,7 @@ impl Task {
         CHUNK
     }
 
-    /// Why nothing more is read of a partition; none if it is.
+    /// Returns why nothing more is read of a partition; none if it is read.
     fn refusal(&self, part: Part, share: &Share) -> Option<Turn> {
         let is_shut = self.partitions.get(part)?.traits().is_shut;
         if is_shut {
@@ -116,7 +115,7 @@ impl Task {
         share.refusal(self.lanes.count(part), self.here())
     }
 
-    /// Takes in one message, if there is one at hand.
+    /// Takes in one message, if one is available.
     fn take_one(&mut self, part: Part, now: Instant) -> Result<(), Turn> {
         match self.partitions.change(part, Partition::read) {
             None | Some(Read::Nothing) => return Err(Turn::Asleep),
@@ -128,7 +127,7 @@ impl Task {
         Ok(())
     }
 
-    /// Takes in a message that came by the way that only events should come.
+    /// Takes in a message from the queue that should carry only events.
     pub(super) fn take_stray(&mut self, stray: Stray, now: Instant) {
         let Stray { name, fresh } = stray;
         let Some(part) = self.partitions.named(&name) else {
@@ -193,7 +192,7 @@ impl Task {
         }
     }
 
-    /// Hands to the pool what it has credit for.
+    /// Hands out messages to the pool as far as it has credit.
     pub(super) fn hand_out(&mut self) {
         let room = self.room().min(self.lanes.ready());
         if room == 0 || self.is_held_up() {
@@ -206,7 +205,8 @@ impl Task {
         }
     }
 
-    /// What is done could not be written down, or not be told: nothing more is begun.
+    /// Returns whether progress could not be committed or replies not be published: nothing more is
+    /// begun.
     fn is_held_up(&self) -> bool {
         let troubles = [HealthIssue::Brokers, HealthIssue::Commits];
         troubles.into_iter().any(|trouble| self.health.has(trouble))
@@ -217,7 +217,7 @@ impl Task {
     }
 
     fn hand_out_one(&mut self) -> bool {
-        // So that nothing can wait for itself.
+        // So that nothing waits for itself.
         let is_idle = self.lanes.out() == 0;
         let partitions = &self.partitions;
         let mut full = None;
@@ -254,7 +254,7 @@ impl Task {
         true
     }
 
-    /// Takes in how the partitions stand, and tells the pool how far behind it is.
+    /// Handles the statistics of the partitions, and reports the lag to the pool.
     pub(super) fn take_statistics(&mut self, statistics: &[Lag], now: Instant) {
         let oldest = self.oldest_here();
         let lanes = &self.lanes;
@@ -286,7 +286,7 @@ impl Task {
         });
     }
 
-    /// When the oldest message of each partition was sent that is here, and comes for the first time.
+    /// Returns the send time of the oldest waiting message of each partition without earlier attempts.
     fn oldest_here(&self) -> HashMap<Part, i64> {
         let mut oldest = HashMap::new();
         for entry in self.lanes.waiting() {

@@ -1,6 +1,6 @@
-//! The topics that the pool reads, and those beside them: which there are, which are being made for a
-//! changed policy or a topic that is new, and when to look for those that others have made. Tiers that
-//! nobody needs any more stay: they may hold messages. Pure.
+//! Topics that the pool reads, and those beside them: the existing ones, those being created for a
+//! changed policy or a new topic, and when to look for those created by others. Tiers that are no
+//! longer needed stay: they may hold messages. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::broker::wanted::{Found, There, Wanted};
 use ganger_core::backoff::Backoff;
 use ganger_queue::ladder::Tier;
 
-/// The pauses before topics that could not be made are tried again.
+/// Pauses before the creation of topics is retried.
 const AGAIN: Backoff = Backoff {
     initial: Duration::from_secs(1),
     factor: 2.0,
@@ -21,47 +21,47 @@ const AGAIN: Backoff = Backoff {
     jitter: 0.2,
 };
 
-/// So much more seldom than librdkafka looks for new topics do we look for new tiers.
+/// Factor by which the interval for new tiers exceeds librdkafka's for new topics.
 const SELDOM: u32 = 10;
 
-/// What a topic is to the pool.
+/// Role of a topic for the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Origin {
-    /// Where its messages were first.
+    /// Original topic of its messages.
     pub(super) topic: Arc<str>,
-    /// It is a tier of that.
+    /// True if it is a tier of that topic.
     pub(super) is_tier: bool,
 }
 
-/// What has changed since it was looked last.
+/// Changes since the last check.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
-    /// Tiers that others have made.
+    /// Tiers created by others.
     pub(super) tiers: Vec<String>,
     /// Topics that match a pattern and are not read yet.
     pub(super) appeared: Vec<String>,
-    /// Topics that are not read any more.
+    /// Topics that are no longer read.
     pub(super) gone: Vec<String>,
 }
 
-/// What is known of them.
+/// Known topics of a pool.
 #[derive(Debug)]
 pub(super) struct KnownTopics {
     found: Found,
-    /// What is being made.
+    /// Topics being created.
     wanted: Option<Wanted>,
-    /// Which question the answer must be to.
+    /// Number of the query whose answer counts.
     number: u64,
     failures: u32,
     make_again: Option<Instant>,
     look_every: Duration,
     look_at: Instant,
-    /// Those that were not there any more when it was looked last.
+    /// Topics missing at the last check.
     missed: BTreeSet<String>,
 }
 
 impl KnownTopics {
-    /// With how often librdkafka looks for topics, and whether some may come.
+    /// Creates the state, with librdkafka's interval for new topics, and whether any may appear.
     pub(super) fn new(found: Found, topics_every: Duration, may_come: bool, now: Instant) -> Self {
         let look_every = topics_every * if may_come { 1 } else { SELDOM };
         Self {
@@ -80,12 +80,12 @@ impl KnownTopics {
         &self.found
     }
 
-    /// The topic of a tier of that topic; none if it is not there yet.
+    /// Returns the topic of this tier of a topic; none if it does not exist yet.
     pub(super) fn tier(&self, topic: &str, tier: Tier) -> Option<&String> {
         self.found.tiers.get(topic)?.get(&tier)
     }
 
-    /// All that are read.
+    /// Returns all topics that are read.
     pub(super) fn all(&self) -> BTreeSet<String> {
         self.found
             .topics
@@ -95,13 +95,13 @@ impl KnownTopics {
             .collect()
     }
 
-    /// All tiers.
+    /// Returns all tiers.
     pub(super) fn tiers(&self) -> BTreeSet<String> {
         let tiers = self.found.tiers.values();
         tiers.flat_map(|tiers| tiers.values().cloned()).collect()
     }
 
-    /// What a topic that is read is to the pool.
+    /// Returns the role of a topic that is read.
     pub(super) fn origin(&self, name: &str) -> Origin {
         let mut topics = self.found.tiers.iter();
         let of = topics.find(|(_, tiers)| tiers.values().any(|tier| tier == name));
@@ -111,19 +111,19 @@ impl KnownTopics {
         }
     }
 
-    /// When what could not be made is tried again.
+    /// Returns the time at which a failed creation is retried.
     pub(super) fn make_at(&self) -> Option<Instant> {
         self.make_again
     }
 
-    /// When to look for those of others.
+    /// Returns the time of the next check for topics created by others.
     pub(super) fn look_at(&self) -> Instant {
         self.look_at
     }
 
     // -- that are to be made --
 
-    /// These are needed from now on. False if all are there.
+    /// Sets the topics needed from now on. False if all exist.
     pub(super) fn need(&mut self, wanted: Wanted) -> bool {
         self.failures = 0;
         let has_all = |topic: &String| {
@@ -133,7 +133,7 @@ impl KnownTopics {
         if self.found.topics.keys().all(has_all) {
             self.wanted = None;
             self.make_again = None;
-            // Whatever was asked before is of no account.
+            // Earlier queries no longer count.
             self.number += 1;
             return false;
         }
@@ -141,31 +141,31 @@ impl KnownTopics {
         true
     }
 
-    /// Topics have appeared, for which these are needed too. False if they are being made already.
+    /// Adds the topics needed for new ones. False if some are being created already.
     pub(super) fn need_for_more(&mut self, wanted: Wanted) -> bool {
         let is_new = self.wanted.is_none();
         self.wanted.get_or_insert(wanted);
         is_new
     }
 
-    /// What is asked for now, and the number of the question.
+    /// Returns the topics to query now, and the number of the query.
     pub(super) fn ask(&mut self) -> Option<(u64, Wanted)> {
         self.make_again = None;
         self.number += 1;
         Some((self.number, self.wanted.clone()?))
     }
 
-    /// It could not be asked.
+    /// Records that the query could not be started.
     pub(super) fn could_not_ask(&mut self, now: Instant) {
         self.make_again = Some(now + AGAIN.initial);
     }
 
-    /// The answer will reach nobody.
+    /// Schedules the query again, since its answer will be lost.
     pub(super) fn ask_again(&mut self, now: Instant) {
         self.make_again = self.wanted.is_some().then_some(now);
     }
 
-    /// Takes in the answer: whether all are there, or why not; none if it was to another question.
+    /// Handles an answer: returns whether all exist, or the error; none if it belongs to another query.
     pub(super) fn take(
         &mut self,
         number: u64,
@@ -192,7 +192,7 @@ impl KnownTopics {
 
     // -- of others --
 
-    /// Whether it is time to look. If there is no answer it is looked next time.
+    /// Returns whether a check is due. If it gets no answer, the next one follows as scheduled.
     pub(super) fn look(&mut self, now: Instant) -> bool {
         let is_time = self.look_at <= now;
         if is_time {
@@ -201,8 +201,8 @@ impl KnownTopics {
         is_time
     }
 
-    /// Takes in what there is, and tells what is new. A tier that is not there any more is not forgotten:
-    /// it may be without a leader. A topic is, unless it is named, when it was missed twice.
+    /// Handles the existing topics and returns the changes. A missing tier is not forgotten: it may be
+    /// without a leader. A topic is, unless it is named, when it was missing twice.
     pub(super) fn see(&mut self, there: There, wanted: &Wanted) -> Changes {
         let mut changes = Changes::default();
         for (topic, tiers) in there.tiers {

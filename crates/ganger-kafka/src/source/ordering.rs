@@ -1,9 +1,9 @@
-//! Which message may go out next: those that were read and are not done, with who waits for whom.
-//! Pure, but for the moments it is given.
+//! Choice of the next message to hand out: messages that were read and are not done, and their waiting
+//! order. Pure, but for the times passed in.
 //!
-//! Messages that must not overlap share a *lane*: a topic's key, or partition, as the pool's `order` says.
-//! A lane is held by one message at a time, from when it becomes ready until it is done or dead,
-//! however often it goes out in between. Of those that are ready each partition's lowest offset goes first,
+//! Messages that must not overlap share a *lane*: a topic's key, or partition, as the pool's `order`
+//! says. A lane is held by one message at a time, from when it becomes ready until it is done or dead,
+//! however often it goes out in between. Of the ready ones each partition's lowest offset goes first,
 //! so that none starves and completion runs ahead as little as it can; partitions take turns.
 
 use std::cmp::Reverse;
@@ -15,35 +15,35 @@ use tokio::time::Instant;
 
 use crate::broker::begins::Part;
 
-/// A place for a message here. It comes back with the message's settlement.
+/// Index of a message here. It is returned with the message's settlement.
 pub(super) type Position = usize;
 
-/// What messages that must not overlap have in common.
+/// Common property of messages that must not overlap.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Lane {
     pub(super) topic: Arc<str>,
     pub(super) shared: Shared,
 }
 
-/// What that is beside the topic.
+/// Part of that beside the topic.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Shared {
-    /// Their key.
+    /// Key of the messages.
     Key(Bytes),
-    /// The number of their partition.
+    /// Number of their partition.
     Partition(i32),
 }
 
-/// A message as it is taken in.
+/// A message to take in.
 #[derive(Debug)]
 pub(super) struct Entry<T> {
-    /// Where it was read.
+    /// Partition from which it was read.
     pub(super) part: Part,
-    /// Its offset there.
+    /// Offset in that partition.
     pub(super) offset: i64,
-    /// None where it need not wait for any other.
+    /// Lane; none if it need not wait for any other.
     pub(super) lane: Option<Lane>,
-    /// How much it counts against the bounds.
+    /// Size charged against the limits.
     pub(super) bytes: usize,
     /// The message.
     pub(super) item: T,
@@ -51,27 +51,27 @@ pub(super) struct Entry<T> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Another message holds its lane.
+    /// Waiting for another message that holds its lane.
     Waiting,
-    /// It may go out.
+    /// Ready to go out.
     Ready,
-    /// It may go out from then on.
+    /// Held back until this time.
     Held(Instant),
-    /// With the pool.
+    /// Handed out to the pool.
     Out,
-    /// Settled, and on its way elsewhere.
+    /// Settled, and being published elsewhere.
     Publishing,
-    /// Either of them, and of a partition that is no longer ours.
+    /// Either of these two, of a partition that is no longer assigned.
     Void { is_out: bool },
 }
 
 impl State {
-    /// Whether the pool has it.
+    /// Returns whether the pool has it.
     fn is_out(self) -> bool {
         matches!(self, Self::Out | Self::Void { is_out: true })
     }
 
-    /// Whether somebody has it.
+    /// Returns whether it is out or being published.
     fn is_gone(self) -> bool {
         matches!(self, Self::Out | Self::Publishing | Self::Void { .. })
     }
@@ -81,14 +81,14 @@ impl State {
     }
 }
 
-/// What a settlement is of.
+/// Target of a settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Settled {
-    /// A message of ours.
+    /// A message of an assigned partition.
     Ours,
-    /// One whose partition is no longer ours.
+    /// A message whose partition is no longer assigned.
     Void,
-    /// Nothing that the pool has.
+    /// No message that the pool has.
     Unknown,
 }
 
@@ -104,27 +104,27 @@ struct Queue {
     waiting: VecDeque<Position>,
 }
 
-/// How many messages of a partition are here.
+/// Number of messages of a partition held here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) messages: usize,
-    /// Those that may go out.
+    /// Number of those that may go out.
     pub(super) ready: usize,
-    /// Those that are.
+    /// Number of those that are out.
     pub(super) out: usize,
-    /// What those take that are not.
+    /// Size of those that are not out.
     pub(super) bytes: usize,
 }
 
 #[derive(Debug, Default)]
 struct Stock {
     ready: BinaryHeap<Reverse<(i64, Position)>>,
-    /// It has its turn in the ring.
+    /// True if it is in the ring of turns.
     in_turn: bool,
-    /// All that are here.
+    /// All messages held here.
     places: HashSet<Position>,
     out: usize,
-    /// What those take that are not out.
+    /// Size of those that are not out.
     bytes: usize,
 }
 
@@ -139,7 +139,7 @@ pub(super) struct Lanes<T> {
     held: BTreeSet<(Instant, Position)>,
     bytes: usize,
     ready: usize,
-    /// How many the pool has.
+    /// Number of messages that the pool has.
     out: usize,
 }
 
@@ -158,7 +158,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Takes a message in.
+    /// Adds a message.
     pub(super) fn add(&mut self, entry: Entry<T>) {
         let place = self.free.pop().unwrap_or(self.slots.len());
         if place == self.slots.len() {
@@ -177,7 +177,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Gets in line for its lane. False if it has it.
+    /// Queues a message for its lane. False if it holds the lane at once.
     fn queue_up(&mut self, entry: &Entry<T>, place: Position) -> bool {
         let Some(lane) = &entry.lane else {
             return false;
@@ -204,8 +204,8 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// The next message to go out, of the partition whose turn it is, passing over those whose next
-    /// may not.
+    /// Returns the next message to go out, of the partition whose turn it is, skipping partitions whose
+    /// next message may not go out.
     pub(super) fn next(&mut self, mut may: impl FnMut(Part, i64) -> bool) -> Option<Position> {
         for _ in 0..self.ring.len() {
             let part = self.ring.pop_front()?;
@@ -229,8 +229,8 @@ impl<T> Lanes<T> {
         None
     }
 
-    /// The pool has settled a message. It may be on its way elsewhere from now on, until it comes back or
-    /// is removed.
+    /// Marks a message as settled by the pool. It may be published elsewhere until it returns or is
+    /// removed.
     pub(super) fn settle(&mut self, place: Position) -> Settled {
         let slot = self.slots.get_mut(place).and_then(Option::as_mut);
         let Some(slot) = slot.filter(|slot| slot.state.is_out()) else {
@@ -245,17 +245,17 @@ impl<T> Lanes<T> {
         Settled::Ours
     }
 
-    /// How many the pool has, void or not.
+    /// Number of messages that the pool has, void or not.
     pub(super) fn out(&self) -> usize {
         self.out
     }
 
-    /// A message that is out, or on its way elsewhere.
+    /// Returns a message that is out or being published.
     pub(super) fn get(&self, place: Position) -> Option<&Entry<T>> {
         self.slot(place).map(|slot| &slot.entry)
     }
 
-    /// Likewise.
+    /// Returns the content of such a message mutably.
     pub(super) fn get_mut(&mut self, place: Position) -> Option<&mut T> {
         let slot = self.slots.get_mut(place)?.as_mut()?;
         slot.state.is_gone().then_some(&mut slot.entry.item)
@@ -266,13 +266,13 @@ impl<T> Lanes<T> {
         slot.state.is_gone().then_some(slot)
     }
 
-    /// Whether it is out and its partition no longer ours.
+    /// Returns whether it is out and its partition no longer assigned.
     pub(super) fn is_void(&self, place: Position) -> bool {
         self.slot(place).is_some_and(|slot| slot.state.is_void())
     }
 
-    /// A message that is out comes back and keeps its lane: to go out again at once, or from a
-    /// moment on. One that is void is forgotten.
+    /// Returns a message that is out to its lane, which it keeps: to go out again at once, or from a
+    /// given time on. A void one is removed.
     pub(super) fn again(&mut self, place: Position, from: Option<Instant>) {
         let Some(slot) = self.slot(place) else {
             return;
@@ -301,7 +301,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// A message that is out is done with: its lane goes to the next in line.
+    /// Removes a message that is out and passes its lane to the next in line.
     pub(super) fn remove(&mut self, place: Position) -> Option<Entry<T>> {
         let is_void = self.slot(place)?.state.is_void();
         let entry = self.take(place)?;
@@ -313,7 +313,7 @@ impl<T> Lanes<T> {
         Some(entry)
     }
 
-    /// A message that is out, and will not go out again, lets the next of its lane go.
+    /// Passes on the lane of a message that is out and will not go out again.
     pub(super) fn let_pass(&mut self, place: Position) {
         let lane = self.slot(place).and_then(|slot| slot.entry.lane.clone());
         self.pass_on(lane.as_ref(), place);
@@ -327,7 +327,7 @@ impl<T> Lanes<T> {
         Some(entry)
     }
 
-    /// Hands a lane on, if it is this one's.
+    /// Passes on a lane, if this message holds it.
     fn pass_on(&mut self, lane: Option<&Lane>, place: Position) {
         let Some(lane) = lane else {
             return;
@@ -356,12 +356,12 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// When the next held message may go out.
+    /// Returns the time at which the next held message may go out.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.held.first().map(|(due, _)| *due)
     }
 
-    /// Makes ready what has been held long enough.
+    /// Makes ready the messages that have been held long enough.
     pub(super) fn release(&mut self, now: Instant) {
         while let Some(&(due, place)) = self.held.first().filter(|(due, _)| *due <= now) {
             self.held.remove(&(due, place));
@@ -373,8 +373,8 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Forgets a partition. What is out of it is void from now on, and keeps its lane until its
-    /// settlement comes; returns how many those are.
+    /// Removes a partition. Its messages that are out become void, and keep their lanes until they are
+    /// settled; returns their number.
     pub(super) fn forget(&mut self, part: Part) -> usize {
         let Some(stock) = self.stocks.remove(&part) else {
             return 0;
@@ -385,7 +385,7 @@ impl<T> Lanes<T> {
             .iter()
             .filter_map(|place| self.slots[*place].as_ref());
         let lanes: HashSet<&Lane> = slots.filter_map(|slot| slot.entry.lane.as_ref()).collect();
-        // So that no lane passes to one of them.
+        // So that no lane passes to one of the removed messages.
         for lane in lanes {
             if let Some(queue) = self.queues.get_mut(lane) {
                 queue.waiting.retain(|place| !places.contains(place));
@@ -420,24 +420,24 @@ impl<T> Lanes<T> {
         false
     }
 
-    /// How many messages may go out now.
+    /// Number of messages that may go out now.
     pub(super) fn ready(&self) -> usize {
         self.ready
     }
 
-    /// How many bytes all of them take.
+    /// Size of all messages in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Messages that are here and could go out, but for others that hold their lanes.
+    /// Returns the messages that wait only for others that hold their lanes.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Entry<T>> {
         let slots = self.slots.iter().flatten();
         let waits = |slot: &&Slot<T>| matches!(slot.state, State::Waiting | State::Ready);
         slots.filter(waits).map(|slot| &slot.entry)
     }
 
-    /// What is here of a partition.
+    /// Returns the numbers of messages held of a partition.
     pub(super) fn count(&self, part: Part) -> Count {
         let stock = self.stocks.get(&part);
         stock.map_or_else(Count::default, |stock| Count {

@@ -1,4 +1,4 @@
-//! A partition that is ours: what is read of it, what keeps it from being read, and how far it is.
+//! An assigned partition: its messages, its obstacles to reading, and its progress.
 
 use std::time::Duration;
 
@@ -14,47 +14,48 @@ use crate::broker::consumer::{Commit, Inbox, Start, TopicPartition};
 use crate::broker::statistics::Lag;
 use ganger_queue::delivery::Claim;
 
-/// What leaves, and whose topic is not there, is committed so many times in vain at most. One that was
+/// Maximum number of failed commits for a leaving partition whose topic does not exist. One that was
 /// only away for a moment is back by then.
 const MISSING_MAX: u32 = 3;
 
-/// A partition that is ours.
+/// An assigned partition.
 #[derive(Debug)]
 pub(super) struct Partition {
     name: TopicPartition,
-    /// What is out of it is void without.
+    /// Claim without which its messages that are out are void.
     claim: Claim,
-    /// What tells its commits from others'.
+    /// Identity that its commits carry.
     place: PartitionSeed,
-    /// What its topic is to the pool.
+    /// Role of its topic for the pool.
     origin: Origin,
     inbox: Inbox,
     progress: Progress,
-    /// The head of a tier, which is not due; nothing behind it is read before. There are more only where
-    /// some came past the inbox.
+    /// Head of a tier, which is not due; nothing behind it is read before. More than one only if some
+    /// bypassed the inbox.
     parked: Vec<Parked>,
-    /// It goes to someone else: nothing is read or handed out any more.
+    /// True while it is being revoked: nothing is read or handed out any more.
     leaving: bool,
-    /// Its commit could not hold more, and that was said.
+    /// True if its commit could not hold more, and that was logged.
     is_full: bool,
-    /// By the last statistics nothing is fetched of it.
+    /// True if it was not being fetched, by the last statistics.
     is_idle: bool,
-    /// What comes next is damaged. What lies behind it is not taken until it has been fetched anew.
+    /// True if the next record is damaged. Records behind it are not taken until it has been fetched
+    /// anew.
     is_damaged: bool,
-    /// How often it was asked how it stands since something was read of it.
+    /// Number of queries of its state since something was read of it.
     times_astray: u32,
-    /// How often in a row its topic was not there when it was to be committed.
+    /// Number of successive commits for which its topic did not exist.
     times_missing: u32,
-    /// It is not fetched because we say so.
+    /// Reason why the source has paused it.
     pause: Option<Pause>,
-    /// When the last message that was read of it was sent.
+    /// Send time of the last message read of it.
     read_up_to_ms: Option<i64>,
 }
 
-/// Why a partition is paused.
+/// Reason why a partition is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pause {
-    /// Others have their turn.
+    /// It is the turn of others.
     Turn,
     /// Its head is not due for long.
     Nap,
@@ -67,7 +68,7 @@ struct Parked {
     fresh: Fresh,
 }
 
-/// What was at hand.
+/// Result of a read.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -75,31 +76,31 @@ struct Parked {
 )]
 pub(super) enum Read {
     Nothing,
-    /// A message that need not be done.
+    /// A message that is already done or was read before.
     Passed,
     New(Fresh),
     /// A message that may have been emptied on its way.
     Emptied,
-    /// What is wrong with it.
+    /// The error of the partition.
     Fault(Code),
 }
 
-/// Under what it is found, as far as it is not found by its name alone.
+/// Properties by which it is indexed, beside its name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Traits {
-    /// Not all that we know of it is committed.
+    /// True if some of its progress is not committed.
     pub(super) is_uncommitted: bool,
-    /// When its head is to be looked at.
+    /// Time of the next check of its head.
     pub(super) look_at: Option<Instant>,
-    /// Why it is paused.
+    /// Reason why it is paused.
     pub(super) pause: Option<Pause>,
     pub(super) is_leaving: bool,
-    /// Nothing is read of it.
+    /// True if nothing is read of it.
     pub(super) is_shut: bool,
 }
 
 impl Partition {
-    /// One that is to be read from where its progress says.
+    /// Creates a partition to be read from the position of its progress.
     pub(super) fn new(
         name: TopicPartition,
         place: PartitionSeed,
@@ -126,7 +127,7 @@ impl Partition {
         }
     }
 
-    /// Under what it is to be found now.
+    /// Returns its current index properties.
     pub(super) fn traits(&self) -> Traits {
         Traits {
             is_uncommitted: !self.progress.is_committed(),
@@ -137,12 +138,12 @@ impl Partition {
         }
     }
 
-    /// Its topic and number.
+    /// Returns its topic and number.
     pub(super) fn name(&self) -> &TopicPartition {
         &self.name
     }
 
-    /// Its name as people write it.
+    /// Returns its name in readable form.
     pub(super) fn label(&self) -> String {
         format!("{}/{}", self.name.0, self.name.1)
     }
@@ -159,7 +160,7 @@ impl Partition {
         &self.progress
     }
 
-    /// Its place, to go to an offset.
+    /// Returns its start position at an offset.
     pub(super) fn at(&self, offset: i64) -> Start {
         Start {
             topic: self.name.0.clone(),
@@ -170,7 +171,7 @@ impl Partition {
 
     // -- what is read --
 
-    /// What is next at hand.
+    /// Reads the next message.
     pub(super) fn read(&mut self) -> Read {
         match self.inbox.next() {
             None => Read::Nothing,
@@ -185,8 +186,8 @@ impl Partition {
         }
     }
 
-    /// A message that came past its inbox: in front of what that has, so it is the next, or one that
-    /// was there before. Behind one that is damaged it comes again.
+    /// Takes a message that bypassed its inbox: it precedes those in the inbox, so it is the next, or
+    /// one read before. Behind a damaged record it will be fetched again.
     pub(super) fn take_stray(&mut self, fresh: Fresh) -> Option<Fresh> {
         if self.is_damaged {
             return None;
@@ -195,7 +196,7 @@ impl Partition {
         (delivered == Delivered::New).then_some(fresh)
     }
 
-    /// Takes in what was read, as it was when it was here last. Gives it back, unless it is not due yet.
+    /// Takes in a message, with its former attempts. Returns it, unless it is not due yet.
     pub(super) fn admit(&mut self, mut fresh: Fresh, now: Instant, now_ms: i64) -> Option<Fresh> {
         self.times_astray = 0;
         self.read_up_to_ms = fresh.record.timestamp_ms.or(self.read_up_to_ms);
@@ -213,7 +214,7 @@ impl Partition {
         }
     }
 
-    /// Its head, if that is due. By the clock on the wall it may not be, if that was set meanwhile.
+    /// Takes its head, if that is due. By the wall clock it may not be, if that was set meanwhile.
     pub(super) fn unpark(&mut self, now: Instant, now_ms: i64) -> Vec<Fresh> {
         let due = |parked: &mut Parked| {
             parked.look_at <= now && {
@@ -228,17 +229,17 @@ impl Partition {
 
     // -- how far it is --
 
-    /// A message is done.
+    /// Marks a message as done.
     pub(super) fn done(&mut self, offset: i64) {
         self.progress.done(offset);
     }
 
-    /// A message stays with us for another try.
+    /// Records that a message is kept for another attempt.
     pub(super) fn retried(&mut self, offset: i64, tried: Tried) {
         self.progress.retried(offset, tried);
     }
 
-    /// Its next commit.
+    /// Returns its next commit.
     pub(super) fn commit(&mut self, metadata_bytes_max: usize, anyhow: bool) -> Option<Commit> {
         let (offset, metadata) = self
             .progress
@@ -251,13 +252,14 @@ impl Partition {
         })
     }
 
-    /// The commit that was sent has ended.
+    /// Handles the outcome of the commit in flight.
     pub(super) fn committed(&mut self, is_taken: bool) {
         self.times_missing = 0;
         self.progress.committed(is_taken);
     }
 
-    /// Likewise: its topic is not there. Where it leaves nobody need wait for it for ever.
+    /// Handles a commit whose topic does not exist. If the partition leaves, nothing need wait for it
+    /// for ever.
     pub(super) fn is_missing(&mut self) {
         self.times_missing = self.times_missing.saturating_add(1);
         self.progress.committed(false);
@@ -266,13 +268,13 @@ impl Partition {
         }
     }
 
-    /// What lies below an offset and was not read never will be.
+    /// Declares that offsets below this one that were not read never will be.
     pub(super) fn skip_to(&mut self, offset: i64) {
         self.progress.skip_to(offset);
     }
 
-    /// From an offset on it is another log, read from `to` on. What is out of the old one is void: it
-    /// runs again as far as it is there yet.
+    /// Switches to another log, which starts at `fork` and is read from `to` on. Messages of the old
+    /// one that are out are void: they run again as far as they still exist.
     pub(super) fn begin_anew(&mut self, to: i64, fork: i64) {
         let mut carried = self.progress.carried();
         carried.cut(fork);
@@ -283,7 +285,7 @@ impl Partition {
 
     // -- what keeps it from being read or handed out --
 
-    /// It goes to someone else.
+    /// Begins to leave: it is being revoked.
     pub(super) fn leave(&mut self) {
         self.leaving = true;
     }
@@ -292,7 +294,7 @@ impl Partition {
         self.leaving
     }
 
-    /// What comes next is damaged.
+    /// Marks the next record as damaged.
     pub(super) fn damage(&mut self) {
         self.is_damaged = true;
     }
@@ -301,28 +303,28 @@ impl Partition {
         self.is_damaged
     }
 
-    /// It is fetched anew.
+    /// Records that it is fetched anew.
     pub(super) fn restarted(&mut self) {
         self.is_damaged = false;
     }
 
-    /// It is asked once more how it stands: how often that makes since something was read of it.
+    /// Counts a query of its state; returns the number since something was read of it.
     pub(super) fn ask_again(&mut self) -> u32 {
         self.times_astray = self.times_astray.saturating_add(1);
         self.times_astray
     }
 
-    /// It is paused, or not any more. False if it was so before.
+    /// Sets the reason why it is paused. False if that is unchanged.
     pub(super) fn pause(&mut self, pause: Option<Pause>) -> bool {
         std::mem::replace(&mut self.pause, pause) != pause
     }
 
-    /// Whether a commit could not hold what a message may add, and that was said.
+    /// Returns whether a commit could not hold what a message may add, and that was logged.
     pub(super) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Says whether a commit could not hold more.
+    /// Logs whether a commit could not hold more.
     pub(super) fn tell_of_metadata(&mut self, pool: &str, is_full: bool) {
         self.is_full = is_full;
         let ((topic, partition), undone) = (&self.name, self.progress.undone());
@@ -341,18 +343,19 @@ impl Partition {
 
     // -- its statistics --
 
-    /// Takes in whether it is fetched: true if it is not, the second time in a row. Once it may just be
-    /// between two fetches.
+    /// Handles whether it is being fetched: true if it is not, the second time in a row. Once it may
+    /// just be between two fetches.
     pub(super) fn is_not_fetched(&mut self, statistics: &Lag) -> bool {
         std::mem::replace(&mut self.is_idle, statistics.is_idle) && statistics.is_idle
     }
 
-    /// Time that the messages which were not read are sent after, in milliseconds since 1970.
+    /// Returns the time that the messages which were not read are sent after, in milliseconds since
+    /// 1970.
     pub(super) fn read_up_to_ms(&self) -> Option<i64> {
         self.read_up_to_ms
     }
 
-    /// How far behind it is, if that is known.
+    /// Returns its lag, if known.
     pub(super) fn lag(&self, statistics: &Lag) -> Option<u64> {
         let unread = statistics.end?.saturating_sub(self.progress.position());
         let unread = unread.max(0).unsigned_abs();
@@ -402,7 +405,7 @@ mod tests {
         }
     }
 
-    /// Or the first would be forgotten, and never done.
+    /// Otherwise the first would be forgotten, and never done.
     #[test]
     fn what_comes_past_the_inbox_waits_beside_the_head_that_is_not_due() {
         let mut tier = tier();
@@ -417,7 +420,7 @@ mod tests {
         let offsets =
             |due: Vec<Fresh>| -> Vec<i64> { due.iter().map(|each| each.offset).collect() };
         assert!(tier.unpark(at(499), 999).is_empty());
-        // The clock on the wall was set back.
+        // The wall clock was set back.
         assert!(tier.unpark(at(500), 900).is_empty());
         assert_eq!(tier.traits().look_at, Some(at(600)));
         assert_eq!(offsets(tier.unpark(at(600), 1000)), [0, 2]);
@@ -428,7 +431,7 @@ mod tests {
         assert_eq!(tier.progress().committable(), 4);
     }
 
-    /// It may be back in a moment, and what stays with us is committed then.
+    /// It may be back in a moment, and what stays assigned is committed then.
     #[test]
     fn what_leaves_is_not_committed_for_ever_to_a_topic_that_is_not_there() {
         for leaves in [false, true] {
@@ -446,8 +449,8 @@ mod tests {
         }
     }
 
-    /// What is out of the old log runs again, as far as it is there yet: its worker is told, and nobody
-    /// begins it.
+    /// Messages of the old log that are out run again, as far as they still exist: the worker is
+    /// notified, and none is begun.
     #[test]
     fn what_is_out_of_a_log_that_departs_is_void() {
         let mut partition = tier();

@@ -1,6 +1,6 @@
-//! The partitions that are ours, and what they are found by: whose turn it is, whose head is due, what is
-//! not committed, which are fetched. However many there are, only those are looked at of which something
-//! has changed. A partition changes nowhere but in `change`, so that all of it stays right.
+//! Assigned partitions and their indexes: turns, due heads, uncommitted progress, fetching. However
+//! many there are, only those that have changed are checked. A partition changes nowhere but in
+//! `change`, so that the indexes stay correct.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,25 +15,25 @@ use crate::broker::consumer::{Commit, TopicPartition};
 use crate::broker::rung::Rung;
 use crate::broker::statistics::Lag;
 
-/// All of them.
+/// All assigned partitions.
 #[derive(Debug, Default)]
 pub(super) struct Partitions {
     all: HashMap<Part, Partition>,
     by_name: HashMap<TopicPartition, Part>,
     last: Part,
     turns: Turns,
-    /// Whose head is to be looked at when.
+    /// Times of the next checks of heads.
     parked: Deadlines,
-    /// Likewise, of those that are fetched meanwhile.
+    /// Times of the next checks of heads of partitions that are fetched meanwhile.
     drowsy: Deadlines,
-    /// Those that are paused for a head that is gone.
+    /// Partitions that are paused for a head that is gone.
     rested: BTreeSet<Part>,
-    /// Those that are fetched and have something at hand.
+    /// Partitions that are fetched and have something in their local buffer.
     full: BTreeSet<Part>,
-    /// Those that are and have nothing.
+    /// Partitions that are fetched and have an empty one.
     empty: BTreeSet<Part>,
     uncommitted: BTreeSet<Part>,
-    /// Those of which a commit is on its way.
+    /// Partitions in the commit in flight.
     sent: Vec<Part>,
 }
 
@@ -50,22 +50,22 @@ impl Partitions {
         self.all.get(&part)
     }
 
-    /// All of them, in no order.
+    /// Returns all of them, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Part, &Partition)> {
         self.all.iter().map(|(part, partition)| (*part, partition))
     }
 
-    /// The one of that name, if it is ours.
+    /// Returns the partition of this name, if it is assigned.
     pub(super) fn named(&self, name: &TopicPartition) -> Option<Part> {
         self.by_name.get(name).copied()
     }
 
-    /// Those of these names that are.
+    /// Returns the assigned partitions among these names.
     pub(super) fn all_named(&self, names: &[TopicPartition]) -> Vec<Part> {
         names.iter().filter_map(|name| self.named(name)).collect()
     }
 
-    /// Takes one in, in which there may be something.
+    /// Adds a partition, in which there may be something.
     pub(super) fn add(&mut self, partition: Partition) -> Part {
         self.last = self.last.wrapping_add(1);
         let part = self.last;
@@ -76,7 +76,7 @@ impl Partitions {
         part
     }
 
-    /// Lets one go.
+    /// Removes a partition.
     pub(super) fn remove(&mut self, part: Part) -> Option<Partition> {
         let partition = self.all.remove(&part)?;
         if self.named(partition.name()) == Some(part) {
@@ -89,7 +89,7 @@ impl Partitions {
         Some(partition)
     }
 
-    /// Calls one otherwise, so that it is not taken for what it was.
+    /// Renumbers a partition, so that it is not taken for the former assignment.
     pub(super) fn rename(&mut self, part: Part) -> Part {
         match self.remove(part) {
             Some(partition) => self.add(partition),
@@ -97,7 +97,7 @@ impl Partitions {
         }
     }
 
-    /// Changes one.
+    /// Changes a partition and updates the indexes.
     pub(super) fn change<T>(
         &mut self,
         part: Part,
@@ -142,9 +142,9 @@ impl Partitions {
         put(&mut self.empty, part, is_fetched && is_asleep);
     }
 
-    // -- whose turn it is --
+    // -- turns --
 
-    /// Takes in which have got something.
+    /// Updates the partitions that have received something.
     pub(super) fn listen(&mut self, rung: &Rung) {
         for name in rung.take() {
             if let Some(part) = self.named(&name) {
@@ -159,27 +159,27 @@ impl Partitions {
         }
     }
 
-    /// How many have something, at hand or here.
+    /// Number of partitions that have something, in librdkafka or here.
     pub(super) fn sharers(&self) -> usize {
         self.turns.sharers()
     }
 
-    /// Lets in those that had as much as they might, and may have more now.
+    /// Reopens partitions that had reached their limit and may have more now.
     pub(super) fn widen(&mut self, share: &Share) {
         self.turns.widen(share);
     }
 
-    /// The next that may have something for which there is room.
+    /// Returns the next partition that may have something for which there is room.
     pub(super) fn next(&mut self, share: &Share, here: Here) -> Option<Part> {
         self.turns.next(share, here)
     }
 
-    /// Whether there may be one.
+    /// Returns whether there may be such a partition.
     pub(super) fn has_next(&self, share: &Share, here: Here) -> bool {
         self.turns.peek(share, here).is_some()
     }
 
-    /// Nothing more is read of it for that reason.
+    /// Stops reading a partition for this reason.
     pub(super) fn rest(&mut self, part: Part, why: Turn) {
         self.turns.put(part, why);
         if why == Turn::Asleep && self.full.remove(&part) {
@@ -187,58 +187,58 @@ impl Partitions {
         }
     }
 
-    /// A message of it came in, went out or is done; so much is here of it now.
+    /// Updates the messages held of a partition.
     pub(super) fn counted(&mut self, part: Part, count: Count) {
         self.turns.counted(part, count);
     }
 
-    // -- whose head is due --
+    // -- due heads --
 
-    /// When the next head is to be looked at.
+    /// Returns the time of the next check of a head.
     pub(super) fn next_head(&self) -> Option<Instant> {
         self.parked.next()
     }
 
-    /// Those whose heads are.
+    /// Returns the partitions whose heads are to be checked.
     pub(super) fn heads(&self, now: Instant) -> Vec<Part> {
         self.parked.until(now)
     }
 
-    // -- which are fetched --
+    // -- fetching --
 
-    /// Those that are fetched and have something at hand.
+    /// Returns the partitions that are fetched and have something in their local buffer.
     pub(super) fn full(&self) -> &BTreeSet<Part> {
         &self.full
     }
 
-    /// Those that are fetched and have nothing.
+    /// Returns the partitions that are fetched and have an empty one.
     pub(super) fn empty(&self) -> &BTreeSet<Part> {
         &self.empty
     }
 
-    /// Those that are fetched although their heads are not due by then.
+    /// Returns the partitions that are fetched although their heads are not due by then.
     pub(super) fn drowsy(&self, until: Instant) -> Vec<Part> {
         self.drowsy.after(until)
     }
 
-    /// Those that are paused for a head that is gone.
+    /// Returns the partitions that are paused for a head that is gone.
     pub(super) fn rested(&self) -> Vec<Part> {
         self.rested.iter().copied().collect()
     }
 
-    // -- what is committed --
+    // -- commits --
 
-    /// Whether all that we know of them is.
+    /// Returns whether all known progress is committed.
     pub(super) fn are_committed(&self) -> bool {
         self.uncommitted.is_empty()
     }
 
-    /// Whether all that we know of that one is.
+    /// Returns whether all known progress of a partition is committed.
     pub(super) fn is_committed(&self, part: Part) -> bool {
         !self.uncommitted.contains(&part)
     }
 
-    /// What is to be committed; with `anyhow` of all of them.
+    /// Returns the commits to send; with `anyhow` those of all partitions.
     pub(super) fn commit(&mut self, metadata_bytes_max: usize, anyhow: bool) -> Vec<Commit> {
         let parts: Vec<Part> = if anyhow {
             self.all.keys().copied().collect()
@@ -256,7 +256,7 @@ impl Partitions {
         commits
     }
 
-    /// That has ended, of these topics with nothing: they are not there.
+    /// Handles the outcome of the commit; partitions of `missing` topics were not committed.
     pub(super) fn committed(&mut self, is_taken: bool, missing: &BTreeSet<String>) {
         for part in std::mem::take(&mut self.sent) {
             self.change(part, |each| match missing.contains(&each.name().0) {
@@ -266,9 +266,9 @@ impl Partitions {
         }
     }
 
-    // -- how they stand --
+    // -- statistics --
 
-    /// Takes in how they stand, with what is here of each.
+    /// Handles the statistics, with the messages held of each partition.
     pub(super) fn take_statistics(
         &mut self,
         all: &[Lag],
@@ -282,7 +282,7 @@ impl Partitions {
             };
             let told = self.change(part, |each| {
                 let behind = each.lag(statistics).map(|lag| (each.label(), lag));
-                // What waits in a tier is not due.
+                // Messages in a tier are not due.
                 let counts = behind.clone().filter(|_| !each.is_tier());
                 let unread = (each.is_not_fetched(statistics), each.read_up_to_ms());
                 (behind, counts, unread)
@@ -306,27 +306,27 @@ impl Partitions {
     }
 }
 
-/// How the partitions stand.
+/// Summary of the partitions.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
-    /// How far each is behind, by name.
+    /// Lag of each partition, by name.
     pub(super) lag: Vec<(String, u64)>,
-    /// How many messages are not done, but for those that wait for a later time.
+    /// Number of messages that are not done, without those that wait for a later time.
     pub(super) unfinished: u64,
-    /// Those that do.
+    /// Number of messages that wait for a later time.
     pub(super) delayed: u64,
-    /// Those that are not fetched.
+    /// Partitions that are not fetched.
     pub(super) idle: Vec<Part>,
-    /// When the oldest message that waits was sent, in milliseconds since 1970, as far as that is known.
+    /// Send time of the oldest waiting message, in milliseconds since 1970, as far as known.
     pub(super) oldest_ms: Option<i64>,
 }
 
-/// Messages of a partition that are here.
+/// Messages held of a partition.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Present {
     /// Number of those that the pool has.
     pub(super) out: usize,
-    /// When the oldest of the others was sent that comes for the first time.
+    /// Send time of the oldest of the others without earlier attempts.
     pub(super) oldest_ms: Option<i64>,
 }
 

@@ -1,5 +1,5 @@
-//! Pausing partitions and having them fetched again: as the throttle says, and those of which nothing is
-//! due for long.
+//! Pausing and resuming partitions: as the throttle decides, and those of which nothing is due for
+//! long.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use super::event_loop::Task;
 use super::partition::Pause;
 use crate::broker::begins::Part;
 
-/// A tier whose head has to wait for longer is paused meanwhile: what is behind it would only take
+/// A tier whose head is not due for longer is paused meanwhile: the messages behind it would only take
 /// room.
 const NAP: Duration = Duration::from_secs(2);
 
 impl Task {
-    /// Sees that librdkafka holds no more than it may.
+    /// Ensures that librdkafka holds no more than it may.
     pub(super) fn throttle(&mut self, now: Instant) {
         if self.is_closing() || !self.throttle.may_look(now) {
             return;
@@ -37,7 +37,7 @@ impl Task {
         }
     }
 
-    /// Has partitions fetched again.
+    /// Resumes fetching of partitions.
     pub(super) fn resume(&mut self, parts: &[Part]) {
         let names = self.names_of(parts, None);
         if let Err(error) = self.consumer.resume(&names) {

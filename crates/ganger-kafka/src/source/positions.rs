@@ -1,4 +1,4 @@
-//! What is to be asked again about where partitions are read from, and which can't be read. Pure.
+//! Pending queries for the positions of partitions, and partitions that cannot be read. Pure.
 
 use std::collections::BTreeSet;
 
@@ -9,74 +9,74 @@ use super::group::AGAIN;
 use crate::broker::begins::Part;
 use crate::broker::consumer::TopicPartition;
 
-/// What is not known of our partitions.
+/// Partitions with unknown positions.
 #[derive(Debug, Default)]
 pub(super) struct Positions {
-    /// Ours, but nobody could tell yet where they begin.
+    /// Assigned partitions whose start position is not known yet.
     unbegun: Vec<TopicPartition>,
     ask_unbegun_at: Option<Instant>,
-    /// Partitions whose position is gone, and when to ask how they stand.
+    /// Partitions whose position is gone, and the times at which to query their state.
     astray: Deadlines,
-    /// That is being asked of some.
+    /// True while the state of some is being queried.
     is_asking: bool,
-    /// Those that can't be read, by name.
+    /// Partitions that cannot be read, by name.
     unread: BTreeSet<String>,
 }
 
 impl Positions {
-    /// When something falls due by itself.
+    /// Returns the time of the next timer.
     pub(super) fn due(&self) -> Option<Instant> {
         let astray = self.astray.next().filter(|_| !self.is_asking);
         astray.into_iter().chain(self.ask_unbegun_at).min()
     }
 
-    /// A partition is no longer ours.
+    /// Forgets a partition that is no longer assigned.
     pub(super) fn forget(&mut self, part: Part) {
         self.astray.set(part, None);
     }
 
-    // -- where they begin --
+    // -- start positions --
 
-    /// Nobody can tell yet where it begins.
+    /// Records that a partition's start position is not known yet.
     pub(super) fn unknown(&mut self, partition: TopicPartition, now: Instant) {
         self.unbegun.push(partition);
         self.ask_for_unbegun(now);
     }
 
-    /// Those that have not begun are asked about again after a while.
+    /// Schedules the next query for partitions without a start position.
     pub(super) fn ask_for_unbegun(&mut self, now: Instant) {
         self.ask_unbegun_at = Some(now + AGAIN);
     }
 
-    /// Those that are to be asked about now.
+    /// Returns the partitions to query now for their start position.
     pub(super) fn take_unbegun(&mut self, now: Instant) -> Option<Vec<TopicPartition>> {
         self.ask_unbegun_at.take_if(|when| *when <= now)?;
         (!self.unbegun.is_empty()).then(|| self.unbegun.clone())
     }
 
-    /// Whether it has not begun, and is ours still.
+    /// Returns whether a partition has no start position and is still assigned.
     pub(super) fn is_unbegun(&self, partition: &TopicPartition) -> bool {
         self.unbegun.contains(partition)
     }
 
-    /// These have begun, or are not ours any more.
+    /// Removes partitions that have started or are no longer assigned.
     pub(super) fn not_unbegun(&mut self, partitions: &[TopicPartition]) {
         self.unbegun.retain(|each| !partitions.contains(each));
     }
 
-    // -- how they stand --
+    // -- states --
 
-    /// Whether it is to be asked how it stands.
+    /// Returns whether its state is to be queried.
     pub(super) fn is_astray(&self, part: Part) -> bool {
         self.astray.has(part)
     }
 
-    /// It is to be asked then.
+    /// Schedules the query of its state.
     pub(super) fn ask_at(&mut self, part: Part, when: Instant) {
         self.astray.set(part, Some(when));
     }
 
-    /// Those of which it is to be asked now. None before there is an answer about others.
+    /// Takes the partitions whose state is to be queried now. None while another query is open.
     pub(super) fn take_astray(&mut self, now: Instant) -> Vec<Part> {
         if self.is_asking {
             return Vec::new();
@@ -86,24 +86,24 @@ impl Positions {
         due
     }
 
-    /// Whether it is being asked.
+    /// Sets whether a query is open.
     pub(super) fn set_asking(&mut self, is_asking: bool) {
         self.is_asking = is_asking;
     }
 
-    // -- which can't be read --
+    // -- unreadable partitions --
 
-    /// It can't be read.
+    /// Records that a partition cannot be read.
     pub(super) fn unread(&mut self, name: String) {
         self.unread.insert(name);
     }
 
-    /// It can, or is no longer ours. True if that was the last.
+    /// Records that a partition can be read, or is no longer assigned. True if it was the last.
     pub(super) fn read(&mut self, name: &str) -> bool {
         self.unread.remove(name) && self.unread.is_empty()
     }
 
-    /// Whether there is one that can't.
+    /// Returns whether some partition cannot be read.
     pub(super) fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Where a partition stands, and what its next commit says. Pure.
+//! Progress of a partition, and the content of its next commit. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,32 +6,31 @@ use super::watermark::{Delivered, Watermark};
 use crate::broker::commit_metadata;
 use crate::broker::commit_metadata::{Carried, PartitionSeed, Tried};
 
-/// Beyond so much of a commit's metadata nothing is handed out that would add to it.
+/// Size of a commit's metadata above which nothing is handed out that would add to it.
 const METADATA_BYTES_PAUSE: usize = 2800;
-/// Beyond so many messages that were tried, likewise.
+/// Number of tried messages with the same effect.
 const TRIED_MAX: usize = 150;
 
-/// Where a partition stands.
+/// Progress of a partition.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     mark: Watermark,
     /// Messages that were tried and are not done.
     tried: BTreeMap<i64, Tried>,
-    /// What was committed last; none if nothing was.
+    /// Last commit; none if nothing was committed.
     committed: Option<(i64, String)>,
-    /// What is on its way.
+    /// Commit in flight.
     sent: Option<(i64, String)>,
-    /// How many messages were done since the last commit that was taken.
+    /// Number of messages done since the last confirmed commit.
     uncommitted: u64,
-    /// How many of those the one on its way tells of.
+    /// Number of those that the commit in flight covers.
     telling: u64,
-    /// Something has changed since the last commit was written.
+    /// True if something has changed since the last commit was written.
     dirty: bool,
 }
 
 impl Progress {
-    /// Begins where the last commit says, or, where there is none, at an offset of our choosing,
-    /// which is to be committed.
+    /// Begins at the last commit, or, without one, at a chosen offset, which is to be committed.
     pub(super) fn new(offset: i64, committed: Option<String>, carried: Carried) -> Self {
         Self {
             mark: Watermark::new(offset, carried.ahead),
@@ -44,25 +43,25 @@ impl Progress {
         }
     }
 
-    /// Takes down that a message was read.
+    /// Records that a message was read.
     pub(super) fn delivered(&mut self, offset: i64) -> Delivered {
         let delivered = self.mark.delivered(offset);
         self.dirty |= delivered == Delivered::DoneBefore;
         delivered
     }
 
-    /// How often a message was tried before a restart.
+    /// Returns the attempts of a message before a restart.
     pub(super) fn tried(&self, offset: i64) -> Option<Tried> {
         self.tried.get(&offset).copied()
     }
 
-    /// A message stays with us for another try.
+    /// Records that a message is kept for another attempt.
     pub(super) fn retried(&mut self, offset: i64, tried: Tried) {
         self.tried.insert(offset, tried);
         self.dirty = true;
     }
 
-    /// A message is done.
+    /// Marks a message as done.
     pub(super) fn done(&mut self, offset: i64) {
         self.dirty = true;
         self.uncommitted += 1;
@@ -70,15 +69,15 @@ impl Progress {
         self.tried.remove(&offset);
     }
 
-    /// What lies below an offset and was not read never will be.
+    /// Declares that offsets below this one that were not read never will be.
     pub(super) fn skip_to(&mut self, offset: i64) {
         self.mark.skip_to(offset);
         self.dirty = true;
     }
 
-    /// Whether a message may be handed out: the commit's metadata has room for what completion that
-    /// runs ahead may add. What lies below the highest message done only makes it shorter, as does
-    /// the lowest that is not done, and what has been tried has its room already.
+    /// Returns whether a message may be handed out: the commit's metadata has room for what its
+    /// completion out of order may add. Offsets below the highest one done only make it shorter, as
+    /// does the lowest that is not done, and messages that were tried have their room already.
     pub(super) fn has_room(&self, offset: i64) -> bool {
         let adds_nothing = !self.mark.is_ahead_of_all(offset)
             || offset <= self.mark.committable()
@@ -91,7 +90,7 @@ impl Progress {
             && self.tried.len() <= TRIED_MAX
     }
 
-    /// What is to be committed, if that differs from what was; with `anyhow`, even if not.
+    /// Returns the commit to send, if it differs from the last; with `anyhow`, even if not.
     pub(super) fn commit(
         &mut self,
         place: PartitionSeed,
@@ -115,27 +114,27 @@ impl Progress {
         Some(commit)
     }
 
-    /// What is read next.
+    /// Returns the next offset to read.
     pub(super) fn position(&self) -> i64 {
         self.mark.position()
     }
 
-    /// The offset below which everything is done.
+    /// Returns the offset below which everything is done.
     pub(super) fn committable(&self) -> i64 {
         self.mark.committable()
     }
 
-    /// How many messages were read and are not done.
+    /// Number of messages that were read and are not done.
     pub(super) fn undone(&self) -> usize {
         self.mark.undone()
     }
 
-    /// How many of those that were not read yet are known to be done.
+    /// Number of messages not read yet that are known to be done.
     pub(super) fn done_ahead(&self) -> u64 {
         self.mark.done_ahead()
     }
 
-    /// What is known beyond the offset to commit.
+    /// Returns what is known beyond the offset to commit.
     pub(super) fn carried(&self) -> Carried {
         Carried {
             ahead: self.mark.ahead(),
@@ -143,7 +142,7 @@ impl Progress {
         }
     }
 
-    /// One past the highest offset that was read, by us or before us.
+    /// Returns one past the highest offset that was read, by this reader or an earlier one.
     pub(super) fn read_to(&self) -> i64 {
         let position = self.mark.position();
         self.mark
@@ -152,12 +151,12 @@ impl Progress {
             .map_or(position, |last| last.end.max(position))
     }
 
-    /// Whether something was ever committed.
+    /// Returns whether something was ever committed.
     pub(super) fn was_committed(&self) -> bool {
         self.committed.is_some()
     }
 
-    /// The commit that was sent has ended.
+    /// Handles the outcome of the commit in flight.
     pub(super) fn committed(&mut self, taken: bool) {
         match self.sent.take() {
             Some(sent) if taken => {
@@ -169,18 +168,18 @@ impl Progress {
         }
     }
 
-    /// How many messages are done of which the broker does not know it yet: whoever reads the partition
-    /// next is given them again.
+    /// Number of messages done that the broker does not know of yet: the next reader of the partition
+    /// gets them again.
     pub(super) fn uncommitted(&self) -> u64 {
         self.uncommitted
     }
 
-    /// What the broker does not know it need not: there is nobody to tell.
+    /// Gives up committing the rest: no reader needs it.
     pub(super) fn give_up(&mut self) {
         self.dirty = false;
     }
 
-    /// Whether the broker knows all that we do.
+    /// Returns whether all progress is committed.
     pub(super) fn is_committed(&self) -> bool {
         !self.dirty && self.sent.is_none()
     }

@@ -1,5 +1,5 @@
-//! What a publication is for, what becomes of it when it fails, and how long it is waited for when there
-//! is no time. Pure.
+//! Purpose of a publication, the action after its failure, and the time it is awaited when there is no
+//! time. Pure.
 
 use std::time::Duration;
 
@@ -13,25 +13,25 @@ use crate::broker::error;
 use crate::broker::producer::Then;
 use ganger_queue::delivery::{Outgoing, PublishError};
 
-/// How long is waited for what nothing is heard of.
+/// Time for which an unconfirmed publication is awaited.
 pub(super) const WITHIN: Duration = Duration::from_secs(3);
 
-/// What a publication is for, and so what its confirmation sets off.
+/// Purpose of a publication, and so the effect of its confirmation.
 #[derive(Debug)]
 pub(super) enum Purpose {
-    /// The reply of a message that is done with it.
+    /// Reply of a message, which is done with it.
     Reply {
         place: Position,
         reply: Box<Outgoing>,
     },
-    /// A copy that waits in a tier; the message is done with it.
+    /// Copy that waits in a tier; the message is done with it.
     Tier { place: Position, due: Instant },
-    /// A dead letter, a record of which this is; with the last the message is done.
+    /// Record of a dead letter; the message is done with the last one.
     Letter {
         place: Position,
         burial: Box<Burial>,
     },
-    /// An emit: someone waits to be told.
+    /// An emit: its caller waits for the result.
     Emit {
         queue: String,
         confirmed: oneshot::Sender<Result<(), PublishError>>,
@@ -39,8 +39,8 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    /// What becomes of it when it fails so. A dead letter is all that is left of its message: it is
-    /// sent until it is taken, in a smaller form if need be. What a stranger's topic has not taken
+    /// Returns the action after such a failure. A dead letter is all that is left of its message: it is
+    /// sent until it is accepted, in a smaller form if need be. What an external topic has not accepted
     /// for too long is given up.
     pub(super) fn then(&self, code: Code, is_too_long: bool) -> Then {
         let gives_up = match self {
@@ -57,7 +57,7 @@ impl Purpose {
         }
     }
 
-    /// The topic of someone else that it is for.
+    /// Returns the external topic that it is for.
     pub(super) fn stranger(&self) -> Option<&str> {
         match self {
             Self::Reply { reply, .. } => Some(&reply.queue),
@@ -66,7 +66,7 @@ impl Purpose {
         }
     }
 
-    /// The message that it settles.
+    /// Returns the message that it settles.
     pub(super) fn place(&self) -> Option<Position> {
         match self {
             Self::Reply { place, .. } | Self::Tier { place, .. } | Self::Letter { place, .. } => {
@@ -76,11 +76,11 @@ impl Purpose {
         }
     }
 
-    /// Whether something that has been under way for so long keeps neither a stop nor a partition.
+    /// Returns whether, at this age, it holds up neither a shutdown nor the release of a partition.
     pub(super) fn is_in_vain(&self, age: Duration) -> bool {
         match self {
             Self::Reply { .. } | Self::Tier { .. } | Self::Letter { .. } => age >= WITHIN,
-            // Nobody waits for it any more: the task behind it has failed, and is tried again.
+            // Its caller is gone: the task behind it has failed, and is tried again.
             Self::Emit { confirmed, .. } => confirmed.is_closed(),
         }
     }

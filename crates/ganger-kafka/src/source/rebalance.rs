@@ -1,9 +1,9 @@
-//! Following the consumer group: what it decided is done one decision after the other. Partitions
-//! that come begin where `start_offsets` finds out; partitions that go finish what is in flight, are
-//! committed, and are then let go; those that were lost are forgotten.
+//! Rebalancing: the decisions of the consumer group are carried out one after the other. Assigned
+//! partitions begin where `start_offsets` determines; revoked partitions finish what is in flight, are
+//! committed, and are then released; lost ones are forgotten.
 //!
-//! Polling goes on meanwhile: a decision that we are slow to follow costs time, a poll that we owe
-//! would cost all partitions.
+//! Polling goes on meanwhile: a late answer to a decision costs time, a late poll would cost all
+//! partitions.
 
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::broker::begins::Part;
 use crate::broker::consumer::{Consumer, Rebalanced, TopicPartition};
 
 impl Task {
-    /// Does what the group decided, as far as it can be done now.
+    /// Carries out the group's decisions, as far as possible now.
     pub(super) fn follow_group(&mut self, now: Instant) {
         while let Some(answer) = self.asking.answer() {
             self.take_answer(answer, now);
@@ -51,7 +51,7 @@ impl Task {
         }
     }
 
-    /// Joins the group as soon as there is a worker to work, and again when there are other topics.
+    /// Joins the group as soon as there is a worker, and again when the topics change.
     fn subscribe(&mut self, now: Instant) {
         let is_new = !self.group.has_asked();
         if self.is_closing() || (is_new && self.is_unwanted()) {
@@ -75,14 +75,14 @@ impl Task {
         }
     }
 
-    /// The broker says that we may not use the group.
+    /// Handles that the broker denies access to the group.
     pub(super) fn not_admitted(&mut self, problem: String, now: Instant) {
         self.group.refused(now);
         self.health
             .begin(&self.end, HealthIssue::NotAdmitted, problem);
     }
 
-    /// Takes in whether the group knows us.
+    /// Handles whether the group has accepted this member.
     pub(super) fn membership(&mut self, is_in_group: bool, now: Instant) {
         let are_away = self.health.has(HealthIssue::Brokers);
         let seen = self.group.seen(is_in_group, are_away, now);
@@ -140,8 +140,8 @@ impl Task {
         self.group.drain(leaving, parts, commit, now);
     }
 
-    /// Whether partitions that leave have been let go: once all of theirs that was in flight is
-    /// done and committed, or time is up.
+    /// Returns whether draining partitions have been released: once their messages in flight are done
+    /// and committed, or time is up.
     fn drained(&mut self, now: Instant) -> bool {
         let parts = self.group.leaving();
         let in_flight = self.in_hand(parts, now);
@@ -165,33 +165,33 @@ impl Task {
         true
     }
 
-    /// A commit was refused because we are no member any more.
+    /// Handles a commit rejected because the membership has ended.
     pub(super) fn put_out_while_draining(&mut self) {
         if let Some(leaving) = self.group.lost_while_draining(self.commits.number()) {
             self.lost(&leaving);
         }
     }
 
-    /// Forgets partitions and tells the group so.
+    /// Forgets partitions and gives them back to the group.
     fn let_go(&mut self, partitions: &[TopicPartition]) {
         let parts = self.partitions.all_named(partitions);
-        // Or they would be paused still when they come back.
+        // Otherwise they would still be paused when they come back.
         self.resume(&parts);
         self.forget(&parts);
         self.positions.not_unbegun(partitions);
-        // Also those that had not even begun are another's to read now.
+        // Those that had not begun are another member's to read now, too.
         for partition in partitions {
             self.can_be_read(&names(std::slice::from_ref(partition)));
         }
         if self.partitions.is_empty() {
-            // There is nothing to commit any more, and so no commit that would show it.
+            // There is nothing left to commit, and so no commit that would show it.
             self.health.over(&self.end, HealthIssue::Commits);
         }
         self.give_back(partitions.to_vec());
     }
 
-    /// What workers still have of these is void, and they are told. What is done and not committed comes
-    /// again to whoever reads them next.
+    /// Forgets partitions. Their messages held by workers are void, and the workers are notified. What
+    /// is done and not committed is delivered again to the next reader.
     fn forget(&mut self, parts: &[Part]) {
         let forgotten = parts.iter().filter_map(|part| self.partitions.get(*part));
         let again = forgotten.map(|one| one.progress().uncommitted()).sum();
@@ -206,7 +206,7 @@ impl Task {
         self.end.lost();
     }
 
-    /// Tells the group that partitions are not ours any more. It waits for that.
+    /// Gives partitions back to the group, which waits for that.
     fn give_back(&mut self, partitions: Vec<TopicPartition>) {
         if let Err(error) = self.consumer.unassign(&partitions) {
             self.health
@@ -215,8 +215,8 @@ impl Task {
         }
     }
 
-    /// Answers what the group has decided and we were about to do: it waits for us, and could not
-    /// let us go.
+    /// Answers the group's decisions that are not carried out yet: it waits for the answers, and could
+    /// not release this member.
     pub(super) fn leave_nothing_unanswered(&mut self) {
         for decision in self.group.unanswered() {
             match decision {
@@ -234,8 +234,8 @@ impl Task {
 
     // -- an end of the membership --
 
-    /// The consumer is of no use any more, as when another member has our name: what was ours is
-    /// lost without a word, and after a pause a new consumer joins.
+    /// Handles an unusable consumer, as when another member has the same name: the assigned partitions
+    /// are lost without a report, and after a pause a new consumer joins.
     pub(super) fn begin_again(&mut self, problem: String, now: Instant) {
         self.health.begin(&self.end, HealthIssue::Group, problem);
         let pause = self.group.put_out(fastrand::f64());
@@ -247,11 +247,11 @@ impl Task {
         );
     }
 
-    /// A new consumer takes the place of the old, and joins, not before that time.
+    /// Replaces the consumer with a new one, which joins no earlier than `not_before`.
     pub(super) fn join_as_new(&mut self, not_before: Option<Instant>, now: Instant) {
         match self.plan.consumer(self.topics.found(), &self.bell) {
             Ok(consumer) => self.replace_consumer(consumer, now),
-            // It worked before, and is tried again: what is wrong with the old one stays wrong.
+            // It worked before, and is tried again: the old one's problem persists.
             Err(error) => {
                 tracing::error!(pool = self.plan.pool, %error, "no new consumer could be made");
             }
@@ -264,14 +264,14 @@ impl Task {
         self.forget(&parts);
         self.health.over(&self.end, HealthIssue::Commits);
         self.health.over(&self.end, HealthIssue::Partitions);
-        // Answers to the old one's questions reach nobody.
+        // Answers to the old one's queries are lost.
         self.asking = Asking::new();
         self.topics.ask_again(now);
         self.positions = Positions::default();
         self.commits.forget_sent();
         let old = std::mem::replace(&mut self.consumer, consumer);
         old.begin_to_leave();
-        // Nobody waits for its end.
+        // Its end is not awaited.
         drop(aside("kafka-close", move || drop(old)));
     }
 }

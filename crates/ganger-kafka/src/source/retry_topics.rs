@@ -1,6 +1,6 @@
-//! Topics that come while the pool works: tiers that a changed policy needs, those that another daemon has
-//! made, whose policy may be another, and topics that a pattern matches, with what is beside them. Tiers
-//! that nobody needs any more stay: they may hold messages.
+//! Topics that appear while the pool runs: tiers that a changed policy needs, those created by another
+//! daemon, whose policy may differ, and topics that a pattern matches, with those beside them. Tiers
+//! that are no longer needed stay: they may hold messages.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::broker::wanted::{Found, There};
 use ganger_queue::ladder::Tier;
 
 impl Task {
-    /// Sees that there are tiers for a new policy.
+    /// Ensures that there are tiers for a new policy.
     pub(super) fn need_tiers(&mut self, tiers: Vec<Tier>, now: Instant) {
         self.plan.wanted.tiers = tiers;
         if self.topics.need(self.plan.wanted.clone()) {
@@ -26,14 +26,14 @@ impl Task {
         }
     }
 
-    /// Asks again if it is time.
+    /// Repeats the query if it is due.
     pub(super) fn ask_again_for_topics(&mut self, now: Instant) {
         if self.topics.make_at().is_some_and(|again| again <= now) {
             self.ask_for_topics(now);
         }
     }
 
-    /// Looks for topics that have appeared and tiers that others have made, if it is time.
+    /// Looks for topics that have appeared and tiers created by others, if a check is due.
     pub(super) fn look_for_topics(&mut self, now: Instant) {
         if !self.topics.look(now) {
             return;
@@ -41,13 +41,13 @@ impl Task {
         let native = Arc::clone(self.consumer.native());
         let (config, wanted) = (self.plan.config.clone(), self.plan.wanted.clone());
         let failed = Answer::There(Err(KafkaError::panicked()));
-        // If there is no thread to be had, it is looked next time.
+        // Without a thread, the next check is the one scheduled.
         self.asking.ask("kafka-look", failed, move || {
             Answer::There(topics::there(&config, &wanted, &native))
         });
     }
 
-    /// Takes in which there are.
+    /// Handles the existing topics.
     pub(super) fn take_there(&mut self, there: Result<There, KafkaError>, now: Instant) {
         let pool = self.plan.pool.as_str();
         let changes = match there {
@@ -72,7 +72,7 @@ impl Task {
         }
     }
 
-    /// Says that there is nothing to read yet, where that is so.
+    /// Logs that there is nothing to read yet, if so.
     pub(super) fn tell_of_no_topic(&self) {
         if self.topics.found().topics.is_empty() {
             tracing::warn!(
@@ -98,7 +98,7 @@ impl Task {
         }
     }
 
-    /// Takes in which topics there are.
+    /// Handles the topics found or created.
     pub(super) fn take_topics(
         &mut self,
         number: u64,

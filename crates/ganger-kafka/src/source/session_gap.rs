@@ -1,22 +1,22 @@
-//! Whether we may still take our partitions for ours. A daemon that stood still for as long as a
-//! session lasts (stopped, swapped out, its machine asleep) may have lost them to someone who has
-//! answered their messages since, and have heard nothing of it.
+//! Check whether the assignment still holds. A daemon that stood still for as long as a session lasts
+//! (stopped, swapped out, its machine asleep) may have lost its partitions to a member that has
+//! answered their messages since, without having been notified.
 
 use std::time::Duration;
 
-/// A clock that also runs while the machine sleeps.
+/// Returns the time of a clock that also runs while the machine sleeps.
 pub(super) fn boot_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::try_from(now).unwrap_or_default()
 }
 
-/// How sure we are.
+/// Detector of standstills.
 #[derive(Debug)]
 pub(super) struct Standstill {
     last_turn: Duration,
-    /// Longer than our turns are apart, shorter than a session.
+    /// Longer than the interval of the turns, shorter than a session.
     longest: Duration,
-    /// In doubt; and the last commit that was sent before.
+    /// While in doubt, the number of the last commit sent before.
     doubt: Option<u64>,
 }
 
@@ -29,13 +29,12 @@ impl Standstill {
         }
     }
 
-    /// How far apart turns may be without being taken for one.
+    /// Returns the maximum interval between turns that is not taken for a standstill.
     pub(super) fn turn_every_max(session_timeout: Duration) -> Duration {
         session_timeout / 3
     }
 
-    /// Takes down that we are awake, and which commit was sent last. True if we have not been for
-    /// too long.
+    /// Records that the daemon is awake, and the last commit sent. True if it was not for too long.
     pub(super) fn awake(&mut self, now: Duration, commit: u64) -> bool {
         let stood_still = now.saturating_sub(self.last_turn) > self.longest;
         self.last_turn = now;
@@ -45,18 +44,19 @@ impl Standstill {
         stood_still
     }
 
-    /// Until the group has answered us, nothing is published or done for what was in hand.
+    /// Returns whether it is in doubt: until the group has answered, nothing in flight is published or
+    /// done.
     pub(super) fn in_doubt(&self) -> bool {
         self.doubt.is_some()
     }
 
-    /// The group has answered a commit as one of a member. One that was sent before we stood still
-    /// says nothing.
+    /// Records that the group has answered a commit as one of a member. One that was sent before the
+    /// standstill proves nothing.
     pub(super) fn commit_answered(&mut self, commit: u64) {
         self.doubt = self.doubt.filter(|before| commit <= *before);
     }
 
-    /// We have no partition that could be another's.
+    /// Ends the doubt: no partition is assigned that could be another member's.
     pub(super) fn is_over(&mut self) {
         self.doubt = None;
     }

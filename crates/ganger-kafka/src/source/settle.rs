@@ -1,4 +1,4 @@
-//! Carrying out outcomes, and what follows from the confirmations of what they had published.
+//! Carries out outcomes and handles the confirmations of what they had published.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use ganger_queue::delivery::{Failure, LogName, Outcome, Outgoing, Publish, Settl
 use ganger_queue::publishing::{confirm, undeliverable};
 use ganger_telemetry::metrics::dead_lettered;
 
-/// Now, in milliseconds of Unix time.
+/// Returns the current time in milliseconds of Unix time.
 pub(super) fn unix_ms() -> i64 {
     jiff::Timestamp::now().as_millisecond()
 }
@@ -30,7 +30,7 @@ pub(super) fn unix_ms() -> i64 {
 impl Task {
     // -- outcomes --
 
-    /// Carries out what has become of a delivery.
+    /// Carries out the outcome of a delivery.
     pub(super) fn settle(&mut self, settlement: Settlement) {
         let place = usize::try_from(settlement.token).unwrap_or(usize::MAX);
         let outcome = settlement.outcome;
@@ -83,7 +83,7 @@ impl Task {
         );
     }
 
-    /// All that was to be done for a message has been.
+    /// Completes a message for which everything has been done.
     fn done(&mut self, place: Position) {
         let is_void = self.lanes.is_void(place);
         let Some(entry) = self.lanes.remove(place) else {
@@ -105,7 +105,7 @@ impl Task {
         };
         let outbound = Outbound {
             topic: reply.queue.clone(),
-            // Its key as it was, which as text it need not be.
+            // The original key, which need not be text.
             key: record.key.clone(),
             value: Some(reply.body.clone()),
             headers: headers::outgoing(&reply, &record.headers),
@@ -122,7 +122,7 @@ impl Task {
         self.lanes.again(place, Some(from));
     }
 
-    /// Again later: from memory, where its place in the order is kept, or out of a tier.
+    /// Delays a message: in memory, where it keeps its place in the order, or in a tier.
     fn later(&mut self, place: Position, delay: Duration, now: Instant) {
         let in_place_max = self.policy.borrow().retry.in_place_max;
         if self.plan.order != Order::None && delay <= in_place_max {
@@ -144,7 +144,7 @@ impl Task {
         let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
             return;
         };
-        // It may not be there yet.
+        // The tier may not exist yet.
         let tier = self.topics.tier(&record.topic, LADDER.tier(delay)).cloned();
         let Some(topic) = tier else {
             self.hold(place, now + delay);
@@ -155,7 +155,7 @@ impl Task {
         self.producer.send(outbound, Purpose::Tier { place, due });
     }
 
-    /// Keeps a message for another try.
+    /// Keeps a message for another attempt.
     fn hold(&mut self, place: Position, until: Instant) {
         if let Some(entry) = self.lanes.get(place)
             && let Some(tried) = entry.item.tried()
@@ -172,7 +172,7 @@ impl Task {
             return;
         };
         record.charge(failure.reason, unix_ms());
-        // No worker has it again, however long its letter takes.
+        // No worker gets it again, however long its dead letter takes.
         self.lanes.let_pass(place);
         let id = dead_letter::id(unix_ms(), fastrand::u128(..));
         let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
@@ -186,7 +186,7 @@ impl Task {
         self.bury_next(place, Box::new(Burial::new(reply, letter)));
     }
 
-    /// Sends what is next of a letter; once nothing is, its message is done.
+    /// Sends the next record of a dead letter; once there is none, its message is done.
     fn bury_next(&mut self, place: Position, burial: Box<Burial>) {
         match burial.next().cloned() {
             Some(record) => {
@@ -211,8 +211,8 @@ impl Task {
 
     // -- publications --
 
-    /// Publishes something where a worker wants it. What no broker would take is refused like what
-    /// one did not take.
+    /// Publishes to a topic that a worker chose. What no broker would accept is handled as if one had
+    /// rejected it.
     fn publish(&mut self, outbound: Outbound, purpose: Purpose) {
         if topic_names::fault_in(&outbound.topic).is_some() {
             self.refused(purpose, Code::InvalidTopic);
@@ -226,7 +226,7 @@ impl Task {
     /// Publishes without settling anything.
     pub(super) fn emit(&mut self, publish: Publish) {
         let Publish { message, confirmed } = publish;
-        // Whoever asked has given up, so the task behind it failed and will publish again.
+        // The caller has given up, so the task behind it failed and will publish again.
         if confirmed.is_closed() {
             return;
         }
@@ -246,10 +246,10 @@ impl Task {
         !self.standstill.in_doubt() && !self.producer.is_full()
     }
 
-    /// Takes in what has been confirmed and refused.
+    /// Handles confirmations and rejections.
     pub(super) fn published(&mut self, now: Instant) {
         let lanes = &self.lanes;
-        // What was another's meanwhile runs again there.
+        // Messages of revoked partitions run again at their new owner.
         let is_void = |purpose: &Purpose| purpose.place().is_some_and(|place| lanes.is_void(place));
         self.strangers
             .look(now, self.health.has(HealthIssue::Brokers));
@@ -288,7 +288,7 @@ impl Task {
             }
         }
         self.make_room(now);
-        // A reason that was told is worth more.
+        // A reported reason is more useful.
         if let Some(topic) = self.producer.unheard(now)
             && !self.health.has(HealthIssue::Publishing)
         {
@@ -298,7 +298,7 @@ impl Task {
         }
         for (code, detail) in reports.errors {
             let problem = error::reason(code, &detail);
-            // A broker that is away is the consumer's to tell.
+            // The consumer reports brokers that are away.
             if matches!(
                 code,
                 Code::AllBrokersDown | Code::BrokerTransportFailure | Code::Resolve
@@ -315,7 +315,7 @@ impl Task {
         }
     }
 
-    /// Callers that do not take their replies do not keep others from theirs.
+    /// Makes room, so that callers that do not take their replies do not block the others.
     fn make_room(&mut self, now: Instant) {
         if self.health.has(HealthIssue::Brokers) {
             return;
@@ -332,7 +332,7 @@ impl Task {
     fn confirmed(&mut self, purpose: Purpose) {
         match purpose {
             Purpose::Reply { place, .. } | Purpose::Tier { place, .. } => self.done(place),
-            // Whoever has the partition now runs the message again, and may bury it.
+            // The new owner of the partition runs the message again, and may bury it.
             Purpose::Letter { place, .. } if self.lanes.is_void(place) => self.done(place),
             Purpose::Letter { place, mut burial } => {
                 burial.stored(Instant::now());
@@ -342,12 +342,12 @@ impl Task {
         }
     }
 
-    /// What to do instead of a publication that is given up.
+    /// Handles a publication that is given up.
     fn refused(&mut self, purpose: Purpose, code: Code) {
         let why = words(code);
         let pool = self.plan.pool.clone();
         if let Some(place) = purpose.place().filter(|place| self.lanes.is_void(*place)) {
-            // Whoever has the partition now runs the message again.
+            // The new owner of the partition runs the message again.
             return self.done(place);
         }
         match purpose {

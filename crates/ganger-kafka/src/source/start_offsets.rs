@@ -1,6 +1,6 @@
-//! Where partitions are read from: when they come, by what the group has committed; and when their
-//! position is gone, by what is there yet. What can't be found out now is asked again, and keeps no
-//! other partition from being read.
+//! Positions of partitions: on assignment by the group's commits, and when a position is gone by what
+//! is left of the log. What cannot be determined now is queried again, and keeps no other partition
+//! from being read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::broker::settings::Reset;
 use crate::broker::{begins, settings};
 use ganger_core::backoff::Backoff;
 
-/// The pauses before it is asked again how a partition stands.
+/// Pauses before the state of a partition is queried again.
 const ASTRAY_AGAIN: Backoff = Backoff {
     initial: Duration::from_secs(1),
     factor: 2.0,
@@ -33,7 +33,7 @@ const ASTRAY_AGAIN: Backoff = Backoff {
 };
 
 impl Task {
-    /// Asks again what could not be answered.
+    /// Repeats the queries that could not be answered.
     pub(super) fn ask_again(&mut self, now: Instant) {
         if let Some(partitions) = self.group.take_unasked(now) {
             self.ask_where_they_begin(partitions, now);
@@ -46,7 +46,7 @@ impl Task {
         self.look_for_topics(now);
     }
 
-    // -- partitions that come --
+    // -- assigned partitions --
 
     pub(super) fn ask_where_they_begin(&mut self, partitions: Vec<TopicPartition>, now: Instant) {
         let question = self.begins_of(partitions.clone());
@@ -76,7 +76,7 @@ impl Task {
         }
     }
 
-    /// The partitions that the group gave us begin.
+    /// Starts the partitions that the group assigned.
     pub(super) fn begin(&mut self, begins: Result<Begins, KafkaError>, now: Instant) {
         let Some(partitions) = self.group.answered() else {
             return;
@@ -109,7 +109,7 @@ impl Task {
             return Err(error);
         }
         for (partition, why) in begins.unknown {
-            // Of a topic that is just being made it is told soon, and no trouble.
+            // The leader of a topic that is just being created is known soon; no problem.
             let name = names(std::slice::from_ref(&partition));
             tracing::debug!(pool = self.plan.pool, partition = name, why, "asked again");
             self.positions.unknown(partition, now);
@@ -155,7 +155,7 @@ impl Task {
         }
     }
 
-    /// Partitions begin that could not when the group gave us them.
+    /// Starts partitions that could not start when the group assigned them.
     pub(super) fn begin_later(&mut self, begins: Result<Begins, KafkaError>, now: Instant) {
         self.positions.ask_for_unbegun(now);
         let Ok(begins) = begins else {
@@ -172,7 +172,7 @@ impl Task {
         for begin in begins.begun {
             let partition = (begin.topic.clone(), begin.partition);
             if !self.positions.is_unbegun(&partition) {
-                // It has gone to someone else meanwhile.
+                // Revoked meanwhile.
                 continue;
             }
             let others = self.starts(None);
@@ -190,7 +190,7 @@ impl Task {
         }
     }
 
-    /// Where the partitions but one go on.
+    /// Returns the positions of all partitions but one.
     fn starts(&self, but: Option<Part>) -> Vec<Start> {
         let others = self
             .partitions
@@ -201,7 +201,7 @@ impl Task {
             .collect()
     }
 
-    // -- partitions that can't be read --
+    // -- unreadable partitions --
 
     fn can_not_be_read(&mut self, name: String, why: &str) {
         let problem = format!("partition {name}: {why}");
@@ -210,14 +210,14 @@ impl Task {
             .begin(&self.end, HealthIssue::Partitions, problem);
     }
 
-    /// Takes down that a partition is read after all, or is no longer ours.
+    /// Records that a partition can be read again, or is no longer assigned.
     pub(super) fn can_be_read(&mut self, name: &str) {
         if self.positions.read(name) {
             self.health.over(&self.end, HealthIssue::Partitions);
         }
     }
 
-    /// Takes in what is wrong with a partition.
+    /// Handles an error of a partition.
     pub(super) fn partition_error(&mut self, part: Part, code: Code, now: Instant) {
         let Some(partition) = self.partitions.get(part) else {
             return;
@@ -229,7 +229,7 @@ impl Task {
             Code::BadMessage | Code::BadCompression | Code::NotImplemented => {
                 self.is_damaged(part, &words(code), now);
             }
-            // That it is over is not told by itself: it is asked for.
+            // Its end is not reported by itself: it is queried.
             code => {
                 self.can_not_be_read(name, &words(code));
                 if !self.positions.is_astray(part) {
@@ -239,8 +239,8 @@ impl Task {
         }
     }
 
-    /// What comes next of a partition is damaged, and librdkafka goes on behind it. Fetched anew it may be
-    /// sound; else the partition waits, and says so, until someone has mended it or set the group's offset
+    /// Handles a damaged record, which librdkafka would skip. Fetched anew it may be sound; otherwise
+    /// the partition waits, and reports so, until an operator has repaired it or set the group's offset
     /// past it.
     pub(super) fn is_damaged(&mut self, part: Part, what: &str, now: Instant) {
         let Some(partition) = self.partitions.get(part) else {
@@ -255,14 +255,14 @@ impl Task {
         }
     }
 
-    /// Nothing is fetched of a partition: it may have told so when nobody listened.
+    /// Handles a partition that is not fetched: its report may have been missed.
     pub(super) fn is_not_fetched(&mut self, part: Part, now: Instant) {
         if self.group.is_settled() && !self.positions.is_astray(part) {
             self.positions.ask_at(part, now);
         }
     }
 
-    /// It is asked again how a partition stands, ever later.
+    /// Schedules another query of a partition's state, with growing pauses.
     fn is_still_astray(&mut self, part: Part, now: Instant) {
         if let Some(times) = self.partitions.change(part, Partition::ask_again) {
             let wait = ASTRAY_AGAIN.wait(times, fastrand::f64());
@@ -270,8 +270,8 @@ impl Task {
         }
     }
 
-    /// Asks how partitions stand, of all for which it is time at once, and of no others before there is
-    /// an answer.
+    /// Queries the state of all partitions for which it is due, together, and of no others before there
+    /// is an answer.
     fn ask_how_they_stand(&mut self, now: Instant) {
         let due = self.positions.take_astray(now);
         let ours = due.into_iter();
@@ -312,7 +312,7 @@ impl Task {
         }
     }
 
-    /// Goes on where there is something to read, and says what is skipped.
+    /// Resumes where there is something to read, and logs what is skipped.
     fn find_back(&mut self, part: Part, standing: Result<Standing, String>, now: Instant) {
         let Some(partition) = self.partitions.get(part) else {
             return;
@@ -355,7 +355,7 @@ impl Task {
         };
         let part = self.move_to(part, to, found);
         match self.restart(part, to) {
-            // What is damaged may be so still.
+            // A damaged record may still be damaged.
             Ok(()) if was_damaged => {}
             Ok(()) => self.can_be_read(&name),
             Err(error) => {
@@ -365,7 +365,7 @@ impl Task {
         }
     }
 
-    /// Has the books say where a partition goes on. It may be called otherwise from then on.
+    /// Moves a partition's recorded position. The partition may be renumbered.
     fn move_to(&mut self, part: Part, to: i64, found: Found) -> Part {
         let Some(partition) = self.partitions.get(part) else {
             return part;
@@ -394,7 +394,7 @@ impl Task {
         part
     }
 
-    /// Voids what is out of a partition.
+    /// Voids the messages of a partition that are out.
     fn rename(&mut self, part: Part) -> Part {
         self.lanes.forget(part);
         self.throttle.forget(part);

@@ -1,5 +1,5 @@
-//! The topics of others that replies and emits go to, as far as they take nothing: for how long that
-//! is borne, and what becomes of what is for them then. Pure.
+//! External topics of replies and emits, as far as they accept nothing: how long that is tolerated, and
+//! what becomes of their records then. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use crate::broker::error;
 
-/// The topics that have taken nothing for too long.
+/// Topics that have accepted nothing for too long.
 #[derive(Debug)]
 pub(super) struct Strangers {
-    /// How long that is; none for ever.
+    /// Time limit; none for no limit.
     patience: Option<Duration>,
-    /// When the brokers were last away, for which no topic can be blamed.
+    /// Time at which the brokers were last away, for which no topic can be blamed.
     away_at: Option<Instant>,
-    /// Whether one record is on its way to it, to see whether it takes something again.
+    /// Closed topics; true while one record is in flight to test whether the topic accepts again.
     closed: BTreeMap<String, bool>,
 }
 
@@ -29,42 +29,43 @@ impl Strangers {
         }
     }
 
-    /// Takes down whether the brokers are away.
+    /// Records whether the brokers are away.
     pub(super) fn look(&mut self, now: Instant, are_away: bool) {
         if are_away {
             self.away_at = Some(now);
         }
     }
 
-    /// Whether what fails again, and has been under way for so long, is to be given up.
+    /// Returns whether a record that fails again at this age is to be given up.
     pub(super) fn is_too_long(&self, now: Instant, age: Duration) -> bool {
         self.patience.is_some_and(|patience| {
             age >= patience && self.away_at.is_none_or(|away_at| now >= away_at + patience)
         })
     }
 
-    /// Whether what is for that topic is refused at once. What is not may be what opens it again.
+    /// Returns whether a record for that topic is rejected at once. One that is not may reopen the
+    /// topic.
     pub(super) fn refuse(&mut self, topic: &str) -> bool {
         let closed = self.closed.get_mut(topic);
         closed.is_some_and(|is_tried| std::mem::replace(is_tried, true))
     }
 
-    /// Something for that topic was given up, with nothing said of it. It may be what was tried.
+    /// Records that a record for that topic was given up without a report. It may be the test record.
     pub(super) fn given_up(&mut self, topic: &str) {
         if let Some(is_tried) = self.closed.get_mut(topic) {
             *is_tried = false;
         }
     }
 
-    /// Takes in how something for that topic ended.
+    /// Handles the outcome of a record for that topic.
     pub(super) fn heard(&mut self, topic: &str, result: Result<(), Code>) {
         match result {
             Ok(()) => drop(self.closed.remove(topic)),
-            // Timed out, or refused by those that keep a copy, until it was given up.
+            // Timed out, or rejected by the replicas, until it was given up.
             Err(code) if !error::is_for_good(code) => {
                 self.closed.insert(topic.to_owned(), false);
             }
-            // It answers, and said what it does not take.
+            // The topic answers, and has rejected this record.
             Err(_) => drop(self.closed.remove(topic)),
         }
     }

@@ -1,7 +1,8 @@
-//! How much librdkafka holds at hand. Each partition has a queue of its own there, which takes one
-//! record however large it is, so that hundreds of partitions hold hundreds of them. While those
-//! that have something hold all that may be held, the others are paused, and take turns. Pausing
-//! throws away what is at hand, so one that has something is only paused after a long turn. Pure.
+//! Limit on what librdkafka holds locally. Each partition has a queue of its own there, which takes one
+//! record however large it is, so that hundreds of partitions hold hundreds of them. While the
+//! partitions that have something hold all that may be held, the others are paused, and take turns.
+//! Pausing discards the local buffer, so a partition that has something is only paused after a long
+//! turn. Pure.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,34 +14,34 @@ use crate::broker::settings;
 use crate::broker::setup::Plan;
 use crate::broker::wanted::Found;
 
-/// How long those whose turn comes have to be fetched, before others are let in too.
+/// Time that partitions whose turn comes have to be fetched, before others are resumed too.
 const GRACE: Duration = Duration::from_millis(150);
-/// How long a turn lasts at most while others wait.
+/// Maximum length of a turn while others wait.
 const TURN: Duration = Duration::from_secs(10);
-/// How often is looked at most.
+/// Minimum interval between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Whose turn it is.
+/// State of the turns.
 #[derive(Debug)]
 pub(super) struct Throttle {
-    /// What all queues together may hold.
+    /// Maximum size of all queues together.
     bytes_max: usize,
-    /// What they are taken to hold.
+    /// Assumed size of all queues.
     held: usize,
-    /// What one that has something is taken to hold, but for the record that came last.
+    /// Assumed size of a queue that has something, without its last record.
     queue_bytes: usize,
-    /// A record of about this size may be in it: the largest of late.
+    /// Assumed size of that record: the largest of late.
     record_bytes: usize,
-    /// Those that are paused, in the order of their turns.
+    /// Paused partitions, in the order of their turns.
     waiting: VecDeque<Part>,
     next_turn: Instant,
     turn_ends: Instant,
     next_look: Instant,
-    /// There was something to look at before it was time.
+    /// True if a check was requested before it was due.
     is_due: bool,
 }
 
-/// What is to be done.
+/// Partitions to pause and to resume.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) pause: Vec<Part>,
@@ -48,7 +49,7 @@ pub(super) struct Change {
 }
 
 impl Throttle {
-    /// For a source that is to do what the plan says.
+    /// Creates the throttle for a source with this plan.
     pub(super) fn of(plan: &Plan, found: &Found) -> Self {
         let queue_bytes = settings::queue_bytes(&plan.properties(found));
         Self::new(plan.fetched_bytes_max(), queue_bytes, Instant::now())
@@ -68,30 +69,30 @@ impl Throttle {
         }
     }
 
-    /// Takes down how large a record was that has just been read.
+    /// Records the size of a record that has just been read.
     pub(super) fn read(&mut self, bytes: usize) {
         self.record_bytes -= self.record_bytes / 64;
         self.record_bytes = self.record_bytes.max(bytes);
     }
 
-    /// What all queues together are taken to hold.
+    /// Returns the assumed size of all queues together.
     pub(super) fn held(&self) -> usize {
         self.held
     }
 
-    /// A partition is no longer ours, or called otherwise.
+    /// Forgets a partition that is no longer assigned, or is renumbered.
     pub(super) fn forget(&mut self, part: Part) {
         self.waiting.retain(|other| *other != part);
     }
 
-    /// When something falls due by itself.
+    /// Returns the time of the next timer.
     pub(super) fn due(&self) -> Option<Instant> {
         let turn = (!self.waiting.is_empty()).then_some(self.next_turn);
         let look = self.is_due.then_some(self.next_look);
         turn.into_iter().chain(look).min()
     }
 
-    /// Whether it is time to look.
+    /// Returns whether a check is due.
     pub(super) fn may_look(&mut self, now: Instant) -> bool {
         let may = self.next_look <= now;
         self.is_due = !may;
@@ -101,8 +102,8 @@ impl Throttle {
         may
     }
 
-    /// Who is to be paused and who not, of those that are not: which have something at hand, and
-    /// which have nothing. `most` is what the daemon has left for them.
+    /// Returns the partitions to pause and to resume, given the fetched ones that have something in
+    /// their local buffer and those that have nothing. `most` is what the daemon has left for them.
     pub(super) fn turn(
         &mut self,
         full: &BTreeSet<Part>,
@@ -133,7 +134,7 @@ impl Throttle {
             change.resume.extend(self.waiting.drain(..room));
             self.next_turn = now + GRACE;
         } else if self.next_turn <= now {
-            // Looked at again by itself, not at once.
+            // Checked again later, not at once.
             self.next_turn = now + GRACE;
         }
         change
@@ -145,10 +146,10 @@ mod tests {
     use super::*;
 
     const KIB: usize = 1024;
-    /// More than they may hold by themselves.
+    /// More than the partitions may hold by themselves.
     const ALL: usize = usize::MAX;
 
-    /// A thousand KiB for all, of which a queue takes ten beside its last record.
+    /// Returns a throttle with 1000 KiB for all, of which a queue takes ten beside its last record.
     fn throttle() -> (Throttle, Instant) {
         let now = Instant::now();
         let mut throttle = Throttle::new(1000 * KIB, 10 * KIB, now);
@@ -247,7 +248,7 @@ mod tests {
         );
     }
 
-    /// However slow those are that have something.
+    /// Even if those that have something are slow.
     #[test]
     fn everybody_has_a_turn() {
         let (mut throttle, now) = throttle();

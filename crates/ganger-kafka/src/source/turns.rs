@@ -1,55 +1,55 @@
-//! Which partition is read next: only those are looked at that may have something at hand, and for
-//! which there may be room, each in its turn and however many there are. Pure.
+//! Choice of the next partition to read: only those that may have something to read and for which there
+//! may be room are checked, each in its turn and however many there are. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::ordering::Count;
 use crate::broker::begins::Part;
 
-/// What each partition may have here.
+/// Limits of each partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Share {
-    /// Messages that are ready.
+    /// Number of messages that are ready.
     pub(super) ready: usize,
-    /// Messages that wait or are ready.
+    /// Number of messages that wait or are ready.
     pub(super) look_ahead: usize,
-    /// Bytes of those that are not out.
+    /// Size of those that are not out.
     pub(super) bytes: usize,
     pub(super) bytes_of_all: usize,
-    /// The pools of the daemon hold all that they may: each has no more than one message then,
-    /// and not each partition.
+    /// True if the pools of the daemon hold all that they may: each pool then has no more than one
+    /// message, not each partition.
     pub(super) is_scarce: bool,
 }
 
-/// What is here of all partitions.
+/// Messages held of all partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Here {
     pub(super) bytes: usize,
-    /// Nothing is out or may go out.
+    /// True if nothing is out or may go out.
     pub(super) is_idle: bool,
 }
 
-/// How a partition stands.
+/// State of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// It may have something, and there may be room for it.
+    /// Possibly has something to read and room for it.
     Open,
-    /// It has nothing at hand.
+    /// Has nothing to read.
     Asleep,
-    /// It is not to be read.
+    /// Not to be read.
     Shut,
-    /// It has as much as it may, until something of it goes out or is done.
+    /// At its limit, until a message of it goes out or is done.
     Full,
-    /// Likewise, or until more may be ready of each than that.
+    /// `Full`, or until more than this may be ready of each.
     ReadyMax(usize),
-    /// Likewise, or until each may have more bytes than that.
+    /// `Full`, or until each may have more bytes than this.
     BytesMax(usize),
-    /// All of them together have enough.
+    /// All of them together have reached the limit.
     Gated,
 }
 
 impl Share {
-    /// Why there is no room for more of a partition of which so much is here; none if there is.
+    /// Returns why there is no room for more of a partition with this count; none if there is.
     pub(super) fn refusal(&self, count: Count, here: Here) -> Option<Turn> {
         if count.messages - count.out >= self.look_ahead {
             return Some(Turn::Full);
@@ -75,30 +75,30 @@ impl Share {
         here.bytes < self.bytes_of_all
     }
 
-    /// Where all pools hold what they may, one message keeps this one going.
+    /// Returns whether to admit one message to keep this pool going while all pools are at their limit.
     fn wants_one(&self, here: Here) -> bool {
         self.is_scarce && here.is_idle
     }
 }
 
-/// One partition's place.
+/// State of one partition.
 #[derive(Debug)]
 struct Seat {
     turn: Turn,
-    /// Its number in the queue that it stands in.
+    /// Its number in its queue.
     number: u64,
-    /// Messages of it are here.
+    /// True if messages of it are held here.
     is_here: bool,
 }
 
 impl Seat {
-    /// Whether it takes part in what all may have.
+    /// Returns whether it counts among the partitions that share the limits.
     fn shares(&self) -> bool {
         self.is_here || self.turn != Turn::Asleep
     }
 }
 
-/// All partitions of ours.
+/// All assigned partitions.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     seats: HashMap<Part, Seat>,
@@ -112,7 +112,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// One that is ours from now on. It may have something.
+    /// Adds a partition. It may have something.
     pub(super) fn add(&mut self, part: Part) {
         self.remove(part);
         let seat = Seat {
@@ -125,7 +125,7 @@ impl Turns {
         self.put(part, Turn::Open);
     }
 
-    /// One that is not ours any more.
+    /// Removes a partition.
     pub(super) fn remove(&mut self, part: Part) {
         self.put(part, Turn::Shut);
         if let Some(seat) = self.seats.remove(&part) {
@@ -133,7 +133,7 @@ impl Turns {
         }
     }
 
-    /// How it stands, after it was looked at. One that is open goes to the end of the queue.
+    /// Sets the state of a partition after a check. An open one goes to the end of the queue.
     pub(super) fn put(&mut self, part: Part, turn: Turn) {
         let Some(seat) = self.seats.get_mut(&part) else {
             return;
@@ -159,7 +159,7 @@ impl Turns {
         self.sharers -= usize::from(did_share);
     }
 
-    /// Something has come. True if it had nothing.
+    /// Records an arrival. True if the partition had nothing.
     pub(super) fn rang(&mut self, part: Part) -> bool {
         let slept = self.is_asleep(part);
         if slept {
@@ -168,14 +168,14 @@ impl Turns {
         slept
     }
 
-    /// It is to be read again.
+    /// Reopens a partition for reading.
     pub(super) fn opened(&mut self, part: Part) {
         if self.seat(part).is_some_and(|seat| seat.turn == Turn::Shut) {
             self.put(part, Turn::Open);
         }
     }
 
-    /// Something of it came in, went out or is done; so much is here of it now.
+    /// Updates the messages held of a partition.
     pub(super) fn counted(&mut self, part: Part, count: Count) {
         let Some(seat) = self.seats.get_mut(&part) else {
             return;
@@ -192,14 +192,14 @@ impl Turns {
         }
     }
 
-    /// Lets in those that had as much as they might, and may have more now.
+    /// Reopens partitions that had reached their limit and may have more now.
     pub(super) fn widen(&mut self, share: &Share) {
         let mut open: Vec<Part> = Vec::new();
         let ready = self.by_ready.range(..(share.ready, Part::MIN));
         open.extend(ready.map(|(_, part)| *part));
         let bytes = self.by_bytes.range(..(share.bytes, Part::MIN));
         open.extend(bytes.map(|(_, part)| *part));
-        // From now on each may have one, and not only all together.
+        // Now each may have one, not only all together.
         if std::mem::replace(&mut self.was_scarce, share.is_scarce) && !share.is_scarce {
             open.extend(self.gated.values());
             open.extend(self.by_bytes.iter().map(|(_, part)| *part));
@@ -209,14 +209,15 @@ impl Turns {
         }
     }
 
-    /// The next that may have something for which there is room. It goes to the end of the queue.
+    /// Returns the next partition that may have something for which there is room. It goes to the end
+    /// of the queue.
     pub(super) fn next(&mut self, share: &Share, here: Here) -> Option<Part> {
         let part = self.peek(share, here)?;
         self.put(part, Turn::Open);
         Some(part)
     }
 
-    /// Likewise, and it stays where it is.
+    /// Returns the same partition and leaves it in its place.
     pub(super) fn peek(&self, share: &Share, here: Here) -> Option<Part> {
         let wants_one = share.wants_one(here);
         let may_pass = wants_one || share.has_bytes(here);
@@ -228,7 +229,7 @@ impl Turns {
             .copied()
     }
 
-    /// How many have something, at hand or here.
+    /// Number of partitions that have something, in librdkafka or here.
     pub(super) fn sharers(&self) -> usize {
         self.sharers
     }

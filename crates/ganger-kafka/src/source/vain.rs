@@ -1,5 +1,5 @@
-//! What is published and not taken, when there is no time to wait for it: neither a stop nor a partition
-//! that goes waits for that. Its message is not committed, so it runs again.
+//! Undeliverable publications, when there is no time to wait for them: neither a shutdown nor a revoked
+//! partition waits for them. Their messages are not committed, so they run again.
 
 use tokio::time::Instant;
 
@@ -13,12 +13,12 @@ impl Task {
         self.producer.in_vain(now, Purpose::is_in_vain)
     }
 
-    /// Whether something is under way that a stop waits for.
+    /// Returns whether a publication is in flight that a shutdown waits for.
     pub(super) fn is_still_publishing(&self, now: Instant) -> bool {
         self.in_vain(now).count() < self.producer.pending()
     }
 
-    /// How many messages of these partitions, which leave, are being worked on, or settled.
+    /// Number of messages of these leaving partitions that are being worked on or settled.
     pub(super) fn in_hand(&self, parts: &[Part], now: Instant) -> usize {
         let out: usize = parts.iter().map(|part| self.lanes.count(*part).out).sum();
         let leaves = |part| self.partitions.get(part).is_some_and(Partition::is_leaving);
@@ -29,14 +29,14 @@ impl Task {
         out.saturating_sub(self.in_vain(now).filter(is_theirs).count())
     }
 
-    /// When the next thing under way will have been for so long that it is not waited for.
+    /// Returns the time at which the next publication in flight is no longer awaited.
     pub(super) fn next_in_vain(&self) -> Option<Instant> {
         let is_hurried = self.is_closing() || self.group.is_draining();
         let next = || self.producer.next_of_age(Instant::now(), WITHIN);
         is_hurried.then(next).flatten()
     }
 
-    /// Says what a stop leaves undone.
+    /// Logs what a shutdown leaves undone.
     pub(super) fn tell_of_what_is_left(&self) {
         let left = |is: fn(&Purpose) -> bool| self.producer.purposes().filter(|p| is(p)).count();
         let replies = left(|purpose| matches!(purpose, Purpose::Reply { .. }));

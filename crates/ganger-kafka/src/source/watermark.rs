@@ -1,31 +1,31 @@
-//! How far a partition is done: the offset below which everything is, which alone can be committed,
-//! and what is done beyond it. Pure.
+//! Watermark of a partition: the offset below which everything is done, which alone can be committed,
+//! and the offsets done beyond it. Pure.
 //!
 //! "Everything" means every offset that was *delivered* to us: compaction and the markers of
-//! transactions leave gaps, which nobody will ever finish.
+//! transactions leave gaps, which will never be done.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
-/// The state of one partition since it was assigned.
+/// State of one partition since it was assigned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Watermark {
-    /// Whatever is delivered next has this offset or a higher one.
+    /// Lower bound of the next delivered offset.
     next: i64,
-    /// Delivered and not done.
+    /// Offsets delivered and not done.
     undone: BTreeSet<i64>,
     /// One past the highest offset that is done.
     top: i64,
-    /// How many runs of offsets, one after the other, are undone.
+    /// Number of runs of consecutive undone offsets.
     runs: usize,
-    /// Done before we got the partition, and not yet delivered again: in order, beyond `next`.
+    /// Offsets done before the assignment and not yet delivered again: in order, beyond `next`.
     done_before: VecDeque<Range<i64>>,
 }
 
-/// What a delivered offset is.
+/// State of a delivered offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Delivered {
-    /// To be worked on.
+    /// New, to be worked on.
     New,
     /// Done before a restart.
     DoneBefore,
@@ -34,8 +34,8 @@ pub(super) enum Delivered {
 }
 
 impl Watermark {
-    /// Begins at an offset, with what is known to be done, in order. It may begin beyond some of it,
-    /// where that is gone.
+    /// Begins at an offset, with the ranges known to be done, in order. It may begin beyond some of
+    /// them, if those offsets are gone.
     pub(super) fn new(from: i64, done_before: Vec<Range<i64>>) -> Self {
         let top = done_before.last().map_or(from, |range| range.end);
         let mut mark = Self {
@@ -47,7 +47,7 @@ impl Watermark {
         mark
     }
 
-    /// Takes down that a message was delivered.
+    /// Records that a message was delivered.
     pub(super) fn delivered(&mut self, offset: i64) -> Delivered {
         if offset < self.next {
             return Delivered::Again;
@@ -71,7 +71,7 @@ impl Watermark {
         Delivered::New
     }
 
-    /// What lies below an offset and was not delivered never will be.
+    /// Declares that offsets below this one that were not delivered never will be.
     pub(super) fn skip_to(&mut self, offset: i64) {
         self.next = self.next.max(offset);
         while self
@@ -86,7 +86,7 @@ impl Watermark {
         }
     }
 
-    /// Takes down that a message is done. False if it was not to be done.
+    /// Marks a message as done. False if it was not pending.
     pub(super) fn done(&mut self, offset: i64) -> bool {
         if !self.undone.remove(&offset) {
             return false;
@@ -101,29 +101,29 @@ impl Watermark {
         true
     }
 
-    /// The offset to commit: everything below it is done.
+    /// Returns the offset to commit: everything below it is done.
     pub(super) fn committable(&self) -> i64 {
         self.undone.first().copied().unwrap_or(self.next)
     }
 
-    /// One past the highest offset that was delivered.
+    /// Returns one past the highest offset that was delivered.
     pub(super) fn position(&self) -> i64 {
         self.next
     }
 
-    /// How many delivered messages are not done.
+    /// Number of delivered messages that are not done.
     pub(super) fn undone(&self) -> usize {
         self.undone.len()
     }
 
-    /// How many of those that were not delivered yet are known to be done.
+    /// Number of messages not delivered yet that are known to be done.
     pub(super) fn done_ahead(&self) -> u64 {
         let count = |range: &Range<i64>| (range.end - range.start).max(0).unsigned_abs();
         self.done_before.iter().map(count).sum()
     }
 
-    /// What is done beyond the offset to commit, in order. Offsets that were never delivered count
-    /// as done.
+    /// Returns the ranges done beyond the offset to commit, in order. Offsets that were never delivered
+    /// count as done.
     pub(super) fn ahead(&self) -> Vec<Range<i64>> {
         let mut ranges = Vec::with_capacity(self.runs + self.done_before.len());
         let end = self.top.min(self.next);
@@ -139,15 +139,15 @@ impl Watermark {
         ranges
     }
 
-    /// How far and how raggedly completion has run ahead, if `offset` were done too: the offsets
-    /// between, and the runs of undone ones.
+    /// Returns the extent of completion beyond the commit, if `offset` were done too: the number of
+    /// offsets spanned, and of runs of undone ones.
     pub(super) fn spread(&self, offset: i64) -> (u64, usize) {
         let top = self.top.max(offset.saturating_add(1));
         let span = top.saturating_sub(self.committable());
         (span.unsigned_abs(), self.runs + self.done_before.len())
     }
 
-    /// Whether nothing beyond this offset is done.
+    /// Returns whether no offset beyond this one is done.
     pub(super) fn is_ahead_of_all(&self, offset: i64) -> bool {
         offset >= self.top
     }

@@ -1,19 +1,19 @@
-//! Where a partition is read on whose position is gone. Pure.
+//! Position at which reading resumes in a partition whose position is gone. Pure.
 
 use crate::broker::begins::Standing;
 use crate::broker::settings::Reset;
 
-/// What is there of a partition whose position is gone.
+/// State of a partition whose position is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Its first offset, and one past the last.
+    /// First offset, and one past the last.
     pub(super) ends: (i64, i64),
-    /// From there on it is not the log that was read.
+    /// Offset from which the log is no longer the one that was read.
     pub(super) fork: Option<i64>,
 }
 
-/// Where a log departs from what was read of it. A topic that is deleted takes the group's commits
-/// with it, so one whose commit is gone is another topic from its first message on.
+/// Returns where a log diverges from what was read of it. Deleting a topic deletes the group's commits
+/// too, so one whose commit is gone is another topic from its first message on.
 pub(super) fn fork(standing: &Standing, was_committed: bool) -> Option<i64> {
     if was_committed && !standing.is_committed {
         return Some(standing.ends.0);
@@ -21,8 +21,8 @@ pub(super) fn fork(standing: &Standing, was_committed: bool) -> Option<i64> {
     standing.fork
 }
 
-/// Where a partition goes on whose position is not to be had; none if it is not to. Never is
-/// anything skipped that is there and was not read, but where `reset` wants it.
+/// Returns where a partition resumes whose position is gone; none if it does not. Nothing that exists
+/// and was not read is skipped unless `reset` wants it.
 pub(super) fn go_on_at(position: i64, committable: i64, found: Found, reset: Reset) -> Option<i64> {
     let (first, end) = found.ends;
     match (found.fork, reset) {
@@ -58,7 +58,7 @@ mod tests {
             (50, 40, (0, 100), Some(30), Latest, Some(30)),
             (50, 40, (42, 45), Some(45), Latest, Some(42)),
             (50, 40, (0, 100), Some(45), Refuse, None),
-            // It is another.
+            // It is another topic.
             (50, 40, (0, 10), Some(0), Earliest, Some(0)),
             (50, 40, (0, 10), Some(0), Latest, Some(0)),
         ];

@@ -1,84 +1,84 @@
-//! The decision itself: how many workers there should be, from what is known of the load, the rules
-//! and the machine. A pure function: no clock, no dice, no process.
+//! The decision on the number of workers, from the known load, the rules and the machine. A pure
+//! function: no clock, no dice, no process.
 
 use std::time::Duration;
 
 use super::reason::{Held, Reason};
 use ganger_config::model::Autoscale;
 
-/// Below this share of their time at work workers have time to spare, and more would not help.
+/// Share of busy time below which workers have time to spare, and more would not help.
 pub(super) const SATURATED: f64 = 0.9;
-/// So much of a worker may be missing before one is added: what is measured is never exact.
+/// Fraction of a worker that may be missing before one is added: measurements are never exact.
 const TOLERANCE: f64 = 0.2;
-/// What is added where nobody knows how much waits: half of what is there.
+/// Growth factor where the number of waiting messages is unknown: half of the workers are added.
 const BLIND_STEP: f64 = 1.5;
 
-/// How the machine stands, as far as the rules ask for it.
+/// State of the machine, as far as the rules need it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Machine {
-    /// How much memory it has to give, in bytes.
+    /// Free memory, in bytes.
     pub memory_free: Option<u64>,
-    /// How much a worker has, in bytes.
+    /// Memory that a worker takes, in bytes.
     pub worker_bytes: Option<u64>,
-    /// How busy its processors are, 0 to 1.
+    /// Busy share of the processors, 0 to 1.
     pub cpu: Option<f64>,
 }
 
-/// What a decision is made of.
+/// Facts for a decision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Facts {
-    /// How many workers there should be so far.
+    /// Target number of workers so far.
     pub target: usize,
-    /// The number that someone has set by hand.
+    /// Number set by hand.
     pub pinned: Option<usize>,
-    /// Why this is no time for a change.
+    /// Reason not to change the number now.
     pub held: Option<Held>,
-    /// Workers that are to be and do not take messages yet.
+    /// Number of workers that are planned and do not take messages yet.
     pub coming: usize,
-    /// Workers that had room all the time since the last look.
+    /// Number of workers that had room all the time since the last look.
     pub idle: usize,
-    /// The share of their time that workers worked since the last look.
+    /// Share of their time that workers worked since the last look.
     pub busy: f64,
-    /// Since the last change; none if there was none.
+    /// Time since the last change; `None` if there was none.
     pub since_change: Option<Duration>,
-    /// How many workers it takes.
+    /// Number of workers needed.
     pub need: Need,
-    /// How many would have been enough at every moment for as long as a shrinking asks for; none
-    /// before so long has passed.
+    /// Number of workers that would have been enough at every moment of the time required for
+    /// shrinking; `None` before that time has passed.
     pub enough: Option<usize>,
-    /// How the machine stands.
+    /// State of the machine.
     pub machine: Machine,
 }
 
-/// How many workers it takes.
+/// Number of workers needed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Need {
-    /// So many, to keep up with what comes and clear what waits in time.
+    /// Number needed to keep up with arrivals and clear the backlog in time.
     Workers {
-        /// How many, with the fraction.
+        /// Number of workers, with the fraction.
         workers: f64,
-        /// How many messages wait.
+        /// Number of waiting messages.
         waiting: u64,
-        /// How long one takes a worker, in seconds.
+        /// Time that a message takes a worker, in seconds.
         seconds_each: f64,
     },
-    /// Nobody knows how much waits, but for how long something has.
+    /// The number of waiting messages is unknown, but not how long some have waited.
     Unknown {
-        /// For how long messages have waited for a worker without a break.
+        /// Time for which messages have waited for a worker without a break.
         waited: Duration,
     },
 }
 
-/// What should be.
+/// A decision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decision {
-    /// How many workers.
+    /// Target number of workers.
     pub target: usize,
-    /// Why.
+    /// Reason for it.
     pub reason: Reason,
 }
 
-/// How many workers there should be, and why.
+/// Decides the target number of workers, with the reason.
 pub fn decide(rules: &Autoscale, facts: &Facts) -> Decision {
     let stay = |reason| Decision {
         target: facts.target,
@@ -105,8 +105,8 @@ pub fn decide(rules: &Autoscale, facts: &Facts) -> Decision {
     }
 }
 
-/// More workers, or what keeps them from coming; none where no more are needed. At most as many come
-/// as there are, to see first what those do: messages that wait for one another need no second.
+/// Decides to add workers, or says what prevents it; `None` if no more are needed. At most doubles
+/// their number, to see the effect first: messages that wait for one another need no second worker.
 fn grow(rules: &Autoscale, facts: &Facts) -> Option<Decision> {
     let (wanted, reason) = wanted(rules, facts)?;
     let step = facts.target.saturating_mul(2).max(1);
@@ -114,14 +114,14 @@ fn grow(rules: &Autoscale, facts: &Facts) -> Option<Decision> {
     let hindrance = match () {
         () if facts.coming > 0 => Some(Reason::Coming(facts.coming)),
         () if facts.idle > 0 => Some(Reason::IdleWorkers(facts.idle)),
-        // They were not all at work for long enough to say that they are too few.
+        // The workers were not busy enough to say that they are too few.
         () if facts.busy < SATURATED => return None,
         () if facts.target >= rules.max => Some(Reason::AtMax),
         () if is_busy(rules, facts) => Some(Reason::Cpu),
         () if allowed <= facts.target => Some(Reason::Memory),
         () => None,
     };
-    // Workers that idle may be too many all the same.
+    // Idle workers may be too many all the same.
     if let Some(Reason::IdleWorkers(_)) = hindrance
         && let Some(fewer) = shrink(rules, facts)
     {
@@ -133,7 +133,7 @@ fn grow(rules: &Autoscale, facts: &Facts) -> Option<Decision> {
     })
 }
 
-/// How many workers it takes, if that is more than there are.
+/// Returns the number of workers needed, if that is more than there are.
 fn wanted(rules: &Autoscale, facts: &Facts) -> Option<(usize, Reason)> {
     match facts.need {
         Need::Workers {
@@ -156,8 +156,8 @@ fn wanted(rules: &Autoscale, facts: &Facts) -> Option<(usize, Reason)> {
     }
 }
 
-/// Fewer workers, where they were enough for long. For one of many that may be back soon nothing is
-/// changed.
+/// Decides to remove workers if fewer were enough for long. Nothing is changed for one of many that
+/// may soon be needed again.
 fn shrink(rules: &Autoscale, facts: &Facts) -> Option<Decision> {
     let enough = facts.enough?.clamp(rules.min, rules.max);
     let is_worth_it = enough == rules.min || enough * 10 <= facts.target * 9;
@@ -167,12 +167,12 @@ fn shrink(rules: &Autoscale, facts: &Facts) -> Option<Decision> {
     })
 }
 
-/// For how many workers the machine has memory.
+/// Returns the number of workers that the machine has memory for.
 fn room(rules: &Autoscale, facts: &Facts) -> usize {
     let (Some(kept), Some(free)) = (rules.memory_free_min, facts.machine.memory_free) else {
         return usize::MAX;
     };
-    // Of what nobody knows the size of one is added, to see.
+    // If the size of a worker is unknown, one is added, to measure it.
     let more = match facts.machine.worker_bytes {
         _ if free <= kept => 0,
         None | Some(0) => 1,
@@ -189,7 +189,7 @@ fn is_busy(rules: &Autoscale, facts: &Facts) -> bool {
     cpu > most
 }
 
-/// At least so many, whole.
+/// Rounds up to a whole number.
 pub(super) fn whole(workers: f64) -> usize {
     #[expect(
         clippy::cast_possible_truncation,

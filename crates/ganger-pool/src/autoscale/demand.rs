@@ -1,5 +1,5 @@
-//! What a pool's workers are asked for: how long a message takes, how many come, how many workers
-//! would have been enough lately. Estimates of what was looked at; no decision.
+//! Demand on a pool's workers: time per message, arrival rate, number of workers that would have
+//! been enough lately. Estimates from the looks; no decision.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,76 +10,78 @@ use super::decide::{Machine, Need, SATURATED, whole};
 use super::reason::Held;
 use ganger_config::model::Autoscale;
 
-/// How many messages it takes to believe that they take longer, or less long, than before.
+/// Number of messages after which a change of their duration is believed.
 const BELIEVED_AFTER: f64 = 16.0;
-/// And for how many seconds that must have been so.
+/// Number of seconds for which the change must have lasted.
 const BELIEVED_IN: f64 = 5.0;
-/// What comes is measured over at least so many looks.
+/// Minimum number of looks over which arrivals are measured.
 const LOOKS_MIN: f64 = 3.0;
-/// Workers that are enough have a fifth of their time to spare.
+/// Share of busy time at which workers are enough: a fifth is left to spare.
 const ENOUGH: f64 = 0.8;
-/// The time for which fewer must have been enough is remembered in so many parts.
+/// Number of parts of the time for which fewer workers must have been enough.
 const PARTS: u32 = 12;
-/// Fewer must have been enough for so many tasks one after the other, but for a day at most.
+/// Number of consecutive tasks for which fewer workers must have been enough, but for a day at
+/// most.
 const TASKS_OBSERVED: f64 = 4.0;
 const SHRINK_AFTER_MAX: f64 = 24.0 * 3600.0;
 
-/// What a pool shows of itself. Totals are since its start.
+/// Measurements of a pool. Totals are since its start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Look {
-    /// When it was looked at.
+    /// Time of the look.
     pub now: Instant,
-    /// Workers that take messages.
+    /// Number of workers that take messages.
     pub up: usize,
-    /// Workers that are to be: starting, or waiting to be started.
+    /// Number of workers that are starting, or waiting to be started.
     pub coming: usize,
-    /// The fewest workers with room for a message at any moment since the last look.
+    /// Smallest number of workers with room for a message at any moment since the last look.
     pub idle: usize,
-    /// How long workers have worked, together, in seconds; half of what it can do at once is half
-    /// a worker.
+    /// Total time that workers have worked, in seconds; a worker that does half of what it can do
+    /// at once counts as half.
     pub worked: f64,
-    /// How long there have been workers to work, together, in seconds.
+    /// Total time that workers were available, in seconds.
     pub available: f64,
-    /// Messages whose attempt came to an end.
+    /// Number of messages whose attempt has ended.
     pub finished: u64,
-    /// Messages here that wait behind those that are worked on.
+    /// Number of messages here that wait behind those in progress.
     pub waiting: u64,
-    /// Messages here, those included that are worked on.
+    /// Number of messages here, those in progress included.
     pub out: u64,
-    /// Messages that are still in the queue, where its source knows.
+    /// Number of messages that are still in the queue, where the source knows.
     pub queued: Option<u64>,
-    /// Since when messages have waited here at every look.
+    /// Time since which messages have waited here at every look.
     pub waiting_since: Option<Instant>,
-    /// Why this is no time for a change, if it is none.
+    /// Reason not to change the number now, if any.
     pub held: Option<Held>,
-    /// How the machine stands, as far as it matters.
+    /// State of the machine, as far as the rules need it.
     pub machine: Machine,
 }
 
-/// What was seen of a pool's load so far.
+/// Observed load of a pool so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Demand {
     last: Option<Look>,
-    /// Since when it has been looked at.
+    /// Time of the first look.
     since: Option<Instant>,
-    /// How long a message takes a worker, in seconds; nothing before one has ended.
+    /// Time that a message takes a worker, in seconds; `None` before one has ended.
     seconds_each: Option<f64>,
-    /// Time worked, and when it began, since a message last ended.
+    /// Time worked since a message last ended, and the time elapsed over it.
     unended: f64,
     unended_for: f64,
     ended: u64,
-    /// How many messages come, a second.
+    /// Arrivals per second.
     arrivals: Option<f64>,
-    /// The share of their time that workers worked since the last look.
+    /// Share of their time that workers worked since the last look.
     busy: f64,
-    /// How many workers' work is done, over a longer time.
+    /// Number of workers whose work is done, averaged over a longer time.
     worked: Option<f64>,
-    /// How many would have been enough, the most in each part of the time, oldest first.
+    /// Number of workers that would have been enough, the maximum of each part of the time, oldest
+    /// first.
     enough: VecDeque<(Instant, usize)>,
 }
 
 impl Demand {
-    /// Takes in what the pool shows now, with so many workers to be.
+    /// Records a look at the pool, given the target number of workers.
     pub(super) fn look(&mut self, rules: &Autoscale, look: &Look, target: usize) {
         self.since.get_or_insert(look.now);
         if let Some(last) = self.last.replace(*look) {
@@ -89,7 +91,7 @@ impl Demand {
             }
         }
         let enough = match self.worked {
-            // While little is taken in it says nothing that workers idle.
+            // While little is taken in, idle workers prove nothing.
             Some(worked) if self.busy < SATURATED && look.held.is_none() => {
                 whole(worked / ENOUGH).max(1)
             }
@@ -130,7 +132,7 @@ impl Demand {
         }
         self.ended = self.ended.saturating_add(ended);
         let ended = difference(ended, 0);
-        // The first ones count alike; later, many in a short time are no proof.
+        // The first messages count alike; later, many in a short time are no proof.
         let steps = (ended / BELIEVED_AFTER).min(self.unended_for / BELIEVED_IN);
         let first = ended / difference(self.ended, 0);
         let each = self.unended / ended;
@@ -140,8 +142,8 @@ impl Demand {
         (self.unended, self.unended_for) = (0.0, 0.0);
     }
 
-    /// How long a message takes a worker, in seconds. Work on those that have not ended counts as it
-    /// grows, so that longer ones are noticed before they end.
+    /// Returns the time that a message takes a worker, in seconds. Time on messages in progress
+    /// counts as it grows, so that longer ones are noticed before they end.
     fn seconds_each(&self) -> Option<f64> {
         match self.seconds_each {
             Some(each) => Some((each * BELIEVED_AFTER + self.unended) / (BELIEVED_AFTER + 1.0)),
@@ -170,31 +172,33 @@ impl Demand {
         }
     }
 
-    /// For how long fewer must have been enough: where tasks are long the load changes as slowly.
+    /// Returns the time for which fewer workers must have been enough: where tasks are long the
+    /// load changes as slowly.
     fn shrink_after(&self, rules: &Autoscale) -> Duration {
         let tasks = TASKS_OBSERVED * self.seconds_each.unwrap_or_default();
         let longest = Duration::from_secs_f64(tasks.clamp(0.0, SHRINK_AFTER_MAX));
         rules.shrink_after.max(longest)
     }
 
-    /// How many workers there were to work when it was looked at last.
+    /// Returns the number of workers at the last look.
     pub(super) fn up(&self) -> usize {
         self.last.map_or(0, |last| last.up)
     }
 
-    /// The share of their time that workers worked since the last look.
+    /// Returns the share of their time that workers worked since the last look.
     pub(super) fn busy(&self) -> f64 {
         self.busy
     }
 
-    /// How many workers would have been enough at every moment for as long as it takes.
+    /// Returns the number of workers that would have been enough at every moment of the time
+    /// required.
     pub(super) fn enough(&self, rules: &Autoscale, now: Instant) -> Option<usize> {
         let seen_for = now - self.since?;
         let most = self.enough.iter().map(|(_, most)| *most).max();
         most.filter(|_| seen_for >= self.shrink_after(rules))
     }
 
-    /// How many workers it takes.
+    /// Returns the number of workers needed.
     pub(super) fn need(&self, rules: &Autoscale, look: &Look) -> Need {
         let (Some(queued), Some(arrivals)) = (queued(look), self.arrivals) else {
             let waited = look.waiting_since.map(|since| look.now - since);
@@ -203,7 +207,7 @@ impl Demand {
         };
         let waiting = queued.saturating_add(look.waiting);
         let seconds_each = self.seconds_each().unwrap_or_default();
-        // However long a message takes, more than one worker can't take it on.
+        // A message can't keep more than one worker busy, however long it takes.
         let clear_within = rules.clear_within.as_secs_f64();
         let clear = difference(waiting, 0) * (seconds_each / clear_within).min(1.0);
         let workers = arrivals.max(0.0) * seconds_each + clear;
@@ -215,8 +219,8 @@ impl Demand {
     }
 }
 
-/// How many messages are still in the queue. Where its source does not know, there are none as long
-/// as none waits here.
+/// Returns the number of messages still in the queue. If the source does not know, zero as long as
+/// none waits here.
 fn queued(look: &Look) -> Option<u64> {
     look.queued.or(look.waiting_since.is_none().then_some(0))
 }
@@ -227,7 +231,7 @@ fn difference(more: u64, less: u64) -> f64 {
     difference
 }
 
-/// Moves an average that forgets; the first value is the average.
+/// Updates a moving average; the first value is the average.
 fn average(average: &mut Option<f64>, value: f64, share_of_span: f64) {
     let known = *average.get_or_insert(value);
     *average = Some(known + (value - known) * (1.0 - f64::exp(-share_of_span)));

@@ -1,7 +1,7 @@
-//! How many workers a pool should have, where that is a range: enough to keep up and to clear a
-//! backlog in time, and no more than were needed lately. Plain data: what is looked at and when is
-//! told by the pool. `demand` estimates what is asked of the workers, `decide` decides, `reason`
-//! says why.
+//! Autoscaling of a pool whose number of workers is a range: enough to keep up and to clear a
+//! backlog in time, and no more than were needed lately. Plain data: the pool decides what to
+//! measure and when. `demand` estimates the demand on the workers, `decide` decides, `reason` gives
+//! the reasons.
 
 mod decide;
 mod demand;
@@ -15,22 +15,22 @@ pub use demand::Look;
 use ganger_config::model::Autoscale;
 pub use reason::{Held, Reason};
 
-/// A pool's number of workers as it stands, for whoever wants to know.
+/// State of a pool's autoscaling.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Report {
-    /// How many there should be.
+    /// Target number of workers.
     pub target: usize,
-    /// The fewest.
+    /// Minimum.
     pub min: usize,
-    /// The most.
+    /// Maximum.
     pub max: usize,
-    /// Why it is so many.
+    /// Reason for the target.
     pub reason: Reason,
-    /// When that number last changed, and why; none if it never has.
+    /// Time and reason of the last change of the target; `None` if it never has changed.
     pub changed: Option<(Instant, Reason)>,
 }
 
-/// Follows one pool's load. What it is told is all that it knows.
+/// Follows one pool's load, as far as the pool reports it.
 #[derive(Debug, Clone)]
 pub struct Autoscaler {
     target: usize,
@@ -41,7 +41,7 @@ pub struct Autoscaler {
 }
 
 impl Autoscaler {
-    /// Of a pool that has so many workers to begin with.
+    /// Creates the autoscaler of a pool that begins with so many workers.
     pub fn new(target: usize) -> Self {
         Self {
             target,
@@ -52,7 +52,7 @@ impl Autoscaler {
         }
     }
 
-    /// From now on there are so many, whatever comes; or it goes on by itself from where it is.
+    /// Fixes the target at a number; `None` lets it follow the load again from where it is.
     pub fn pin(&mut self, pinned: Option<usize>, now: Instant) {
         self.pinned = pinned;
         if let Some(target) = pinned {
@@ -66,7 +66,7 @@ impl Autoscaler {
         }
     }
 
-    /// How many workers there should be.
+    /// Returns the target number of workers.
     pub fn target(&self) -> usize {
         self.target
     }
@@ -79,9 +79,10 @@ impl Autoscaler {
         self.reason = decision.reason;
     }
 
-    /// Looks at the pool. Returns what is new: another number, or another kind of reason.
+    /// Evaluates a look at the pool. Returns the decision if the target or the kind of reason has
+    /// changed.
     pub fn look(&mut self, rules: &Autoscale, look: &Look) -> Option<Decision> {
-        // What has only just come up has shown nothing yet.
+        // Workers that have only just come up have shown nothing yet.
         let came = look.up.saturating_sub(self.demand.up());
         self.demand.look(rules, look, self.target);
         let since = |(at, _): (Instant, Reason)| look.now - at;
@@ -103,7 +104,7 @@ impl Autoscaler {
         is_news.then_some(decision)
     }
 
-    /// How things stand.
+    /// Returns the current state.
     pub fn report(&self, rules: &Autoscale) -> Report {
         Report {
             target: self.target,

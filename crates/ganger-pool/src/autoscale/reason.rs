@@ -1,68 +1,68 @@
-//! Why a pool has as many workers as it has: a closed set, with a word and a sentence for each.
+//! Reasons for a pool's number of workers: a closed set, with a word and a sentence for each.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Why a pool keeps its number for now.
+/// Reason for which a pool keeps its number for now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// Its workers fail one after the other.
+    /// The workers fail one after another.
     Degraded,
-    /// What its workers depend on seems to be away.
+    /// A dependency of the workers seems to be down.
     BreakerOpen,
-    /// It was told to take nothing in.
+    /// The pool was told to take nothing in.
     Paused,
-    /// Its source can't be used.
+    /// The source can't be used.
     SourceDown,
-    /// Its workers are being replaced.
+    /// The workers are being replaced.
     Rolling,
 }
 
-/// Why a pool has as many workers as it has.
+/// Reason for a pool's number of workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reason {
-    /// Nothing was looked at yet.
+    /// Nothing was measured yet.
     Started,
-    /// Someone has set it by hand.
+    /// The number was set by hand.
     Pinned,
-    /// What the range allows.
+    /// The limits of the range.
     Bounds,
-    /// This is no time for a change.
+    /// The number must not change now.
     Held(Held),
-    /// Those that were added have yet to come up.
+    /// Number of added workers that have yet to come up.
     Coming(usize),
     /// The last change is too recent.
     CoolingDown,
-    /// So many messages wait, at so many seconds each.
+    /// Messages wait, each of which takes some time.
     Backlog {
-        /// How many wait.
+        /// Number of waiting messages.
         waiting: u64,
-        /// How long one takes a worker, in seconds.
+        /// Time that a message takes a worker, in seconds.
         seconds_each: f64,
     },
-    /// Messages have waited for so long.
+    /// Time that messages have waited.
     Waited(Duration),
-    /// Messages wait although workers have nothing to do: for another message, as of one key.
+    /// Messages wait although workers are idle: for another message, such as one of the same key.
     IdleWorkers(usize),
-    /// More would be needed than there may be.
+    /// More workers than the maximum would be needed.
     AtMax,
-    /// More would be needed, but the machine has no memory for them.
+    /// More workers would be needed, but the machine has no memory for them.
     Memory,
-    /// More would be needed, but the machine's processors are busy.
+    /// More workers would be needed, but the machine's processors are busy.
     Cpu,
-    /// Fewer were enough for long.
+    /// Fewer workers were enough for long.
     Spare(usize),
-    /// It is enough, and fewer might not be.
+    /// The number is enough, and fewer might not be.
     Enough,
 }
 
 impl Reason {
-    /// Whether it is the same but for its figures.
+    /// Returns whether both are the same but for their figures.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
-    /// The word for it, one of a small set.
+    /// Returns the word for the reason, one of a small set.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Started => "started",

@@ -1,5 +1,5 @@
-//! A pool played through, an hour in milliseconds: messages come, workers start and work, the
-//! autoscaler looks once a second. What must hold: it follows the load, and does not swing.
+//! Simulates a pool for an hour in milliseconds: messages come, workers start and work, the
+//! autoscaler looks once a second. It must follow the load, and not oscillate.
 
 use std::f64::consts::TAU;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use super::*;
 
 const STEP: f64 = 0.1;
 const STEPS_A_LOOK: usize = 10;
-/// What the pool fetches for each worker.
+/// Number of messages that the pool fetches for each worker.
 const PREFETCH: u64 = 2;
 const MAX: usize = 32;
 const CLEAR_WITHIN: usize = 60;
@@ -31,12 +31,12 @@ fn rules() -> Autoscale {
     }
 }
 
-/// How long tasks take, in seconds.
+/// Distribution of the durations of tasks, in seconds.
 #[derive(Debug, Clone, Copy)]
 enum Tasks {
-    /// All the same.
+    /// All equal.
     Alike(f64),
-    /// By chance, most of them short.
+    /// Random, most of them short.
     Mixed(f64),
 }
 
@@ -61,7 +61,7 @@ fn exponential(rng: &mut Rng) -> f64 {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Worker {
     StartsUntil(f64),
-    /// Since then.
+    /// Idle since then.
     Idle(f64),
     WorksUntil(f64),
 }
@@ -76,20 +76,21 @@ impl Worker {
     }
 }
 
-/// A pool and what comes to it.
+/// A pool and its load.
 #[derive(Debug, Clone, Copy)]
 struct Play {
     tasks: Tasks,
-    /// How long a worker takes to start.
+    /// Time that a worker takes to start.
     start_seconds: f64,
-    /// How many looks late the source says what is in its queue; none if it never does.
+    /// Number of looks by which the source's report of its queue is late; `None` if it never
+    /// reports.
     depth_late: Option<usize>,
-    /// Only so many messages may run at once: they have that many keys.
+    /// Number of keys: at most so many messages may run at once.
     keys: usize,
     seed: u64,
 }
 
-/// Each kind of task twice, with slow and fast starts, and with what the source says fresh, late or
+/// Each kind of task twice, with slow and fast starts, and with the source's reports fresh, late or
 /// missing.
 fn plays() -> impl Iterator<Item = Play> {
     let tasks = [
@@ -112,7 +113,7 @@ fn plays() -> impl Iterator<Item = Play> {
 }
 
 impl Play {
-    /// So many seconds with a load that is given in workers' worth of work, at most `most`.
+    /// Plays that many seconds with a load given in workers' worth of work, at most `most`.
     fn run(self, seconds: usize, most: f64, load: impl Fn(f64) -> f64) -> Course {
         let mean = self.tasks.mean();
         let mut stage = Stage::new(self);
@@ -131,8 +132,8 @@ impl Play {
         stage.course
     }
 
-    /// Until when what came at once, or comes all the time, should have been dealt with, in seconds
-    /// from then: workers are added in several steps, each after the last ones have come up.
+    /// Returns the time until a burst or a steady load should have been dealt with, in seconds from
+    /// its start: workers are added in several steps, each after the last ones have come up.
     fn patience(self) -> usize {
         let steps = if self.depth_late.is_none() { 8 } else { 4 };
         let seconds = f64::from(steps) * (10.0 + self.start_seconds) + 2.0 * self.tasks.mean();
@@ -144,13 +145,13 @@ impl Play {
         2 * CLEAR_WITHIN + blind + whole(seconds)
     }
 
-    /// So many messages are no backlog: two seconds' worth of ten workers.
+    /// Number of messages that are no backlog: two seconds' worth of ten workers.
     fn few(self) -> f64 {
         (20.0 / self.tasks.mean()).max(20.0)
     }
 
-    /// Tasks of a second or less, of which so many come that chance evens out. Of the others now
-    /// more come and now fewer, and a pool follows that.
+    /// Returns whether tasks take a second or less, so that enough come for chance to even out.
+    /// Longer tasks come in varying numbers, and a pool follows that.
     fn is_smooth(self) -> bool {
         self.tasks.mean() <= 1.0
     }
@@ -205,7 +206,7 @@ impl Stage {
                 Worker::StartsUntil(_) | Worker::Idle(_) | Worker::WorksUntil(_) => {}
             }
         }
-        // One too many leaves when it has nothing to do.
+        // A surplus worker leaves when it is idle.
         while self.workers.len() > self.target
             && let Some(index) = self.workers.iter().rposition(|worker| !worker.works())
         {
@@ -217,7 +218,7 @@ impl Stage {
             if let Worker::Idle(since) = *worker
                 && next
             {
-                // What is there already is begun when the one before it ends.
+                // A message that is there already begins when the one before it ends.
                 let begins = since.max(now - STEP);
                 *worker = Worker::WorksUntil(begins + self.play.tasks.draw(&mut self.rng));
                 working += 1;
@@ -277,26 +278,26 @@ impl Stage {
     }
 }
 
-/// How a play went.
+/// Record of a play.
 #[derive(Debug, Default)]
 struct Course {
-    /// At which second the number changed, from what to what.
+    /// Second of each change of the number, with the number before and after.
     changes: Vec<(f64, usize, usize)>,
-    /// How many messages were not done, each second.
+    /// Number of messages not done, each second.
     undone: Vec<u64>,
-    /// How many workers there were to be, each second.
+    /// Target number of workers, each second.
     targets: Vec<usize>,
 }
 
 impl Course {
-    /// How often it turned from more to fewer or back.
+    /// Returns the number of turns from growing to shrinking or back.
     fn turns(&self) -> usize {
         let grows = self.changes.iter().map(|(_, from, to)| to > from);
         let grows: Vec<bool> = grows.collect();
         grows.windows(2).filter(|pair| pair[0] != pair[1]).count()
     }
 
-    /// At which second from that one on no more than so many messages were undone.
+    /// Returns the number of seconds after `from` until no more than `few` messages were undone.
     fn cleared(&self, from: usize, few: f64) -> usize {
         let all = self.undone[from..].iter();
         all.take_while(|undone| **undone as f64 > few).count()
@@ -359,7 +360,7 @@ fn a_ramp_is_climbed_and_left_once() {
         assert!(course.changes.len() <= 50, "{play:?} {:?}", course.changes);
         let spare = course.mean_within(0..HOUR) / 9.5;
         assert!((1.0..1.9).contains(&spare), "{play:?} {spare}");
-        // At any time what waits is cleared in a few times the time that it should be.
+        // At any time the backlog is cleared in a few times the time that it should take.
         let undone = course.undone.iter().copied().max().unwrap_or(0) as f64;
         let seconds = undone * play.tasks.mean() / 18.5;
         assert!(seconds <= 3.0 * CLEAR_WITHIN as f64, "{play:?} {seconds}");

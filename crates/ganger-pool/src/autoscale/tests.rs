@@ -19,7 +19,7 @@ fn rules() -> Autoscale {
     }
 }
 
-/// Four workers that have more to do than they can.
+/// Four workers that are overloaded.
 fn facts() -> Facts {
     Facts {
         target: 4,
@@ -274,7 +274,7 @@ fn any_facts() -> impl Strategy<Value = Facts> {
     })
 }
 
-/// What changes from one look to the next: seconds, and what is there then.
+/// A step from one look to the next: seconds, and the load then.
 type Step = (
     u32,
     (usize, usize, usize),
@@ -319,7 +319,7 @@ proptest! {
         }
     }
 
-    /// Whatever it is shown: it stays within its bounds, and leaves time between two changes.
+    /// Whatever the load: the target stays within its bounds, with time between two changes.
     #[test]
     fn any_course_keeps_the_rules(steps in steps()) {
         let rules = rules();

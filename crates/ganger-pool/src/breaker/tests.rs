@@ -1,4 +1,4 @@
-//! The breaker by a table, by a simulation of what it is for, and by properties.
+//! Tests the breaker by a table, by a simulation of its purpose, and by properties.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn only_failures_that_may_be_the_downstreams_count() {
     }
 }
 
-/// The end of an attempt for a message of that name, which the pool took in at that moment.
+/// Returns the end of an attempt for a message of that name, taken in by the pool at that moment.
 fn attempt(
     is_first: bool,
     message: impl ToString,
@@ -67,11 +67,11 @@ fn attempt(
     }
 }
 
-/// A breaker and the time, told of attempts by one letter each: `.` for one that succeeded, `x` for
-/// one that failed, `:` and `X` for such that were not the first, `,` for a success that was begun at
-/// the start, `=` for one of the last message again, `+` for a probe's time that passes, `o` for a
-/// message that is taken. It returns a letter for what it is after each: `~` closed, `0` open, `!` if
-/// one that was tried before is due, `1` if one that was not.
+/// Feeds attempts to a breaker, one letter each: `.` success, `x` failure, `:` and `X` the same for
+/// an attempt that is not the first, `,` a success begun at the start, `=` another failure of the
+/// last message, `+` a probe's time that passes, `o` a message that is taken. Returns a letter for
+/// the state after each: `~` closed, `0` open, `!` open with a tried message due, `1` open with a
+/// new one due.
 fn story(rules: Rules, letters: &str) -> String {
     let start = Instant::now();
     let mut now = start + SECOND;
@@ -185,20 +185,20 @@ fn without_rules_it_never_opens() {
 struct Work {
     number: u32,
     tries: u32,
-    /// It fails whatever the downstream does.
+    /// True if it fails whatever the downstream does.
     bad: bool,
 }
 
-/// What happened to a queue.
+/// Totals of a queue.
 #[derive(Debug, Default)]
 struct Tally {
     done: usize,
     dead: usize,
     tries: usize,
-    /// Tries while the downstream was away.
+    /// Number of tries while the downstream was away.
     tries_away: usize,
     openings: u64,
-    /// When everything was done or dead.
+    /// Time at which everything was done or dead.
     ended_ms: u64,
 }
 
@@ -207,14 +207,14 @@ struct World {
     workers: usize,
     takes_ms: u64,
     attempts: u32,
-    /// The first try of a message that may succeed.
+    /// Number of the first try at which a message may succeed.
     succeeds_from: u32,
-    /// Whether the downstream answers at that moment, with so many at work on it.
+    /// Returns whether the downstream answers at that moment, with so many workers using it.
     up: fn(u64, usize) -> bool,
 }
 
 impl World {
-    /// Works the queue off: the next in it first, those that failed again after their back-off. A
+    /// Works the queue off: its next message first, failed ones again after their back-off. A
     /// source hands out by number, as a table does.
     fn run(&self, mut queue: VecDeque<Work>, limit_ms: u64) -> Tally {
         let start = Instant::now();
@@ -374,7 +374,7 @@ fn a_flood_of_bad_ones_drains_and_the_good_ones_follow() {
     assert!((1..5).contains(&tally.openings), "{tally:?}");
 }
 
-/// Work that waits for something of its own, and not for what all depend on.
+/// Messages that wait for conditions of their own, and not for a shared dependency.
 #[test]
 fn what_succeeds_at_its_third_try_is_not_starved() {
     let world = World {
@@ -388,7 +388,7 @@ fn what_succeeds_at_its_third_try_is_not_starved() {
 
 #[test]
 fn a_downstream_that_recovers_slowly_is_not_run_over() {
-    // For five seconds after its return it bears two at once, and then all.
+    // For five seconds after its return it bears two workers at once, and then all.
     let slow = World {
         up: |ms, busy| ms >= 10_000 && (ms >= 15_000 || busy <= 2),
         workers: 16,
@@ -396,13 +396,13 @@ fn a_downstream_that_recovers_slowly_is_not_run_over() {
     };
     let tally = slow.run(queue(5_000, |_| false), 600_000);
     assert_eq!((tally.done, tally.dead), (5_000, 0), "{tally:?}");
-    // About once a second it is tried with all workers, until it opens again.
+    // About once a second all workers try it, until the breaker opens again.
     assert!(tally.openings <= 7, "{tally:?}");
     assert!(tally.tries_away < 500, "{tally:?}");
     assert!(tally.ended_ms < 25_000, "{tally:?}");
 }
 
-/// What a breaker may be told.
+/// An input of the breaker.
 #[derive(Debug, Clone, Copy)]
 enum Told {
     Ended { up: bool, first: bool, message: u8 },

@@ -1,5 +1,5 @@
-//! The look at a worker that hangs, before it is killed: whether it is under way, and what it has
-//! shown. How it is done is `worker::autopsy`'s.
+//! Examination of a hung worker before it is killed: whether it is under way, and its findings.
+//! `worker::autopsy` carries it out.
 
 use std::future::pending;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use crate::worker::{Identity, autopsy};
 use autopsy::Findings;
 use ganger_config::model::{Autopsy as Rules, WorkerCommand};
 
-/// How much longer than it may take its findings are waited for: the start of a program can hang.
+/// Time to wait for the findings beyond the autopsy's limit: the start of a program can hang.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// For how long they are waited for when its worker is gone.
+/// Time to wait for the findings once the worker is gone.
 pub(super) const AFTER_DEATH: Duration = Duration::from_millis(500);
 
-/// One worker's.
+/// Autopsy of one worker.
 #[derive(Debug, Default)]
 pub(super) struct Autopsy {
     under_way: Option<(oneshot::Receiver<Findings>, Instant)>,
     program: String,
-    /// What a dead letter says of it.
+    /// Lines for the dead letter.
     lines: Vec<String>,
 }
 
 impl Autopsy {
-    /// Begins, if the rules ask for it. Returns whether there is something to wait for.
+    /// Starts the autopsy if the rules ask for one. Returns whether there are findings to wait for.
     pub(super) fn begin(
         &mut self,
         rules: Option<&Rules>,
@@ -54,7 +54,7 @@ impl Autopsy {
         self.under_way.is_some()
     }
 
-    /// Its end; loses nothing when it is dropped.
+    /// Waits for the findings. Cancel-safe.
     pub(super) async fn ended(&mut self) -> Findings {
         let Some((told, until)) = &mut self.under_way else {
             return pending().await;
@@ -68,7 +68,7 @@ impl Autopsy {
         told.ok().and_then(Result::ok).unwrap_or_else(silent)
     }
 
-    /// Takes in what came of it, and logs it.
+    /// Keeps the findings and logs them.
     pub(super) fn found(&mut self, findings: Findings, identity: &Identity, pid: u32) {
         let Findings { lines, problem } = findings;
         let (pool, worker, program) = (&*identity.pool, identity.slot, &self.program);
@@ -90,7 +90,7 @@ impl Autopsy {
         self.lines.extend(lines);
     }
 
-    /// What a dead letter says of it.
+    /// Returns the lines for the dead letter.
     pub(super) fn lines(&self) -> &[String] {
         &self.lines
     }

@@ -1,4 +1,4 @@
-//! What was given to a lane and is not in its worker's pipe yet: it can still go back unharmed.
+//! Messages given to a lane and not yet in its worker's pipe: they can still go back unharmed.
 
 use std::collections::VecDeque;
 
@@ -6,19 +6,20 @@ use tokio::sync::mpsc;
 
 use ganger_queue::delivery::{Delivery, Message};
 
-/// The messages that wait for the pipe, the oldest first.
+/// Messages waiting for the pipe, oldest first.
 #[derive(Debug)]
 pub(super) struct Backlog {
     mailbox: mpsc::Receiver<Delivery>,
     waiting: VecDeque<Delivery>,
-    /// Of the breaker: what was given to the lane before the last is not begun.
+    /// Number of breaker openings at the last check: messages given to the lane before the last
+    /// opening are not begun.
     openings: u64,
-    /// Of the source: what is void was taken out since.
+    /// Number of the source's claim losses at the last check for void messages.
     losses: u64,
 }
 
 impl Backlog {
-    /// Empty, in front of that mailbox.
+    /// Creates an empty backlog in front of `mailbox`.
     pub(super) fn new(mailbox: mpsc::Receiver<Delivery>, openings: u64, losses: u64) -> Self {
         Self {
             mailbox,
@@ -28,8 +29,8 @@ impl Backlog {
         }
     }
 
-    /// Waits for what is given to the lane, and takes in all there is. None when nothing more can
-    /// come. Cancel-safe.
+    /// Waits for a message and takes in all that are there. `None` when no more can come.
+    /// Cancel-safe.
     pub(super) async fn arrival(&mut self) -> Option<()> {
         let first = self.mailbox.recv().await?;
         self.waiting.push_back(first);
@@ -37,32 +38,33 @@ impl Backlog {
         Some(())
     }
 
-    /// Nothing waits.
+    /// Returns whether no message is waiting.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// The next, which may stay.
+    /// Returns the next message and leaves it in place.
     pub(super) fn first(&self) -> Option<&Delivery> {
         self.waiting.front()
     }
 
-    /// The next.
+    /// Takes out the next message.
     pub(super) fn pop(&mut self) -> Option<Delivery> {
         self.waiting.pop_front()
     }
 
-    /// The next, if it is another's to do by now.
+    /// Takes out the next message if it is void: another's to process by now.
     pub(super) fn pop_void(&mut self) -> Option<Delivery> {
         self.waiting.pop_front_if(|next| next.is_void())
     }
 
-    /// Those that are meant, taken out.
+    /// Takes out the messages that `is_meant` selects.
     pub(super) fn take_meant(&mut self, is_meant: impl Fn(&Message) -> bool) -> Vec<Delivery> {
         self.take(|one| is_meant(&one.message))
     }
 
-    /// So often the source has lost claims. What is another's to do by now: if that is news, all of it.
+    /// Takes out the void messages if `losses`, the number of the source's claim losses, has
+    /// changed.
     pub(super) fn take_void(&mut self, losses: u64) -> Vec<Delivery> {
         let are_news = losses != self.losses;
         self.losses = losses;
@@ -80,19 +82,20 @@ impl Backlog {
         meant.into()
     }
 
-    /// Nothing more can be given to the lane.
+    /// Closes the mailbox: the lane is given no more messages.
     pub(super) fn close(&mut self) {
         self.mailbox.close();
     }
 
-    /// So often the breaker has opened. What has to go back: if that is news, everything.
+    /// Takes out all messages, to go back, if `openings`, the number of breaker openings, has
+    /// changed.
     pub(super) fn after(&mut self, openings: u64) -> Option<VecDeque<Delivery>> {
         let opened = openings != self.openings;
         self.openings = openings;
         opened.then(|| self.take_all())
     }
 
-    /// Everything, to go back.
+    /// Takes out all messages, to go back.
     pub(super) fn take_all(&mut self) -> VecDeque<Delivery> {
         self.take_in();
         std::mem::take(&mut self.waiting)

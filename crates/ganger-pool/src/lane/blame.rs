@@ -1,29 +1,29 @@
-//! Why a worker's time is over, and which of its messages is to blame for that. Pure.
+//! Cause of a worker's end, and which of its messages is to blame for it. Pure.
 
 use std::time::Duration;
 
 use ganger_protocol::output::Output;
 use ganger_queue::delivery::{Exit, Reason};
 
-/// The most messages that a worker may take at once, whatever its HELLO says.
+/// Maximum number of messages that a worker may take at once, whatever its HELLO says.
 const CONCURRENCY_MAX: usize = 1024;
 
-/// What the worker speaks. Unknown until its first frame.
+/// Protocol version that the worker speaks. Unknown until its first frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
     /// No frame yet. It may be given one message.
     Unknown,
     /// One message at a time, answers in order.
     One,
-    /// So many messages at once, answers in any order.
+    /// Up to `concurrency` messages at once, answers in any order.
     Two {
-        /// As its HELLO says.
+        /// Value from its HELLO.
         concurrency: usize,
     },
 }
 
 impl Version {
-    /// What a worker speaks that sends this first.
+    /// Returns the version of a worker whose first frame is `output`.
     pub(super) fn said_by(output: &Output) -> Self {
         match output.concurrency() {
             None => Self::One,
@@ -34,38 +34,38 @@ impl Version {
     }
 }
 
-/// Over which of its messages a worker was late.
+/// Messages over which a worker was late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Late {
-    /// That one, which had the worker to itself: it is charged.
+    /// That message, which had the worker to itself: it is charged.
     Only(u64),
-    /// That one, beside others with which the worker went on meanwhile: it runs alone next.
+    /// That message, while the worker went on with others: it runs alone next.
     Among(u64),
-    /// Any of those that the worker had begun, for it was silent: each of them runs alone next.
+    /// Any message that the worker had begun, since it was silent: each of them runs alone next.
     Any,
 }
 
-/// Why a worker's time with its messages is over.
+/// Cause of the end of a worker's time with its messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Cause {
     /// It ended by itself, or someone else killed it.
     Died,
-    /// It was stopped by us, for a reason that has nothing to do with its messages.
+    /// It was stopped by us, for a reason unrelated to its messages.
     Stopped,
-    /// It was killed because a message's time was over.
+    /// It was killed because a message's time limit expired.
     TimedOut(Late),
-    /// It was killed over one message that an operator has cancelled.
+    /// It was killed over a message that an operator has cancelled.
     Cancelled(u64),
     /// It was killed because it was silent.
     Stalled(Late),
-    /// It was made to leave because it closed its pipe and lived on.
+    /// It was made to leave because it closed its pipe and kept running.
     PipeClosed,
     /// It was killed because it broke the protocol.
     ProtocolError(String),
 }
 
 impl Cause {
-    /// What an attempt that failed for it is said to have failed for.
+    /// Returns the failure reason of an attempt that failed for this cause.
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::Died | Self::Stopped => Reason::Crashed,
@@ -76,7 +76,7 @@ impl Cause {
         }
     }
 
-    /// The same in words, for the worker.
+    /// Describes the cause in words, for the worker.
     pub(super) fn describe(&self, exit: Exit) -> String {
         match self {
             Self::Died => format!("the worker ended: {exit}"),
@@ -92,7 +92,8 @@ impl Cause {
         }
     }
 
-    /// The same in words, for a message that was given so much time and so much grace.
+    /// Describes the cause in words, for a message with the time limit `soft` and the grace
+    /// `grace`.
     pub(super) fn error(&self, exit: Exit, soft: Option<Duration>, grace: Duration) -> String {
         let Self::TimedOut(_) = self else {
             return self.describe(exit);
@@ -102,20 +103,20 @@ impl Cause {
     }
 }
 
-/// What a worker's end means for one of its messages.
+/// Consequence of a worker's end for one of its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blame {
     /// The attempt failed, for the reason that the worker ended for.
     Charged,
-    /// Back unharmed.
+    /// Returned unharmed.
     Returned,
-    /// Back uncharged, to run alone: it is one of several that were begun together.
+    /// Returned uncharged, to run alone: it is one of several that were begun together.
     Suspect,
 }
 
 impl Blame {
-    /// In a rolling restart the death of a new worker that has shown nothing yet is its build's own
-    /// fault, unless the message has killed others before.
+    /// Excuses a message in a rolling restart: the death of a new worker that has shown nothing yet
+    /// is its build's own fault, unless the message has killed others before.
     #[must_use]
     pub(super) fn on_trial(self, on_trial: bool, cause: &Cause, crashes: u32) -> Self {
         let excused = on_trial && *cause == Cause::Died && crashes == 0;
@@ -123,45 +124,45 @@ impl Blame {
     }
 }
 
-/// What is known of how far a worker has read.
+/// Evidence of how far a worker has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Read {
-    /// Bytes that were handed to the kernel for it.
+    /// Number of bytes handed to the kernel for it.
     pub(super) sent: u64,
-    /// It ended with some of them unread.
+    /// True if it ended with some of them unread.
     pub(super) left_unread: bool,
-    /// It exited with code 0, as one does that leaves between two messages.
+    /// True if it exited with code 0, as a worker does that leaves between two messages.
     pub(super) left_well: bool,
 }
 
 impl Read {
-    /// A message is begun once a byte of its frame has left: a worker that dies over the sheer size
-    /// of a message has died over it.
+    /// Returns whether a message is begun: a byte of its frame has left. A worker that dies over
+    /// the sheer size of a message has died over it.
     pub(super) fn has_begun(self, starts_at: u64) -> bool {
         self.sent > starts_at
     }
 }
 
-/// Where a message stands among the others of its worker.
+/// State of a message among the others of its worker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeldState {
-    /// It is the first without an answer.
+    /// True if it is the first without an answer.
     pub(super) head: bool,
     pub(super) begun: bool,
-    /// The worker died with something unread, which may have been this.
+    /// True if the worker died with bytes unread, possibly those of this message.
     pub(super) left_unread: bool,
-    /// It exited with code 0.
+    /// True if the worker exited with code 0.
     pub(super) left_well: bool,
-    /// It ran with nothing else in the worker.
+    /// True if it ran with nothing else in the worker.
     pub(super) alone: bool,
     pub(super) begun_in_all: usize,
 }
 
-/// What the worker's end means for the message with that number.
+/// Decides the consequence of the worker's end for message `id`.
 pub(super) fn blame(cause: &Cause, version: Version, id: u64, place: HeldState) -> Blame {
     match cause {
         Cause::Stopped => Blame::Returned,
-        // That one may be answered since, and others be begun, as long as the worker is looked at.
+        // During an autopsy this message may have been answered, and others begun.
         Cause::Cancelled(blamed)
         | Cause::TimedOut(Late::Only(blamed))
         | Cause::Stalled(Late::Only(blamed))
@@ -181,7 +182,7 @@ pub(super) fn blame(cause: &Cause, version: Version, id: u64, place: HeldState) 
     }
 }
 
-/// Likewise where it is not known over which of them the worker has ended.
+/// Decides where it is unknown over which of the begun messages the worker has ended.
 fn of_the_begun(cause: &Cause, version: Version, place: HeldState) -> Blame {
     match version {
         _ if !place.begun => Blame::Returned,
@@ -189,7 +190,7 @@ fn of_the_begun(cause: &Cause, version: Version, place: HeldState) -> Blame {
         Version::One | Version::Unknown if !place.head => Blame::Returned,
         // The others may have been answered since.
         _ if matches!(cause, Cause::TimedOut(_) | Cause::Stalled(_)) => Blame::Suspect,
-        // What it had not read whole it had not begun.
+        // A message not read in full was not begun.
         _ if place.left_well && place.left_unread => Blame::Returned,
         // It may have read ahead and left between two messages. Running alone tells.
         _ if place.left_well && place.begun_in_all > 1 => Blame::Suspect,

@@ -1,44 +1,44 @@
-//! What is to be thought of an answer that came late: it may have waited for a core. Pure.
+//! Assessment of late answers: the worker may have waited for a core. Pure.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Between two looks at the kernel's figures of a worker whose answers come late.
+/// Interval between two readings of the kernel's figures for a worker whose answers come late.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// An answer that takes as long as this is looked at as soon as it is there.
+/// Time from which an answer is assessed as soon as it is there.
 const LONG: Duration = Duration::from_millis(20);
 
-/// For how long there was no core, since the start.
+/// Time without a core, since the start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Waited {
-    /// For the worker.
+    /// Wait of the worker.
     pub(super) worker: Duration,
-    /// For our thread that reads its answers.
+    /// Wait of our thread that reads its answers.
     pub(super) reader: Duration,
 }
 
-/// Some answers and the time they took together.
+/// Number of answers and their total time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) answers: u32,
     pub(super) time: Duration,
 }
 
-/// The answers of a worker that came late, until the kernel has been asked why.
+/// Late answers of a worker, until the kernel has been asked for the cause.
 #[derive(Debug)]
 pub(super) struct CoreWaits {
     looked_at: Instant,
-    /// What was seen then, if there was anything to see.
+    /// Figures read then, if there were any.
     seen: Option<Waited>,
-    /// What came late since then.
+    /// Late answers since then.
     late: Taken,
-    /// What else it took time for.
+    /// Time of the answers since then that were not late.
     in_time: Duration,
 }
 
 impl CoreWaits {
-    /// Nothing has been looked at.
+    /// Creates the state before the first reading.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             looked_at: now,
@@ -48,12 +48,13 @@ impl CoreWaits {
         }
     }
 
-    /// Answers have come that nothing is to be thought of.
+    /// Records the time of answers that were not late.
     pub(super) fn in_time(&mut self, time: Duration) {
         self.in_time += time;
     }
 
-    /// Answers have come late. Returns what they and those before them really took, once that is known.
+    /// Records late answers. Returns the real time of these and those before them, once it is
+    /// known.
     pub(super) fn late(
         &mut self,
         taken: Taken,
@@ -63,7 +64,7 @@ impl CoreWaits {
         let since_look = now - self.looked_at;
         let before = since_look.saturating_sub(taken.time);
         let Some(seen) = self.seen.filter(|_| before < LOOK_EVERY * 2) else {
-            // How much of the wait was before is not known, so it is as slow as it seems.
+            // The earlier part of the wait is unknown, so the worker counts as slow as it seems.
             if since_look >= LOOK_EVERY {
                 self.begin(now, look());
             }
@@ -76,8 +77,8 @@ impl CoreWaits {
         }
         let waited = look();
         let held_up = waited.map_or(Duration::ZERO, |waited| {
-            // What came in time may have waited for all of its time. Of our own wait it had the part
-            // that it was busy for.
+            // Answers in time may have waited for all of their time. Of our own wait the worker had
+            // the part that it was busy for.
             let worker = waited.worker.saturating_sub(seen.worker);
             let reader = waited.reader.saturating_sub(seen.reader);
             let busy = (self.late.time + self.in_time).div_duration_f64(since_look);

@@ -1,5 +1,5 @@
-//! The emits of one worker on their way to the broker. While some wait for room the worker is not
-//! read from, so that it waits as well; and what is not listened to can't be late.
+//! Emits of one worker on their way to the broker. While some wait for room the worker is not read
+//! from, so that it waits as well; a worker that is not read from can't be late.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,45 +10,45 @@ use tokio::time::Instant;
 
 use ganger_queue::delivery::{Outgoing, Publish, PublishError};
 
-/// The message, by its number, and what the broker has said of one of its emits.
+/// Number of a message, and the broker's reply to one of its emits.
 type Confirmed = (u64, Result<(), PublishError>);
 
-/// How the emits have gone on.
+/// Progress of the emits.
 #[derive(Debug)]
 pub(super) enum Emitted {
-    /// One is on its way to the broker.
+    /// An emit is on its way to the broker.
     Sent,
-    /// The broker has taken one of the message with that number, or has not.
+    /// The broker has confirmed an emit of the message with that number, or has not.
     Confirmed(u64, Result<(), PublishError>),
 }
 
-/// What a worker emits.
+/// Emits of a worker.
 #[derive(Debug, Default)]
 pub(super) struct Emits {
     waiting: VecDeque<(u64, Outgoing)>,
     confirmations: JoinSet<Confirmed>,
-    /// Since when some wait, and the worker is not listened to.
+    /// Time since which some wait and the worker is not read from.
     deaf_since: Option<Instant>,
 }
 
 impl Emits {
-    /// One more waits.
+    /// Queues an emit.
     pub(super) fn push(&mut self, id: u64, outgoing: Outgoing) {
         self.waiting.push_back((id, outgoing));
     }
 
-    /// There are none, neither here nor on their way.
+    /// Returns whether there are none, neither waiting nor on their way.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.confirmations.is_empty()
     }
 
-    /// Some wait for room.
+    /// Returns whether some wait for room.
     pub(super) fn are_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Sends the next when there is room for it, or tells what the broker has said of one that was
-    /// sent. None if there are none. Cancel-safe.
+    /// Sends the next emit when there is room for it, or returns the broker's reply to one sent
+    /// before. `None` if there are none. Cancel-safe.
     pub(super) async fn step(&mut self, publishes: &mpsc::Sender<Publish>) -> Option<Emitted> {
         tokio::select! {
             biased;
@@ -63,7 +63,7 @@ impl Emits {
         }
     }
 
-    /// Sends the first that waits; with the source gone, all of them have failed.
+    /// Sends the first waiting emit; with the source gone, all of them fail.
     fn publish(&mut self, permit: Option<mpsc::Permit<'_, Publish>>) {
         let Some((id, message)) = self.waiting.pop_front() else {
             return;
@@ -84,23 +84,23 @@ impl Emits {
         self.confirmations.spawn_local(said);
     }
 
-    /// The worker is not listened to.
+    /// Returns whether the worker is not read from.
     pub(super) fn are_deaf(&self) -> bool {
         self.deaf_since.is_some()
     }
 
-    /// Since when.
+    /// Time since which the worker is not read from.
     pub(super) fn deaf_since(&self) -> Option<Instant> {
         self.deaf_since
     }
 
-    /// Moves the moment since when the worker is not listened to: its deadlines were moved by as much.
+    /// Moves that time by as much as the worker's deadlines were moved.
     pub(super) fn postpone(&mut self, by: Duration) {
         self.deaf_since = self.deaf_since.map(|since| since + by);
     }
 
-    /// A worker whose emits wait is not listened to, so its clock stands still: by how much its
-    /// deadlines move, now that it is listened to again.
+    /// Stops the worker's clock while its emits wait, since it is not read from. Returns the time
+    /// by which its deadlines move once it is read from again.
     pub(super) fn stood_still(&mut self, now: Instant) -> Option<Duration> {
         match self.deaf_since {
             None if self.are_waiting() => {

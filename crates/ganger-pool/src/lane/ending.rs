@@ -1,5 +1,5 @@
-//! How far the end of a worker has come, what for, and which step is next. Pure: it hears what has
-//! happened and says which phases begin; what they do to the worker is the lane's affair.
+//! Progress of a worker's end, its cause and the next step. Pure: it is given events and returns
+//! the phases that begin; the lane applies them to the worker.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use ganger_core::shutdown::Phase;
 use ganger_queue::delivery::Exit;
 use ganger_telemetry::metrics::WorkerEnd;
 
-/// A worker that has closed its pipe is about to end; one that does not end is made to.
+/// Grace within which a worker that has closed its pipe is to end by itself; then it is made to.
 const CLOSED_PIPE_GRACE: Duration = Duration::from_secs(1);
 
-/// How far a worker's end has come.
+/// Progress of a worker's end.
 #[derive(Debug)]
 pub(super) struct Ending {
     phase: Phase,
     since: Instant,
-    /// Its time had come: tasks, age or memory.
+    /// True if it is recycled for tasks, age or memory.
     recycled: bool,
-    /// It has closed its end of the pipe, at that moment.
+    /// Time at which it closed its end of the pipe.
     closed_at: Option<Instant>,
-    /// What it was killed for, or made to leave.
+    /// Cause for which it was killed or made to leave.
     cause: Option<Cause>,
-    /// It is looked at before it is killed for that.
+    /// True while it is examined before it is killed for that.
     is_examined: bool,
     broke_protocol: bool,
 }
 
 impl Ending {
-    /// Not begun.
+    /// Creates the state of an end that has not begun.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             phase: Phase::Running,
@@ -43,46 +43,46 @@ impl Ending {
         }
     }
 
-    /// Nobody wants it to leave.
+    /// Returns whether it is neither to stop nor to be recycled.
     pub(super) fn is_wanted(&self) -> bool {
         self.phase == Phase::Running && !self.recycled
     }
 
-    /// It may be given messages.
+    /// Returns whether it may be given messages.
     pub(super) fn takes_work(&self) -> bool {
         self.is_wanted() && self.cause.is_none() && self.closed_at.is_none()
     }
 
-    /// What it writes still counts: it keeps to the protocol, and is not killed yet, or was for no more
-    /// than a message's time, which an answer at the last moment redeems.
+    /// Returns whether its output still counts: it keeps to the protocol, and is not killed yet, or
+    /// was only over a message's time, which an answer at the last moment redeems.
     pub(super) fn is_heard(&self) -> bool {
         let for_time = matches!(self.cause, Some(Cause::TimedOut(_) | Cause::Cancelled(_)));
         let is_killed = self.is_condemned() && !for_time;
         !self.broke_protocol && (self.is_examined || !is_killed)
     }
 
-    /// Whether it is looked at now, before it is killed.
+    /// Sets whether it is being examined before it is killed.
     pub(super) fn examine(&mut self, is_examined: bool) {
         self.is_examined = is_examined;
     }
 
-    /// It has closed its end of the pipe.
+    /// Returns whether it has closed its end of the pipe.
     pub(super) fn is_closed(&self) -> bool {
         self.closed_at.is_some()
     }
 
-    /// It has been killed, or made to leave.
+    /// Returns whether it has been killed or made to leave.
     pub(super) fn is_condemned(&self) -> bool {
         self.cause.is_some()
     }
 
-    /// We wanted it to leave.
+    /// Returns whether we asked it to leave.
     pub(super) fn is_asked(&self) -> bool {
         let cancelled = matches!(self.cause, Some(Cause::Cancelled(_)));
         cancelled || self.recycled || self.phase >= Phase::Draining
     }
 
-    /// Why its time with its messages is over, now that its process has ended.
+    /// Returns the cause of its end, now that its process has ended.
     pub(super) fn cause(&self) -> Cause {
         let of_itself = match self.phase {
             Phase::Running | Phase::Draining => Cause::Died,
@@ -91,7 +91,7 @@ impl Ending {
         self.cause.clone().unwrap_or(of_itself)
     }
 
-    /// How it ended, to be counted.
+    /// Returns the kind of its end, for the metrics.
     pub(super) fn how(&self, cause: &Cause, exit: Exit) -> WorkerEnd {
         match cause {
             Cause::TimedOut(_) => WorkerEnd::TimedOut,
@@ -106,19 +106,19 @@ impl Ending {
         }
     }
 
-    /// Its time has come: it leaves as soon as it has nothing in hand.
+    /// Marks it for recycling: it leaves as soon as it is idle.
     pub(super) fn recycle(&mut self) {
         self.recycled = true;
     }
 
-    /// It has closed its end of the pipe. Returns whether that is news.
+    /// Records that it has closed its end of the pipe. Returns whether that is new.
     pub(super) fn closed(&mut self, now: Instant) -> bool {
         let is_news = self.closed_at.is_none();
         self.closed_at.get_or_insert(now);
         is_news
     }
 
-    /// It has to be killed for that. Returns whether it is to be done: there is one cause, the first.
+    /// Records a cause to kill it for. Returns whether to do so: only the first cause counts.
     pub(super) fn condemn(&mut self, cause: Cause) -> bool {
         self.broke_protocol |= matches!(cause, Cause::ProtocolError(_));
         let is_first = self.cause.is_none();
@@ -126,13 +126,13 @@ impl Ending {
         is_first
     }
 
-    /// Moves all deadlines: for so long nobody could see what the worker did.
+    /// Moves all deadlines by a time in which the worker could not be observed.
     pub(super) fn postpone(&mut self, by: Duration) {
         self.since += by;
         self.closed_at = self.closed_at.map(|at| at + by);
     }
 
-    /// The phases that begin now, one after the other. `asked` is how far its stop should be.
+    /// Returns the phases that begin now, in order. `asked` is the phase its stop should reach.
     pub(super) fn advance(
         &mut self,
         now: Instant,
@@ -140,7 +140,7 @@ impl Ending {
         is_idle: bool,
         stop_timeout: Duration,
     ) -> Vec<Phase> {
-        // Nothing to allocate for, nearly always.
+        // Nearly always empty, so nothing is allocated.
         let mut begun = Vec::new();
         if self.closed_ends().is_some_and(|end| end <= now) {
             self.cause = Some(Cause::PipeClosed);
@@ -160,7 +160,7 @@ impl Ending {
         begun
     }
 
-    /// The next moment at which [`Ending::advance`] has something to say by itself.
+    /// Returns the next time at which [`Ending::advance`] begins a phase by itself.
     pub(super) fn next(&self, stop_timeout: Duration) -> Option<Instant> {
         [self.closed_ends(), self.phase_ends(stop_timeout)]
             .into_iter()
@@ -342,8 +342,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whichever order: each phase begins once, in its order and with none
-        /// left out but by a closed pipe; no work after the first; and nothing that is due is left.
+        /// For all events in any order: each phase begins once, in its order and with none skipped
+        /// but by a closed pipe; no work after the first; and nothing that is due is left.
         #[test]
         fn an_end_goes_one_way(all in proptest::collection::vec(happens(), 0..60)) {
             let mut now = Instant::now();

@@ -1,4 +1,4 @@
-//! What goes through a worker's pipe: messages out, answers and notes in, until each message is
+//! Traffic through a worker's pipe: messages out, answers and notes in, until each message is
 //! settled.
 
 use std::io;
@@ -27,10 +27,10 @@ use ganger_protocol::status::{Meaning, Note};
 use ganger_queue::delivery::{Delivery, Failure, Message, PublishError, Reason};
 use ganger_telemetry as telemetry;
 
-/// How many of a worker's frames are taken in before others have their turn.
+/// Maximum number of a worker's frames taken in before others have their turn.
 const FRAMES_PER_TURN: u32 = 32;
 
-/// What goes on between a lane and its worker.
+/// Exchange between a lane and its worker.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pool: PoolSide,
@@ -40,19 +40,19 @@ pub(super) struct Exchange {
     in_flight: InFlight,
     emits: Emits,
     tempo: Tempo,
-    /// Where it waits for a core, if it is known which process it is.
+    /// Run queue of the worker's process, if the process is known.
     run_queue: Option<RunQueue>,
-    /// How many messages the worker may have, as the pool was shown last.
+    /// Number of messages that the worker may have, as last shown to the pool.
     window: usize,
     notes: Notes,
-    /// Frames may be left in the buffer: the worker's turn was over.
+    /// True if frames may be left in the buffer because the worker's turn was over.
     has_more: bool,
 }
 
-/// What there is to be done.
+/// Work that is to be done.
 #[derive(Debug)]
 pub(super) enum Turn {
-    /// The emits have gone on.
+    /// The emits have made progress.
     Emits(Emitted),
     /// There are frames left.
     More,
@@ -60,17 +60,17 @@ pub(super) enum Turn {
     Ready(io::Result<Ready>),
 }
 
-/// What the worker has done to its pipe.
+/// Failure of the worker's pipe.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// It has closed its end; how that was seen.
+    /// The worker has closed its end; the text says how that was seen.
     Closed(String),
-    /// It has broken the protocol.
+    /// The worker has broken the protocol.
     Broken(String),
 }
 
 impl Exchange {
-    /// Nothing was said yet.
+    /// Creates the exchange over a new connection.
     pub(super) fn new(
         pool: PoolSide,
         connection: Connection,
@@ -93,36 +93,36 @@ impl Exchange {
         }
     }
 
-    /// The worker has nothing in hand.
+    /// Returns whether the worker has nothing in hand.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
     }
 
-    /// Its turn was over before all was taken in.
+    /// Returns whether its turn was over before all frames were taken in.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// The number of the message that it works on, if that is only one, and what records need to name
-    /// it: the message and its span.
+    /// Returns the number of the message that it works on, if that is only one, with the message
+    /// and its span for log records.
     pub(super) fn works_on(&self) -> Option<(u64, &Message, Option<SpanContext>)> {
         let one = self.in_flight.len() == 1 || !self.is_version2();
         self.in_flight.head().filter(|_| one)
     }
 
-    /// It can be told of single messages.
+    /// Returns whether it speaks version 2, so that commands can name single messages.
     pub(super) fn is_version2(&self) -> bool {
         matches!(self.version, Version::Two { .. })
     }
 
-    /// Whether the worker may be given one more.
+    /// Returns whether the worker may be given another message.
     pub(super) fn has_room(&self) -> bool {
         self.in_flight.is_empty()
             || (self.in_flight.len() < self.window && self.in_flight.bytes() < BYTES_MAX)
     }
 
-    /// Whether it may be given this one. Bytes that are no text only a version 2 worker may have,
-    /// and it says what it is in its first frame.
+    /// Returns whether it may be given this message. Only a version 2 worker may have bytes that
+    /// are no text, and its first frame tells its version.
     pub(super) fn may_have(&mut self, delivery: &Delivery, now: Instant) -> bool {
         let text = || std::str::from_utf8(&delivery.message.body).is_ok();
         if self.version != Version::Unknown || text() {
@@ -135,13 +135,13 @@ impl Exchange {
         true
     }
 
-    /// Until when a worker with nothing in hand may say what it speaks, if it has not.
+    /// Returns the time until which an idle worker may declare its version, if it has not.
     pub(super) fn silent_until(&self) -> Option<Instant> {
         let silent = self.version == Version::Unknown && self.is_idle();
         silent.then(|| self.hello_deadline())
     }
 
-    /// A worker that has said nothing by now speaks version 1.
+    /// Returns the time from which a silent worker counts as version 1.
     fn hello_deadline(&self) -> Instant {
         self.connected_at + self.pool.rules().start_timeout
     }
@@ -177,25 +177,25 @@ impl Exchange {
         self.in_flight.push(delivery, frame, soft, at_once, now);
     }
 
-    /// The bytes that were encoded since the start.
+    /// Number of bytes encoded since the start.
     fn written(&self) -> u64 {
         self.connection.sent_total() + self.connection.unsent() as u64
     }
 
-    /// The message can't be put into a frame for this worker. It is no fault of the worker's.
+    /// Fails a message that can't be encoded for this worker. It is no fault of the worker's.
     fn refuse(&mut self, delivery: Delivery, error: &EncodeError) {
         let failure = Failure::new(Reason::Undeliverable, error.to_string());
         self.pool.settle(delivery, Event::Failed(failure));
         self.pool.has_room();
     }
 
-    /// Messages were sent: the first of them may have to begin.
+    /// Records that messages were sent: the first of them may have to begin.
     pub(super) fn has_sent(&mut self, now: Instant) {
         self.in_flight.begin_head(now);
         self.show();
     }
 
-    /// Writes what is encoded, as far as the pipe takes it.
+    /// Writes the encoded bytes, as far as the pipe takes them.
     pub(super) fn flush(&mut self) -> Result<(), Trouble> {
         if self.connection.unsent() == 0 {
             return Ok(());
@@ -203,8 +203,8 @@ impl Exchange {
         self.connection.flush().map_err(closed)
     }
 
-    /// Waits until there is something to be done. A worker whose emits wait for the broker is not
-    /// read from: it waits as well. Cancel-safe.
+    /// Waits until there is work to do. A worker whose emits wait for the broker is not read from:
+    /// it waits as well. Cancel-safe.
     pub(super) async fn turn(&mut self) -> Turn {
         let listening = self.listens();
         tokio::select! {
@@ -217,7 +217,7 @@ impl Exchange {
         }
     }
 
-    /// Does it. What the worker writes counts only while it is heard.
+    /// Does the work of a turn. The worker's output counts only while `is_heard`.
     pub(super) fn take(&mut self, turn: Turn, is_heard: bool, now: Instant) -> Result<(), Trouble> {
         match turn {
             Turn::Emits(Emitted::Sent) => Ok(()),
@@ -245,7 +245,8 @@ impl Exchange {
         }
     }
 
-    /// Takes in what is in the pipe, by so many reads at most. One takes as much as a pipe holds.
+    /// Takes in the contents of the pipe, by at most `reads_max` reads. One takes as much as a pipe
+    /// holds.
     pub(super) fn read(&mut self, reads_max: usize) -> Result<(), Trouble> {
         self.take_all_frames()?;
         for _ in 0..reads_max {
@@ -266,7 +267,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Takes in the frames that are there, as many as is one turn's.
+    /// Takes in the available frames, at most one turn's worth.
     fn take_frames(&mut self, is_heard: bool, now: Instant) -> Result<(), Trouble> {
         let taken = match is_heard {
             true => self.take_turn(now),
@@ -285,7 +286,8 @@ impl Exchange {
         taken.map(drop).map_err(Trouble::Broken)
     }
 
-    /// Returns whether there may be more, or how the worker has broken the protocol.
+    /// Takes in one turn's frames. Returns whether there may be more, or the breach of the
+    /// protocol.
     fn take_turn(&mut self, now: Instant) -> Result<bool, String> {
         for _ in 0..FRAMES_PER_TURN {
             let frame = self.connection.next_frame();
@@ -348,7 +350,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// The broker has taken an emit, or has not.
+    /// Handles the broker's reply to an emit.
     fn confirmed(&mut self, id: u64, result: Result<(), PublishError>) {
         if result.is_ok() {
             self.pool.emitted();
@@ -359,7 +361,7 @@ impl Exchange {
         self.pool.has_room();
     }
 
-    /// A note for a message that is settled comes too late: it is dropped and counted.
+    /// Logs a note. One for a settled message is too late: it is dropped and counted.
     fn log(&mut self, output: &Output, now: Instant) -> Result<(), String> {
         match self.in_flight.subject(output.id) {
             Some((message, span)) => {
@@ -379,7 +381,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Shows the pool how things stand.
+    /// Shows the pool the current state.
     pub(super) fn show(&mut self) {
         if self.in_flight.is_empty() {
             self.pool.is_idle();
@@ -395,19 +397,20 @@ impl Exchange {
         self.window = wants.window;
     }
 
-    /// Moves all deadlines: for so long nobody could see what the worker did.
+    /// Moves all deadlines by a time in which the worker could not be observed.
     pub(super) fn postpone(&mut self, by: Duration) {
         self.connected_at += by;
         self.in_flight.postpone(by);
         self.emits.postpone(by);
     }
 
-    /// Whether its emits let the worker be heard.
+    /// Returns whether the worker is read from: no emits are waiting.
     pub(super) fn listens(&self) -> bool {
         !self.emits.are_waiting()
     }
 
-    /// What the clock says of the messages. A worker that is not listened to can't be late.
+    /// Returns the actions that are due on the messages. A worker that is not read from can't be
+    /// late.
     pub(super) fn due(&mut self, now: Instant) -> Due {
         if self.notes.calm_at().is_some_and(|calm| calm <= now) {
             self.notes.tell_suppressed();
@@ -426,27 +429,28 @@ impl Exchange {
         due
     }
 
-    /// The next moment at which [`Exchange::due`] has something to say.
+    /// Returns the next time at which [`Exchange::due`] has something to report.
     pub(super) fn next_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
         let listened = (!self.emits.are_deaf()).then(|| self.in_flight.next_deadline(policy));
         let deadlines = [listened.flatten(), self.notes.calm_at()];
         deadlines.into_iter().flatten().min()
     }
 
-    /// The worker is asked to give up what it has: the numbers.
+    /// Marks all messages as asked to be given up. Returns their numbers.
     pub(super) fn yield_all(&mut self) -> Vec<u64> {
         self.in_flight.yield_all()
     }
 
-    /// An operator cancels what is meant. Returns how many messages that are.
+    /// Cancels the messages that an operator's search matches. Returns their number.
     pub(super) fn cancel(&mut self, search: &Search, now: Instant) -> usize {
-        // While nobody listens to the worker its clock stands still.
+        // While the worker is not read from, its clock stands still.
         let now = self.emits.deaf_since().unwrap_or(now);
         self.in_flight.cancel(|message| search.means(message), now)
     }
 
-    /// What the source has lost is another's to do: what the worker is to give up. A version 1
-    /// worker can't be told: the line names no message, and could reach it when it is on the next.
+    /// Returns the numbers of the messages to give up, since the source has lost them to another. A
+    /// version 1 worker can't be told: the line names no message, and could reach it when it is on
+    /// the next.
     pub(super) fn yield_void(&mut self) -> Vec<u64> {
         match self.version {
             Version::Two { .. } => self.in_flight.yield_void(self.pool.losses()),
@@ -454,13 +458,12 @@ impl Exchange {
         }
     }
 
-    /// The worker reads an end of file from now on.
+    /// Closes our side: the worker reads an end of file from now on.
     pub(super) fn finish_sending(&mut self) {
         self.connection.finish_sending();
     }
 
-    /// The worker has ended for that cause: what that means for each message that it has not
-    /// answered.
+    /// Judges each message left unanswered by a worker that has ended for `cause`.
     pub(super) fn judge(&mut self, cause: &Cause, exited_well: bool) -> Vec<Judged> {
         self.notes.tell_suppressed();
         let left_unread = self.connection.left_unread();
@@ -472,13 +475,15 @@ impl Exchange {
         self.in_flight.judge(cause, self.version, read)
     }
 
-    /// The worker left of its own accord and had not read the first of its messages.
+    /// Returns whether a worker that left of its own accord may have left the first of its messages
+    /// unread.
     fn is_forgiven(&self) -> bool {
         let name = self.in_flight.head_name();
         name.is_none_or(|name| self.pool.forgives(name))
     }
 
-    /// Answers that came in time wait for their emits even when their worker is gone.
+    /// Settles answers that came in time once their emits are confirmed, even when the worker is
+    /// gone.
     pub(super) async fn settle_after_emits(&mut self) {
         while !self.in_flight.is_empty() {
             match self.emits.step(self.pool.publishes()).await {

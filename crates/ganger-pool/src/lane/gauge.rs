@@ -1,5 +1,5 @@
-//! What the pool sees of a lane, and what the lanes of a pool share. All of it lives on the pool's
-//! thread.
+//! State that a lane shows to its pool, and state that the lanes of a pool share. All of it lives
+//! on the pool's thread.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -22,32 +22,32 @@ use ganger_core::shutdown::Phase;
 use ganger_queue::delivery::{LogName, Message, Publish, SourceFacts};
 use ganger_telemetry::metrics::Counters;
 
-/// What the lanes of a pool share. All of them run on the pool's thread.
+/// State shared by the lanes of a pool. All of them run on the pool's thread.
 #[derive(Debug)]
 pub struct Shared {
-    /// Starts the processes.
+    /// Spawner of the processes.
     pub spawner: Spawner,
-    /// The pool's rules; a reload replaces them.
+    /// Rules of the pool; a reload replaces them.
     pub policy: RefCell<Arc<PoolConfig>>,
-    /// What is told of the pool.
+    /// Events of the pool.
     pub events: PoolEvents,
-    /// What is counted.
+    /// Counters for the metrics.
     pub counters: Counters,
-    /// What their attempts tell of what the workers depend on.
+    /// Breaker for what the workers depend on, fed by their attempts.
     pub breaker: RefCell<Breaker>,
     /// Wakes the pool when a lane has room again.
     pub room: Notify,
-    /// What workers that left had not read.
+    /// Messages that workers left unread when they exited.
     pub unread: RefCell<Unread>,
-    /// What the source knows of itself.
+    /// Facts that the source reports about itself.
     pub facts: SourceFacts,
-    /// Where emits go.
+    /// Channel for emits.
     pub publishes: mpsc::Sender<Publish>,
     /// Tells the pool that the lane in a slot has connected.
     pub connected: mpsc::Sender<usize>,
-    /// When the pool looked at what there was.
+    /// Times of the pool's last turns.
     pub turns: Rc<Turns>,
-    /// How long all tasks have been quick.
+    /// Time for which all tasks have been quick.
     pub streak: Streak,
     losses: Cell<u64>,
     proofs: Cell<u64>,
@@ -56,7 +56,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// For a pool with these rules.
+    /// Creates the shared state of a pool with these rules.
     pub fn new(
         policy: Arc<PoolConfig>,
         events: PoolEvents,
@@ -85,107 +85,108 @@ impl Shared {
         }
     }
 
-    /// The lane in that slot shows something new.
+    /// Lists the lane in `slot` as changed.
     pub fn list(&self, slot: usize, gauge: &Gauge) {
         if !gauge.is_listed.replace(true) {
             self.changed.borrow_mut().push(slot);
         }
     }
 
-    /// The slots of the lanes that have shown something new since this was asked last.
+    /// Takes the slots of the lanes that have changed since the last call.
     pub fn take_changed(&self) -> Vec<usize> {
         self.changed.take()
     }
 
-    /// How often the source has lost claims: each time lanes look which of their messages are void.
+    /// Number of times the source has lost claims: at each change lanes look for void messages.
     pub fn losses(&self) -> u64 {
         self.losses.get()
     }
 
-    /// So often the source has lost claims by now. Returns whether that is news.
+    /// Sets the number of claim losses. Returns whether it has changed.
     pub fn set_losses(&self, losses: u64) -> bool {
         self.losses.replace(losses) != losses
     }
 
-    /// How often a worker has shown that it works.
+    /// Number of times a worker has shown that it works.
     pub fn proofs(&self) -> u64 {
         self.proofs.get()
     }
 
-    /// A worker has shown once more that it works.
+    /// Counts once more that a worker has shown that it works.
     pub fn has_proof(&self) {
         self.proofs.set(self.proofs.get() + 1);
     }
 
-    /// An attempt has failed with that error.
+    /// Records the error of a failed attempt.
     pub fn failed(&self, error: &str) {
         let mut last = self.last_error.borrow_mut();
         last.clear();
         last.push_str(error);
     }
 
-    /// The error of the last attempt that has failed; none if none has.
+    /// Error of the last failed attempt, if any.
     pub fn last_error(&self) -> Option<String> {
         Some(self.last_error.borrow().clone()).filter(|error| !error.is_empty())
     }
 
-    /// The pool's rules now.
+    /// Current rules of the pool.
     pub fn policy(&self) -> Arc<PoolConfig> {
         self.policy.borrow().clone()
     }
 }
 
-/// What the pool sees of a lane: how much it has and how much it may have.
+/// State that the pool sees of a lane: its load and its limits.
 #[derive(Debug, Default)]
 pub struct Gauge {
-    /// The pool has been told that it shows something new, and has not looked yet.
+    /// True if it is listed as changed and the pool has not looked yet.
     is_listed: Cell<bool>,
-    /// It takes messages.
+    /// True while it takes messages.
     open: Cell<bool>,
-    /// Messages given to it and not settled.
+    /// Number of messages given to it and not settled.
     load: Cell<usize>,
-    /// Their bodies' size together, in bytes.
+    /// Total size of their bodies, in bytes.
     bytes: Cell<usize>,
-    /// How many it may have.
+    /// Number of messages it may have.
     window: Cell<usize>,
-    /// How many are fetched for it.
+    /// Number of messages to fetch for it.
     prefetch: Cell<usize>,
-    /// How many it works on at once.
+    /// Number of messages it works on at once.
     at_once: Cell<usize>,
-    /// How many it may be given together while others have none.
+    /// Number of messages it may be given together while others have none.
     run: Cell<usize>,
-    /// It has a message that nothing may be added to.
+    /// True if it has a message that must run alone.
     alone: Cell<bool>,
     pid: Cell<Option<u32>>,
     phase: Cell<Phase>,
     busy_since: Cell<Option<Instant>>,
     answered: Cell<u64>,
-    /// Answers by which a message is done, or was tried: not those that ask for it later.
+    /// Number of answers by which a message is done or was tried, without those that ask for it
+    /// later.
     served: Cell<u64>,
-    /// The message that the only one of them has failed, by the hash of its name.
+    /// Hash of the name of the message failed by the only such answer.
     failed: Cell<Option<u64>>,
     succeeded: Cell<u64>,
-    /// Answers of all workers of its generation.
+    /// Tally of the answers of all workers of its generation.
     tally: Rc<AnswerTally>,
     on_trial: Cell<bool>,
-    /// The error of the last message that it has failed on trial.
+    /// Error of the last message that it has failed on trial.
     failure: RefCell<String>,
     progress: RefCell<Option<String>>,
     message: RefCell<CurrentMessage>,
 }
 
-/// The message that a worker has been on for longest.
+/// Message that a worker has been on for longest.
 #[derive(Debug, Default)]
 struct CurrentMessage {
-    /// The worker's number for it; 0 for none.
+    /// Number that the worker knows it by; 0 for none.
     number: u64,
     name: LogName,
 }
 
-/// What the pool does and sees.
+/// Methods for the pool.
 impl Gauge {
-    /// Of a lane that is about to start, whose answers count in that tally; on trial if it is new in a
-    /// rolling restart and has to show that it works.
+    /// Creates the gauge of a lane that is about to start, whose answers count in `tally`; on trial
+    /// if it is new in a rolling restart and has to show that it works.
     pub fn new(on_trial: bool, tally: Rc<AnswerTally>) -> Self {
         Self {
             on_trial: on_trial.into(),
@@ -194,7 +195,7 @@ impl Gauge {
         }
     }
 
-    /// What it shows now. It has to be told of anew from here on.
+    /// Returns the current load. A change is listed anew from here on.
     pub fn look(&self) -> Load {
         self.is_listed.set(false);
         Load {
@@ -209,94 +210,94 @@ impl Gauge {
         }
     }
 
-    /// It has been given a message of that size, which may have to run alone.
+    /// Records that it was given a message of that size, which may have to run alone.
     pub fn given(&self, bytes: usize, alone: bool) {
         self.load.set(self.load.get() + 1);
         self.bytes.set(self.bytes.get() + bytes);
         self.alone.set(alone);
     }
 
-    /// It takes no messages any more.
+    /// Stops it from taking messages.
     pub fn close(&self) {
         self.open.set(false);
     }
 
-    /// It has shown that it works.
+    /// Ends its trial: it has shown that it works.
     pub fn passed_trial(&self) {
         self.on_trial.set(false);
     }
 
-    /// It takes messages.
+    /// Returns whether it takes messages.
     pub fn is_open(&self) -> bool {
         self.open.get()
     }
 
-    /// Messages given to it and not settled.
+    /// Number of messages given to it and not settled.
     pub fn load(&self) -> usize {
         self.load.get()
     }
 
-    /// How many it may have.
+    /// Number of messages it may have.
     pub fn window(&self) -> usize {
         self.window.get()
     }
 
-    /// Its process.
+    /// Process id of its worker.
     pub fn pid(&self) -> Option<u32> {
         self.pid.get()
     }
 
-    /// How far its stop has come.
+    /// Phase that its stop has reached.
     pub fn phase(&self) -> Phase {
         self.phase.get()
     }
 
-    /// Since when its current message is worked on.
+    /// Time since which its current message is worked on.
     pub fn busy_since(&self) -> Option<Instant> {
         self.busy_since.get()
     }
 
-    /// Messages that it has answered.
+    /// Number of messages that it has answered.
     pub fn answered(&self) -> u64 {
         self.answered.get()
     }
 
-    /// Those by which a message is done, or was tried.
+    /// Number of answers by which a message is done or was tried.
     pub fn served(&self) -> u64 {
         self.served.get()
     }
 
-    /// Whether it has shown that it works: by an answer that is no failure, or by living on after
-    /// one that is.
+    /// Returns whether it has shown that it works: by an answer that is no failure, or by living on
+    /// after one that is.
     pub fn has_worked(&self) -> bool {
         self.served.get() > 0 && self.failed.get().is_none()
     }
 
-    /// Those that are no failure.
+    /// Number of those answers that are no failure.
     pub fn succeeded(&self) -> u64 {
         self.succeeded.get()
     }
 
-    /// The error of the last message that it has failed on trial; empty if there is none.
+    /// Error of the last message that it has failed on trial; empty if there is none.
     pub fn failure(&self) -> String {
         self.failure.borrow().clone()
     }
 
-    /// What the message is called that its worker has been on for longest: its correlation id, or the
-    /// name that its numbers make, or its message id, where it has none.
+    /// Name of the message that its worker has been on for longest: its correlation id or, without
+    /// one, the name that its numbers make, or its message id.
     pub fn message(&self) -> Option<String> {
         let shown = self.message.borrow();
         let name = shown.name.as_str();
         (shown.number > 0 && !name.is_empty()).then(|| name.to_owned())
     }
 
-    /// What its worker last said of its progress.
+    /// Last progress that its worker reported.
     pub fn progress(&self) -> Option<String> {
         self.progress.borrow().clone()
     }
 }
 
-/// What the lane shows.
+/// Methods for the lane.
 impl Gauge {
     pub(super) fn started(&self, pid: u32) {
         self.pid.set(Some(pid));
@@ -314,13 +315,14 @@ impl Gauge {
         self.answered.set(self.answered.get() + 1);
     }
 
-    /// It has tried a message; which, if that was its first and it has failed it.
+    /// Records that it has tried a message; `failed` is the message if it was its first and has
+    /// failed.
     pub(super) fn has_served(&self, failed: Option<u64>) {
         self.failed.set(failed);
         self.served.set(self.served.get() + 1);
     }
 
-    /// It has tried a message, which is done, or has failed with that error.
+    /// Records that it has tried a message, which is done or has failed with that error.
     pub(super) fn has_tried(&self, error: Option<&str>) {
         self.tally.add(error.is_none());
         if let Some(error) = error.filter(|_| self.on_trial.get()) {
@@ -328,7 +330,7 @@ impl Gauge {
         }
     }
 
-    /// The message that it has failed by its only answer.
+    /// Message that it has failed by its only answer.
     pub(super) fn failed(&self) -> Option<u64> {
         self.failed.get()
     }
@@ -347,7 +349,7 @@ impl Gauge {
             .set(self.succeeded.get() + u64::from(success));
     }
 
-    /// It wants so many messages, and has been busy since then.
+    /// Shows the number of messages that it wants and the time since which it is busy.
     pub(super) fn show(&self, wants: Wants, busy_since: Option<Instant>) {
         self.window.set(wants.window);
         self.prefetch.set(wants.prefetch);
@@ -356,7 +358,7 @@ impl Gauge {
         self.busy_since.set(busy_since);
     }
 
-    /// It has been on that message for longest, by the worker's number for it.
+    /// Shows the message that it has been on for longest, by the worker's number for it.
     pub(super) fn works_on(&self, oldest: Option<(u64, &Message)>) {
         let mut shown = self.message.borrow_mut();
         let Some((number, message)) = oldest else {
@@ -370,7 +372,7 @@ impl Gauge {
         shown.name.set(message);
     }
 
-    /// It has nothing in hand.
+    /// Clears the progress: it has nothing in hand.
     pub(super) fn is_idle(&self) {
         self.progress.take();
     }

@@ -1,6 +1,5 @@
-//! The messages in one worker's hands, and how far each is on its way: which is being worked on,
-//! since when and until when, and what becomes of it with an answer. Plain data and decisions; no
-//! pipe, no process.
+//! Messages in one worker's hands and the progress of each: which is worked on, since when and
+//! until when, and its fate once answered. Plain data and decisions; no pipe, no process.
 
 mod entry;
 
@@ -24,42 +23,42 @@ use ganger_telemetry::metrics::Took;
 const NOWHERE: &str =
     "an emit has nowhere to go: it names no queue and the message has no reply-to";
 
-/// A message that the worker's end has left without an answer.
+/// Message left unanswered by the worker's end.
 #[derive(Debug)]
 pub(super) struct Judged {
     pub(super) delivery: Delivery,
-    /// How long the worker was allowed to take.
+    /// Time that the worker was allowed to take.
     pub(super) soft: Option<Duration>,
-    /// An operator has cancelled it.
+    /// True if an operator has cancelled it.
     pub(super) cancelled: bool,
     pub(super) blame: Blame,
 }
 
-/// What the clock says.
+/// Actions due by the clock.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Due {
-    /// The messages that the worker is to be told to stop.
+    /// Messages that the worker is to be told to stop.
     pub(super) cancel: Vec<u64>,
-    /// What it is to be killed for.
+    /// Cause that it is to be killed for.
     pub(super) kill: Option<Cause>,
 }
 
-/// The messages in one worker's hands, in the order in which they were given to it.
+/// Messages in one worker's hands, in the order in which they were given to it.
 #[derive(Debug)]
 pub(super) struct InFlight {
     entries: VecDeque<Entry>,
     bytes: usize,
     next_id: u64,
-    /// When the worker was heard of last, or got something to do.
+    /// Time at which the worker was last heard from, or got something to do.
     last_frame: Instant,
-    /// Of the source: which messages are void was looked at since.
+    /// Number of the source's claim losses at the last check for void messages.
     losses: u64,
-    /// When its worker was started, if it has not answered yet.
+    /// Time at which its worker was started, if it has not answered yet.
     fresh_since: Option<Instant>,
 }
 
 impl InFlight {
-    /// None yet. So often the source has lost claims before.
+    /// Creates an empty set. `losses` is the number of the source's claim losses so far.
     pub(super) fn new(now: Instant, losses: u64) -> Self {
         Self {
             entries: VecDeque::new(),
@@ -71,7 +70,7 @@ impl InFlight {
         }
     }
 
-    /// The same for a worker that was started at that moment: its first work may take it longer.
+    /// Marks the worker as fresh, started at that time: its first work may take it longer.
     pub(super) fn of_a_fresh_worker(self, started_at: Instant) -> Self {
         let fresh_since = Some(started_at);
         Self {
@@ -80,22 +79,22 @@ impl InFlight {
         }
     }
 
-    /// How many messages.
+    /// Number of messages.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether the worker has nothing in hand.
+    /// Returns whether the worker has nothing in hand.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The bodies' size together, in bytes.
+    /// Total size of the bodies, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The message that has been worked on for longest: since when, and its number.
+    /// Returns the message that has been worked on for longest, with its start and its number.
     pub(super) fn oldest(&self) -> Option<(Instant, u64, &Message)> {
         let begun = self
             .entries
@@ -105,35 +104,35 @@ impl InFlight {
         Some((begun, oldest.id, &oldest.delivery.message))
     }
 
-    /// The number of the message that the worker is on, the first without an answer, and what
-    /// records need to name it.
+    /// Returns the message that the worker is on, the first without an answer: its number, and the
+    /// message and its span for log records.
     pub(super) fn head(&self) -> Option<(u64, &Message, Option<SpanContext>)> {
         let head = self.entries.iter().find(|entry| entry.is_open())?;
         let (message, span) = head.said();
         Some((head.id, message, span))
     }
 
-    /// What the head is called for ever.
+    /// Returns the lasting name of the head.
     pub(super) fn head_name(&self) -> Option<String> {
         let head = self.entries.iter().find(|entry| entry.is_open())?;
         Some(verdict::lasting_name(&head.delivery.message))
     }
 
-    /// What records need to name the message that a note is about: the message and its span. None if
-    /// it is settled.
+    /// Returns the message that a note is about and its span, for log records. `None` if it is
+    /// settled.
     pub(super) fn subject(&self, id: Option<u64>) -> Option<(&Message, Option<SpanContext>)> {
         let mut entries = self.entries.iter();
         let meant = |entry: &&Entry| id.map_or(entry.is_open(), |id| entry.id == id);
         entries.find(meant).map(Entry::said)
     }
 
-    /// The number that the next message will have.
+    /// Number of the next message.
     pub(super) fn next_id(&self) -> u64 {
         self.next_id
     }
 
-    /// Adds a message whose frame has just been put into the pipe, from the one byte to the other.
-    /// `at_once` where the worker begins all that it has.
+    /// Adds a message whose frame has just been put into the pipe, between these two offsets.
+    /// `at_once` where the worker begins all its messages at once.
     pub(super) fn push(
         &mut self,
         delivery: Delivery,
@@ -171,7 +170,7 @@ impl InFlight {
         self.next_id += 1;
     }
 
-    /// The worker has been heard of.
+    /// Records that the worker was heard from.
     pub(super) fn heard(&mut self, now: Instant) {
         self.last_frame = now;
     }
@@ -185,14 +184,14 @@ impl InFlight {
         }
     }
 
-    /// The worker has said that it begins all that it has.
+    /// Begins all messages without an answer: the worker has said that it works on all at once.
     pub(super) fn begin_all(&mut self, now: Instant) {
         for entry in self.entries.iter_mut().filter(|entry| entry.is_open()) {
             entry.way = Way::Begun(now);
         }
     }
 
-    /// Takes an answer in. Tells how long the worker took, and what is settled by it, unless
+    /// Takes an answer in. Returns the time the worker took, and the message settled by it, unless
     /// confirmations of its emits are missing.
     pub(super) fn answer(
         &mut self,
@@ -212,7 +211,7 @@ impl InFlight {
         Ok((took, self.finish(at)))
     }
 
-    /// Takes an emit in, and tells what is to be published for the message with that number. One
+    /// Takes an emit in. Returns what is to be published, with the number of its message. An emit
     /// that may not be published fails its message instead.
     pub(super) fn emit(
         &mut self,
@@ -258,7 +257,8 @@ impl InFlight {
         Ok(Some((entry.id, outgoing)))
     }
 
-    /// The broker has taken an emit of that message, or has not. What is settled by it.
+    /// Handles the broker's reply to an emit of that message. Returns the message if this settles
+    /// it.
     pub(super) fn confirmed(
         &mut self,
         id: u64,
@@ -273,7 +273,7 @@ impl InFlight {
         self.finish(at)
     }
 
-    /// Takes a message out, if it is answered and its emits are confirmed.
+    /// Takes a message out if it is answered and its emits are confirmed.
     fn finish(&mut self, at: usize) -> Option<Settled> {
         if !self.entries.get(at)?.is_settled() {
             return None;
@@ -283,8 +283,8 @@ impl InFlight {
         entry.settled()
     }
 
-    /// The message that an answer or an emit is for: the one it names, the head (version 1), or the
-    /// only one.
+    /// Finds the message that an answer or an emit is for: the one it names, the head (version 1),
+    /// or the only one.
     fn meant(&self, id: Option<u64>, version: Version, sent: u64) -> Result<usize, String> {
         let mut open = self.entries.iter().enumerate();
         let mut open = std::iter::from_fn(|| open.find(|(_, entry)| entry.is_open()));
@@ -309,7 +309,7 @@ impl InFlight {
         Ok(at)
     }
 
-    /// Takes all messages without an answer out, with what the worker's end means for each.
+    /// Takes out all messages without an answer and judges each by the worker's end.
     pub(super) fn judge(&mut self, cause: &Cause, version: Version, read: Read) -> Vec<Judged> {
         let (open, answered): (VecDeque<_>, VecDeque<_>) =
             self.entries.drain(..).partition(Entry::is_open);
@@ -340,7 +340,7 @@ impl InFlight {
         open.into_iter().map(judged).collect()
     }
 
-    /// Moves all deadlines: for so long we have not listened to the worker.
+    /// Moves all deadlines by a time in which the worker was not read from.
     pub(super) fn postpone(&mut self, by: Duration) {
         self.last_frame += by;
         self.fresh_since = self.fresh_since.map(|since| since + by);
@@ -352,8 +352,8 @@ impl InFlight {
         }
     }
 
-    /// The worker is asked to give up all messages without an answer: their numbers. One whose time
-    /// was up before fails for that, whatever we ask now.
+    /// Marks all messages without an answer as asked to be given up. Returns their numbers. One
+    /// whose time was up before fails for that, whatever we ask now.
     pub(super) fn yield_all(&mut self) -> Vec<u64> {
         let open = self.entries.iter_mut().filter(|entry| entry.is_open());
         let ask = |entry: &mut Entry| {
@@ -366,8 +366,8 @@ impl InFlight {
         open.map(ask).collect()
     }
 
-    /// An operator cancels the messages that are meant: their time is up now, or when they are begun.
-    /// Of one that is answered the answer decides. Returns how many they are.
+    /// Cancels the selected messages for an operator: their time is up now, or when they are begun.
+    /// One that is answered goes by its answer. Returns their number.
     pub(super) fn cancel(&mut self, is_meant: impl Fn(&Message) -> bool, now: Instant) -> usize {
         let entries = self.entries.iter_mut();
         let meant = entries.filter(|entry| is_meant(&entry.delivery.message));
@@ -381,8 +381,9 @@ impl InFlight {
         meant.map(cancel).count()
     }
 
-    /// So often the source has lost claims. If that is news, the worker is asked to give up what is
-    /// void and has no answer: the numbers of those that it was not asked to give up before.
+    /// If `losses`, the number of the source's claim losses, has changed: marks the void messages
+    /// without an answer as asked to be given up. Returns the numbers of those not asked for
+    /// before.
     pub(super) fn yield_void(&mut self, losses: u64) -> Vec<u64> {
         if self.losses == losses {
             return Vec::new();
@@ -400,7 +401,7 @@ impl InFlight {
         void.map(ask).collect()
     }
 
-    /// The earliest moment at which [`InFlight::due`] has something to say.
+    /// Returns the earliest time at which [`InFlight::due`] has something to report.
     pub(super) fn next_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
         let open = self.entries.iter().filter(|entry| entry.is_open());
         let fresh_until = self.fresh_until(policy);
@@ -412,8 +413,8 @@ impl InFlight {
         deadlines.chain(self.silent_at(policy)).min()
     }
 
-    /// The messages to be cancelled now, marked as such, and what the worker is to be killed for, who
-    /// has been sent so many bytes.
+    /// Marks and returns the messages to be cancelled now, with the cause to kill the worker for.
+    /// `sent` is the number of bytes sent to it.
     pub(super) fn due(&mut self, policy: &PoolConfig, sent: u64, now: Instant) -> Due {
         let is_over = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
         let fresh_until = self.fresh_until(policy);
@@ -440,7 +441,8 @@ impl InFlight {
         due
     }
 
-    /// Over which message a worker is silent: the one that it has begun, if it is no more than one.
+    /// Returns the message that a worker is silent over: the one that it has begun, if it is only
+    /// one.
     fn silent_over(&self, sent: u64) -> Late {
         let is_begun =
             |entry: &&Entry| matches!(entry.way, Way::Begun(_)) && entry.starts_at < sent;
@@ -451,7 +453,7 @@ impl InFlight {
         }
     }
 
-    /// When a worker that has a message has been silent for too long.
+    /// Returns the time at which a worker that has a message has been silent for too long.
     fn silent_at(&self, policy: &PoolConfig) -> Option<Instant> {
         let timeout = policy.stall_timeout?;
         let waits = self.entries.iter().any(Entry::is_open);
@@ -459,8 +461,8 @@ impl InFlight {
         waits.then(|| silent_at.max(self.fresh_until(policy).unwrap_or(silent_at)))
     }
 
-    /// Until when the worker is not killed for taking too long. Its successor would take as long to load
-    /// and to compile what the first message needs.
+    /// Returns the time until which the worker is not killed for taking too long. Its successor
+    /// would take as long to load and to compile what the first message needs.
     fn fresh_until(&self, policy: &PoolConfig) -> Option<Instant> {
         Some(self.fresh_since? + policy.start_timeout)
     }

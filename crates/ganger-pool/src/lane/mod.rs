@@ -1,7 +1,7 @@
 //! A lane owns one worker process and its connection, from the start of the process to the
-//! settlement of the last message that it had in hand. It waits here, and does what its parts say:
-//! `backlog` is what is not in the pipe yet, `exchange` what goes through it, `wear` when the worker
-//! is to be replaced, `ending` how far its end has come.
+//! settlement of its last message. It waits here and acts on its parts: `backlog` holds what is not
+//! in the pipe yet, `exchange` is the traffic through it, `wear` decides when the worker is
+//! replaced, `ending` tracks its end.
 
 mod autopsy;
 mod backlog;
@@ -96,11 +96,11 @@ pub async fn run(mut start: Start) -> Ended {
     }
 }
 
-/// The worker's work, once it has connected.
+/// Lane of a worker that has connected.
 struct Lane {
     pool: PoolSide,
     process: Process,
-    /// How far its stop should be.
+    /// Phase that its stop should reach.
     asked: watch::Receiver<Phase>,
     questions: mpsc::Receiver<Question>,
     backlog: Backlog,
@@ -108,11 +108,11 @@ struct Lane {
     wear: Wear,
     ending: Ending,
     autopsy: Autopsy,
-    /// For how long nobody could have seen what the worker did.
+    /// Time in which the worker could not be observed.
     standstills: Standstills,
-    /// How its process was started.
+    /// Command that its process was started with.
     command: Arc<WorkerCommand>,
-    /// The message that the worker's output is tied to.
+    /// Number of the message that the worker's output is tied to.
     printing_for: Option<u64>,
 }
 
@@ -146,7 +146,7 @@ impl Lane {
         self.wind_up(exit).await
     }
 
-    /// Until the process has ended.
+    /// Serves the worker until its process has ended.
     async fn serve(&mut self) -> Exit {
         let mut alarm = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
         let mut deadline: Option<Instant> = None;
@@ -167,7 +167,7 @@ impl Lane {
                 alarm.as_mut().reset(deadline);
             }
             if self.exchange.has_more() {
-                // Its neighbours first, or one that writes without end would have all the time.
+                // Neighbours first: a worker that writes without end would take all the time.
                 tokio::task::yield_now().await;
             }
             // The pipe comes last: it may never be empty. What is due is looked for in any case.
@@ -220,7 +220,7 @@ impl Lane {
         }
     }
 
-    /// The next moment at which [`Lane::keep_time`] has something to do.
+    /// Returns the next time at which [`Lane::keep_time`] has something to do.
     fn next_deadline(&self) -> Option<Instant> {
         let policy = self.pool.rules();
         let ending = self.ending.next(policy.stop_timeout);
@@ -240,7 +240,7 @@ impl Lane {
         .min()
     }
 
-    /// After a reload: what was derived from the rules is derived anew.
+    /// After a reload, derives anew what depends on the rules.
     fn follow_policy(&mut self) {
         if self.wear.is_by(&self.pool.rules()) || !self.ending.is_wanted() {
             return;
@@ -291,7 +291,7 @@ impl Lane {
         if !self.ending.takes_work() || !self.exchange.has_room() {
             return None;
         }
-        // Whoever has it now begins it.
+        // A void message is begun by its new owner.
         while let Some(void) = self.backlog.pop_void() {
             self.pool.give_back(void);
             self.pool.has_room();
@@ -300,7 +300,7 @@ impl Lane {
         may_have.then(|| self.backlog.pop()).flatten()
     }
 
-    /// Ties what the worker prints to what it works on.
+    /// Ties the worker's output to the message that it works on.
     fn tie_output(&mut self) {
         let works_on = self.exchange.works_on();
         let id = works_on.map(|(id, ..)| id);
@@ -325,8 +325,7 @@ impl Lane {
         }
     }
 
-    /// Kills the worker over something that it did. One that hangs is looked at before, if that is
-    /// asked for.
+    /// Kills the worker for `cause`. One that hangs is examined first, if the rules ask for it.
     fn kill(&mut self, cause: Cause) {
         let hangs = matches!(cause, Cause::TimedOut(_) | Cause::Stalled(_));
         if !self.ending.condemn(cause) {
@@ -348,7 +347,7 @@ impl Lane {
         self.process.signal_group(Signal::Kill);
     }
 
-    /// Takes in what a look at the worker has shown.
+    /// Keeps the findings of an autopsy.
     fn examined(&mut self, findings: Findings) {
         let identity = identity(self.pool.slot(), &self.pool.rules());
         self.autopsy.found(findings, &identity, self.process.pid());
@@ -385,7 +384,7 @@ impl Lane {
             Phase::Draining => self.stop_taking_work(),
             Phase::Yielding => self.ask_to_yield(),
             Phase::Quitting => {
-                // One that has closed its pipe comes here without having drained.
+                // A worker that has closed its pipe gets here without draining.
                 self.stop_taking_work();
                 self.process.tell(QUIT);
                 self.process.close_stdin();
@@ -405,13 +404,13 @@ impl Lane {
         }
     }
 
-    /// From here on it leaves as soon as it can, so there is nothing left to be replaced for.
+    /// Stops taking work: the worker leaves as soon as it can, and need not be replaced.
     fn stop_taking_work(&mut self) {
         self.wear.forget();
         self.refuse_work();
     }
 
-    /// Drops what is not in the pipe yet: it goes back.
+    /// Gives back the messages that are not in the pipe yet.
     fn refuse_work(&mut self) {
         self.pool.close();
         self.backlog.close();
@@ -419,12 +418,12 @@ impl Lane {
         unbegun.for_each(|one| self.pool.give_back(one));
     }
 
-    /// The process has ended. What it had written before counts; then everything that it had in
-    /// hand is settled, and nothing sooner: until now it may have been working on it.
+    /// Settles everything after the end of the process. Output written before counts; then all in
+    /// hand is settled, and nothing sooner: until now the worker may have been working on it.
     async fn wind_up(mut self, exit: Exit) -> Ended {
         self.pool.close();
         if self.ending.is_heard() {
-            // With a budget that is used up the pipe would seem empty, and an answer be lost.
+            // With the task's budget used up the pipe would seem empty, and an answer be lost.
             tokio::task::yield_now().await;
             let done = self.exchange.read(usize::MAX);
             self.look_at(done, Instant::now());
@@ -457,7 +456,7 @@ impl Lane {
         self.refuse_work();
         self.exchange.show();
         self.pool.has_room();
-        // What the message is not charged with is held against the build, or it would go on for ever.
+        // An excused crash counts against the build, or it would go on for ever.
         let orderly = self.ending.is_asked() && cause != Cause::PipeClosed && !excused;
         Ended {
             connected: true,

@@ -1,5 +1,4 @@
-//! The side of a lane that faces its pool: it settles what was given to it, shows how things stand,
-//! and asks for the rules.
+//! Side of a lane that faces its pool: settles its messages, shows its state and reads the rules.
 
 use std::cell::Ref;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,7 +25,7 @@ use ganger_telemetry as telemetry;
 use ganger_telemetry::metrics::Took;
 use ganger_telemetry::traces;
 
-/// A lane's way to its pool.
+/// Handle of a lane to its pool.
 #[derive(Debug, Clone)]
 pub(super) struct PoolSide {
     slot: usize,
@@ -35,7 +34,7 @@ pub(super) struct PoolSide {
 }
 
 impl PoolSide {
-    /// Of the lane in that slot.
+    /// Creates the handle of the lane in `slot`.
     pub(super) fn new(slot: usize, shared: Rc<Shared>, gauge: Rc<Gauge>) -> Self {
         Self {
             slot,
@@ -48,27 +47,27 @@ impl PoolSide {
         self.slot
     }
 
-    /// The pool's rules, to be looked at.
+    /// Borrows the pool's rules.
     pub(super) fn rules(&self) -> Ref<'_, Arc<PoolConfig>> {
         self.shared.policy.borrow()
     }
 
-    /// The pool's rules, to be kept.
+    /// Returns the pool's rules, to be kept.
     pub(super) fn policy(&self) -> Arc<PoolConfig> {
         self.shared.policy()
     }
 
-    /// How long the source takes to settle and to fetch.
+    /// Time that the source takes to settle and to fetch.
     pub(super) fn turn(&self) -> Duration {
         self.shared.facts.turn()
     }
 
-    /// What is read now may have been there since then.
+    /// Returns the time since which what is read now may have been there.
     pub(super) fn there_since(&self, now: Instant) -> Instant {
         self.shared.turns.there_since(now, awake_since())
     }
 
-    /// How long a worker and this thread, which reads its answers, have had no core.
+    /// Returns the time that a worker, and this thread, which reads its answers, have had no core.
     pub(super) fn waited(worker: &RunQueue) -> Option<Waited> {
         Some(Waited {
             worker: worker.waited()?,
@@ -76,107 +75,107 @@ impl PoolSide {
         })
     }
 
-    /// Its worker has really taken so long.
+    /// Records the real time that its worker has taken.
     pub(super) fn has_taken(&self, taken: Taken, now: Instant) {
         self.shared.streak.takes_in(taken.answers, taken.time, now);
     }
 
-    /// Where emits go.
+    /// Channel for emits.
     pub(super) fn publishes(&self) -> &mpsc::Sender<Publish> {
         &self.shared.publishes
     }
 
-    /// How often the breaker has opened.
+    /// Number of times the breaker has opened.
     pub(super) fn openings(&self) -> u64 {
         self.shared.breaker.borrow().openings()
     }
 
-    /// How often the source has lost claims.
+    /// Number of times the source has lost claims.
     pub(super) fn losses(&self) -> u64 {
         self.shared.losses()
     }
 
-    /// It is new in a rolling restart and has not shown yet that it works.
+    /// Returns whether it is new in a rolling restart and has not shown yet that it works.
     pub(super) fn is_on_trial(&self) -> bool {
         self.gauge.is_on_trial()
     }
 
-    /// Messages that its worker has answered.
+    /// Number of messages that its worker has answered.
     pub(super) fn answers(&self) -> u64 {
         self.gauge.answered()
     }
 
-    /// Whether a message may be left unread once more.
+    /// Returns whether a message may be left unread once more.
     pub(super) fn forgives(&self, name: String) -> bool {
         self.shared.unread.borrow_mut().forgives(name)
     }
 
-    /// It takes messages from now on.
+    /// Starts taking messages.
     pub(super) fn open(&self) {
         self.gauge.opened();
     }
 
-    /// It takes none any more.
+    /// Stops taking messages.
     pub(super) fn close(&self) {
         self.gauge.close();
         self.list();
         self.has_room();
     }
 
-    /// The pool looks again how much it has.
+    /// Wakes the pool to look at the lane's load.
     pub(super) fn has_room(&self) {
         self.shared.room.notify_one();
     }
 
-    /// How far its stop has come.
+    /// Shows the phase that its stop has reached.
     pub(super) fn enter(&self, phase: Phase) {
         self.gauge.set_phase(phase);
         self.list();
     }
 
-    /// How much it wants, and since when it is busy.
+    /// Shows how much it wants and since when it is busy.
     pub(super) fn show(&self, wants: Wants, busy_since: Option<Instant>) {
         self.gauge.show(wants, busy_since);
         self.list();
     }
 
-    /// The message that it has been on for longest: the worker's number for it, and the message.
+    /// Shows the message that it has been on for longest, with the worker's number for it.
     pub(super) fn works_on(&self, oldest: Option<(u64, &Message)>) {
         self.gauge.works_on(oldest);
     }
 
-    /// It has nothing in hand.
+    /// Shows that it has nothing in hand.
     pub(super) fn is_idle(&self) {
         self.gauge.is_idle();
     }
 
-    /// Its worker says how far it is.
+    /// Shows the progress that its worker reports.
     pub(super) fn progress(&self, progress: String) {
         self.gauge.set_progress(progress);
     }
 
-    /// Its worker has answered.
+    /// Counts an answer of its worker.
     pub(super) fn answered(&self, took: Took) {
         self.gauge.has_answered();
         self.shared.counters.answered(took);
     }
 
-    /// The broker has taken an emit of its worker.
+    /// Counts an emit of its worker that the broker has confirmed.
     pub(super) fn emitted(&self) {
         self.shared.counters.emitted();
     }
 
-    /// Its worker says something that nobody wants to hear.
+    /// Counts a note of its worker that is ignored.
     pub(super) fn ignored(&self, status: Status) {
         self.shared.counters.note(status.0);
     }
 
-    /// It goes back: it was not begun.
+    /// Gives back a message that was not begun.
     pub(super) fn give_back(&self, delivery: Delivery) {
         self.settle(delivery, Event::Stopped { suspect: false });
     }
 
-    /// Decides what becomes of it, and hands it to its source.
+    /// Decides the outcome of a message and hands it to its source.
     pub(super) fn settle(&self, delivery: Delivery, event: Event) {
         let (message, history) = (&delivery.message, delivery.history);
         let _about = telemetry::about(delivery.recording.as_ref().map(|noted| noted.task));
@@ -227,8 +226,8 @@ impl PoolSide {
         delivery.settle(outcome);
     }
 
-    /// Its worker has said what became of a message. One that says that it has failed may end for what
-    /// has nothing to do with it: it shows that it works by the next.
+    /// Records its worker's own answer to a message. A worker that answers with a failure may then
+    /// end for another reason: it shows that it works by the next message.
     fn has_served(&self, message: &Message, sign: Option<Sign<'_>>) {
         let only_failed = sign != Some(Sign::Up) && self.gauge.served() == 0;
         self.gauge
@@ -238,18 +237,18 @@ impl PoolSide {
         }
     }
 
-    /// Whether its worker, which ended so, has shown that it works.
+    /// Returns whether its worker, which ended so, has shown that it works.
     pub(super) fn has_worked(&self, exit: Exit) -> bool {
         let left_well = exit.code == Some(0);
         self.gauge.has_worked() || (left_well && self.gauge.served() > 0)
     }
 
-    /// The only message that its worker has failed by its own word, by the hash of its name.
+    /// Hash of the name of the only message that its worker has failed by its own answer.
     pub(super) fn failed_message(&self) -> Option<u64> {
         self.gauge.failed()
     }
 
-    /// Its attempt is over: the spans are complete, and the trace goes on with the reply.
+    /// Completes the spans of an attempt; the trace goes on with the reply.
     fn record(&self, delivery: &Delivery, outcome: &mut Outcome) {
         let Some(recording) = &delivery.recording else {
             return;
@@ -279,7 +278,7 @@ impl PoolSide {
     }
 }
 
-/// A hash of what the message is called for ever.
+/// Returns a hash of the message's lasting name.
 pub(super) fn name_hash(message: &Message) -> u64 {
     let mut hasher = DefaultHasher::new();
     lasting_name(message).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! What operators ask of a lane while its worker runs. All of it stays on the pool's thread.
+//! Questions of operators to a lane while its worker runs. All of it stays on the pool's thread.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,29 +8,29 @@ use tokio::sync::oneshot;
 use crate::worker::output::LastLines;
 use ganger_queue::delivery::Message;
 
-/// A question, or an order.
+/// Question or order to a lane.
 #[derive(Debug)]
 pub enum Question {
-    /// Give up the messages that are meant.
+    /// Give up the messages that the search matches.
     Cancel(Rc<Search>),
-    /// Tell what the worker has printed last.
+    /// Return the last lines that the worker printed.
     LastLines(oneshot::Sender<LastLines>),
 }
 
-/// The search for messages that are to be cancelled. Every lane that may have one holds a share until
-/// it has looked; when the last is dropped, whoever asked learns how many were found.
+/// Search for messages that are to be cancelled. Every lane that may have one holds a share until
+/// it has looked; when the last is dropped, the asker learns how many were found.
 #[derive(Debug)]
 pub struct Search {
     id: String,
     found: Cell<usize>,
-    /// The name of the message that is being looked at.
+    /// Name of the message being looked at.
     name: RefCell<String>,
     asker: RefCell<Option<oneshot::Sender<usize>>>,
 }
 
 impl Search {
-    /// For the messages that are called so: by the name that their numbers make, by their message id
-    /// or by their correlation id.
+    /// Creates a search for the messages named `id`: by the name that their numbers make, by their
+    /// message id or by their correlation id.
     pub fn new(id: String, asker: oneshot::Sender<usize>) -> Self {
         Self {
             id,
@@ -40,7 +40,7 @@ impl Search {
         }
     }
 
-    /// Whether this is one of them.
+    /// Returns whether the search matches this message.
     pub fn means(&self, message: &Message) -> bool {
         let mut name = self.name.borrow_mut();
         message.correlation_id == self.id
@@ -48,12 +48,12 @@ impl Search {
             || (message.write_numbers(&mut name) && *name == self.id)
     }
 
-    /// So many were found.
+    /// Adds to the number of messages found.
     pub fn found(&self, count: usize) {
         self.found.set(self.found.get() + count);
     }
 
-    /// Not everyone could be asked: whoever asked is not told a number.
+    /// Gives the asker no number, since not every lane could be asked.
     pub fn is_vain(&self) {
         drop(self.asker.take());
     }

@@ -1,5 +1,5 @@
-//! What a lane does about time in which nobody could see what its worker did: this thread slept, or it was
-//! stopped with the whole daemon, or the machine was paused and the worker stood still as well.
+//! Handling of time in which the worker could not be observed: this thread slept, or it was stopped
+//! with the whole daemon, or the machine was paused and the worker stood still as well.
 
 use tokio::time::Instant;
 
@@ -7,7 +7,8 @@ use super::Lane;
 use ganger_queue::delivery::Exit;
 
 impl Lane {
-    /// Time in which this thread's loop stood still is nobody's fault: all deadlines are moved by it.
+    /// Moves all deadlines by the time in which this thread's loop stood still: it is nobody's
+    /// fault.
     pub(super) fn make_up(&mut self, now: Instant) {
         if let Some(stood_still) = self.standstills.news(now) {
             self.exchange.postpone(stood_still);
@@ -15,10 +16,10 @@ impl Lane {
         }
     }
 
-    /// Takes in what has happened before a deadline that has passed, since it is only looked at now: what
-    /// the worker had written counts, and its end. Returns that.
+    /// Takes in what happened before a deadline that is noticed late: the worker's output counts,
+    /// and its end, which is returned.
     pub(super) async fn catch_up(&mut self) -> Option<Exit> {
-        // What can be read is known once the event loop has asked for it.
+        // Readiness is known once the event loop has polled for it.
         tokio::task::yield_now().await;
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! How a lane begins: with what, and until its worker has connected or will not any more.
+//! Start of a lane: its inputs, and the wait until its worker has connected or will not any more.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use ganger_core::shutdown::Phase;
 use ganger_queue::delivery::Delivery;
 use ganger_telemetry::metrics::WorkerEnd;
 
-/// How long a dead worker's stderr may be held open by its children.
+/// Time for which a dead worker's children may hold its stderr open.
 pub(super) const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 
-/// How a lane ended.
+/// Report of a lane's end.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its worker had connected.
+    /// True if its worker had connected.
     pub connected: bool,
-    /// It was asked to leave, or had been there for its time.
+    /// True if it was asked to leave or was recycled.
     pub orderly: bool,
-    /// How it ended, to be counted.
+    /// Kind of its end, for the metrics.
     pub how: WorkerEnd,
-    /// Why it ended, in words.
+    /// Cause of its end, in words.
     pub cause: String,
-    /// The last lines that the worker has printed.
+    /// Last lines that the worker printed.
     pub printed: LastLines,
-    /// It had shown that it works.
+    /// True if it had shown that it works.
     pub worked: bool,
-    /// It died over a message that has killed workers before: no sign of a bad worker.
+    /// True if it died over a message that has killed workers before: no sign of a bad worker.
     pub explained: bool,
-    /// The message that it failed, by the hash of its name.
+    /// Hash of the name of the message that it failed.
     pub over: Option<u64>,
 }
 
@@ -57,22 +57,22 @@ impl Ended {
     }
 }
 
-/// Everything that a lane is started with.
+/// Inputs of a lane.
 #[derive(Debug)]
 pub struct Start {
-    /// The worker's place.
+    /// Slot of the worker.
     pub slot: usize,
-    /// How its process is started.
+    /// Command that its process is started with.
     pub command: Arc<WorkerCommand>,
-    /// What the lanes share.
+    /// State shared by the lanes.
     pub shared: Rc<Shared>,
-    /// What the pool sees of it.
+    /// State that the pool sees of it.
     pub gauge: Rc<Gauge>,
-    /// The messages for it.
+    /// Messages for it.
     pub mailbox: mpsc::Receiver<Delivery>,
-    /// What operators ask of it.
+    /// Questions of operators to it.
     pub questions: mpsc::Receiver<Question>,
-    /// How far it is to be stopped.
+    /// Phase that its stop should reach.
     pub phase: watch::Receiver<Phase>,
 }
 
@@ -81,8 +81,8 @@ pub(super) fn identity(slot: usize, policy: &PoolConfig) -> Identity {
     Identity { pool, slot }
 }
 
-/// Waits until the worker has connected, has died, has let its time run out, or is not wanted any
-/// more.
+/// Waits until the worker has connected, has died, has exceeded its start timeout, or is not wanted
+/// any more.
 pub(super) async fn connect(
     starting: Starting,
     start: &mut Start,

@@ -1,4 +1,4 @@
-//! How fast a worker answers, taken from the moments at which its answers come. Pure.
+//! Speed of a worker, derived from the times at which its answers come. Pure.
 
 use std::time::Duration;
 
@@ -10,35 +10,35 @@ use crate::window;
 use crate::window::Pace;
 use ganger_config::model::PoolConfig;
 
-/// How many messages a worker wants.
+/// Numbers of messages that a worker wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wants {
-    /// So many it may have.
+    /// Number that it may have.
     pub(super) window: usize,
-    /// So many are to be fetched for it.
+    /// Number to fetch for it.
     pub(super) prefetch: usize,
-    /// So many it works on at once.
+    /// Number that it works on at once.
     pub(super) at_once: usize,
-    /// So many it may be given together while others have none.
+    /// Number that it may be given together while others have none.
     pub(super) run: usize,
 }
 
-/// What takes longer may not be the worker's own time: it is asked whether it had a core.
+/// Time per answer above which the worker may have waited for a core, which is then checked.
 const LATE: Duration = Duration::from_millis(1);
 
-/// A worker's pace: a worker that waits for a core is not slow.
+/// Pace of a worker. One that waits for a core is not slow.
 #[derive(Debug)]
 pub(super) struct Tempo {
     pace: Pace,
     waits: CoreWaits,
-    /// Answers that the pace does not know of yet.
+    /// Number of answers that the pace does not include yet.
     unpaced: u32,
-    /// Since when the worker has been busy without an answer.
+    /// Time since which the worker has been busy without an answer.
     busy_since: Instant,
 }
 
 impl Tempo {
-    /// Of a worker that has not answered yet.
+    /// Creates the tempo of a worker that has not answered yet.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             pace: Pace::default(),
@@ -48,19 +48,19 @@ impl Tempo {
         }
     }
 
-    /// It had nothing in hand, and has something now.
+    /// Records that the worker, idle before, has work now.
     pub(super) fn begins(&mut self, now: Instant) {
         self.busy_since = now;
     }
 
-    /// It has answered once more.
+    /// Counts an answer.
     pub(super) fn answered(&mut self) {
         self.unpaced += 1;
     }
 
-    /// All answers that are there have been taken in, and they may have been there since that moment. So
-    /// long have they been held up for want of a core since the start, if that is known. Returns what was
-    /// learned of how long the worker really takes.
+    /// Accounts for the answers once all available ones were taken in; they may have been there
+    /// since `there_since`. `waited` is the time without a core since the start, if it is known.
+    /// Returns what was learned of the worker's real time.
     pub(super) fn caught_up(
         &mut self,
         now: Instant,
@@ -87,7 +87,7 @@ impl Tempo {
         really
     }
 
-    /// How many messages it wants from a source that takes such turns.
+    /// Returns the numbers of messages that it wants from a source that takes such turns.
     pub(super) fn wants(&self, version: Version, policy: &PoolConfig, turn: Duration) -> Wants {
         let (window, at_once) = match version {
             Version::Unknown => (1, 1),
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use ganger_config::model::Pipeline;
 
-    /// A worker whose answers take some time each, of which it waits for a core for some.
+    /// Worker whose answers take some time each, part of it spent waiting for a core.
     struct Worker {
         tempo: Tempo,
         now: Instant,
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn waits_of_before_do_not_excuse_a_slow_answer() {
         let mut worker = Worker::new();
-        // What nobody looked at: fast ones that all waited, and waits while nothing was in hand.
+        // Not looked at: fast answers that all waited, and waits while nothing was in hand.
         worker.answers(3000, 15, 14);
         assert_eq!((worker.window(), worker.looks), (64, 0));
         worker.answers(1, 40_000, 0);

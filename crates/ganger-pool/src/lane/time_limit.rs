@@ -1,14 +1,15 @@
-//! How long the work on a message may take, by what its pool and the message itself say.
+//! Time limit for the work on a message, by its pool and by the message itself.
 
 use std::time::Duration;
 
 use ganger_core::names::TIMEOUT_HEADER;
 use ganger_queue::delivery::Headers;
 
-/// A message that asks for more asks for this: a clock can't tell every time that a number can.
+/// Longest time that a message can ask for: a clock can't represent every number.
 const LONGEST_SOFT_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
-/// How long the work on a message may take: the pool's limit, which the message may only shorten.
+/// Returns the time limit for the work on a message: the pool's limit, which the message may only
+/// shorten.
 pub fn soft_timeout(pool: Option<Duration>, headers: &Headers) -> Option<Duration> {
     let asked = headers
         .iter()

@@ -1,21 +1,22 @@
-//! What workers that left of their own accord had not read. That harms nobody, and nobody is
-//! suspected; but a message may be the very reason why its worker leaves, each time, and only how
-//! often it happens tells.
+//! Messages left unread by workers that left of their own accord. That harms nobody, and no message
+//! is suspected; but a message may be the very reason why its worker leaves, each time, and only
+//! the count tells.
 
 use std::collections::VecDeque;
 
-/// So often a message may be left unread before it is judged like any other that its worker ended
-/// with: alone next, and charged if that happens again.
+/// Number of times a message may be left unread before it is judged like any other that its worker
+/// ended with: alone next, and charged if that happens again.
 const FORGIVEN_MAX: u32 = 10;
-/// How many messages are remembered, the last ones.
+/// Number of messages remembered, the last ones.
 const REMEMBERED_MAX: usize = 256;
 
-/// The messages that were left unread lately, with how often.
+/// Messages left unread lately, with the number of times.
 #[derive(Debug, Default)]
 pub struct Unread(VecDeque<(String, u32)>);
 
 impl Unread {
-    /// It was left unread by a worker that exited with code 0. Returns whether that may be chance.
+    /// Records a message left unread by a worker that exited with code 0. Returns whether that may
+    /// be chance.
     pub fn forgives(&mut self, name: String) -> bool {
         let found = self.0.iter().position(|(other, _)| *other == name);
         let known = found.and_then(|position| self.0.remove(position));

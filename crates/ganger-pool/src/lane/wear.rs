@@ -1,5 +1,5 @@
-//! When a worker has been there for its time: after so many messages, at such an age, at such a
-//! size. Pure; its rules are drawn anew after a reload.
+//! Limits at which a worker is recycled: number of messages, age, size. Pure; they are drawn anew
+//! after a reload.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use ganger_config::model::{PoolConfig, Recycle};
 
-/// How often a worker's memory is looked at, where it is limited.
+/// Interval of the check of a worker's memory, where it is limited.
 const MEMORY_CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// How worn a worker may become.
+/// Limits at which a worker is recycled.
 #[derive(Debug)]
 pub(super) struct Wear {
     connected_at: Instant,
-    /// The rules that the moments below were drawn by.
+    /// Rules that the limits below were drawn by.
     drawn_by: Arc<PoolConfig>,
     answers_max: Option<u64>,
     old_at: Option<Instant>,
@@ -23,7 +23,7 @@ pub(super) struct Wear {
 }
 
 impl Wear {
-    /// Draws the moments at which a worker is replaced by a fresh one. `chance` is from 0 to 1.
+    /// Draws the limits at which a worker is replaced by a fresh one. `chance` is from 0 to 1.
     pub(super) fn draw(connected_at: Instant, policy: Arc<PoolConfig>, chance: f64) -> Self {
         let Recycle {
             tasks,
@@ -48,18 +48,18 @@ impl Wear {
         }
     }
 
-    /// Whether these are the rules that it was drawn by.
+    /// Returns whether it was drawn by these rules.
     pub(super) fn is_by(&self, policy: &Arc<PoolConfig>) -> bool {
         Arc::ptr_eq(&self.drawn_by, policy)
     }
 
-    /// After a reload: all is drawn again.
+    /// Draws all limits again, after a reload.
     pub(super) fn redraw(&mut self, policy: Arc<PoolConfig>, chance: f64) {
         *self = Self::draw(self.connected_at, policy, chance);
     }
 
-    /// Whether a worker that has answered so much has to be replaced. How much memory it has is
-    /// looked at when that is due.
+    /// Returns whether a worker that has answered so much has to be replaced. Checks its memory
+    /// when that is due.
     pub(super) fn is_over(
         &mut self,
         answered: u64,
@@ -81,13 +81,13 @@ impl Wear {
         limit.zip(resident()).is_some_and(over)
     }
 
-    /// It leaves as soon as it can, so there is nothing left to be replaced for.
+    /// Drops the timed limits: the worker leaves as soon as it can, so it need not be replaced.
     pub(super) fn forget(&mut self) {
         self.old_at = None;
         self.memory_check_at = None;
     }
 
-    /// The next moment at which [`Wear::is_over`] may have something new to say.
+    /// Returns the next time at which [`Wear::is_over`] may have something new to report.
     pub(super) fn next(&self) -> Option<Instant> {
         [self.old_at, self.memory_check_at]
             .into_iter()

@@ -49,7 +49,7 @@ const ASKED: End = End {
     ..CRASHED
 };
 
-/// Nobody has anything to do.
+/// Reports every worker as idle.
 fn idle(_: usize) -> bool {
     false
 }
@@ -180,7 +180,7 @@ fn those_with_nothing_to_do_leave_first() {
     assert_eq!(supervisor.plan(now, busy), [Action::Drain(3)]);
 }
 
-/// All that a roll wants done now.
+/// Returns all actions of a roll that are due now.
 fn step(supervisor: &mut Supervisor, now: Instant) -> Vec<Action> {
     let actions = supervisor.plan(now, idle);
     assert!(
@@ -344,7 +344,7 @@ fn a_message_that_has_killed_others_says_nothing_against_a_new_build() {
 }
 
 /// With a limit of four messages, or of an age or a size that is soon reached, no worker is ever
-/// seen for longer.
+/// observed for longer.
 #[test]
 fn a_worker_that_reaches_its_limits_on_trial_has_passed_once_its_successor_is_up() {
     let now = Instant::now();
@@ -376,7 +376,7 @@ fn a_worker_that_reaches_its_limits_on_trial_has_passed_once_its_successor_is_up
     assert_eq!(step(&mut supervisor, now), [Action::Drain(1)]);
 }
 
-/// It worked, but another like it can't be started.
+/// The worker worked, but its successor can't be started.
 #[test]
 fn a_roll_stops_if_the_successor_of_one_that_has_passed_fails() {
     let now = Instant::now();

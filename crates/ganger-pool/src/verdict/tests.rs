@@ -148,7 +148,7 @@ fn what_is_cancelled_does_not_run_again_and_what_is_done_is_done() {
     assert_eq!(dead(&outcome).unwrap().0, Reason::Cancelled);
 }
 
-/// It is not told apart why it has not done it: it had its time.
+/// The reason for a failure after the timeout does not matter: the worker had its time.
 #[test]
 fn a_worker_that_gives_up_at_its_limit_has_timed_out() {
     let limit = Duration::from_millis(1500);

@@ -1,4 +1,4 @@
-//! Who a worker runs as: looked up before the fork, changed to after it.
+//! User that a worker runs as: looked up before the fork, changed to after it.
 
 use std::ffi::CString;
 
@@ -7,12 +7,12 @@ use nix::unistd::{Gid, Uid, User};
 
 use super::error::SpawnError;
 
-/// Who the worker runs as.
+/// Account that the worker runs as.
 #[derive(Debug, Clone)]
 pub(super) struct Account {
     /// Its user.
     pub(super) uid: Uid,
-    /// What it changes to; none where it stays who the daemon is.
+    /// Change of user; `None` where it stays the daemon's.
     pub(super) change: Option<Change>,
 }
 
@@ -66,7 +66,7 @@ fn groups_of(name: &str, gid: Gid) -> Result<Vec<Gid>, Errno> {
 }
 
 impl Change {
-    /// Returns the user and the group to whom what the worker may open anew has to belong.
+    /// Returns the user and the group that must own what the worker may open anew.
     pub(super) fn owner(&self) -> (Uid, Gid) {
         (self.uid, self.gid)
     }

@@ -1,6 +1,6 @@
-//! A look at a worker that hangs, before it is killed: a program of the operator's, such as `py-spy`,
-//! started beside it as its user and with its environment, and bounded in time and in what it writes.
-//! It has a thread of its own, so that neither a pool nor the start of another worker waits for it,
+//! Examination of a hung worker before it is killed: a program of the operator's, such as `py-spy`,
+//! started beside it as its user and with its environment, and bounded in time and in output. It
+//! has a thread of its own, so that neither a pool nor the start of another worker waits for it,
 //! and ends with that thread.
 
 use std::fs::File;
@@ -22,29 +22,29 @@ use super::leader::Newborn;
 use super::{Identity, launch};
 use ganger_config::model::{Autopsy, WorkerCommand};
 
-/// What stands for the worker's process in the program's arguments.
+/// Placeholder for the worker's process id in the program's arguments.
 const PID: &str = "{pid}";
-/// The last bytes of what it writes are kept.
+/// Maximum number of the last bytes of its output that are kept.
 const KEPT_BYTES_MAX: usize = 8 << 10;
-/// One that writes more is stopped.
+/// Size of output beyond which it is stopped.
 const READ_BYTES_MAX: usize = 4 << 20;
-/// How much is read in one go.
+/// Number of bytes read in one go.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// What came of it.
+/// Result of an autopsy.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Findings {
-    /// The last lines of what it wrote, to stdout and stderr.
+    /// Last lines of its output, to stdout and stderr.
     pub lines: Vec<String>,
-    /// What went wrong, if something did.
+    /// Problem, if there was one.
     pub problem: Option<String>,
 }
 
-/// Starts the program. What is told is what came of it; dropped, nobody hears of it, and the program
-/// ends in its time.
+/// Starts the program. The receiver gets its findings; if it is dropped, they are lost and the
+/// program ends in its time.
 ///
 /// # Errors
-/// If there is no thread for it.
+/// If no thread can be started for it.
 pub fn begin(
     autopsy: &Autopsy,
     command: &WorkerCommand,
@@ -56,7 +56,7 @@ pub fn begin(
     let command = WorkerCommand {
         program: words.next().unwrap_or_default(),
         args: words.collect(),
-        // Those are the worker's: what looks at it may need more.
+        // The limits are the worker's: the program that examines it may need more.
         limits: Default::default(),
         ..command.clone()
     };
@@ -76,7 +76,7 @@ fn examine(
 ) {
     let until = Instant::now() + within;
     let started = start(command, identity);
-    // Killed with its group and reaped once what it has written is told: both may take their time.
+    // Killed with its group and reaped once its output is reported: both may take their time.
     let mut _program = None;
     let findings = match started {
         Ok((program, written)) => {
@@ -108,7 +108,7 @@ fn start(command: &WorkerCommand, identity: &Identity) -> Result<(Child, PipeRea
     Ok((program, reader))
 }
 
-/// What it has written so far.
+/// Output of the program so far.
 #[derive(Debug)]
 struct Transcript {
     written: File,
@@ -127,7 +127,7 @@ impl Transcript {
         }
     }
 
-    /// Until it has ended and all that it wrote is read, or until its time is over.
+    /// Reads until it has ended and all its output is read, or until its time is up.
     fn listen(mut self, program: &Child, until: Instant, within: Duration) -> Findings {
         let problem = match self.follow(program, until) {
             Ok(Outcome::Itself) => None,
@@ -162,14 +162,14 @@ impl Transcript {
         }
     }
 
-    /// Whether there is something to be read, and whether it has ended.
+    /// Returns whether there is something to be read, and whether it has ended.
     fn wait(&self, end: &OwnedFd, left: Duration) -> io::Result<(bool, bool)> {
         let mut ready = [
             PollFd::new(end.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.written.as_fd(), PollFlags::POLLIN),
         ];
         let watched = if self.is_over { 1 } else { 2 };
-        // Rounded up, or the last part of a millisecond would be spent turning.
+        // Rounded up, or the last part of a millisecond would be spent in a busy loop.
         let millis = u16::try_from(left.as_millis() + 1).unwrap_or(u16::MAX);
         match poll(&mut ready[..watched], PollTimeout::from(millis)) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
@@ -196,7 +196,7 @@ impl Transcript {
         Ok(())
     }
 
-    /// What is kept, line by line; the first may be the end of one.
+    /// Returns the kept output line by line; the first may be the end of one.
     fn lines(&self) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.kept);
         let cut = self.read - self.kept.len();

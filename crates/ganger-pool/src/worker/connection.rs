@@ -1,6 +1,5 @@
-//! The pipe to one worker, once it is connected: a buffer each way and one readiness to wait for.
-//! Reading never waits for writing, nor the other way round. Frames are cut out here, not
-//! understood.
+//! Pipe to one connected worker: a buffer each way and one readiness to wait for. Reading never
+//! waits for writing, nor the other way round. Frames are cut out here, not understood.
 
 use std::future::Future;
 use std::io;
@@ -16,14 +15,14 @@ use tokio::net::UnixStream;
 use ganger_protocol::frame;
 use ganger_protocol::frame::FrameError;
 
-/// The most that one [`Connection::receive`] takes in, so that a worker that writes without end
-/// does not keep its lane from everything else.
+/// Maximum number of bytes that one [`Connection::receive`] takes in, so that a worker that writes
+/// without end does not keep its lane from everything else.
 const RECEIVE_BYTES_MAX: usize = 256 * 1024;
 
-/// The room that a read is given at least.
+/// Minimum room given to a read.
 const READ_BYTES_MIN: usize = 16 * 1024;
 
-/// An empty buffer that has grown beyond this is given back to the allocator.
+/// Capacity beyond which an empty buffer is given back to the allocator.
 const IDLE_BUFFER_BYTES_MAX: usize = 1024 * 1024;
 
 /// A worker's pipe.
@@ -32,15 +31,15 @@ pub struct Connection {
     stream: UnixStream,
     frame_bytes_max: usize,
     incoming: BytesMut,
-    /// The worker has closed its side: reading has nothing more to wait for.
+    /// True if the worker has closed its side: reading has nothing more to wait for.
     ended: bool,
-    /// It had not read all that we sent when it did.
+    /// True if it had not read all that we sent when it did.
     left_unread: bool,
     outgoing: BytesMut,
     sent_total: u64,
 }
 
-/// What can be done without waiting.
+/// Operations possible without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
     /// [`Connection::receive`] has something, the end included.
@@ -49,10 +48,10 @@ pub struct Ready {
     pub writable: bool,
 }
 
-/// What [`Connection::receive`] found.
+/// Result of [`Connection::receive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
-    /// So many bytes.
+    /// Number of bytes received.
     Some(usize),
     /// Nothing yet.
     WouldBlock,
@@ -73,28 +72,28 @@ impl Connection {
         }
     }
 
-    /// The process at the other end: that which opened the pipe.
+    /// Returns the process at the other end: the one that opened the pipe.
     pub fn peer(&self) -> Option<i32> {
         self.stream.peer_cred().ok()?.pid()
     }
 
-    /// Where frames are encoded, to be sent by [`Connection::flush`].
+    /// Returns the buffer for encoded frames, to be sent by [`Connection::flush`].
     pub fn outgoing(&mut self) -> &mut BytesMut {
         &mut self.outgoing
     }
 
-    /// The bytes that wait to be sent.
+    /// Number of bytes that wait to be sent.
     pub fn unsent(&self) -> usize {
         self.outgoing.len()
     }
 
-    /// Whether the worker closed its side with something of what we sent unread. Linux tells by
-    /// `ECONNRESET`: see `unix_release_sock` in `net/unix/af_unix.c`.
+    /// Returns whether the worker closed its side with some of our bytes unread. Linux reports that
+    /// by `ECONNRESET`: see `unix_release_sock` in `net/unix/af_unix.c`.
     pub fn left_unread(&self) -> bool {
         self.left_unread
     }
 
-    /// The bytes handed to the kernel since the start.
+    /// Number of bytes handed to the kernel since the start.
     pub fn sent_total(&self) -> u64 {
         self.sent_total
     }
@@ -105,8 +104,8 @@ impl Connection {
     /// # Errors
     /// If the runtime is going away.
     pub async fn ready(&self) -> io::Result<Ready> {
-        // Readiness that is already known is told without a look at the task's budget, and a
-        // budget that is used up reads as "would block": without this the two could spin.
+        // Known readiness is returned without a look at the task's budget, and a budget that is
+        // used up reads as "would block": without this the two could spin.
         tokio::task::consume_budget().await;
         let interest = match (self.ended, self.outgoing.is_empty()) {
             (false, true) => Interest::READABLE,
@@ -121,11 +120,11 @@ impl Connection {
         })
     }
 
-    /// Writes what is unsent until all is gone or the pipe is full. Never waits.
+    /// Writes unsent bytes until none are left or the pipe is full. Never waits.
     ///
     /// # Errors
-    /// A broken pipe or a reset means that the worker has closed its side; what it wrote before
-    /// can still be received. What is unsent then is dropped.
+    /// A broken pipe or a reset means that the worker has closed its side; what it wrote before can
+    /// still be received. Unsent bytes are dropped then.
     pub fn flush(&mut self) -> io::Result<()> {
         while !self.outgoing.is_empty() {
             match now(self.stream.write(&self.outgoing)) {
@@ -144,24 +143,23 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes in what there is, at most about 256 KiB. Never waits; a task that has used up its
-    /// budget is told that it would block. Take the frames out with
-    /// [`Connection::next_frame`] before the next call, so that a length is checked before its
-    /// bytes pile up.
+    /// Takes in the available bytes, at most about 256 KiB. Never waits; a task that has used up
+    /// its budget gets "would block". Take the frames out with [`Connection::next_frame`] before
+    /// the next call, so that a length is checked before its bytes pile up.
     ///
     /// # Errors
-    /// If the pipe can't be read. That the worker closed it without reading everything is no
-    /// error: what it wrote comes first, then the end.
+    /// If the pipe can't be read. A worker that closed it without reading everything is no error:
+    /// its bytes come first, then the end.
     pub fn receive(&mut self) -> io::Result<Received> {
         let mut total = 0;
         while total < RECEIVE_BYTES_MAX && !self.ended {
             match self.read_once() {
                 Poll::Pending => break,
-                // The end is told in a call of its own: it is there to be read again.
+                // The end is returned by a call of its own: it can be read again.
                 Poll::Ready(Ok(0)) if total > 0 => break,
                 Poll::Ready(Ok(0)) => self.ended = true,
                 Poll::Ready(Ok(bytes)) => total += bytes,
-                // The kernel says this once, and then that it is the end.
+                // The kernel reports this once, and end of file from then on.
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
                     self.left_unread = true;
                 }
@@ -185,7 +183,7 @@ impl Connection {
         now(self.stream.read_buf(&mut room))
     }
 
-    /// Takes the next whole frame out of what was received, without its length.
+    /// Takes the next whole frame, without its length, out of the received bytes.
     ///
     /// # Errors
     /// If its length breaks the protocol: nothing that follows can be read.
@@ -193,13 +191,13 @@ impl Connection {
         frame::next_frame(&mut self.incoming, self.frame_bytes_max)
     }
 
-    /// What was received and is no whole frame yet, or no frame at all.
+    /// Returns the received bytes that are no whole frame yet, or no frame at all.
     pub fn unread(&self) -> &[u8] {
         &self.incoming
     }
 
-    /// Closes our side, so that the worker reads an end of file. What is still unsent is dropped;
-    /// what it writes can still be received.
+    /// Closes our side, so that the worker reads an end of file. Unsent bytes are dropped; what it
+    /// writes can still be received.
     pub fn finish_sending(&mut self) {
         self.outgoing.clear();
         if let Err(error) = shutdown(self.stream.as_raw_fd(), Shutdown::Write) {
@@ -208,15 +206,16 @@ impl Connection {
     }
 }
 
-/// What a future has to say at once. The readiness that matters is waited for in
-/// [`Connection::ready`], by a waker of its own; the polled forms of reading and writing are used
-/// since they, unlike `try_read` and `try_write`, take a short read or write as the sign that the
-/// pipe is drained or full, and so save the call that would only say "would block".
+/// Polls a future once. The readiness that matters is waited for in [`Connection::ready`], by a
+/// waker of its own; the polled forms of reading and writing are used since they, unlike `try_read`
+/// and `try_write`, take a short read or write as the sign that the pipe is drained or full, and so
+/// save the call that would only return "would block".
 fn now<F: Future>(future: F) -> Poll<F::Output> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// One huge frame must not keep its memory for the rest of a worker's life.
+/// Frees an oversized empty buffer: one huge frame must not keep its memory for the rest of a
+/// worker's life.
 fn give_back(buffer: &mut BytesMut) {
     if buffer.is_empty() && buffer.capacity() > IDLE_BUFFER_BYTES_MAX {
         *buffer = BytesMut::new();

@@ -1,75 +1,76 @@
-//! Why there is no worker: what could not be done for it, or not by it before it became the program.
+//! Causes of a failed start of a worker: steps that failed for it, or in it before it became the
+//! program.
 
 use std::path::PathBuf;
 use std::{fmt, io};
 
 use nix::errno::Errno;
 
-/// Why a worker process could not be started.
+/// Cause why a worker process could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// The user database does not know the configured user.
     #[error("the worker's user must exist: `{name}`")]
     UnknownUser {
-        /// The configured name.
+        /// Configured name.
         name: String,
     },
-    /// The user database could not be asked.
+    /// The user database could not be queried.
     #[error("looking up the worker's user failed: {cause}: `{name}`")]
     UserLookup {
-        /// The configured name.
+        /// Configured name.
         name: String,
-        /// The system's word.
+        /// Error of the system.
         cause: Errno,
     },
     /// The pipe could not be made.
     #[error(transparent)]
     Pipe(#[from] PipeError),
-    /// The program, an argument or the directory can't be told to the kernel.
+    /// The program, an argument or the directory can't be passed to the kernel.
     #[error("a command must not contain NUL bytes: `{program}`")]
     Nul {
-        /// The configured program.
+        /// Configured program.
         program: String,
     },
     /// The child could not be put under its limits, its user or its directory.
     #[error("{step} failed: {}: `{value}`", explain(*.cause))]
     Confine {
-        /// What was tried.
+        /// Step that failed.
         step: Step,
-        /// The configured value.
+        /// Configured value.
         value: String,
-        /// The system's word.
+        /// Error of the system.
         cause: Errno,
     },
     /// The program could not be executed.
     #[error("starting a worker failed: {cause} (looked {place}): `{program}`")]
     Program {
-        /// The configured program.
+        /// Configured program.
         program: String,
-        /// Where it was looked for.
+        /// Place where it was looked for.
         place: String,
-        /// The system's word.
+        /// Error of the system.
         cause: io::Error,
     },
-    /// What the program needs to be executed is not there.
+    /// A part that the program needs to be executed is missing.
     #[error("starting a worker failed: {why}: `{program}`")]
     Incomplete {
-        /// The configured program.
+        /// Configured program.
         program: String,
-        /// What is missing.
+        /// Missing part.
         why: String,
     },
-    /// It could not be had, or was started and can't be watched; then it was killed.
+    /// The worker could not be obtained, or was started and can't be watched; then it was killed.
     #[error("starting and watching a worker failed: {cause}: `{program}`")]
     Watch {
-        /// The configured program.
+        /// Configured program.
         program: String,
-        /// The system's word.
+        /// Error of the system.
         cause: io::Error,
     },
 }
 
-/// An error of the system, with what it means for the configuration.
+/// Describes an error of the system, with its meaning for the configuration.
 fn explain(cause: Errno) -> String {
     match cause {
         Errno::EPERM | Errno::EACCES => {
@@ -97,7 +98,7 @@ pub enum Step {
     DeathSignal = 6,
     /// Checks that this thread's process was not already gone.
     Orphaned = 7,
-    /// Tells who guards its process group.
+    /// Tells its guard the process group.
     Guard = 8,
     /// Leaves the daemon's session and its terminal.
     Session = 9,
@@ -116,8 +117,8 @@ impl Step {
         Self::Session,
     ];
 
-    /// An error of the child reaches the parent as one number and nothing else, so the step is
-    /// packed in above the system's error number, which is less than 4096.
+    /// Packs the step above the system's error number, which is less than 4096: an error of the
+    /// child reaches the parent as one number and nothing else.
     pub(super) fn failed(self, cause: Errno) -> io::Error {
         io::Error::from_raw_os_error((self as i32) << STEP_SHIFT | cause as i32)
     }
@@ -149,7 +150,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Why there is no pipe.
+/// Cause why there is no pipe.
 #[derive(Debug, thiserror::Error)]
 pub enum PipeError {
     /// The system gave no random bytes for a name.
@@ -158,9 +159,9 @@ pub enum PipeError {
     /// The socket could not be made.
     #[error("making a worker's pipe failed: {cause}: `{path}`")]
     Create {
-        /// Where it was to be.
+        /// Path at which it was to be.
         path: PathBuf,
-        /// The system's word.
+        /// Error of the system.
         cause: io::Error,
     },
     /// The socket could not be given to the worker's user.
@@ -168,21 +169,21 @@ pub enum PipeError {
     Chown {
         /// The worker's user.
         uid: u32,
-        /// The system's word.
+        /// Error of the system.
         cause: Errno,
     },
-    /// No connection could be taken.
+    /// No connection could be accepted.
     #[error("waiting for a worker to connect failed: {cause}: `{path}`")]
     Accept {
-        /// Where it listens.
+        /// Path at which it listens.
         path: PathBuf,
-        /// The system's word.
+        /// Error of the system.
         cause: io::Error,
     },
     /// There was a connection already.
     #[error("a worker's pipe takes one connection and had it: `{path}`")]
     Taken {
-        /// Where it listened.
+        /// Path at which it listened.
         path: PathBuf,
     },
 }

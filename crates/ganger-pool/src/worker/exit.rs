@@ -1,4 +1,4 @@
-//! How a process ended: its wait status in our words, and whether the kernel killed it for want of
+//! End of a process: its wait status in our terms, and whether the kernel killed it for lack of
 //! memory. Pure but for the one type that reads the kernel's counter. Nothing here waits.
 
 use std::fs;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use ganger_queue::delivery::Exit;
 
-/// Puts a wait status in our words. `oom` says whether a SIGKILL came from the kernel.
+/// Converts a wait status. `oom` returns whether a SIGKILL came from the kernel.
 pub fn from_status(status: &WaitIdStatus, oom: impl FnOnce() -> bool) -> Exit {
     let signal = status.terminating_signal();
     Exit {
@@ -22,12 +22,12 @@ pub fn from_status(status: &WaitIdStatus, oom: impl FnOnce() -> bool) -> Exit {
     }
 }
 
-/// How soon the kernel's count is looked at again when something begins.
+/// Minimum interval between two reads of the kernel's count when something begins.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The kernel's count of processes killed for want of memory around us: of our cgroup where it can
-/// be read, else of the whole machine. Workers live in our cgroup. It says nothing of who was killed,
-/// so what counts is how it stood shortly before.
+/// Kernel's count of processes killed for lack of memory around us: of our cgroup where it can be
+/// read, otherwise of the whole machine. Workers live in our cgroup. It does not name the killed
+/// process, so only its growth since shortly before counts.
 #[derive(Debug)]
 pub(super) struct OomKills {
     file: Option<PathBuf>,
@@ -41,8 +41,8 @@ struct Seen {
 }
 
 impl OomKills {
-    /// The one that all workers of this process share: a death that one explains by it does not
-    /// explain another's.
+    /// Returns the counter that all workers of this process share: a kill that explains one death
+    /// does not explain another.
     pub(super) fn shared() -> &'static Self {
         static SHARED: LazyLock<OomKills> = LazyLock::new(|| {
             let ours = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -61,14 +61,14 @@ impl OomKills {
         }
     }
 
-    /// Something begins: who was killed before has nothing to do with it.
+    /// Updates the count when something begins: earlier kills have nothing to do with it.
     pub(super) fn forget(&self, now: Instant) {
         if self.seen().at + LOOK_EVERY <= now {
             self.have_grown(now);
         }
     }
 
-    /// Whether there are more than at the last look.
+    /// Returns whether there are more than at the last look.
     pub(super) fn have_grown(&self, now: Instant) -> bool {
         let count = self.file.as_deref().and_then(read_count);
         let mut seen = self.seen();
@@ -89,9 +89,9 @@ fn read_count(file: &Path) -> Option<u64> {
     oom_kills(&fs::read_to_string(file).ok()?)
 }
 
-/// The files that may hold the count, the closest to us first, by the text of `/proc/self/cgroup`.
-/// In a container the path told there may be the host's, while the mount shows our own cgroup as
-/// its root; hence the second of each kind.
+/// Returns the files that may hold the count, the closest to us first, by the text of
+/// `/proc/self/cgroup`. In a container that path may be the host's, while the mount shows our own
+/// cgroup as its root; hence the second of each kind.
 fn counter_files(proc_self_cgroup: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in proc_self_cgroup.lines() {
@@ -115,7 +115,7 @@ fn counter_files(proc_self_cgroup: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The value of `oom_kill`, which has the same form in `memory.events` (cgroup v2),
+/// Returns the value of `oom_kill`, which has the same form in `memory.events` (cgroup v2),
 /// `memory.oom_control` (cgroup v1, Linux 4.13) and `/proc/vmstat`.
 fn oom_kills(text: &str) -> Option<u64> {
     text.lines()

@@ -1,19 +1,19 @@
-//! How many lines of a stream reach the log: a token bucket with a count of what it held back.
-//! Pure; the clock is the caller's.
+//! Rate limit for the lines of a stream that reach the log: a token bucket with a count of what it
+//! held back. Pure; the clock is the caller's.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Lines that may come at once.
+/// Number of lines that may come at once.
 const BURST: f64 = 1000.0;
-/// Lines a second that may come for ever.
+/// Number of lines a second that may come for ever.
 const PER_SECOND: f64 = 200.0;
-/// Once the bucket has run dry, so many tokens must gather before lines are let through again:
-/// a flood is told about once a second, not at every line that gets through.
+/// Number of tokens that must gather, once the bucket has run dry, before lines are let through
+/// again: a flood is reported about once a second, not at every line that gets through.
 const RESUME_AT: f64 = PER_SECOND;
 
-/// The limit on one stream.
+/// Rate limit on one stream.
 #[derive(Debug)]
 pub(super) struct Flood {
     tokens: f64,
@@ -21,10 +21,10 @@ pub(super) struct Flood {
     suppressed: u64,
 }
 
-/// What becomes of a line.
+/// Decision about a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// It is logged, after a word about the lines that were held back, if there were any.
+    /// It is logged, after a report of the lines that were held back, if there were any.
     Log { suppressed: u64 },
     /// It is held back.
     Suppress,
@@ -56,18 +56,19 @@ impl Flood {
         Admission::Log { suppressed }
     }
 
-    /// Whether lines have been held back that nobody has been told about.
+    /// Returns whether lines have been held back and not reported.
     pub(super) fn is_suppressing(&self) -> bool {
         self.suppressed > 0
     }
 
-    /// When the stream, if it stays silent, is calm enough to tell about what was held back.
+    /// Returns the time at which the stream, if it stays silent, is calm enough to report the lines
+    /// held back.
     pub(super) fn calm_at(&self) -> Instant {
         let after = ((RESUME_AT - self.tokens) / PER_SECOND).max(0.0);
         self.refilled_at + Duration::from_secs_f64(after)
     }
 
-    /// The lines held back since this was last asked or told.
+    /// Takes the number of lines held back since the last call or report.
     pub(super) fn take_suppressed(&mut self) -> u64 {
         std::mem::take(&mut self.suppressed)
     }

@@ -1,6 +1,6 @@
-//! From a configured command to a child process under its limits and user. Everything the child
-//! does before it becomes the program is prepared here, in the parent: between fork and exec only
-//! async-signal-safe calls are allowed.
+//! Launch of a configured command as a child process under its limits and user. Everything the
+//! child does before it becomes the program is prepared here, in the parent: between fork and exec
+//! only async-signal-safe calls are allowed.
 
 use std::ffi::{CStr, CString, NulError};
 use std::io;
@@ -27,13 +27,13 @@ use ganger_config as config;
 use ganger_config::model;
 use ganger_core::names;
 
-/// The `PATH` that the C library searches when the worker's environment sets none.
+/// `PATH` that the C library searches when the worker's environment sets none.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// Niceness of a session against others, where the kernel shares out the processor by sessions first.
 const SESSION_NICENESS: &CStr = c"/proc/self/autogroup";
 
-/// How many files a worker has from the start: stdin, stdout, stderr.
+/// Number of files that a worker has from the start: stdin, stdout, stderr.
 const STANDARD_STREAMS: libc::c_uint = 3;
 
 /// Starts the child. It has read nothing yet, and its stdin, stdout and stderr are pipes.
@@ -86,8 +86,8 @@ fn introduce(
         .env(names::ENV_FRAME_BYTES_MAX, frame_bytes_max.to_string());
 }
 
-/// Starts another program beside a worker: as its user, where it works and with its environment, in a
-/// session of its own. What it writes goes to `output`.
+/// Starts another program beside a worker: as its user, in its directory and with its environment,
+/// in a session of its own. Its output goes to `output`.
 ///
 /// The kernel kills it when the calling thread ends.
 pub(super) fn start_beside(
@@ -132,7 +132,7 @@ pub fn start_guarded(
     orphans::start(|| child.spawn()).map_err(|error| told(command, error))
 }
 
-/// With its arguments and no environment but its own.
+/// Builds the command with its arguments and no environment but its own.
 fn program(command: &model::WorkerCommand) -> Command {
     let mut program = Command::new(&command.program);
     program.args(&command.args).env_clear().envs(&command.env);
@@ -145,31 +145,31 @@ fn nul(command: &model::WorkerCommand) -> SpawnError {
     }
 }
 
-/// The pipe's link with what it leads to.
+/// Returns the pipe's link and its target.
 fn link_to(pipe: &PipePath) -> Result<Option<(CString, CString)>, NulError> {
     let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
     let link = |link: &Path| Ok((text(link)?, text(pipe.path())?));
     pipe.link().map(link).transpose()
 }
 
-/// What the child has to do to itself, all of it computed.
+/// Precomputed steps that the child applies to itself.
 #[derive(Debug)]
 struct Confinement {
     limits: model::Limits,
-    /// The limit of niceness, as text.
+    /// Limit of niceness, as text.
     niceness: Option<String>,
-    /// The soft and the hard limit of open files.
+    /// Soft and hard limit of open files.
     open_files: Option<(u64, u64)>,
     change: Option<Change>,
-    /// User and group to whom the pipe at stdin is given: Linux lets only its owner open it anew, which
-    /// is how a program without `dup2` moves it out of its children's reach.
+    /// User and group that the pipe at stdin is given to: Linux lets only its owner open it anew,
+    /// which is how a program without `dup2` moves it out of its children's reach.
     stdin_owner: Option<(Uid, Gid)>,
     directory: Option<CString>,
-    /// A symbolic link that it makes, and what the link leads to. The directory may belong to the
-    /// worker's user, who could turn what a more privileged process does there against others.
+    /// Symbolic link that it makes, and the link's target. The directory may belong to the worker's
+    /// user, who could turn what a more privileged process does there against others.
     link: Option<(CString, CString)>,
     parent: Pid,
-    /// Where the number of its group is written.
+    /// Descriptor to which the number of its group is written.
     guard: Option<Arc<OwnedFd>>,
 }
 
@@ -199,10 +199,10 @@ impl Confinement {
     }
 
     /// Runs in the child. Limits that only a privileged process may raise come before the change of
-    /// user, which takes the privileges and with them the death signal, which so comes after it.
+    /// user, which drops the privileges and the death signal; hence that is set after it.
     fn apply(&self) -> io::Result<()> {
-        // Who shares the daemon's session shares its terminal, and could type there. Whoever leads a
-        // session leads a process group as well.
+        // A process in the daemon's session shares its terminal, and could type there. A session
+        // leader leads a process group as well.
         nix::unistd::setsid().map_err(|e| Step::Session.failed(e))?;
         let limits = &self.limits;
         if let Some(bytes) = limits.memory_bytes {
@@ -222,7 +222,7 @@ impl Confinement {
             change.apply().map_err(|e| Step::User.failed(e))?;
         }
         if let Some((link, target)) = &self.link {
-            // Most workers don't need it, and the parent sees whether it is there.
+            // Most workers don't need the link, and the parent checks whether it is there.
             nix::unistd::symlinkat(target.as_c_str(), AT_FDCWD, link.as_c_str())
                 .unwrap_or_default();
         }
@@ -233,8 +233,8 @@ impl Confinement {
         self.tell_guard()
     }
 
-    /// After the death signal is set: one whose parent dies before the guard knows of it is killed by
-    /// that, and has no children yet.
+    /// Tells the guard after the death signal is set: a child whose parent dies before the guard
+    /// knows of it is killed by that signal, and has no children yet.
     fn tell_guard(&self) -> io::Result<()> {
         let Some(guard) = &self.guard else {
             return Ok(());
@@ -244,7 +244,7 @@ impl Confinement {
         Ok(())
     }
 
-    /// The death signal is sent at the parent's death; one that came earlier has to be looked for.
+    /// Sets the death signal, sent at the parent's death, and checks for an earlier one.
     fn die_with_parent(&self) -> io::Result<()> {
         nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
             .map_err(|e| Step::DeathSignal.failed(e))?;
@@ -265,8 +265,8 @@ fn renice(nice: i32) -> Result<(), Errno> {
         .map_err(|error| Errno::from_raw(error.raw_os_error()))
 }
 
-/// Sets the niceness of the session, as far as the kernel takes it: some have no such thing, and all take
-/// one change in 100 ms from unprivileged processes.
+/// Sets the niceness of the session, as far as the kernel takes it: some lack this feature, and all
+/// take one change in 100 ms from unprivileged processes.
 fn renice_session(nice: &str) {
     let file = open(
         SESSION_NICENESS,
@@ -292,12 +292,12 @@ fn confine(child: &mut Command, confinement: Confinement) {
     // through.
     unsafe {
         child.pre_exec(move || {
-            // One that does not get it can still read it.
+            // A worker that does not get it can still read it.
             if let Some((uid, gid)) = confinement.stdin_owner {
                 libc::fchown(libc::STDIN_FILENO, uid.as_raw(), gid.as_raw());
             }
             confinement.apply()?;
-            // What someone has left open is not the worker's. A kernel before 5.11 can't do this.
+            // Files left open by others are not the worker's. A kernel before 5.11 can't do this.
             libc::syscall(
                 libc::SYS_close_range,
                 STANDARD_STREAMS,
@@ -309,7 +309,7 @@ fn confine(child: &mut Command, confinement: Confinement) {
     }
 }
 
-/// Says what the number that came back from the child means.
+/// Converts the error number that came back from the child.
 fn told(command: &model::WorkerCommand, error: io::Error) -> SpawnError {
     let program = command.program.clone();
     if error.kind() == io::ErrorKind::InvalidInput && error.raw_os_error().is_none() {
@@ -332,7 +332,7 @@ fn told(command: &model::WorkerCommand, error: io::Error) -> SpawnError {
     }
 }
 
-/// The system says of a script without its interpreter that the script is not there.
+/// Returns the missing part: without its interpreter a script is itself reported as missing.
 fn missing_part(command: &model::WorkerCommand, error: &io::Error) -> Option<String> {
     let is_missing = error.kind() == io::ErrorKind::NotFound;
     is_missing.then(|| config::missing_part(command)).flatten()
@@ -350,8 +350,8 @@ fn configured(command: &model::WorkerCommand, step: Step) -> String {
     }
 }
 
-/// Where the system looks for the program: a path is taken from the worker's directory, a bare
-/// name is searched for in the worker's `PATH`.
+/// Describes where the system looks for the program: a path is taken from the worker's directory, a
+/// bare name is searched for in the worker's `PATH`.
 fn place(command: &model::WorkerCommand) -> String {
     if command.program.contains('/') {
         return format!("from directory `{}`", directory(command));

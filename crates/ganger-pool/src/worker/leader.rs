@@ -1,5 +1,6 @@
-//! The process that leads a group: watched until it ends, ended with its whole group, reaped once
-//! nothing is left that could be taken for it. Who it is and what it does is no concern of this file.
+//! Process that leads a group: watched until it ends, ended with its whole group, reaped once
+//! nothing is left that could be taken for it. Its identity and its work are no concern of this
+//! file.
 
 use std::cell::Cell;
 use std::io;
@@ -16,8 +17,9 @@ use tokio::io::unix::AsyncFd;
 
 use super::orphans;
 
-/// The process that leads a group, as long as it is not reaped: until then neither its id nor its
-/// group's can be given to another. A worker leads a session as well, and so can't leave its group. Dropped, the group is killed.
+/// Process that leads a group, as long as it is not reaped: until then neither its id nor its
+/// group's can be given to another. A worker leads a session as well, and so can't leave its group.
+/// Dropped, the group is killed.
 #[derive(Debug)]
 pub struct Leader {
     pid: Pid,
@@ -45,7 +47,7 @@ impl Leader {
         }
     }
 
-    /// Its process id, which is also that of its group.
+    /// Process id, which is also that of its group.
     pub fn pid(&self) -> Pid {
         self.pid
     }
@@ -62,8 +64,8 @@ impl Leader {
         ended
     }
 
-    /// Waits for the end, kills what is left of the group, and only then reaps. Cancel-safe; not to
-    /// be asked again.
+    /// Waits for the end, kills what is left of the group, and only then reaps. Cancel-safe; must
+    /// not be called again after it returned.
     ///
     /// # Errors
     /// If someone else has reaped it.
@@ -74,7 +76,7 @@ impl Leader {
         orphans::reap_own(self.pid)?.ok_or_else(|| io::Error::other("it ended and then did not"))
     }
 
-    /// Sends a signal to the whole group; after the end, to nobody.
+    /// Sends a signal to the whole group; after the end, does nothing.
     pub fn signal_group(&self, signal: Signal) {
         if self.reaped.get() {
             return;
@@ -103,7 +105,7 @@ impl Drop for Leader {
     }
 }
 
-/// Something that is readable once the process has ended.
+/// Returns a descriptor that is readable once the process has ended.
 pub(super) fn pollable(pid: Pid) -> io::Result<AsyncFd<OwnedFd>> {
     watched(pidfd_open(pid, PidfdFlags::empty())?)
 }
@@ -128,12 +130,12 @@ async fn until_ended(pidfd: &AsyncFd<OwnedFd>, pid: Pid) -> io::Result<()> {
     }
 }
 
-/// Someone else has reaped it, so that its id may be another's by now.
+/// Returns whether someone else has reaped it, so that its id may be another's by now.
 fn is_not_ours(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::ECHILD as i32)
 }
 
-/// A process that was just killed takes a moment to end; the runtime waits for it.
+/// Reaps a process that was just killed and takes a moment to end; the runtime waits for it.
 fn reap_later(pid: Pid, pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
     if orphans::reap_own(pid)?.is_some() {
         return Ok(());
@@ -151,7 +153,7 @@ fn reap_later(pid: Pid, pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
     Ok(())
 }
 
-/// A process that nobody watches yet. Dropped, it is killed with its group and reaped.
+/// Process that is not watched yet. Dropped, it is killed with its group and reaped.
 #[derive(Debug)]
 pub(super) struct Newborn(Option<Child>);
 

@@ -1,12 +1,12 @@
-//! Bytes to lines, and lines to log records: what a worker printed, cut to size and understood
-//! where it is JSON. Pure; nothing here reads or logs.
+//! Conversion of a worker's output into lines, and of lines into log records: cut to size, and
+//! parsed where they are JSON. Pure; nothing here reads or logs.
 
 use serde_json::Value;
 use tracing::Level;
 
 use ganger_telemetry::Fields;
 
-/// The longest line that is kept, in bytes; the rest of it is dropped.
+/// Maximum length of a line that is kept, in bytes; the rest of it is dropped.
 pub(super) const LINE_BYTES_MAX: usize = 8 * 1024;
 
 /// Splits a stream into lines, never holding more than 8 KiB of one.
@@ -19,14 +19,14 @@ pub struct Splitter {
 /// One line, without its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// What is kept of it; bytes that are no UTF-8 are replaced.
+    /// Text that is kept; bytes that are no UTF-8 are replaced.
     pub text: String,
-    /// How many bytes of it were dropped.
+    /// Number of bytes that were dropped.
     pub dropped: usize,
 }
 
 impl Splitter {
-    /// Takes in the next bytes and tells each line that ends in them.
+    /// Takes in the next bytes and passes on each line that ends in them.
     pub fn feed(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Line)) {
         while let Some(end) = bytes.iter().position(|b| *b == b'\n') {
             self.keep(&bytes[..end]);
@@ -36,7 +36,7 @@ impl Splitter {
         self.keep(bytes);
     }
 
-    /// The last line, if the stream ended without ending it.
+    /// Returns the last line, if the stream ended without ending it.
     pub fn finish(&mut self) -> Option<Line> {
         (!self.partial.is_empty()).then(|| self.take())
     }
@@ -59,18 +59,18 @@ impl Splitter {
     }
 }
 
-/// What the log makes of a line.
+/// Log record made of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) level: Level,
     pub(super) message: String,
-    /// What else a JSON line held.
+    /// Other fields of a JSON line.
     pub(super) fields: Fields,
 }
 
-/// Reads a line as a log record: a JSON object with a level and a message is taken at its word,
-/// anything else is text, which may begin with its level. A text that is indented goes on with what
-/// came before: with a warning or an error of that level, as the lines of a stack do.
+/// Parses a line as a log record: a JSON object with a level and a message is used as it is,
+/// anything else is text, which may begin with its level. An indented text continues what came
+/// before: with a warning or an error of that level, as the lines of a stack trace do.
 pub(super) fn understand(line: Line, before: Level) -> Record {
     if line.dropped == 0
         && line.text.starts_with('{')
@@ -79,7 +79,7 @@ pub(super) fn understand(line: Line, before: Level) -> Record {
         return record;
     }
     let (level, text) = match line.text.starts_with([' ', '\t']) {
-        // Not of a lower one: what a program prints that logs nothing else is indented, too.
+        // Not of a lower one: a program that logs nothing else prints indented text, too.
         true => (before.min(Level::INFO), line.text),
         false => level_of_text(line.text),
     };
@@ -94,8 +94,8 @@ pub(super) fn understand(line: Line, before: Level) -> Record {
     }
 }
 
-/// A text begins with its level as systemd reads it (`<3>`), which is then taken off, or with a name of it
-/// and a colon, as .NET's console logger writes it.
+/// Returns the level of a text that begins with it: as systemd reads it (`<3>`), which is then
+/// taken off, or with a name of it and a colon, as .NET's console logger writes it.
 fn level_of_text(mut text: String) -> (Level, String) {
     let mut priority = text.bytes().take(3);
     if let (Some(b'<'), Some(digit @ b'0'..=b'7'), Some(b'>')) =
@@ -114,7 +114,7 @@ fn level_of_text(mut text: String) -> (Level, String) {
     (named_level(name).unwrap_or(Level::INFO), text)
 }
 
-/// Where loggers in common use have the level and the text, the most telling first.
+/// Keys of the level and the text in common loggers, the most significant first.
 const LEVEL_KEYS: [&str; 7] = [
     "level_name",
     "levelname",
@@ -129,7 +129,7 @@ const MESSAGE_KEYS: [&str; 6] = ["message", "msg", "Message", "@m", "@mt", "even
 fn structured(text: &str) -> Option<Record> {
     let mut object: Fields = serde_json::from_str(text).ok()?;
     let level = take(&mut object, &LEVEL_KEYS, level);
-    // Serilog leaves it out where it says no more than that.
+    // Serilog leaves the level out where it is no more than that.
     let level = level.or_else(|| object.contains_key("@t").then_some(Level::INFO))?;
     let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
     let message = take(&mut object, &MESSAGE_KEYS, text).or_else(|| {
@@ -147,7 +147,7 @@ fn structured(text: &str) -> Option<Record> {
     })
 }
 
-/// Takes the first of these out that can be read.
+/// Takes out the value of the first of these keys that can be read.
 fn take<T>(object: &mut Fields, keys: &[&str], read: impl Fn(&Value) -> Option<T>) -> Option<T> {
     let mut keys = keys.iter();
     let (key, value) = keys.find_map(|key| Some((key, read(object.get(*key)?)?)))?;
@@ -155,7 +155,7 @@ fn take<T>(object: &mut Fields, keys: &[&str], read: impl Fn(&Value) -> Option<T
     Some(value)
 }
 
-/// A level by its name, or by the number that bunyan and pino write.
+/// Parses a level by its name, or by the number that bunyan and pino write.
 fn level(value: &Value) -> Option<Level> {
     if let Some(number) = value.as_u64() {
         return Some(match number {
@@ -169,7 +169,7 @@ fn level(value: &Value) -> Option<Level> {
     named_level(value.as_str()?)
 }
 
-/// The names in common use, those of .NET's console among them.
+/// Parses the level names in common use, those of .NET's console among them.
 pub(super) fn named_level(name: &str) -> Option<Level> {
     match name.to_ascii_lowercase().as_str() {
         "trace" | "trce" | "verbose" => Some(Level::TRACE),
@@ -181,7 +181,7 @@ pub(super) fn named_level(name: &str) -> Option<Level> {
     }
 }
 
-/// At most `bytes_max` of a text, cut between characters.
+/// Returns at most `bytes_max` bytes of a text, cut between characters.
 pub fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }

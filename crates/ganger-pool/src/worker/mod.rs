@@ -1,10 +1,10 @@
-//! One worker process: started in a session of its own under its limits and user, connected over the
-//! pipe that version 1 workers expect, listened to on stdout and stderr, told apart from its neighbours
-//! when it ends.
+//! One worker process: started in a session of its own under its limits and user, connected over
+//! the pipe that version 1 workers expect, read on stdout and stderr, distinguished from its
+//! neighbours when it ends.
 //!
-//! Nothing here knows what a message is or what becomes of one; the lane drives it. Everything runs
-//! on the pool's own thread, in a current-thread runtime inside a `LocalSet`, but for the start of a
-//! process, which one thread does for all.
+//! Nothing here knows messages or their outcome; the lane drives it. Everything runs on the pool's
+//! own thread, in a current-thread runtime inside a `LocalSet`, but for the start of a process,
+//! which one thread does for all.
 //!
 //! Linux 5.3 or later is required, for pidfds.
 
@@ -33,7 +33,7 @@ pub mod usage;
 
 use std::sync::Arc;
 
-/// Whose worker it is: for its environment and the log.
+/// Identity of a worker, for its environment and the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The pool's name.
@@ -42,14 +42,14 @@ pub struct Identity {
     pub slot: usize,
 }
 
-/// What a worker is told by its environment, beside the variables of its pool.
+/// Variables that a worker gets in its environment, beside those of its pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Introduction {
-    /// All that the protocol lists.
+    /// All variables that the protocol lists.
     #[default]
     Full,
-    /// The same, from a daemon that knows version 1 only.
+    /// All of them, as from a daemon that knows version 1 only.
     Version1,
-    /// Nothing: the pipe's name on stdin is all that there is.
+    /// None: it gets only the pipe's name on stdin.
     NameOnly,
 }

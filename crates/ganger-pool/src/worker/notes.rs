@@ -1,5 +1,5 @@
-//! What a worker says by LOG and PROGRESS frames, under the limits that its stdout has: so many
-//! records a second, so many bytes of each, one line each.
+//! LOG and PROGRESS frames of a worker, under the limits that its stdout has: on records per second
+//! and bytes per record, one line each.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use ganger_queue::delivery::{LogName, Message};
 use ganger_telemetry as telemetry;
 use ganger_telemetry::Fields;
 
-/// The longest word on a worker's progress, in bytes.
+/// Maximum length of a progress text, in bytes.
 const PROGRESS_BYTES_MAX: usize = 1024;
-/// The longest name of an origin.
+/// Maximum length of an origin's name, in bytes.
 const ORIGIN_BYTES_MAX: usize = 256;
 
 /// One worker's LOG frames on their way to the log.
@@ -29,7 +29,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// For that worker.
+    /// Creates the notes of a worker.
     pub fn new(identity: Identity, now: Instant) -> Self {
         Self {
             identity,
@@ -37,7 +37,7 @@ impl Notes {
         }
     }
 
-    /// Logs what a LOG frame says, if there is room for it.
+    /// Logs a LOG frame, if there is room for it.
     pub fn log(&mut self, output: &Output, message: &Message, now: Instant) {
         if let Admission::Log { suppressed } = self.flood.admit(now) {
             self.log_suppressed(suppressed);
@@ -45,12 +45,13 @@ impl Notes {
         }
     }
 
-    /// When the worker, if it stays silent, is to be told of by the number that was held back.
+    /// Returns the time at which the number of records held back is to be reported if the worker
+    /// stays silent.
     pub fn calm_at(&self) -> Option<Instant> {
         self.flood.is_suppressing().then(|| self.flood.calm_at())
     }
 
-    /// Tells how many were held back, if any were.
+    /// Logs the number of records held back, if any.
     pub fn tell_suppressed(&mut self) {
         let suppressed = self.flood.take_suppressed();
         self.log_suppressed(suppressed);
@@ -97,12 +98,12 @@ impl Notes {
     }
 }
 
-/// What a PROGRESS frame says, for a status line.
+/// Returns the text of a PROGRESS frame, for a status line.
 pub fn progress(output: &Output) -> String {
     one_line(&output.message, PROGRESS_BYTES_MAX)
 }
 
-/// What a LOG frame says.
+/// Content of a LOG frame.
 #[derive(Debug, PartialEq, Eq)]
 struct NoteRecord<'a> {
     level: &'a str,
@@ -138,9 +139,9 @@ impl<'a> NoteRecord<'a> {
     }
 }
 
-/// A text of bounded length. Its lines stay: the log spells out what would end a record.
+/// Returns a text of bounded length. Its lines stay: the log escapes what would end a record.
 fn cut_to(bytes: &[u8], bytes_max: usize) -> String {
-    // What is cut is not even looked at, but for a character that the cut may split.
+    // The part cut off is not decoded, but for a character that the cut may split.
     let head = &bytes[..bytes.len().min(bytes_max + 4)];
     let text = String::from_utf8_lossy(head);
     let mut kept = cut(&text, bytes_max).to_owned();
@@ -151,7 +152,8 @@ fn cut_to(bytes: &[u8], bytes_max: usize) -> String {
     kept
 }
 
-/// Likewise as one line, with nothing in it that ends a line or moves a cursor.
+/// Returns a text of bounded length as one line, with nothing in it that ends a line or moves a
+/// cursor.
 fn one_line(bytes: &[u8], bytes_max: usize) -> String {
     foreign::line(&cut_to(bytes, bytes_max)).into_owned()
 }

@@ -1,18 +1,18 @@
-//! How many files the daemon may have open: as many as the system lets it. Its workers get back
-//! what it was started with, since some programs go through all numbers that there may be.
+//! Limit of the daemon's open files: as high as the system lets it. Its workers get back the
+//! original limit, since some programs go through all possible numbers.
 
 use std::sync::OnceLock;
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 
-/// What a worker costs: its pipe, a pidfd, stdin, stdout and stderr, and one that replaces it.
+/// Files per worker: its pipe, a pidfd, stdin, stdout and stderr, and one that replaces it.
 const FILES_PER_WORKER: u64 = 6;
-/// What a pool costs: two event loops, a connection to its broker and what wakes it.
+/// Files per pool: two event loops, a connection to its broker and what wakes it.
 const FILES_PER_POOL: u64 = 24;
-/// What the daemon itself has open.
+/// Files that the daemon itself has open.
 const FILES_OF_THE_DAEMON: u64 = 32;
 
-/// The soft and the hard limit that the daemon was started with.
+/// Soft and hard limit that the daemon was started with.
 static ORIGINAL: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
 
 /// Raises the soft limit to the hard one. Called once, before any worker is started.
@@ -26,12 +26,13 @@ pub fn raise_limit() {
     }
 }
 
-/// What a worker is given back, where the limit was raised.
+/// Returns the limits that a worker gets back, where the limit was raised.
 pub(super) fn original() -> Option<(rlim_t, rlim_t)> {
     ORIGINAL.get().copied()
 }
 
-/// How many workers fit into the hard limit beside so many pools. None if there is none to be had.
+/// Returns the number of workers that fit into the hard limit beside so many pools. `None` if the
+/// limit can't be read.
 pub fn workers_that_fit(pools: usize) -> Option<u64> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     Some(fit(hard, pools))

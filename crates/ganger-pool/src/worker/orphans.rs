@@ -1,5 +1,6 @@
-//! Children that are not ours. As PID 1 of a container the daemon inherits every orphan there and
-//! has to reap it; how a worker ended must not be taken from the lane that waits to know.
+//! Reaping of children that are not ours. As PID 1 of a container the daemon inherits every orphan
+//! there and has to reap it; a worker's exit status must not be taken from the lane that waits for
+//! it.
 
 use std::collections::BTreeSet;
 use std::process::{self, Child};
@@ -8,7 +9,7 @@ use std::{fs, io};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, waitid};
 
-/// Held while a child of ours is being started, and not yet known to be one; by any number of
+/// Lock held while a child of ours is being started and not yet known to be one; by any number of
 /// threads, none of which waits for another.
 static STARTING: RwLock<()> = RwLock::new(());
 
@@ -43,8 +44,8 @@ fn reap_one(pid: Pid) -> io::Result<Option<WaitIdStatus>> {
     Ok(waitid(WaitId::Pid(pid), options)?)
 }
 
-/// Reaps all children that have ended and are not ours. Returns false if that can't be told just
-/// now: a child of ours is being started.
+/// Reaps all children that have ended and are not ours. Returns false if they can't be told apart
+/// just now: a child of ours is being started.
 pub fn reap() -> bool {
     let Ok(_nobody_starts) = STARTING.try_write() else {
         return false;
@@ -63,16 +64,16 @@ pub fn reap() -> bool {
     true
 }
 
-/// From now on the orphans of our workers are our children, as those of PID 1 are.
+/// Makes the orphans of our workers our children from now on, as those of PID 1 are.
 ///
 /// # Errors
-/// If the kernel does not do it.
+/// If the kernel refuses.
 pub fn adopt() -> io::Result<()> {
     Ok(nix::sys::prctl::set_child_subreaper(true)?)
 }
 
-/// Kills all children, ours and adopted, and theirs, until there are none: for a program that is about
-/// to end and has adopted them. May wait for a moment.
+/// Kills all children, ours and adopted, and theirs, until there are none: for a program that is
+/// about to end and has adopted them. May block for a moment.
 pub fn end_all() {
     loop {
         let children = children(|_| true);
@@ -80,7 +81,7 @@ pub fn end_all() {
             return;
         }
         for pid in children {
-            // Until it is reaped here its number is nobody else's.
+            // Until it is reaped here its number can't be another's.
             let killed = kill_process(pid, Signal::KILL).map_err(io::Error::from);
             let until_ended = WaitIdOptions::EXITED;
             let ended = killed.and_then(|()| Ok(waitid(WaitId::Pid(pid), until_ended)?));
@@ -92,12 +93,12 @@ pub fn end_all() {
     }
 }
 
-/// Our zombies. A wait for just any child would tell of one, and again and again of the same.
+/// Returns our zombies. A wait for any child would report one, and the same one again and again.
 fn ended_children() -> Vec<Pid> {
     children(|state| state == "Z")
 }
 
-/// Our children in such a state.
+/// Returns our children in such a state.
 fn children(is_meant: impl Fn(&str) -> bool) -> Vec<Pid> {
     let parent = process::id();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -109,8 +110,8 @@ fn children(is_meant: impl Fn(&str) -> bool) -> Vec<Pid> {
     pids.filter(meant).filter_map(Pid::from_raw).collect()
 }
 
-/// The state of a child of that process. What `/proc/<pid>/stat` says: number, name in brackets, state,
-/// parent.
+/// Returns the state of a child of that process. Fields of `/proc/<pid>/stat`: number, name in
+/// brackets, state, parent.
 fn state_under(stat: &str, parent: u32) -> Option<&str> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace();

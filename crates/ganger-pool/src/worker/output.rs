@@ -1,6 +1,6 @@
-//! A worker's stdout and stderr on their way to the log: read without pause, so that the worker is
-//! never made to wait, whatever the log does with the lines, and in turns, so that nobody else is.
-//! The last lines are kept for whoever asks why it died or what it does.
+//! Stdout and stderr of a worker on their way to the log: read without pause, so that the worker
+//! never has to wait, whatever the log does with the lines, and in turns, so that nobody else has
+//! to. The last lines are kept for those who ask why it died or what it does.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,20 +24,20 @@ use ganger_queue::delivery::{LogName, Message};
 use ganger_telemetry as telemetry;
 use ganger_telemetry::Fields;
 
-/// How many lines of stderr are kept.
+/// Number of lines of stderr that are kept.
 const TAIL_LINES_MAX: usize = 64;
-/// How much of each, in bytes.
+/// Maximum length of each, in bytes.
 const TAIL_LINE_BYTES_MAX: usize = 1024;
-/// Likewise of stdout, which explains no death.
+/// Number of lines of stdout that are kept; stdout explains no death.
 const STDOUT_TAIL_LINES_MAX: usize = 32;
 const STDOUT_TAIL_LINE_BYTES_MAX: usize = 256;
 
-/// How much is read at once.
+/// Number of bytes read at once.
 const READ_BYTES: usize = 8 * 1024;
-/// How often, before others have their turn: what a pipe holds.
+/// Number of reads before others have their turn: as much as a pipe holds.
 const READS_PER_TURN: usize = 8;
 
-/// What a worker has printed last, the oldest line first; long lines are cut.
+/// Last lines that a worker has printed, the oldest first; long lines are cut.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct LastLines {
     /// On stdout.
@@ -59,12 +59,12 @@ pub(super) struct Output {
     stderr: JoinHandle<()>,
 }
 
-/// Whose lines they are.
+/// Source of the lines.
 #[derive(Debug)]
 struct Source {
     identity: Identity,
     pid: u32,
-    /// The message being worked on; nobody's name for none.
+    /// Name of the message being worked on; the empty name for none.
     name: RefCell<LogName>,
     /// Its span, if its attempt is recorded.
     span: Cell<Option<SpanContext>>,
@@ -103,14 +103,14 @@ impl Output {
         })
     }
 
-    /// Ties the lines that follow to a message. What is in the pipes by now was printed before, and
-    /// belongs to the one before.
+    /// Ties the lines that follow to a message. The contents of the pipes now were printed before,
+    /// and belong to the message before.
     pub(super) fn working_on(&self, message: Option<(&Message, Option<SpanContext>)>) {
         let span = message.and_then(|(_, span)| span);
         if message.is_none() && self.source.span.get().is_none() && self.source.is_idle() {
             return;
         }
-        // Past the runtime, which may not have noticed yet that there is something.
+        // Read directly: the runtime may not have noticed the data yet.
         if self.may_be_read() {
             for reader in &self.readers {
                 reader.take_in(|buffer| Ok(nix::unistd::read(&reader.pipe, buffer)?));
@@ -124,7 +124,8 @@ impl Output {
         self.source.span.set(span);
     }
 
-    /// Whether there is something in one of the pipes. Asked with each message: one call is enough.
+    /// Returns whether there is something in one of the pipes. Called for each message: one system
+    /// call is enough.
     fn may_be_read(&self) -> bool {
         let mut pipes = self
             .readers
@@ -133,7 +134,7 @@ impl Output {
         poll(&mut pipes, PollTimeout::ZERO) != Ok(0)
     }
 
-    /// Waits for the end of stderr, but no longer than `at_most`; then tells its last lines.
+    /// Waits for the end of stderr, but no longer than `at_most`; then returns its last lines.
     pub(super) async fn last_words(&mut self, at_most: Duration) -> Vec<String> {
         if !self.stderr.is_finished()
             && let Ok(Err(error)) = timeout(at_most, &mut self.stderr).await
@@ -143,7 +144,7 @@ impl Output {
         self.last_lines().stderr
     }
 
-    /// Waits for the end of both, each no longer than `at_most`; then tells their last lines.
+    /// Waits for the end of both, each no longer than `at_most`; then returns their last lines.
     pub(super) async fn all_printed(&mut self, at_most: Duration) -> LastLines {
         if !self.stdout.is_finished()
             && let Ok(Err(error)) = timeout(at_most, &mut self.stdout).await
@@ -154,7 +155,7 @@ impl Output {
         self.last_lines()
     }
 
-    /// What was printed last, as far as it has been read.
+    /// Returns the last lines printed, as far as they have been read.
     pub(super) fn last_lines(&self) -> LastLines {
         let [stdout, stderr] = &self.readers;
         let lines = |reader: &Reader| reader.tail.borrow().lines.iter().cloned().collect();
@@ -173,7 +174,7 @@ impl Drop for Output {
     }
 }
 
-/// The last lines of a stream.
+/// Last lines of a stream.
 #[derive(Debug, Default)]
 struct Tail {
     lines: VecDeque<String>,
@@ -208,7 +209,7 @@ struct Reader {
     tail: RefCell<Tail>,
     splitter: RefCell<Splitter>,
     flood: RefCell<Flood>,
-    /// The level of the last line.
+    /// Level of the last line.
     level: Cell<Level>,
 }
 
@@ -235,7 +236,7 @@ impl Reader {
         self.tell_suppressed();
     }
 
-    /// Waits for more; while lines are held back it tells their number when the stream falls
+    /// Waits for more; while lines are held back, reports their number when the stream falls
     /// silent.
     async fn is_readable(&self) -> bool {
         let suppressing = self.flood.borrow().is_suppressing();
@@ -249,7 +250,7 @@ impl Reader {
         self.is_well(self.pipe.readable().await)
     }
 
-    /// Reads what is there, as much as is one turn's. Returns whether more may come.
+    /// Reads the available bytes, at most one turn's worth. Returns whether more may come.
     fn take_in(&self, read: impl Fn(&mut [u8]) -> io::Result<usize>) -> bool {
         let mut buffer = [0; READ_BYTES];
         for _ in 0..READS_PER_TURN {
@@ -311,7 +312,7 @@ impl Reader {
     }
 }
 
-/// tracing wants the level and the target of a record at compile time.
+/// Logs a record at its level: tracing wants the level and the target at compile time.
 macro_rules! log_at_level {
     ($target:literal, $source:expr, $record:expr, [$($level:ident),*]) => {{
         let Source { identity, pid, name, span } = $source;

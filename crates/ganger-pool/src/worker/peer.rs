@@ -1,23 +1,24 @@
-//! Who is at the other end of a pipe: only the worker itself, or a process of its making, is let
-//! in. The parsing is pure; the walk up the process tree reads `/proc`.
+//! Check of the peer at the other end of a pipe: only the worker itself, or a process of its
+//! making, is let in. The parsing is pure; the walk up the process tree reads `/proc`.
 
 use std::fs;
 
 use tokio::net::UnixStream;
 
-/// How many ancestors of a peer are looked at. A worker behind a few wrappers is a few deep.
+/// Maximum number of ancestors of a peer that are checked. A worker behind a few wrappers is a few
+/// deep.
 const ANCESTORS_MAX: usize = 64;
 
-/// The worker that a pipe is for.
+/// Worker that a pipe is for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
-    /// The process that was started; it leads its group.
+    /// Process that was started; it leads its group.
     pub(super) pid: i32,
-    /// The user that it runs as.
+    /// User that it runs as.
     pub(super) uid: u32,
 }
 
-/// Why a peer was turned away.
+/// Cause why a peer was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Stranger {
     #[error("the kernel does not tell who it is")]
@@ -51,7 +52,7 @@ pub(super) fn check(stream: &UnixStream, expected: Expected) -> Result<(), Stran
     }
 }
 
-/// Whether `pid` is the leader, in its group, or descends from it.
+/// Returns whether `pid` is the leader, in its group, or descends from it.
 fn belongs(pid: i32, leader: i32, stat: impl Fn(i32) -> Option<Stat>) -> bool {
     let mut current = pid;
     for depth in 0..ANCESTORS_MAX {
@@ -69,7 +70,7 @@ fn belongs(pid: i32, leader: i32, stat: impl Fn(i32) -> Option<Stat>) -> bool {
     false
 }
 
-/// What `/proc/<pid>/stat` says of a process's place in the tree.
+/// Place of a process in the tree, from `/proc/<pid>/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stat {
     parent: i32,
@@ -80,8 +81,8 @@ fn read_stat(pid: i32) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// `pid (name) state ppid pgrp …`; the name may itself hold spaces and parentheses, so the fields
-/// are counted from its last one.
+/// Parses `pid (name) state ppid pgrp …`; the name may itself hold spaces and parentheses, so the
+/// fields are counted from its last one.
 fn parse_stat(text: &str) -> Option<Stat> {
     let (_, after_name) = text.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace().skip(1);

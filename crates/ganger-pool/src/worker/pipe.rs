@@ -1,6 +1,6 @@
-//! The named pipe that a worker connects to: where version 1 workers look for it, private to the
-//! worker's user, gone from the file system once it is connected. What travels over it is the
-//! connection's business.
+//! Named pipe that a worker connects to: where version 1 workers look for it, private to the
+//! worker's user, removed from the file system once it is connected. The connection handles the
+//! traffic over it.
 
 use std::fmt::Write;
 use std::io;
@@ -22,7 +22,7 @@ use super::{Identity, peer};
 use ganger_config::model::WorkerCommand;
 use ganger_core::names;
 
-/// The longest path that a socket's address holds, in bytes.
+/// Maximum length of a socket's path, in bytes.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// A pipe that a worker is about to connect to. Dropped, its paths are removed.
@@ -41,8 +41,8 @@ impl Listener {
         &self.place.path
     }
 
-    /// Waits for the worker to connect. Others are closed, logged, and waited on past. After the
-    /// one connection nobody else can connect, and the paths are gone. Cancel-safe.
+    /// Waits for the worker to connect. Other peers are closed and logged, and the wait goes on.
+    /// After the one connection nobody else can connect, and the paths are gone. Cancel-safe.
     ///
     /// # Errors
     /// If the system can't take a connection, or the worker has connected before.
@@ -64,7 +64,7 @@ impl Listener {
                 }
                 Err(why) => tracing::warn!(
                     pool = %self.identity.pool, worker = self.identity.slot,
-                    "a stranger on a worker's pipe was turned away: {why}"
+                    "rejected connection to a worker's pipe: {why}"
                 ),
             }
         }
@@ -78,12 +78,12 @@ pub(super) struct Unclaimed {
     open: Open,
 }
 
-/// What is there only until the one connection.
+/// Parts that exist only until the one connection.
 #[derive(Debug)]
 struct Open {
     /// Removes the socket's path when dropped.
     socket: Socket,
-    /// Where .NET looks, if elsewhere.
+    /// Link where .NET looks, if elsewhere.
     _link: Option<Link>,
 }
 
@@ -92,7 +92,7 @@ struct Open {
 pub(super) struct PipePath {
     name: String,
     path: PathBuf,
-    /// Where .NET looks, if elsewhere.
+    /// Link where .NET looks, if elsewhere.
     link: Option<PathBuf>,
 }
 
@@ -142,8 +142,7 @@ impl Unclaimed {
         })
     }
 
-    /// Logs that the worker, which has been started, could not make the link: others than .NET do not
-    /// mind.
+    /// Logs if the started worker could not make the link: programs other than .NET do not mind.
     pub(super) fn check_link(&self, identity: &Identity) {
         let Some(link) = self.place.link() else {
             return;
@@ -163,12 +162,12 @@ impl Unclaimed {
         &self.place
     }
 
-    /// The name that the worker is told.
+    /// Name that the worker is told.
     pub(super) fn name(&self) -> &str {
         &self.place.name
     }
 
-    /// Waits for this worker from now on.
+    /// Makes the listener that waits for this worker.
     pub(super) fn claim(
         self,
         expected: Expected,
@@ -185,7 +184,7 @@ impl Unclaimed {
     }
 }
 
-/// 32 hexadecimal digits of 128 random bits.
+/// Returns 32 hexadecimal digits of 128 random bits.
 fn random_name() -> Result<String, PipeError> {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits).map_err(PipeError::Random)?;
@@ -199,8 +198,8 @@ fn path_in(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{}{name}", names::PIPE_PREFIX))
 }
 
-/// The mode is set before the socket has a path, so that there is no moment at which others could
-/// connect, and no umask to play with.
+/// Makes the socket. Its mode is set before it has a path, so that there is no moment at which
+/// others could connect, and no umask to change.
 fn listen(path: &Path) -> io::Result<Socket> {
     let name = path.to_fs_name::<GenericFilePath>()?;
     Socket::from_options(ListenerOptions::new().name(name).mode(0o600))
@@ -219,8 +218,8 @@ fn give_to(uid: Uid, path: &Path) -> Result<(), Errno> {
     fchownat(&socket, "", Some(uid), None, AtFlags::AT_EMPTY_PATH)
 }
 
-/// The directory that .NET takes for temporary files, if it is not the one where the pipe is.
-/// Source: `Path.GetTempPath` in the .NET runtime, `Path.Unix.cs`.
+/// Returns the directory that .NET takes for temporary files, if it is not the one where the pipe
+/// is. Source: `Path.GetTempPath` in the .NET runtime, `Path.Unix.cs`.
 fn dotnet_directory(command: &WorkerCommand) -> Option<PathBuf> {
     let configured = command.env.get("TMPDIR").filter(|path| !path.is_empty())?;
     let directory = match &command.cwd {
@@ -230,8 +229,8 @@ fn dotnet_directory(command: &WorkerCommand) -> Option<PathBuf> {
     (directory != Path::new(names::PIPE_DIR)).then_some(directory)
 }
 
-/// The path of a link to a pipe in that directory; none where no socket's address would hold it, which
-/// is logged.
+/// Returns the path of a link to a pipe in that directory; `None` where no socket's address would
+/// hold it, which is logged.
 fn link_in(directory: &Path, name: &str) -> Option<PathBuf> {
     let path = path_in(directory, name);
     let bytes = path.as_os_str().len();

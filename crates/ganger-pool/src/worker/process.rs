@@ -1,5 +1,5 @@
 //! One child process and its group, from the start to the reaping: spawn, wait, signal, control
-//! lines. It decides nothing; what a death means is the lane's business.
+//! lines. It decides nothing; the lane decides what a death means.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -27,15 +27,15 @@ use ganger_queue::delivery::{Exit, Message};
 
 pub use super::error::SpawnError;
 
-/// The longest control line, in bytes, its end included. POSIX promises that so short a write to a
-/// pipe is taken whole or not at all (`PIPE_BUF` is at least this), so that a full stdin can't
-/// leave half a line there.
+/// Maximum length of a control line, in bytes, its end included. POSIX guarantees that so short a
+/// write to a pipe is taken whole or not at all (`PIPE_BUF` is at least this), so that a full stdin
+/// can't leave half a line there.
 const CONTROL_LINE_BYTES_MAX: usize = 512;
 
 /// Starts a worker and tells it the name of its pipe. It leads a session, and so a process group, of
 /// its own, which ends with it.
 ///
-/// Must be called inside a `LocalSet`. Given up, it leaves no process behind.
+/// Must be called inside a `LocalSet`. Dropped before it is done, it leaves no process behind.
 ///
 /// # Errors
 /// If there is no such program, directory or user, or the daemon may not do what the command asks.
@@ -87,12 +87,12 @@ pub async fn spawn(
     })
 }
 
-/// A worker that has been started and has not connected yet.
+/// Worker that has been started and has not connected yet.
 #[derive(Debug)]
 pub struct Starting {
     /// The process.
     pub process: Process,
-    /// Where it will connect.
+    /// Listener for its connection.
     pub listener: Listener,
 }
 
@@ -103,15 +103,15 @@ pub struct Process {
     leader: Leader,
     stdin: Option<File>,
     output: Output,
-    /// A SIGKILL was ours, so a death by it is no riddle.
+    /// True if a SIGKILL was ours, which then explains a death by it.
     killed_by_us: Cell<bool>,
     exit: Option<Exit>,
 }
 
-/// What [`Process::signal_group`] sends.
+/// Signal that [`Process::signal_group`] sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// SIGTERM: please leave.
+    /// SIGTERM: asks to leave.
     Terminate,
     /// SIGKILL.
     Kill,
@@ -137,20 +137,20 @@ impl Process {
         })
     }
 
-    /// Its process id, which is also that of its group.
+    /// Process id, which is also that of its group.
     pub fn pid(&self) -> u32 {
         self.leader.pid().as_raw_nonzero().get().unsigned_abs()
     }
 
     /// Waits for its end. By the time this returns, the rest of its group has been sent SIGKILL.
-    /// Cancel-safe; asked again it answers the same.
+    /// Cancel-safe; called again, it returns the same.
     pub async fn wait(&mut self) -> Exit {
         if let Some(exit) = self.exit {
             return exit;
         }
         let exit = match self.leader.ended().await {
             Ok(status) => {
-                // Looked at in any case: it explains no later death.
+                // Read in any case: a kill counted now explains no later death.
                 let kills = OomKills::shared().have_grown(Instant::now());
                 exit::from_status(&status, || !self.killed_by_us.get() && kills)
             }
@@ -166,7 +166,7 @@ impl Process {
         exit
     }
 
-    /// Sends a signal to the whole group; after the end, to nobody.
+    /// Sends a signal to the whole group; after the end, does nothing.
     pub fn signal_group(&self, signal: Signal) {
         let signal = match signal {
             Signal::Terminate => rustix::process::Signal::TERM,
@@ -205,7 +205,7 @@ impl Process {
         self.stdin = None;
     }
 
-    /// A new message begins.
+    /// Notes that a new message begins.
     pub fn begin(&self, now: Instant) {
         OomKills::shared().forget(now);
     }
@@ -215,43 +215,43 @@ impl Process {
         self.output.working_on(message);
     }
 
-    /// After the end: the last lines that it wrote to stderr, at most 64, each cut at 1 KiB. Waits
-    /// until stderr has been read to its end, but no longer than `at_most`: a process that left
-    /// the group may hold it open for ever.
+    /// After the end: returns the last lines that it wrote to stderr, at most 64, each cut at 1
+    /// KiB. Waits until stderr has been read to its end, but no longer than `at_most`: a process
+    /// that left the group may hold it open for ever.
     pub async fn last_words(&mut self, at_most: Duration) -> Vec<String> {
         self.output.last_words(at_most).await
     }
 
-    /// After the end: what it has printed last on both streams, waited for likewise.
+    /// After the end: returns the last lines of both streams. Waits for each as `last_words` does.
     pub async fn all_printed(&mut self, at_most: Duration) -> LastLines {
         self.output.all_printed(at_most).await
     }
 
-    /// What it has printed last.
+    /// Returns the last lines that it printed.
     pub fn last_lines(&self) -> LastLines {
         self.output.last_lines()
     }
 
-    /// The bytes of memory that are resident, of this one process; none after its end.
+    /// Returns the resident memory of this one process, in bytes; `None` after its end.
     pub fn resident_bytes(&self) -> Option<u64> {
         resident_bytes(self.pid())
     }
 }
 
-/// How much memory a process occupies, in bytes; none if it has ended.
+/// Returns the resident memory of a process, in bytes; `None` if it has ended.
 pub fn resident_bytes(pid: u32) -> Option<u64> {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
     resident_pages(&statm)?.checked_mul(page.try_into().ok()?)
 }
 
-/// The second number of `/proc/<pid>/statm`. A process that has ended has none.
+/// Returns the second number of `/proc/<pid>/statm`. A process that has ended has none.
 fn resident_pages(statm: &str) -> Option<u64> {
     let pages = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
     (pages > 0).then_some(pages)
 }
 
-/// Only our end of the pipe stops waiting; the worker's is a description of its own.
+/// Makes our end of the pipe non-blocking; the worker's is an open file description of its own.
 fn never_waiting(stdin: OwnedFd) -> io::Result<File> {
     fcntl(&stdin, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok(File::from(stdin))

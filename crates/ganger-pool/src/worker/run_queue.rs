@@ -1,34 +1,34 @@
-//! How long a process or a thread has waited for a core, as the kernel tells it.
+//! Time that a process or a thread has waited for a core, as the kernel reports it.
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the scheduler tells of a thread: `/proc/<pid>/schedstat`, whose fields the kernel's
-/// `Documentation/scheduler/sched-stats.rst` describes. It is opened for each look, for it is looked
-/// at seldom and a daemon has many workers.
+/// Scheduler statistics of a thread: `/proc/<pid>/schedstat`, whose fields the kernel's
+/// `Documentation/scheduler/sched-stats.rst` describes. It is opened for each look, for it is
+/// looked at seldom and a daemon has many workers.
 #[derive(Debug)]
 pub struct RunQueue(PathBuf);
 
 impl RunQueue {
-    /// Of that process's main thread.
+    /// Statistics of that process's main thread.
     pub fn of(pid: i32) -> Self {
         Self(format!("/proc/{pid}/schedstat").into())
     }
 
-    /// Of whichever thread looks.
+    /// Statistics of the calling thread.
     pub fn of_the_thread_that_asks() -> Self {
         Self("/proc/thread-self/schedstat".into())
     }
 
-    /// How long the thread could have run since its start and had no core; `None` after its end, or
-    /// where the kernel was built without `CONFIG_SCHED_INFO`.
+    /// Time since its start that the thread could have run and had no core; `None` after its end,
+    /// or where the kernel was built without `CONFIG_SCHED_INFO`.
     pub fn waited(&self) -> Option<Duration> {
         waited(&fs::read_to_string(&self.0).ok()?)
     }
 }
 
-/// The second field: nanoseconds on a run queue.
+/// Parses the second field: nanoseconds on a run queue.
 fn waited(line: &str) -> Option<Duration> {
     let nanos = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(Duration::from_nanos(nanos))

@@ -1,7 +1,7 @@
-//! The thread that starts a pool's workers. Looking a user up, fork and exec can take their time, or
-//! hang with a file system or a directory service, and nobody else is to wait for them: neither the
-//! pool's messages nor another pool. And the kernel kills a worker when the *thread* that started it
-//! ends (`PR_SET_PDEATHSIG`): so there is one for all workers of a pool, which outlives them.
+//! Thread that starts a pool's workers. Looking up a user, fork and exec can take their time, or
+//! hang with a file system or a directory service, and nobody else must wait for them: neither the
+//! pool's messages nor another pool. And the kernel kills a worker when the *thread* that started
+//! it ends (`PR_SET_PDEATHSIG`): so there is one for all workers of a pool, which outlives them.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,12 +13,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use ganger_core::heartbeat::Heart;
 
-/// How many jobs wait before those who ask wait as well.
+/// Number of jobs that may wait before their callers wait as well.
 const JOBS_MAX: usize = 64;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The thread of one pool, which begins with its first job. Once this is dropped it ends with the jobs
+/// Thread of one pool, which begins with its first job. Once this is dropped it ends with the jobs
 /// that it has, and with it end the workers that it has started.
 #[derive(Debug)]
 pub struct Spawner {
@@ -27,7 +27,7 @@ pub struct Spawner {
 }
 
 impl Spawner {
-    /// For that pool.
+    /// Creates the spawner of a pool.
     pub fn new(pool: &str) -> Self {
         Self {
             pool: pool.to_owned(),
@@ -35,8 +35,8 @@ impl Spawner {
         }
     }
 
-    /// Does something on that thread. If it is no longer wanted when it is done, its result is
-    /// dropped there.
+    /// Runs a job on that thread. If it is no longer wanted when it is done, its result is dropped
+    /// there.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -49,8 +49,9 @@ impl Spawner {
         told.await.map_err(|_| gone())
     }
 
-    /// Where the thread takes its jobs. None is there before the first job, and none where the system gave
-    /// none, or not what it needs: nothing has been started by it then, and it is begun anew.
+    /// Returns the channel of the thread's jobs, and starts the thread if there is none: before the
+    /// first job, or where the system refused it or what it needs. No worker has been started by it
+    /// then.
     fn jobs(&self, thread: thread::Builder) -> io::Result<mpsc::Sender<Job>> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(jobs) = jobs.as_ref().filter(|jobs| !jobs.is_closed()) {
@@ -74,8 +75,8 @@ fn work(mut jobs: mpsc::Receiver<Job>) {
     };
     let heart = Heart::of_this_thread().on(event_loop.handle());
     while let Some(job) = event_loop.block_on(jobs.recv()) {
-        // A panic must not end the thread, for all workers would end with it. A job that hangs is
-        // told by its worker's `start_timeout`, and would hang after a restart as well.
+        // A panic must not end the thread, for all workers would end with it. A job that hangs
+        // shows in its worker's `start_timeout`, and would hang after a restart as well.
         if heart.away(|| catch_unwind(AssertUnwindSafe(job))).is_err() {
             tracing::error!("starting a worker panicked");
         }
@@ -97,7 +98,7 @@ mod tests {
         assert_ne!(first, std::thread::current().id());
     }
 
-    /// No machine has room for such a stack: its thread is refused, as one too many is.
+    /// No machine has room for such a stack: its thread is refused, as one too many would be.
     #[tokio::test]
     async fn a_thread_that_is_refused_is_begun_at_the_next_job() {
         let spawner = Spawner::new("p");
@@ -109,7 +110,7 @@ mod tests {
         assert_eq!(done_by.as_deref(), Some("spawner-p"));
     }
 
-    /// As a look-up in a directory service that does not answer would.
+    /// The job hangs as a look-up in a directory service that does not answer would.
     #[tokio::test]
     async fn what_hangs_for_one_pool_holds_up_no_other() {
         let (slow, other) = (Spawner::new("slow"), Spawner::new("other"));

@@ -1,21 +1,21 @@
-//! What a worker's processes have used so far, as the kernel tells it: all of its group, for the program
-//! may have been started by another.
+//! Resources that a worker's processes have used so far, as the kernel reports them: all of its
+//! group, for the program may have been started by another.
 
 use std::fs;
 use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
 
-/// What a group of processes has used.
+/// Resources used by a group of processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// CPU time, in user and kernel mode, that of children that have ended included.
     pub cpu: Duration,
-    /// The sum of the most memory that each has had resident, in bytes.
+    /// Sum of the peak resident memory of each, in bytes.
     pub peak_bytes: u64,
 }
 
-/// What the processes that live in that group have used; none if there are none.
+/// Returns the resources used by the live processes of that group; `None` if there are none.
 pub fn of_group(leader: u32) -> Option<Usage> {
     let entries = fs::read_dir("/proc").ok()?.flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -38,7 +38,8 @@ fn of_member(pid: u32, leader: u32) -> Option<Usage> {
     })
 }
 
-/// CPU time that a process has used, that of its children that have ended included; none if it is gone.
+/// Returns the CPU time that a process has used, including that of its ended children; `None` if it
+/// is gone.
 pub fn cpu_of(pid: u32) -> Option<Duration> {
     group_and_cpu(pid).map(|(_, cpu)| cpu)
 }
@@ -51,8 +52,8 @@ fn group_and_cpu(pid: u32) -> Option<(u64, Duration)> {
     Some((group, Duration::from_secs(ticks) / per_second))
 }
 
-/// The group and the ticks in `/proc/<pid>/stat`. The process's name is in brackets and may hold
-/// anything.
+/// Parses the group and the ticks in `/proc/<pid>/stat`. The process's name is in brackets and may
+/// hold anything.
 fn group_and_ticks(stat: &str) -> Option<(u64, u64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
@@ -62,7 +63,7 @@ fn group_and_ticks(stat: &str) -> Option<(u64, u64)> {
     Some((field(5)?, ticks))
 }
 
-/// `VmHWM` of `/proc/<pid>/status`. A process that has ended has none.
+/// Parses `VmHWM` of `/proc/<pid>/status`. A process that has ended has none.
 fn peak_bytes(status: &str) -> Option<u64> {
     let line = status
         .lines()

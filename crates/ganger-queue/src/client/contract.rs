@@ -1,4 +1,4 @@
-//! What a client of each kind offers, and in which words it answers.
+//! Operations that the client of each kind of queue offers, and their results.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
@@ -12,18 +12,20 @@ use crate::delivery::{Headers, Outgoing, Post};
 use crate::fault::SourceFault;
 use ganger_config::model::Subscription;
 
-/// Connection of a command or of the admin API to a source of whichever kind. The methods of
+/// Connection of a command or of the admin API to a source of any kind. The methods of
 /// [`Client`](super::Client) say more of each.
 pub trait QueueClient: std::fmt::Debug + Send {
-    /// Looks whether what the pools need is there, or may be made; returns what is wrong, a sentence each.
+    /// Checks that everything the pools need exists, or may be created; returns the problems, a sentence
+    /// each.
     fn check(&mut self) -> Result<Vec<String>, SourceFault>;
-    /// Returns what is likely to end badly for the pools, although it can be used.
+    /// Returns warnings that are likely to end badly for the pools, although the source can be used.
     fn warnings(&mut self) -> Result<Vec<SourceWarning>, SourceFault> {
         Ok(Vec::new())
     }
-    /// Sends the messages, which are safe when it returns.
+    /// Sends the messages, which are stored safely when it returns.
     fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial>;
-    /// Returns for each the row that was there already, if there was one.
+    /// Sends messages of which some have a unique key; returns for each the row that already had its key,
+    /// if any.
     fn post(&mut self, posts: &[Post]) -> Result<Vec<Option<i64>>, Partial> {
         if posts.iter().any(|post| post.unique.is_some()) {
             return Err(SourceFault::unsupported(
@@ -37,39 +39,39 @@ pub trait QueueClient: std::fmt::Debug + Send {
         let messages: Vec<Outgoing> = posts.iter().map(|post| post.message.clone()).collect();
         self.send(&messages).map(|()| vec![None; posts.len()])
     }
-    /// Subscribes queues to topics, all at once; returns those that were not yet.
+    /// Subscribes queues to topics, all at once; returns the subscriptions that are new.
     fn subscribe(&mut self, _wanted: &[Subscription]) -> Result<Vec<Subscription>, SourceFault> {
         Err(no_topics())
     }
-    /// Returns which queues are subscribed to which topics, by their names.
+    /// Returns the subscriptions of queues to topics, by name.
     fn subscriptions(&mut self) -> Result<Vec<Subscribed>, SourceFault> {
         Err(no_topics())
     }
-    /// Returns the same without making anything: none where the tables for it are not there yet.
+    /// Returns the subscriptions without creating anything: none if their tables do not exist yet.
     fn look_for_subscriptions(&mut self) -> Result<Option<Vec<Subscribed>>, SourceFault> {
         self.subscriptions().map(Some)
     }
-    /// Ends a subscription; returns whether it was there.
+    /// Ends a subscription; returns whether it existed.
     fn unsubscribe(&mut self, _topic: &str, _queue: &str) -> Result<bool, SourceFault> {
         Err(no_topics())
     }
-    /// Counts what a queue holds.
+    /// Counts the messages of a queue.
     fn depth(&mut self, queue: &str) -> Result<Depth, SourceFault>;
     /// Returns whether a queue is paused for all daemons.
     fn is_paused(&mut self, _queue: &str) -> Result<bool, SourceFault> {
         Ok(false)
     }
-    /// Ends such a pause.
+    /// Ends a queue's pause for all daemons.
     fn unpause(&mut self, _queue: &str) -> Result<(), SourceFault> {
         Ok(())
     }
-    /// Returns the number of daemons that work on the table, if it is one.
+    /// Returns the number of daemons that work on the table; none for other kinds.
     fn daemons(&mut self) -> Result<Option<u64>, SourceFault> {
         Ok(None)
     }
-    /// Makes a place for the answer to one message.
+    /// Makes a reply queue for one message.
     fn reply_to(&mut self, unique: &str) -> Result<String, SourceFault>;
-    /// Moves waiting messages that are called so to the dead letters; returns their number.
+    /// Moves waiting messages of that name to the dead letters; returns their number.
     fn cancel_waiting(
         &mut self,
         _pool: &str,
@@ -78,19 +80,19 @@ pub trait QueueClient: std::fmt::Debug + Send {
     ) -> Result<usize, SourceFault> {
         Ok(0)
     }
-    /// Takes the oldest answer with this correlation id out of such a place.
+    /// Takes the oldest reply with this correlation id out of such a queue.
     fn take_reply(
         &mut self,
         queue: &str,
         correlation_id: &str,
     ) -> Result<Option<Reply>, SourceFault>;
-    /// Blocks until something was written by others, or the time is over; may return early.
+    /// Blocks until someone else has written, or the timeout; may return early.
     fn wait_for_change(&mut self, timeout: Duration);
     /// Reads a page of dead letters, the oldest first.
     fn dead_list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, SourceFault>;
     /// Sends dead letters back; returns their number.
     fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial>;
-    /// Counts those that stayed when they were sent back, because another message has their unique key.
+    /// Counts the dead letters that were not sent back because another message has their unique key.
     fn dead_held(&mut self, _filter: &DeadFilter) -> Result<usize, SourceFault> {
         Ok(0)
     }
@@ -102,23 +104,23 @@ fn no_topics() -> SourceFault {
     SourceFault::unsupported("topics are supported on table sources only")
 }
 
-/// Something about a source that does not hinder a pool, but should be mended.
+/// Warning about a source that does not hinder a pool, but should be mended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceWarning {
     /// Name of the pool.
     pub pool: String,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// What to do about it.
+    /// Remedy.
     pub help: &'static str,
 }
 
-/// Where something ended that can't be taken back.
+/// An operation that failed after part of it was done for good.
 #[derive(Debug)]
 pub struct Partial {
-    /// How many were done before, each of them for good.
+    /// Number of items done before, each of them for good.
     pub done: usize,
-    /// Why not all.
+    /// Reason that not all were done.
     pub fault: SourceFault,
 }
 
@@ -131,27 +133,27 @@ impl<F: Into<SourceFault>> From<F> for Partial {
     }
 }
 
-/// A source did not do all that it was asked to.
+/// A source did only part of a request, or nothing.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Halted {
-    /// How many it did, each of them confirmed. None where it does all or nothing.
+    /// Number of items done, each of them confirmed. None where it does all or nothing.
     pub done: usize,
-    /// Why not all.
+    /// Reason that not all were done.
     pub error: Box<SourceFault>,
 }
 
-/// Answers that have come and were not taken.
+/// Replies that have arrived and were not taken.
 #[derive(Debug, Default)]
 pub struct Answers(VecDeque<Reply>);
 
 impl Answers {
-    /// One has come.
+    /// Adds a reply that has arrived.
     pub fn come(&mut self, reply: Reply) {
         self.0.push_back(reply);
     }
 
-    /// Takes the oldest with this correlation id.
+    /// Takes the oldest reply with this correlation id.
     pub fn take(&mut self, correlation_id: &str) -> Option<Reply> {
         let mut all = self.0.iter();
         let at = all.position(|reply| reply.correlation_id == correlation_id);
@@ -159,19 +161,19 @@ impl Answers {
     }
 }
 
-/// How many messages a queue holds.
+/// Number of messages in a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Depth {
     /// Ready to be claimed.
     pub ready: u64,
-    /// Waiting for their time.
+    /// Delayed until a later time.
     pub delayed: u64,
-    /// In the hands of daemons.
+    /// Claimed by daemons.
     pub claimed: u64,
 }
 
 impl Depth {
-    /// All of them.
+    /// Returns the total.
     pub fn total(&self) -> u64 {
         self.ready + self.delayed + self.claimed
     }
@@ -184,55 +186,55 @@ pub struct Subscribed {
     pub topic: String,
     /// The queue.
     pub queue: String,
-    /// Since when, in milliseconds since 1970.
+    /// Time since which it exists, in milliseconds of Unix time.
     pub since_ms: i64,
 }
 
-/// An answer that was taken from a reply queue.
+/// A reply that was taken from a reply queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// The body, byte for byte.
     pub body: Bytes,
     /// Its headers.
     pub headers: Headers,
-    /// Empty where it has none.
+    /// Correlation id; empty if it has none.
     pub correlation_id: String,
     /// The MIME type of the body.
     pub content_type: Option<String>,
 }
 
-/// Which dead letters are meant: those that every given part fits.
+/// Filter for dead letters: those that match every given part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeadFilter {
-    /// Only these.
+    /// Only these ids.
     pub ids: Option<BTreeSet<String>>,
     /// Only of this pool.
     pub pool: Option<String>,
-    /// Only such as these.
+    /// Only those that meet these criteria.
     pub criteria: Criteria,
 }
 
-/// Properties that a dead letter must have to be meant. [`Client`](super::Client) looks at them, whatever
-/// the kind of source; its kinds need not.
+/// Criteria for dead letters. [`Client`](super::Client) checks them, whatever the kind of source; its
+/// kinds need not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Criteria {
     /// Part of its error.
     pub error: Option<String>,
     /// Its reason.
     pub reason: Option<String>,
-    /// It failed last at this time or later.
+    /// Its last failure was at this time or later.
     pub since: Option<Timestamp>,
-    /// It failed last before this time.
+    /// Its last failure was before this time.
     pub before: Option<Timestamp>,
 }
 
 impl Criteria {
-    /// Returns whether any dead letter meets them.
+    /// Returns whether there are no criteria, so that any dead letter meets them.
     pub fn are_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns whether the dead letter meets them. One that does not say when it failed is of no time.
+    /// Returns whether the dead letter meets them. One without a time of failure is of no time.
     pub(super) fn fit(&self, letter: &DeadLetter) -> bool {
         let error = self.error.as_ref();
         let reason = self.reason.as_ref();
@@ -249,30 +251,30 @@ impl Criteria {
 }
 
 impl DeadFilter {
-    /// Whether a letter is meant.
+    /// Returns whether the dead letter matches.
     pub fn fits(&self, letter: &DeadLetter) -> bool {
         let pool = self.pool.as_ref();
         self.names(&letter.id) && pool.is_none_or(|pool| *pool == letter.pool)
     }
 
-    /// Whether a letter of this id may be meant.
+    /// Returns whether a dead letter of this id may match.
     pub fn names(&self, id: &str) -> bool {
         self.ids.as_ref().is_none_or(|ids| ids.contains(id))
     }
 }
 
-/// How dead letters go back.
+/// Options for sending dead letters back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WayBack {
-    /// With this body instead of their own.
+    /// Body to send instead of their own.
     pub body: Option<Bytes>,
-    /// To this queue instead of the one that they come from.
+    /// Queue to send them to instead of the one that they come from.
     pub to: Option<String>,
 }
 
 impl WayBack {
-    /// The body, for a table, whose dead letters only go back to where they come from: the daemon alone
-    /// writes them, so there is nothing to set right.
+    /// Returns the body, for a table, whose dead letters can only go back to their own queue: the daemon
+    /// alone writes them, so there is nothing to correct.
     pub fn body_for_a_table(&self) -> Result<Option<&Bytes>, SourceFault> {
         match self.to {
             None => Ok(self.body.as_ref()),
@@ -288,23 +290,23 @@ impl WayBack {
 pub struct Retried {
     /// Number of those that were sent back.
     pub retried: usize,
-    /// Number of those that stay, because another message has their unique key.
+    /// Number of those that were not sent back, because another message has their unique key.
     pub held: usize,
 }
 
-/// Which part of the dead letters is read.
+/// Page of dead letters to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Those that are meant.
+    /// Filter for the dead letters.
     pub filter: DeadFilter,
-    /// Only those behind this one.
+    /// Identifier of the dead letter after which the page begins.
     pub after: Option<String>,
-    /// At most so many.
+    /// Maximum number.
     pub limit: usize,
 }
 
 impl Page {
-    /// All that are meant.
+    /// Returns a page of all dead letters that match.
     pub fn all(filter: DeadFilter) -> Self {
         Self {
             filter,
@@ -314,16 +316,16 @@ impl Page {
     }
 }
 
-/// Takes the letters of a page as they are read, one after the other. After a break no more come.
+/// Receives the dead letters of a page one by one as they are read. A break ends the reading.
 pub type Each<'a> = dyn FnMut(DeadLetter) -> ControlFlow<()> + 'a;
 
-/// How a reading ended.
+/// Result of reading a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listed {
-    /// There is nothing behind the last letter.
+    /// There is nothing after the last dead letter.
     All,
-    /// There is more, or was not looked for.
+    /// There is more, or the rest was not checked.
     More,
-    /// The letter to begin behind is not there.
+    /// The dead letter after which to begin does not exist.
     Lost,
 }

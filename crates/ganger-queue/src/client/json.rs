@@ -1,4 +1,4 @@
-//! Messages as JSON has them: in files, on the command line and over HTTP.
+//! Messages in JSON: in files, on the command line and over HTTP.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,47 +10,48 @@ use super::shown::{bytes, text_or_base64};
 use crate::delivery::{IfTaken, Outgoing, Post, Unique, UniqueScope};
 use ganger_core::names;
 
-/// A message as JSON has it, with `body` or `body_base64`.
+/// A message in JSON, with `body` or `body_base64`.
 #[derive(Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = Message)]
 pub struct MessageJson {
     /// The body, if it is text.
     body: Option<String>,
-    /// The body in base64, whatever it is.
+    /// The body in base64; allowed for any body.
     body_base64: Option<String>,
-    /// Headers; a number stays as it is written.
+    /// Headers; a number keeps the digits as written.
     #[schema(value_type = BTreeMap<String, HeaderJson>)]
     headers: BTreeMap<String, Box<RawValue>>,
-    /// Correlation id, which a reply brings again.
+    /// Correlation id, which is repeated in the reply.
     correlation_id: String,
     /// Queue for the reply.
     reply_to: Option<String>,
-    /// The producer's own id.
+    /// Message id set by the producer.
     message_id: Option<String>,
     /// MIME type of the body.
     content_type: Option<String>,
     /// Ordering or partition key.
     key: Option<String>,
-    /// Higher goes first.
+    /// Priority; higher goes first.
     priority: i32,
-    /// Time until it may be worked on, such as `30s`.
+    /// Delay before it may be worked on, such as `30s`.
     delay: Option<String>,
-    /// Time from which it may be worked on, RFC 3339.
+    /// Earliest time at which it may be worked on, RFC 3339.
     at: Option<String>,
-    /// On a table, key that only one message has at a time.
+    /// Unique key: only one message of the queue can have it at a time. Tables only.
     unique_key: Option<String>,
-    /// How long the key is kept: `waiting`, `waiting_or_running`, or a duration.
+    /// Time for which the unique key is held: `waiting`, `waiting_or_running`, or a duration.
     unique_scope: Option<String>,
-    /// Replace the message that waits with that key.
+    /// Replace the pending message that has the same unique key.
     replace: bool,
-    /// Likewise, and wait so long after the last one.
+    /// Replace the pending message that has the same unique key, and make it due this long after the
+    /// newest message, such as `30s`.
     debounce: Option<String>,
-    /// But no longer than that after the first.
+    /// With `debounce`, latest due time as a duration after the first message.
     debounce_max: Option<String>,
 }
 
-/// A header as messages may bring it.
+/// Value of a header in a message.
 #[derive(Debug, utoipa::ToSchema)]
 #[schema(as = Header)]
 #[serde(untagged)]
@@ -61,12 +62,12 @@ enum HeaderJson {
     Flag(bool),
 }
 
-/// Reads a message, which names no queue: `body` or `body_base64`, and if wanted `headers`,
+/// Reads a message, which names no queue: `body` or `body_base64`, and optionally `headers`,
 /// `correlation_id`, `reply_to`, `message_id`, `content_type`, `key`, `priority`, `delay` or `at`, and
 /// `unique_key` with `unique_scope`, `replace`, or `debounce` and `debounce_max`.
 ///
 /// # Errors
-/// What is wrong, and what would be right.
+/// The problem, and the remedy.
 pub fn post(line: &[u8]) -> Result<Post, String> {
     let mut line: MessageJson = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let field = |name: &'static str, text: &Option<String>| {
@@ -143,26 +144,26 @@ impl From<&Post> for MessageJson {
     }
 }
 
-/// What is wished of a unique key, as it is given in JSON or on the command line.
+/// Options of a unique key, as given in JSON or on the command line.
 #[derive(Debug, Clone, Default)]
 pub struct UniqueWishes {
-    /// The key; without it there is nothing else to wish.
+    /// The key; without it no other option is allowed.
     pub key: Option<String>,
-    /// How long it is kept.
+    /// Time for which it is held.
     pub scope: Option<UniqueScope>,
-    /// The newest message is the one that counts.
+    /// Replace the pending message with the newest one.
     pub replace: bool,
-    /// Likewise, and it falls due so long after the newest.
+    /// Replace it, and make it due so long after the newest message.
     pub debounce: Option<Duration>,
-    /// But no longer than that after the first.
+    /// Longest delay by `debounce`, counted from the first message.
     pub debounce_max: Option<Duration>,
 }
 
-/// So many times as long as after the newest a message falls due after the first, if nothing is said.
+/// Default of the longest debounce delay, as a multiple of the debounce time.
 const DEBOUNCES: u32 = 10;
 
 impl UniqueWishes {
-    /// As one thing, if they make sense.
+    /// Combines the options, if they make sense together.
     ///
     /// # Errors
     /// If they do not.
@@ -212,7 +213,7 @@ fn outgoing(line: MessageJson, delay: Duration) -> Result<Outgoing, String> {
     })
 }
 
-/// A number stays as it is written, every digit of it.
+/// Returns the header as text. A number keeps every digit as written.
 fn header_text((name, value): (String, Box<RawValue>)) -> Result<(String, String), String> {
     not_our_own(&name)?;
     let text = value.get();
@@ -229,10 +230,10 @@ fn header_text((name, value): (String, Box<RawValue>)) -> Result<(String, String
     }
 }
 
-/// Whether a header may be set from outside.
+/// Checks that a header may be set from outside.
 ///
 /// # Errors
-/// If it is one of ganger's own.
+/// If it is reserved for ganger.
 pub fn not_our_own(name: &str) -> Result<(), String> {
     let own = names::OWN_HEADER_PREFIX;
     if name.to_ascii_lowercase().starts_with(own) {
@@ -246,7 +247,7 @@ pub fn not_our_own(name: &str) -> Result<(), String> {
 /// Reads a duration such as `30s`.
 ///
 /// # Errors
-/// If it is none.
+/// If the text is not one.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let parsed: Option<jiff::SignedDuration> = text.parse().ok();
     parsed
@@ -260,10 +261,10 @@ pub fn duration_text(duration: Duration) -> String {
     duration.unwrap_or(jiff::SignedDuration::MAX).to_string()
 }
 
-/// Reads a time such as `2027-01-31T08:00:00Z`, as how long it is until then; nothing if it is past.
+/// Reads a time such as `2027-01-31T08:00:00Z` as the duration until then; zero if it is past.
 ///
 /// # Errors
-/// If it is none.
+/// If the text is not one.
 pub fn until(text: &str) -> Result<Duration, String> {
     let at: jiff::Timestamp = text
         .parse()
@@ -272,8 +273,7 @@ pub fn until(text: &str) -> Result<Duration, String> {
     Ok(Duration::try_from(until).unwrap_or_default())
 }
 
-/// Reads a moment that is past: a time such as `2027-01-31T08:00:00Z`, or a duration such as `2h` for so
-/// long ago.
+/// Reads a past time: one such as `2027-01-31T08:00:00Z`, or a duration such as `2h` before now.
 ///
 /// # Errors
 /// If it is neither.
@@ -288,7 +288,7 @@ pub fn moment(text: &str) -> Result<jiff::Timestamp, String> {
     })
 }
 
-/// Reads how long a unique key is kept: `waiting`, `waiting_or_running`, or a duration from now.
+/// Reads the scope of a unique key: `waiting`, `waiting_or_running`, or a duration from now.
 ///
 /// # Errors
 /// If it is none of these.

@@ -1,5 +1,5 @@
-//! What the command line does with a source from outside: send, wait for an answer, read and move
-//! dead letters. Nothing here claims a message for a worker.
+//! Operations on a source from outside: send, wait for a reply, read and move dead letters. Nothing here
+//! claims a message for a worker.
 
 mod contract;
 pub mod json;
@@ -27,7 +27,7 @@ pub use whereabouts::{
     PoolInfo, SourceInfo, UnknownSource, source_of, source_of_topic, unique_name,
 };
 
-/// Connects to the source of that name. Those of the pools that read from it say which queues there are.
+/// Connects to the source of that name. The pools that read from it determine its queues.
 pub type Connect = fn(&str, &SourceConfig, &[Arc<PoolConfig>]) -> Result<Client, SourceFault>;
 
 /// A connection of an operator or a producer.
@@ -38,7 +38,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns the client of a source that is reached in this way.
+    /// Makes the client of a source from its kind's connection.
     pub fn new(name: &str, kind: Box<dyn QueueClient>) -> Self {
         Self {
             name: name.to_owned(),
@@ -63,30 +63,31 @@ impl Client {
         })
     }
 
-    /// The source's name in the configuration.
+    /// Returns the source's name in the configuration.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Looks whether what the pools need is there, or may be made. Returns what is wrong, a
-    /// sentence each. Makes nothing.
+    /// Checks that everything the pools need exists, or may be created. Returns the problems, a sentence
+    /// each. Creates nothing.
     ///
     /// # Errors
-    /// If the source can't be asked.
+    /// If the source can't be queried.
     pub fn check(&mut self) -> Result<Vec<String>, SourceFault> {
         self.ask(|kind| kind.check())
     }
 
-    /// Returns what is likely to end badly for the pools, although it can be used. Makes nothing.
+    /// Returns warnings that are likely to end badly for the pools, although the source can be used.
+    /// Creates nothing.
     ///
     /// # Errors
-    /// If the source can't be asked.
+    /// If the source can't be queried.
     pub fn warnings(&mut self) -> Result<Vec<SourceWarning>, SourceFault> {
         self.ask(|kind| kind.warnings())
     }
 
-    /// Sends the messages. They are safe when it returns. A table takes all or none; a broker may
-    /// have taken some when it fails, and not always the first ones.
+    /// Sends the messages. They are stored safely when it returns. A table takes all or none; a broker
+    /// may have taken some when it fails, and not always the first ones.
     ///
     /// # Errors
     /// If the source did not take them all.
@@ -94,17 +95,17 @@ impl Client {
         self.tell(|kind| kind.send(messages))
     }
 
-    /// Sends messages of which some have a unique key, likewise. Those whose key another one has are
-    /// dropped, as far as they do not wish otherwise. Returns for each the row of that other one, if there
-    /// was one.
+    /// Sends messages of which some have a unique key, as safely as `send`. Those whose key another
+    /// message has are dropped, unless they ask otherwise. Returns for each the row of that other
+    /// message, if there was one.
     ///
     /// # Errors
-    /// If the source did not take them all, or knows no such keys.
+    /// If the source did not take them all, or does not support unique keys.
     pub fn post(&mut self, posts: &[Post]) -> Result<Vec<Option<i64>>, Halted> {
         self.tell(|kind| kind.post(posts))
     }
 
-    /// Subscribes queues to topics, all at once. Returns those that were not yet.
+    /// Subscribes queues to topics, all at once. Returns the subscriptions that are new.
     ///
     /// # Errors
     /// If the source can't be written, or has no topics.
@@ -112,7 +113,7 @@ impl Client {
         self.ask(|kind| kind.subscribe(wanted))
     }
 
-    /// Which queues are subscribed to which topics, by their names.
+    /// Returns the subscriptions of queues to topics, by name.
     ///
     /// # Errors
     /// If the source can't be read, or has no topics.
@@ -120,7 +121,7 @@ impl Client {
         self.ask(|kind| kind.subscriptions())
     }
 
-    /// The same without making anything: none where the tables for it are not there yet.
+    /// Returns the subscriptions without creating anything: none if their tables do not exist yet.
     ///
     /// # Errors
     /// If the source can't be read, or has no topics.
@@ -128,7 +129,7 @@ impl Client {
         self.ask(|kind| kind.look_for_subscriptions())
     }
 
-    /// Ends a subscription. Returns whether it was there.
+    /// Ends a subscription. Returns whether it existed.
     ///
     /// # Errors
     /// If the source can't be written, or has no topics.
@@ -136,7 +137,7 @@ impl Client {
         self.ask(|kind| kind.unsubscribe(topic, queue))
     }
 
-    /// Counts what a queue holds.
+    /// Counts the messages of a queue.
     ///
     /// # Errors
     /// If the source can't be read.
@@ -144,9 +145,8 @@ impl Client {
         self.ask(|kind| kind.depth(queue))
     }
 
-    /// Moves what waits in the queue and is called so to the dead letters: by its correlation id, its
-    /// message id, or the name that ganger gives it. Returns how many. Brokers have no way to pick
-    /// out what waits.
+    /// Moves the waiting messages of that name to the dead letters: by correlation id, message id, or the
+    /// name that ganger gives them. Returns their number. Brokers can't pick out waiting messages.
     ///
     /// # Errors
     /// If the source can't be written.
@@ -159,7 +159,7 @@ impl Client {
         self.ask(|kind| kind.cancel_waiting(pool, queue, id))
     }
 
-    /// Pauses a queue of a table for all daemons that share it, now and later, or ends that.
+    /// Pauses a queue of a table for all daemons that share it, now and later, or ends the pause.
     ///
     /// # Errors
     /// If the source can't be written.
@@ -179,7 +179,7 @@ impl Client {
         self.send(&[marker]).map_err(|halted| *halted.error)
     }
 
-    /// Returns the number of daemons that work on the table, if it is one.
+    /// Returns the number of daemons that work on the table; none for other kinds.
     ///
     /// # Errors
     /// If the source can't be read.
@@ -187,8 +187,8 @@ impl Client {
         self.ask(|kind| kind.daemons())
     }
 
-    /// A place for the answer to one message, to be named as its reply-to. Its name holds the
-    /// `unique` text, unless one place serves for all.
+    /// Makes a queue for the reply to one message, to be named as its reply-to. Its name holds the
+    /// `unique` text, unless one queue serves for all.
     ///
     /// # Errors
     /// If the source can't make one.
@@ -196,7 +196,7 @@ impl Client {
         self.ask(|kind| kind.reply_to(unique))
     }
 
-    /// Takes the oldest answer with this correlation id out of such a place.
+    /// Takes the oldest reply with this correlation id out of such a queue.
     ///
     /// # Errors
     /// If the source can't be used.
@@ -208,8 +208,8 @@ impl Client {
         self.ask(|kind| kind.take_reply(queue, correlation_id))
     }
 
-    /// Blocks until something was written by others since the last call (the first: since the
-    /// client was opened), or the time is over. It may return early, so look again and call again.
+    /// Blocks until others have written since the last call (the first: since the client was opened), or
+    /// the timeout. It may return early, so check again and call again.
     ///
     /// # Panics
     /// If called from within an asynchronous runtime.
@@ -217,8 +217,8 @@ impl Client {
         self.kind.wait_for_change(timeout.min(UNTOLD_MAX));
     }
 
-    /// Reads a page of dead letters, the oldest first, and keeps no more than a few of them. What
-    /// was read before something went wrong was given out.
+    /// Reads a page of dead letters, the oldest first, and keeps no more than a few of them in memory.
+    /// Those read before an error were passed on.
     ///
     /// # Errors
     /// If the source can't be read.
@@ -253,7 +253,7 @@ impl Client {
         })
     }
 
-    /// The filter by ids alone, if it has criteria: those of the dead letters that meet them now.
+    /// Resolves the criteria of a filter to ids: those of the dead letters that meet them now.
     fn resolved(&mut self, filter: &DeadFilter) -> Result<DeadFilter, Halted> {
         if filter.criteria.are_none() {
             return Ok(filter.clone());
@@ -291,10 +291,10 @@ impl Client {
         Ok(found)
     }
 
-    /// Sends dead letters back with a clean count, to the queue that they come from unless the way says
-    /// another; a broker's only if a pool reads that whose dead letters they are. On a table all move or
-    /// none, but those whose unique key another message has, which stay; a broker's letters move one by
-    /// one, each gone only when its copy is safe.
+    /// Sends dead letters back with a clean count, to the queue that they come from unless `way` names
+    /// another; on a broker only if a pool reads the queue of those dead letters. On a table all move or
+    /// none, except those whose unique key another message has, which stay; on a broker they move one by
+    /// one, each removed only when its copy is safe.
     ///
     /// # Errors
     /// If the source did not take them all.
@@ -311,7 +311,7 @@ impl Client {
         Ok(Retried { retried, held })
     }
 
-    /// Deletes dead letters. Returns how many.
+    /// Deletes dead letters. Returns their number.
     ///
     /// # Errors
     /// If the source could not delete them all.
@@ -321,11 +321,11 @@ impl Client {
     }
 }
 
-/// The longest that a change stays unseen of which nobody tells: the session that would is lost, or the kernel
-/// does not tell of this file system.
+/// Longest time that a change stays unseen when no notification comes: the session for it is lost, or the
+/// kernel does not watch this file system.
 const UNTOLD_MAX: Duration = Duration::from_secs(1);
 
-/// Reads the subscriptions of the tables of a configuration, or of the one of that name.
+/// Reads the subscriptions of all tables of a configuration, or of the one of that name.
 ///
 /// # Errors
 /// If a table can't be read.

@@ -1,4 +1,4 @@
-//! Replies, dead letters and subscriptions as JSON shows them, on the command line and over HTTP.
+//! Replies, dead letters and subscriptions in JSON, on the command line and over HTTP.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::contract::{Reply, Subscribed};
 use crate::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 
-/// A body as JSON has it: text where it is text, base64 else, with the field's name.
+/// Returns a body for JSON with its field's name: text if it is text, base64 otherwise.
 pub fn body(bytes: &[u8]) -> (&'static str, String) {
     match std::str::from_utf8(bytes) {
         Ok(text) => ("body", text.to_owned()),
@@ -21,7 +21,7 @@ pub fn body(bytes: &[u8]) -> (&'static str, String) {
 /// Reads a body that is given as text or in base64, or not at all.
 ///
 /// # Errors
-/// If both are given, or one that is not base64.
+/// If both are given, or `body_base64` is not base64.
 pub fn bytes(body: Option<String>, body_base64: Option<String>) -> Result<Option<Bytes>, String> {
     match (body, body_base64) {
         (None, None) => Ok(None),
@@ -35,19 +35,19 @@ pub fn bytes(body: Option<String>, body_base64: Option<String>) -> Result<Option
     }
 }
 
-/// A reply as JSON has it, with `body` or `body_base64`.
+/// A reply in JSON, with `body` or `body_base64`.
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[schema(as = Reply)]
 pub struct ReplyJson {
     /// The body, if it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<String>,
-    /// The body in base64, if it is not.
+    /// The body in base64, if it is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     body_base64: Option<String>,
-    /// Correlation id of the message that it answers.
+    /// Correlation id of the request that it answers.
     correlation_id: String,
-    /// Its headers.
+    /// Headers of the reply.
     headers: BTreeMap<String, String>,
 }
 
@@ -76,86 +76,86 @@ impl TryFrom<ReplyJson> for Reply {
     }
 }
 
-/// A dead letter in the form that scripts rely on, with `body` or `body_base64`.
+/// A dead letter in JSON, a stable form for scripts, with `body` or `body_base64`.
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[schema(as = DeadLetter)]
 pub struct LetterJson {
-    /// Identifier, by which it is retried or dropped.
+    /// Identifier for retrying or dropping it.
     id: String,
-    /// Source that it is in.
+    /// Source that holds it.
     source: String,
-    /// Pool that gave it up.
+    /// Pool that gave up the message.
     pool: String,
-    /// Queue that it came from.
+    /// Queue that the message came from.
     queue: String,
     /// Kind of failure.
     reason: String,
-    /// What happened, in a sentence.
+    /// Description of the failure, in a sentence.
     error: String,
-    /// Number of attempts that were charged.
+    /// Number of charged attempts.
     attempts: u32,
-    /// Number of workers, or daemons, that it took down.
+    /// Number of workers or daemons that the message took down.
     crashes: u32,
     /// Exit code of the worker that died, if it exited by itself.
     exit_code: Option<i32>,
-    /// Signal that ended it.
+    /// Signal that ended the worker, if one did.
     signal: Option<i32>,
-    /// The kernel killed it for want of memory.
+    /// The kernel killed the worker for lack of memory.
     oom: bool,
-    /// Last lines that it wrote to stderr.
+    /// Last lines that the worker wrote to stderr.
     stderr: Vec<String>,
-    /// When its first attempt failed, RFC 3339.
+    /// Time of the first failed attempt, RFC 3339.
     first_failed_at: String,
-    /// When its last one did, RFC 3339.
+    /// Time of the last failed attempt, RFC 3339.
     last_failed_at: String,
-    /// Correlation id; empty where it has none.
+    /// Correlation id; empty if it has none.
     correlation_id: String,
     /// Queue for the reply.
     reply_to: Option<String>,
-    /// The producer's own id.
+    /// Message id set by the producer.
     message_id: Option<String>,
-    /// Name that its source and log records have for the message, such as `orders:17`.
+    /// Name of the message in its source and in log records, such as `orders:17`.
     message_name: Option<String>,
     /// MIME type of the body.
     content_type: Option<String>,
     /// Ordering or partition key.
     key: Option<String>,
-    /// Higher goes first.
+    /// Priority; higher goes first.
     priority: i64,
-    /// Its headers.
+    /// Headers of the message.
     headers: BTreeMap<String, String>,
     /// The body, if it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<String>,
-    /// The body in base64, if it is not.
+    /// The body in base64, if it is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     body_base64: Option<String>,
-    /// Length of the whole body in bytes, where only its beginning is shown.
+    /// Length of the whole body in bytes, if only its beginning is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_cut: Option<usize>,
-    /// The result of work that was done but could not be delivered.
+    /// Reply of finished work that could not be delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
     reply: Option<LetterReplyJson>,
 }
 
-/// A reply that had nowhere to go, with `body` or `body_base64`.
+/// A reply that could not be delivered, with `body` or `body_base64`.
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[schema(as = UndeliveredReply)]
 struct LetterReplyJson {
-    /// Queue that it was for.
+    /// Queue that the reply was for.
     queue: String,
     /// The body, if it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<String>,
-    /// The body in base64, if it is not.
+    /// The body in base64, if it is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     body_base64: Option<String>,
-    /// Its headers.
+    /// Headers of the reply.
     headers: BTreeMap<String, String>,
 }
 
 impl LetterJson {
-    /// Of a dead letter in that source.
+    /// Describes a dead letter in that source.
     pub fn new(source: &str, letter: &DeadLetter) -> Self {
         let (body, body_base64) = text_or_base64(&letter.body);
         let reply = letter.reply.as_ref().map(|reply| {
@@ -241,15 +241,15 @@ impl TryFrom<LetterJson> for DeadLetter {
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[schema(as = Subscription)]
 pub struct SubscriptionJson {
-    /// Source that it is in.
+    /// Source that holds it.
     pub source: String,
     /// Topic.
     pub topic: String,
     /// Queue that gets each message of the topic.
     pub queue: String,
-    /// Time since which it exists, RFC 3339.
+    /// Time of its creation, RFC 3339.
     pub since: String,
-    /// The configuration has it.
+    /// The configuration contains it.
     pub configured: bool,
 }
 
@@ -266,7 +266,7 @@ impl SubscriptionJson {
     }
 }
 
-/// A body as text where it is text, else in base64.
+/// Returns a body as text if it is text, otherwise in base64.
 pub(super) fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
     match body(bytes) {
         ("body", text) => (Some(text), None),

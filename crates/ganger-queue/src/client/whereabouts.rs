@@ -1,4 +1,4 @@
-//! Which source a queue is in, for whoever names only the queue; and names that nobody else has.
+//! Finds the source of a queue when only the queue is named; makes unique names.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,8 @@ pub struct PoolInfo {
     pub name: String,
     /// Queue or topic that it reads.
     pub queue: String,
-    /// Its dead letters are where the broker's policy puts them, and are not among those of the source.
+    /// Its dead letters go where the broker's policy sends them, and are not listed with those of the
+    /// source.
     pub dead_letters_at_broker: bool,
 }
 
@@ -67,15 +68,15 @@ impl PoolInfo {
     }
 }
 
-/// Nobody knows which source is meant.
+/// The source can't be determined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownSource {
-    /// There is none of that name.
+    /// There is no source of that name.
     #[error("there is no source `{name}`; there is {known}")]
     NoSuch {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// The names of the existing sources.
         known: String,
     },
     /// No pool reads the queue.
@@ -83,7 +84,7 @@ pub enum UnknownSource {
     NotRead {
         /// The queue.
         queue: String,
-        /// The sources that there are.
+        /// The names of the existing sources.
         known: String,
     },
     /// Pools read it from more than one.
@@ -91,16 +92,16 @@ pub enum UnknownSource {
     Several {
         /// The queue.
         queue: String,
-        /// Those sources.
+        /// The names of those sources.
         among: String,
     },
 }
 
-/// The source that a queue is in: the one that is named, else the one that pools read it from, else
-/// the only one.
+/// Returns the source of a queue: the one that is named, otherwise the one that pools read the queue
+/// from, otherwise the only one.
 ///
 /// # Errors
-/// If there is none, or nobody knows which.
+/// If there is none, or it can't be determined.
 pub fn source_of<'a>(
     config: &'a Config,
     queue: &str,
@@ -115,10 +116,10 @@ pub fn source_of<'a>(
     among(config, queue, source, reading)
 }
 
-/// The source that a topic is in, likewise by the subscriptions.
+/// Returns the source of a topic in the same way, by the subscriptions.
 ///
 /// # Errors
-/// If there is none, or nobody knows which.
+/// If there is none, or it can't be determined.
 pub fn source_of_topic<'a>(
     config: &'a Config,
     topic: &str,
@@ -174,7 +175,7 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     quoted.join(", ")
 }
 
-/// A name that nobody else has, nor can guess.
+/// Returns a name that is unique and can't be guessed.
 ///
 /// # Errors
 /// If the system has no random numbers.

@@ -1,4 +1,4 @@
-//! Dead letters counted by what they died of: as letters come in, without keeping one of them.
+//! Dead letters counted by error as they are read, without keeping one of them.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use super::model::DeadLetter;
 
-/// How many different errors are counted.
+/// Maximum number of distinct errors counted.
 const GROUPS_MAX: usize = 1000;
 
-/// Letters that died of the same.
+/// Dead letters with the same error.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Group {
-    /// The pool that gave them up.
+    /// Pool that gave up the messages.
     pub pool: String,
-    /// The kind of failure.
+    /// Kind of failure.
     pub reason: String,
-    /// What happened.
+    /// Description of the failure.
     pub error: String,
-    /// How many there are.
+    /// Number of dead letters.
     pub count: u64,
-    /// One of them, the oldest.
+    /// Identifier of the oldest of them.
     pub id: String,
-    /// When the first attempt of any of them failed, RFC 3339; empty if none says so.
+    /// Time of the earliest first failed attempt, RFC 3339; empty if unknown.
     pub first_failed_at: String,
-    /// When the last one of any of them did, RFC 3339; empty if none says so.
+    /// Time of the latest failed attempt, RFC 3339; empty if unknown.
     pub last_failed_at: String,
 }
 
-/// Groups in the making.
+/// Groups being counted.
 #[derive(Debug, Default)]
 pub struct Groups {
     groups: BTreeMap<(String, String, String), Group>,
@@ -37,7 +37,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Counts one more; they come the oldest first.
+    /// Counts one more; they must come the oldest first.
     pub fn add(&mut self, letter: DeadLetter) {
         let key = (letter.pool, letter.reason, letter.error);
         if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(&key) {
@@ -65,12 +65,12 @@ impl Groups {
         }
     }
 
-    /// How many letters are in no group, since too many died of something else.
+    /// Returns the number of dead letters in no group, since there were too many distinct errors.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// The groups, the largest first.
+    /// Returns the groups, the largest first.
     pub fn largest_first(self) -> Vec<Group> {
         let mut groups: Vec<Group> = self.groups.into_values().collect();
         groups.sort_by_key(|group| std::cmp::Reverse(group.count));
@@ -78,7 +78,7 @@ impl Groups {
     }
 }
 
-/// Whether a moment takes the place of the one that is known so far. What is no moment never does.
+/// Returns whether a time replaces the one known so far. A text that is no time never does.
 fn replaces(new: &str, known: &str, is_further: fn(&Timestamp, &Timestamp) -> bool) -> bool {
     match (new.parse(), known.parse()) {
         (Ok(new), Ok(known)) => is_further(&new, &known),

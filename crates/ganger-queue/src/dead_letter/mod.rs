@@ -1,12 +1,12 @@
-//! What a dead letter of a broker says beside its message: text headers under `x-ganger-`, written
-//! by the source that gives a message up and read by the commands; and the counters that every copy
-//! of a message carries from queue to queue, under names of the same kind. No broker is known here.
+//! The headers of a broker's dead letter: text headers under `x-ganger-`, written by the source that
+//! gives a message up and read by the commands; and the counters that every copy of a message carries
+//! from queue to queue, under names of the same kind. No broker is known here.
 //!
-//! A letter's headers take [`LETTER_BYTES_MAX`] at most, whatever happened: stderr is cut first,
-//! at its beginning, then the error, at its end, and both say so. A result that could not be
-//! delivered belongs to the letter. A small one is among its headers; a larger one is a message of
-//! its own, [`Apart`], in the same place as the letter and stored before it, so that whoever reads
-//! the letter has met its reply already.
+//! A dead letter's headers take [`LETTER_BYTES_MAX`] at most, whatever happened: stderr is cut first, at
+//! its beginning, then the error, at its end, and both say so. A reply that could not be delivered
+//! belongs to the dead letter. A small one is among its headers; a larger one is a message of its own,
+//! [`Apart`], in the same place as the dead letter and stored before it, so that whoever reads the dead
+//! letter has met its reply already.
 
 mod groups;
 mod model;
@@ -24,97 +24,96 @@ use ganger_core::trace_context::SpanContext;
 pub use groups::{Group, Groups};
 pub use model::{DeadLetter, DeadReply};
 
-/// The names of the headers. Workers never see them.
+/// Names of the headers. Workers never see them.
 pub mod header {
-    /// How many attempts have been charged. On every copy.
+    /// Number of charged attempts. On every copy.
     pub const ATTEMPTS: &str = "x-ganger-attempts";
-    /// How many workers, or daemons, the message took down. On every copy.
+    /// Number of workers or daemons that the message took down. On every copy.
     pub(crate) const CRASHES: &str = "x-ganger-crashes";
-    /// How often in a row a worker asked for it to come again. On every copy.
+    /// Number of times in a row that a worker asked for it to come again. On every copy.
     pub(crate) const REQUEUES: &str = "x-ganger-requeues";
-    /// When its first attempt failed: Unix time in milliseconds. On every copy.
+    /// Time of the first failed attempt: Unix time in milliseconds. On every copy.
     pub(crate) const FIRST_FAILED: &str = "x-ganger-first-failed-ms";
     /// The span of the last attempt, as a `traceparent`. On every copy, where it was recorded.
     pub const SPAN: &str = "x-ganger-span";
-    /// When its last one did, likewise.
+    /// Time of the last failed attempt: Unix time in milliseconds.
     pub(crate) const LAST_FAILED: &str = "x-ganger-last-failed-ms";
     /// The queue or topic that it was read from first. On every copy.
     pub const QUEUE: &str = "x-ganger-queue";
 
-    /// The name of a dead letter, never used again for another.
+    /// Id of a dead letter, never used again for another.
     pub const LETTER_ID: &str = "x-ganger-letter-id";
-    /// The name by which log records call the message.
+    /// Name of the message in log records.
     pub(crate) const MESSAGE_NAME: &str = "x-ganger-message-name";
-    /// The pool that gave it up.
+    /// Pool that gave up the message.
     pub(crate) const POOL: &str = "x-ganger-pool";
-    /// The kind of failure.
+    /// Kind of failure.
     pub(crate) const REASON: &str = "x-ganger-reason";
-    /// What happened, in a sentence.
+    /// Description of the failure, in a sentence.
     pub const ERROR: &str = "x-ganger-error";
-    /// The exit code of the worker that died.
+    /// Exit code of the worker that died.
     pub(crate) const EXIT_CODE: &str = "x-ganger-exit-code";
-    /// The number of the signal that ended it.
+    /// Number of the signal that ended the worker.
     pub(crate) const SIGNAL: &str = "x-ganger-signal";
-    /// `true` where the kernel killed it for want of memory.
+    /// `true` if the kernel killed the worker for lack of memory.
     pub(crate) const OOM: &str = "x-ganger-oom";
-    /// The last lines that it wrote to stderr, each with its line feed.
+    /// Last lines that the worker wrote to stderr, each with its line feed.
     pub const STDERR: &str = "x-ganger-stderr";
 
-    /// Where a reply that could not be delivered was to go.
+    /// Queue of a reply that could not be delivered.
     pub(crate) const REPLY_QUEUE: &str = "x-ganger-reply-queue";
-    /// Its headers: a JSON array of pairs.
+    /// Headers of that reply: a JSON array of pairs.
     pub const REPLY_HEADERS: &str = "x-ganger-reply-headers";
-    /// Its body in base64, where it is small.
+    /// Body of that reply in base64, if it is small.
     pub(crate) const REPLY_BODY: &str = "x-ganger-reply-body";
-    /// `true` on a letter whose reply is a message of its own.
+    /// `true` on a dead letter whose reply is a message of its own.
     pub(crate) const REPLY_APART: &str = "x-ganger-reply-apart";
-    /// On that message: the id of its letter. Its body is the reply's.
+    /// On that message: the id of its dead letter. Its body is the reply's.
     pub const REPLY_OF: &str = "x-ganger-reply-of";
-    /// Among the headers of a reply: how many others there was no room for.
+    /// Among the headers of a reply: number of its headers that were cut.
     pub(crate) const REPLY_HEADERS_CUT: &str = "x-ganger-reply-headers-cut";
-    /// Likewise: how many bytes there was no room for at the end of its body.
+    /// Among the headers of a reply: number of bytes that were cut at the end of its body.
     pub const REPLY_CUT: &str = "x-ganger-reply-cut";
 }
 
-/// The most bytes that a letter's own headers take, names and all.
+/// Maximum bytes of a dead letter's own headers, including names.
 pub const LETTER_BYTES_MAX: usize = 16 << 10;
 
-/// A reply of which queue, headers and body, as they are written, take more is stored apart.
+/// Size of a reply's queue, headers and body, as they are written, above which it is stored apart.
 const REPLY_BYTES_MAX: usize = 4 << 10;
 
-/// The most bytes of a reply's own headers that are stored apart: they must fit into one frame of
-/// AMQP.
+/// Maximum bytes of the headers of a reply that is stored apart: they must fit into one frame of AMQP.
 const REPLY_HEADERS_BYTES_MAX: usize = 48 << 10;
 
-/// The most bytes of the name of a queue. No broker has longer ones, but a worker may ask for one.
+/// Maximum bytes of a queue's name. No broker has longer ones, but a worker may ask for one.
 const QUEUE_BYTES_MAX: usize = 255;
 
-/// What a header takes beside its name and its value, on the wire of any broker.
+/// Bytes that a header takes beside its name and its value, on the wire of any broker.
 const HEADER_BYTES: usize = 8;
 
-/// The longest note that something was cut.
+/// Maximum bytes of the note that something was cut.
 const NOTE_BYTES_MAX: usize = 48;
 
-/// Headers of our own.
+/// Headers set by ganger.
 pub type Own = Vec<(&'static str, String)>;
 
-/// What a message has been through. Every copy of it carries this on.
+/// History of a message. Every copy of it carries this on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Attempts that were charged.
+    /// Number of charged attempts.
     pub attempts: u32,
-    /// Workers, or daemons, that it took down.
+    /// Number of workers or daemons that it took down.
     pub crashes: u32,
-    /// How often in a row a worker asked for it to come again.
+    /// Number of times in a row that a worker asked for it to come again.
     pub requeues: u32,
-    /// When its first attempt failed, in milliseconds of Unix time.
+    /// Time of the first failed attempt, in milliseconds of Unix time.
     pub first_failed_ms: Option<i64>,
-    /// The span of the last attempt, if that was recorded.
+    /// The span of the last attempt, if it was recorded.
     pub span: Option<SpanContext>,
 }
 
 impl Counters {
-    /// As headers; what is zero or unknown is left out.
+    /// Returns them as headers, without those that are zero or unknown.
     pub fn write(&self) -> Own {
         let count = |name, count: u32| (count > 0).then(|| (name, count.to_string()));
         let first_failed = self.first_failed_ms.map(|ms| ms.to_string());
@@ -128,7 +127,8 @@ impl Counters {
         all.into_iter().flatten().collect()
     }
 
-    /// Out of a message's headers; what is not there, or is no number, counts for nothing.
+    /// Reads them from a message's headers; one that is missing, or is no number, counts as zero or
+    /// unknown.
     pub fn read(headers: &Headers) -> Self {
         Self {
             attempts: number(headers, header::ATTEMPTS).unwrap_or_default(),
@@ -140,45 +140,45 @@ impl Counters {
     }
 }
 
-/// A message that is given up, and why.
+/// A message that is given up, and the reason.
 #[derive(Debug, Clone)]
 pub struct Letter<'a> {
-    /// Made by [`id`].
+    /// Id made by [`id`].
     pub id: &'a str,
-    /// The pool that gives it up.
+    /// The pool that gives up the message.
     pub pool: &'a str,
-    /// The queue or topic that it was read from first: where a retry sends it.
+    /// The queue or topic that it was read from first: a retry sends it there.
     pub queue: &'a str,
-    /// The name by which log records call it, if its source has one for it.
+    /// Name of the message in log records, if its source has one for it.
     pub message_name: Option<String>,
-    /// What it has been through, the last attempt included.
+    /// Its history, including the last attempt.
     pub counters: Counters,
-    /// When that failed, in milliseconds of Unix time.
+    /// Time at which that failed, in milliseconds of Unix time.
     pub now_ms: i64,
-    /// Why.
+    /// The reason.
     pub failure: &'a Failure,
 }
 
-/// A letter in the form in which it is stored.
+/// A dead letter in the form in which it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// What the copy of the message gets in place of its `x-ganger-` headers.
+    /// Headers that replace the `x-ganger-` headers of the message's copy.
     pub headers: Own,
-    /// A reply that is too large for them. It goes to the same place, and must be safe there
-    /// before the letter is sent.
+    /// A reply that is too large for them. It goes to the same place, and must be safe there before the
+    /// dead letter is sent.
     pub reply: Option<Apart>,
 }
 
-/// A message that holds the reply which belongs to a letter.
+/// A message that holds the reply of a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Apart {
-    /// All headers that it has.
+    /// All its headers.
     pub headers: Own,
     /// The reply's body.
     pub body: Bytes,
 }
 
-/// A name for a new dead letter: a UUID of version 7, so that later ones sort behind, and with its
+/// Makes an id for a new dead letter: a UUID of version 7, so that later ones sort behind, and with its
 /// hyphens never taken for a number. `now_ms` is Unix time.
 pub fn id(now_ms: i64, random: u128) -> String {
     const VERSION_7: u128 = 7 << 76;
@@ -196,7 +196,7 @@ pub fn id(now_ms: i64, random: u128) -> String {
     parts.join("-")
 }
 
-/// When a letter was written, in Unix time, by its id; none if the id is none of ours.
+/// Returns the Unix time at which a dead letter was written, from its id; none if the id is not ours.
 pub fn written_ms(id: &str) -> Option<i64> {
     let hex: String = id.split('-').collect();
     let is_ours = hex.len() == 32 && hex.as_bytes()[12] == b'7';
@@ -205,7 +205,7 @@ pub fn written_ms(id: &str) -> Option<i64> {
 }
 
 impl Letter<'_> {
-    /// Writes the letter.
+    /// Writes the dead letter.
     pub fn write(&self) -> Written {
         let mut headers = self.facts();
         let mut apart = None;
@@ -242,7 +242,7 @@ impl Letter<'_> {
         }
     }
 
-    /// All that has a bound by itself.
+    /// Returns the headers that are bounded without being cut.
     fn facts(&self) -> Own {
         let exit = self.failure.exit.unwrap_or_default();
         let counters = self.counters;
@@ -295,7 +295,7 @@ fn written_reply(id: &str, reply: &Outgoing) -> WrittenReply {
     })
 }
 
-/// A JSON array of as many pairs as there is room for, and one that says how many there was not.
+/// Returns a JSON array of as many pairs as fit, and one pair with the number of those that did not.
 fn pairs_json(headers: &Headers) -> String {
     let mut json = String::from("[");
     for (done, (name, value)) in headers.iter().enumerate() {
@@ -314,13 +314,13 @@ fn pairs_json(headers: &Headers) -> String {
     json + "]"
 }
 
-/// The bytes that headers take at most on the wire.
+/// Returns an upper bound of the bytes that headers take on the wire.
 fn size(headers: &Own) -> usize {
     let each = |(name, value): &(&str, String)| name.len() + value.len() + HEADER_BYTES;
     headers.iter().map(each).sum()
 }
 
-/// The text, or as much of its beginning as fits together with a note of what is cut.
+/// Returns the text, or as much of its beginning as fits together with a note of the bytes cut.
 pub fn without_end(text: &str, bytes_max: usize) -> Cow<'_, str> {
     if text.len() <= bytes_max {
         return Cow::Borrowed(text);
@@ -333,7 +333,7 @@ pub fn without_end(text: &str, bytes_max: usize) -> Cow<'_, str> {
     ))
 }
 
-/// The text, or as much of its end as fits below a note of what is cut.
+/// Returns the text, or as much of its end as fits below a note of the bytes cut.
 fn without_start(text: &str, bytes_max: usize) -> Cow<'_, str> {
     if text.len() <= bytes_max {
         return Cow::Borrowed(text);
@@ -343,8 +343,8 @@ fn without_start(text: &str, bytes_max: usize) -> Cow<'_, str> {
     Cow::Owned(format!("({cut} bytes cut) …\n{}", &text[cut..]))
 }
 
-/// What the headers of a message say of a letter, the message's own parts left for the caller to
-/// fill in: `headers` are those that are not ours. None if the message is no letter of ours.
+/// Reads a dead letter from the headers of a message; the caller fills in the message's own parts:
+/// `headers` are those that are not ours. None if the message is no dead letter of ours.
 pub fn read(headers: &Headers) -> Option<DeadLetter> {
     let text = |name| find(headers, name).unwrap_or_default().to_owned();
     let time = |name| number(headers, name).map(rfc_3339).unwrap_or_default();
@@ -369,30 +369,30 @@ pub fn read(headers: &Headers) -> Option<DeadLetter> {
     })
 }
 
-/// The id of the letter that this message holds the reply of, and the reply. None if it is no such
+/// Returns the id of the dead letter whose reply this message holds, and the reply. None for any other
 /// message.
 pub fn read_apart(headers: &Headers, body: &Bytes) -> Option<(String, DeadReply)> {
     let id = find(headers, header::REPLY_OF)?.to_owned();
     Some((id, reply(headers, body.clone())))
 }
 
-/// The key of the message that holds a letter's reply, in a place where the letter's own key is its
-/// id.
+/// Returns the key of the message that holds a dead letter's reply, where the dead letter's own key is
+/// its id.
 pub fn reply_key(id: &str) -> String {
     format!("{id}/reply")
 }
 
-/// The id of the letter whose reply has this key.
+/// Returns the id of the dead letter whose reply has this key.
 pub fn id_of_reply_key(key: &str) -> Option<&str> {
     key.strip_suffix("/reply")
 }
 
-/// Whether a letter's reply is a message of its own.
+/// Returns whether a dead letter's reply is a message of its own.
 pub fn has_reply_apart(headers: &Headers) -> bool {
     find(headers, header::REPLY_APART).is_some()
 }
 
-/// The headers that are the message's own.
+/// Returns the headers that are the message's own.
 pub fn not_ours(headers: &Headers) -> Headers {
     let theirs = |name: &str| !name.starts_with(OWN_HEADER_PREFIX);
     headers
@@ -402,7 +402,7 @@ pub fn not_ours(headers: &Headers) -> Headers {
         .collect()
 }
 
-/// Unix time in milliseconds as people read it.
+/// Formats Unix time in milliseconds as RFC 3339.
 pub fn rfc_3339(ms: i64) -> String {
     Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |time| time.to_string())
 }

@@ -1,65 +1,65 @@
-//! A dead letter, whatever broker it is stored at.
+//! A dead letter, whatever broker stores it.
 
 use bytes::Bytes;
 
 use crate::delivery::Headers;
 
-/// A message that was given up, and why.
+/// A message that was given up, and the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// By which it is named; never used again for another.
+    /// Its id; never used again for another.
     pub id: String,
-    /// The pool that gave it up.
+    /// The pool that gave up the message.
     pub pool: String,
     /// The queue that it came from.
     pub queue: String,
-    /// The name by which its source and log records call the message, such as `orders:17` for row 17 of
-    /// a table. None where it has none, or an older version wrote this.
+    /// Name of the message in its source and in log records, such as `orders:17` for row 17 of a table.
+    /// None if it has none, or an older version wrote this.
     pub message_name: Option<String>,
     /// The kind of failure.
     pub reason: String,
-    /// What happened, in a sentence.
+    /// Description of the failure, in a sentence.
     pub error: String,
-    /// How many attempts were charged.
+    /// Number of charged attempts.
     pub attempts: u32,
-    /// How many workers, or daemons, it took down.
+    /// Number of workers or daemons that it took down.
     pub crashes: u32,
     /// The exit code of the worker that died, if it exited by itself.
     pub exit_code: Option<i32>,
-    /// The number of the signal that ended it.
+    /// The number of the signal that ended the worker, if one did.
     pub signal: Option<i32>,
-    /// The kernel killed it for want of memory.
+    /// The kernel killed the worker for lack of memory.
     pub oom: bool,
-    /// The last lines that it wrote to stderr.
+    /// The last lines that the worker wrote to stderr.
     pub stderr: Vec<String>,
-    /// When its first attempt failed, RFC 3339.
+    /// Time of the first failed attempt, RFC 3339.
     pub first_failed_at: String,
-    /// When its last one did, RFC 3339.
+    /// Time of the last failed attempt, RFC 3339.
     pub last_failed_at: String,
-    /// Empty where it has none.
+    /// Correlation id; empty if it has none.
     pub correlation_id: String,
-    /// Where an answer to it goes.
+    /// Queue for the reply.
     pub reply_to: Option<String>,
-    /// The producer's own id for it.
+    /// Message id set by the producer.
     pub message_id: Option<String>,
     /// The MIME type of the body.
     pub content_type: Option<String>,
     /// The ordering or partition key.
     pub key: Option<String>,
-    /// Higher goes first.
+    /// Priority; higher goes first.
     pub priority: i64,
-    /// Its headers; those that can't be read as such are left out, `error` says why.
+    /// Its headers; unreadable ones are left out, and `error` says why.
     pub headers: Headers,
     /// The body, byte for byte.
     pub body: Bytes,
-    /// The result of work that was done but could not be delivered.
+    /// Reply of finished work that could not be delivered.
     pub reply: Option<DeadReply>,
 }
 
-/// A reply that had nowhere to go.
+/// A reply that could not be delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadReply {
-    /// Where it was to go.
+    /// Queue that it was for.
     pub queue: String,
     /// The body, byte for byte.
     pub body: Bytes,

@@ -1,4 +1,4 @@
-//! Letters survive being written and read, and never take more than they may.
+//! Dead letters survive being written and read, and never exceed their bounds.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn letter_of(failure: &Failure) -> Letter<'_> {
     }
 }
 
-/// As a broker gives them back, beside those that the message had.
+/// Returns the headers as a broker gives them back, beside those of the message.
 fn stored(own: &Own) -> Headers {
     let theirs = ("tenant", "blue".to_owned());
     let all = std::iter::once(&theirs).chain(own);

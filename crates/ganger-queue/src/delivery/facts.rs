@@ -1,5 +1,5 @@
-//! What a source knows of itself beside how it is doing: figures for whoever watches it. The source
-//! writes them down as it goes, the pool reads them when it shows itself, and nobody is woken.
+//! Figures that a source publishes beside its state. The source records them as it goes, the pool reads
+//! them when it reports its status, and nothing is woken.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A turn counts for that much of the average beside those before it.
+/// Inverse weight of the newest turn in the moving average.
 const TURNS: u64 = 8;
 
-/// The figures, shared by a source and its pool. Clones are of the same.
+/// The figures, shared by a source and its pool. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct SourceFacts {
     figures: Arc<Mutex<Figures>>,
@@ -18,12 +18,12 @@ pub struct SourceFacts {
 }
 
 impl SourceFacts {
-    /// Takes down what is known now.
+    /// Records new figures.
     pub fn note(&self, change: impl FnOnce(&mut Figures)) {
         change(&mut self.lock());
     }
 
-    /// What was taken down last.
+    /// Returns the last recorded figures.
     pub fn read(&self) -> Figures {
         *self.lock()
     }
@@ -32,7 +32,7 @@ impl SourceFacts {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It has taken so long to settle what there was, and to fetch more.
+    /// Records the duration of a turn: settling what was there, and fetching more.
     pub fn took_turn(&self, time: Duration) {
         let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX >> 8);
         let before = self.turn_us.load(Ordering::Relaxed);
@@ -43,64 +43,64 @@ impl SourceFacts {
         self.turn_us.store(average, Ordering::Relaxed);
     }
 
-    /// How long that takes of late; nothing where messages come by themselves.
+    /// Returns the recent average duration of a turn; zero where messages are pushed.
     pub fn turn(&self) -> Duration {
         Duration::from_micros(self.turn_us.load(Ordering::Relaxed))
     }
 }
 
-/// What is known; none where a kind of source has nothing of that kind, or does not know yet.
+/// Figures of a source. A figure has no value where the kind of source lacks it or does not know it yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default)]
 pub struct Figures {
-    /// Settlements that have not taken effect yet.
+    /// Number of settlements that have not taken effect yet.
     pub settlements_pending: Option<u64>,
-    /// Replies, emits and copies of messages that are not confirmed yet.
+    /// Number of replies, emits and copies of messages that are not confirmed yet.
     pub publishes_pending: Option<u64>,
-    /// Messages that wait for a later time: on Kafka in its retry topics, on
-    /// RabbitMQ in its queues of delayed ones, on a table up to 20 000.
+    /// Number of messages delayed until a later time: on Kafka in its retry topics, on RabbitMQ in its
+    /// delay queues, on a table counted up to 20 000.
     pub delayed: Option<u64>,
-    /// How often a connection was made to the broker, on Kafka tried.
+    /// Number of connections made to the broker; on Kafka, of connection attempts.
     pub connections: Option<u64>,
-    /// Messages that were acknowledged without being worked on, since they had been done before,
-    /// where a pool remembers that.
+    /// Number of messages that were acknowledged without being worked on, since they were repetitions of
+    /// finished ones; only for pools that remember finished messages.
     pub repetitions: Option<u64>,
-    /// Messages that were worked on although nothing says whether they had been done before, where a
-    /// pool remembers that: they have no key.
+    /// Number of messages without a key, which were worked on although they may be repetitions; only for
+    /// pools that remember finished messages.
     pub unkeyed: Option<u64>,
-    /// What librdkafka's consumer has sent and received.
+    /// Traffic of librdkafka's consumer.
     pub kafka: Option<KafkaFigures>,
-    /// How large a table's database file is.
+    /// Size of a table's database file.
     pub database: Option<DatabaseFigures>,
 }
 
-/// What librdkafka counts of its consumer, since that was made.
+/// Traffic of librdkafka's consumer since it was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default)]
 pub struct KafkaFigures {
-    /// Requests to brokers.
+    /// Number of requests sent to brokers.
     pub requests: u64,
-    /// Answers of theirs.
+    /// Number of responses from brokers.
     pub responses: u64,
-    /// Bytes to brokers.
+    /// Bytes sent to brokers.
     pub sent_bytes: u64,
-    /// Bytes from brokers.
+    /// Bytes received from brokers.
     pub received_bytes: u64,
-    /// Messages in what was fetched.
+    /// Number of messages fetched.
     pub messages: u64,
-    /// Those of them that are fetched and not taken from librdkafka.
+    /// Number of fetched messages that were not yet taken from librdkafka.
     pub fetched_ahead: u64,
-    /// Brokers that it is connected to.
+    /// Number of connected brokers.
     pub brokers_up: u64,
 }
 
-/// How large a database file is.
+/// Size of a database file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default)]
 pub struct DatabaseFigures {
-    /// The file, in bytes.
+    /// Size of the database file, in bytes.
     pub file_bytes: u64,
-    /// The journal of what was written last (SQLite's write-ahead log), in bytes.
+    /// Size of the write-ahead log (SQLite), in bytes.
     pub journal_bytes: u64,
 }
 

@@ -1,5 +1,5 @@
-//! What a worker has finished, as it is entered so that a repetition of the message is not worked on
-//! again: by what the message is known, and what goes out again for a repetition.
+//! Entry of a finished message, so that a repetition of it is not worked on again: its identity, and the
+//! reply to send again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,24 +10,24 @@ use tokio::sync::Notify;
 use super::outcome::Outcome;
 use ganger_core::message::{Headers, Outgoing};
 
-/// By what two messages are known to be the same.
+/// Identity by which two messages are the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
     /// The queue that they are from.
     pub queue: Arc<str>,
-    /// What the pool's `idempotency.key` says of it.
+    /// Key taken by the pool's `idempotency.key`.
     pub key: String,
-    /// The emit's own name: the emits of a task may share all else. Empty for what is none.
+    /// The emit's own name: the emits of a task may share all else. Empty for any other message.
     pub emit: String,
-    /// Which step of a long task it is.
+    /// Step of a long task.
     pub step: u32,
 }
 
 /// A reply that was sent for a message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredReply {
-    /// The queue that the worker named; none for the one that the message asked for, which another
-    /// caller may have changed.
+    /// The queue that the worker named; none for the message's own reply-to, which another caller may
+    /// have changed.
     pub queue: Option<String>,
     /// The body, byte for byte.
     pub body: Bytes,
@@ -35,24 +35,24 @@ pub struct StoredReply {
     pub headers: Headers,
 }
 
-/// What is entered of a message that is done.
+/// Entry of a finished message.
 #[derive(Debug, Clone)]
 pub struct Finished {
-    /// By what a repetition is known.
+    /// Identity by which a repetition is recognised.
     pub identity: Identity,
-    /// The hash of the message's body, which a repetition has, too.
+    /// Hash of the message's body, which a repetition has, too.
     pub body: String,
-    /// How long a repetition is known.
+    /// Time for which a repetition is recognised.
     pub window: Duration,
-    /// What continues the message, with nothing said yet.
+    /// Message that continues this one, still empty.
     pub continued: Outgoing,
-    /// Held until the entry is written, or is not going to be.
+    /// Held until the entry is written, or will not be.
     pub once_written: Option<Arc<OnceWritten>>,
 }
 
 impl Finished {
-    /// What is stored of the reply in that outcome: the queue, where it is not the one that the
-    /// message asked for, and the message. None where there is no reply.
+    /// Returns the stored parts of the reply in that outcome: the queue, if it is not the one that the
+    /// message asked for, and the message. None if there is no reply.
     pub fn reply_in<'a>(&self, outcome: &'a Outcome) -> Option<(Option<&'a str>, &'a Outgoing)> {
         match outcome {
             Outcome::Reply(reply) => {
@@ -69,8 +69,8 @@ impl Finished {
     }
 }
 
-/// What becomes of a repetition of a message that is done: the reply, if there was one, is sent
-/// again. One that was for the caller goes to this message's caller, if it has one.
+/// Returns the outcome of a repetition of a finished message: the reply, if there was one, is sent again.
+/// One that was for the caller goes to this message's caller, if it has one.
 pub fn repeated(stored: Option<StoredReply>, continued: &Outgoing) -> Outcome {
     let Some(StoredReply {
         queue,
@@ -91,7 +91,7 @@ pub fn repeated(stored: Option<StoredReply>, continued: &Outgoing) -> Outcome {
     }
 }
 
-/// Tells, when it is dropped, that the entry is written, or is not going to be.
+/// Reports, when it is dropped, that the entry is written, or will not be.
 #[derive(Debug)]
 pub struct OnceWritten {
     identity: Identity,
@@ -99,7 +99,7 @@ pub struct OnceWritten {
 }
 
 impl OnceWritten {
-    /// One that tells there.
+    /// Makes one that reports to `told`.
     pub fn new(identity: Identity, told: &Arc<Entered>) -> Arc<Self> {
         let told = Arc::clone(told);
         Arc::new(Self { identity, told })
@@ -113,7 +113,7 @@ impl Drop for OnceWritten {
     }
 }
 
-/// What was told, by whoever writes on another thread. No more than what is out.
+/// Identities reported from other threads; no more than are in flight.
 #[derive(Debug, Default)]
 pub struct Entered {
     identities: Mutex<Vec<Identity>>,
@@ -121,14 +121,14 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// Waits for something to be told, and takes all of it. Loses nothing when it is dropped.
+    /// Waits for reports, and takes all of them. Cancel-safe.
     pub async fn next(&self) -> Vec<Identity> {
         self.news.notified().await;
         std::mem::take(&mut *self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Identity>> {
-        // What it guards is never left half changed.
+        // The guarded value is never left half changed.
         self.identities
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_reply_goes_where_this_message_asks_for_it_or_where_the_worker_said() {
-        // What the first asked for, where its reply went, what the second asks for, where it goes.
+        // Reply-to of the first, destination of its reply, reply-to of the second, destination of its reply.
         for (first, to, second, again) in [
             (Some("a"), "a", Some("a"), Some("a")),
             (Some("a"), "a", Some("b"), Some("b")),

@@ -1,4 +1,4 @@
-//! What becomes of a message, and why an attempt failed.
+//! Outcome of a message, and the reason that an attempt failed.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,36 +7,36 @@ use nix::sys::signal::Signal;
 
 use ganger_core::message::Outgoing;
 
-/// What becomes of a message.
+/// Outcome of a message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// The work is done: take it from the queue.
+    /// The work is done: acknowledge the message.
     Done,
-    /// The work is done: publish this, and once that is confirmed take it from the queue.
+    /// The work is done: publish this, and once that is confirmed acknowledge the message.
     Reply(Box<Outgoing>),
-    /// The worker asked for it to come again. Not charged as an attempt; counted, so that the wait
-    /// can grow.
+    /// The worker asked for it to come again. Not charged as an attempt; counted, so that the delay can
+    /// grow.
     Requeue {
-        /// How long it stays away.
+        /// Delay before it comes again.
         after: Duration,
     },
-    /// Not begun, or stopped by us: back at once as if it had never been handed out.
+    /// Not begun, or stopped by us: goes back at once as if it had never been handed out.
     Return {
-        /// It was in the hands of a worker that died with several messages begun: it runs alone
-        /// next time.
+        /// It was in the hands of a worker that died with several messages begun: next time it runs
+        /// alone.
         suspect: bool,
     },
-    /// Stopped by us, and its worker asked for a rest: back as if it had never been handed out, but
-    /// not at once.
+    /// Stopped by us, and its worker asked for a pause: goes back as if it had never been handed out, but
+    /// after a delay.
     ReturnAfter {
-        /// How long it stays away.
+        /// Delay before it comes again.
         delay: Duration,
     },
-    /// The attempt failed and is charged; it comes again.
+    /// The attempt failed and is charged; the message is redelivered.
     RetryAfter {
-        /// How long it stays away.
+        /// Delay before it is redelivered.
         delay: Duration,
-        /// Why it failed.
+        /// Reason of the failure.
         failure: Box<Failure>,
     },
     /// The attempt failed and was the last.
@@ -44,8 +44,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether a worker's work came to an end by it. What was not begun, or given up, runs once,
-    /// wherever it runs in the end.
+    /// Returns whether it ended a worker's work. A message that was not begun, or was given back, runs
+    /// once, wherever it runs in the end.
     pub fn is_of_work(&self) -> bool {
         match self {
             Self::Done
@@ -57,7 +57,7 @@ impl Outcome {
         }
     }
 
-    /// The worker did what it was asked to: it is not to be done again.
+    /// Returns whether the worker did what it was asked to, so that it is not to be done again.
     pub fn is_finish(&self) -> bool {
         match self {
             Self::Done | Self::Reply(_) => true,
@@ -69,7 +69,7 @@ impl Outcome {
         }
     }
 
-    /// The failure, if the attempt failed.
+    /// Returns the failure, if the attempt failed.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::RetryAfter { failure, .. } | Self::DeadLetter(failure) => Some(failure),
@@ -81,7 +81,7 @@ impl Outcome {
         }
     }
 
-    /// The worker did what it was asked to, or asked to do it later.
+    /// Returns whether the worker did what it was asked to, or asked to do it later.
     pub fn is_success(&self) -> bool {
         match self {
             Self::Done | Self::Reply(_) | Self::Requeue { .. } => true,
@@ -93,23 +93,23 @@ impl Outcome {
     }
 }
 
-/// Why an attempt failed.
+/// Reason that an attempt failed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Failure {
     /// The kind of failure, one of a small set, for grouping and labels.
     pub reason: Reason,
-    /// What happened, in a sentence.
+    /// Description of the failure, in a sentence.
     pub error: String,
-    /// How the worker ended, where it did.
+    /// Exit of the worker, if it ended.
     pub exit: Option<Exit>,
-    /// The last lines that the worker wrote to stderr, where it died.
+    /// The last lines that the worker wrote to stderr, if it died.
     pub stderr: Vec<String>,
     /// A reply that could not be delivered: the work is done, and this is its result.
     pub reply: Option<Box<Outgoing>>,
 }
 
 impl Failure {
-    /// A failure of which nothing more is known.
+    /// Makes a failure without further details.
     pub fn new(reason: Reason, error: impl Into<String>) -> Self {
         Self {
             reason,
@@ -125,7 +125,7 @@ pub enum Reason {
     /// The worker answered that it failed.
     #[default]
     Failed,
-    /// The worker answered that it never will succeed.
+    /// The worker answered that it will never succeed.
     Rejected,
     /// The worker died.
     Crashed,
@@ -137,14 +137,14 @@ pub enum Reason {
     ProtocolError,
     /// The message can't be given to this worker: too large, or binary for a version 1 worker.
     Undeliverable,
-    /// The reply has nowhere to go.
+    /// The reply has no destination.
     UnroutableReply,
-    /// An operator has cancelled it.
+    /// An operator cancelled it.
     Cancelled,
 }
 
 impl Reason {
-    /// All of them, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 9] = [
         Self::Failed,
         Self::Rejected,
@@ -157,7 +157,7 @@ impl Reason {
         Self::Cancelled,
     ];
 
-    /// The name that dead letters, logs and metrics show.
+    /// Returns the name in dead letters, logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -172,23 +172,23 @@ impl Reason {
         }
     }
 
-    /// Whether it counts against `crashes_max`: the message took its worker down.
+    /// Returns whether it counts against `crashes_max`: the message took its worker down.
     pub fn is_crash(self) -> bool {
         self == Self::Crashed
     }
 }
 
-/// The error of a message that an operator has cancelled.
+/// Error of a message that an operator cancelled.
 pub const CANCELLED: &str = "cancelled by an operator";
 
-/// How a process ended.
+/// Exit of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Exit {
     /// The exit code, if it exited by itself.
     pub code: Option<i32>,
     /// The signal's number, if one ended it.
     pub signal: Option<i32>,
-    /// The kernel killed it for want of memory.
+    /// The kernel killed it for lack of memory.
     pub oom: bool,
 }
 

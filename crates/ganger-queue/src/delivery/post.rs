@@ -1,17 +1,17 @@
-//! A message that someone sends, and under which key there is to be only one of its kind.
+//! A message to be sent, and the unique key that limits it to one of its kind.
 
 use std::time::Duration;
 
 use ganger_core::message::Outgoing;
 
-/// A message, and what its sender wishes beside that.
+/// A message, and its sender's options.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Post {
-    /// What is sent.
+    /// The message.
     pub message: Outgoing,
-    /// There is to be no other one.
+    /// Unique key, if it has one.
     pub unique: Option<Unique>,
-    /// Its queue is a topic, whose queues each get a message; none for a queue.
+    /// Treatment if no queue is subscribed; set if its queue is a topic, whose queues each get a message.
     pub topic: Option<IfUnsubscribed>,
 }
 
@@ -25,7 +25,7 @@ impl From<Outgoing> for Post {
     }
 }
 
-/// What becomes of a message to whose topic no queue is subscribed.
+/// Treatment of a message to whose topic no queue is subscribed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IfUnsubscribed {
     /// It is refused.
@@ -36,7 +36,7 @@ pub enum IfUnsubscribed {
 }
 
 impl IfUnsubscribed {
-    /// As the tables have it.
+    /// Returns its name in the tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fail => "fail",
@@ -45,31 +45,31 @@ impl IfUnsubscribed {
     }
 }
 
-/// A key that one message of a queue has at a time.
+/// A key that only one message of a queue has at a time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unique {
     /// The key.
     pub key: String,
-    /// How long the message has it.
+    /// Time for which the message holds it.
     pub scope: UniqueScope,
-    /// What becomes of a message that comes while another one has it.
+    /// Treatment of a message that comes while another one holds it.
     pub taken: IfTaken,
 }
 
-/// How long a message keeps its key from others.
+/// Time for which a message holds its key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UniqueScope {
-    /// Until a daemon has it in hand for the first time.
+    /// Until a daemon claims it for the first time.
     #[default]
     Waiting,
     /// Until it is finished or given up.
     WaitingOrRunning,
-    /// Likewise, but no longer than so long from now.
+    /// Until it is finished or given up, but no longer than so long from now.
     For(Duration),
 }
 
 impl UniqueScope {
-    /// As the tables have it.
+    /// Returns its name in the tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -79,17 +79,17 @@ impl UniqueScope {
     }
 }
 
-/// What becomes of a message whose key another one has.
+/// Treatment of a message whose key another one holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IfTaken {
-    /// It is dropped.
+    /// The new message is dropped.
     #[default]
     Keep,
-    /// The one that waits says from now on what this one says.
+    /// The pending message takes the content of the new one.
     Replace,
-    /// Likewise, and falls due when this one does.
+    /// The pending message takes the content of the new one, and falls due when the new one does.
     Debounce {
-        /// But no later than so long after it was sent itself.
+        /// Longest time from its own sending until it falls due.
         longest: Duration,
     },
 }

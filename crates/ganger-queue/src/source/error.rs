@@ -1,24 +1,24 @@
-//! Why there is no source, or none any more.
+//! Reasons that a source can't be opened, or has ended.
 
 use std::io;
 
 use crate::fault::SourceFault;
 
-/// Why a source could not be opened, or ended otherwise than by being told to.
+/// Reason that a source could not be opened, or ended without being told to.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// What is at the other end can't be used.
+    /// The other end can't be used.
     #[error(transparent)]
     Unusable(#[from] SourceFault),
-    /// The operating system gave no thread.
+    /// The operating system could not start a thread.
     #[error("the thread for the source of pool `{pool}` could not be started: {error}")]
     Thread {
         /// The pool's name.
         pool: String,
-        /// The system's word.
+        /// The system's error.
         error: io::Error,
     },
-    /// A bug: the task died. Its claims are given back when the process ends.
+    /// A bug: the task panicked. Its claims are given back when the process ends.
     #[error("the source of pool `{pool}` panicked: {what}")]
     Panicked {
         /// The pool's name.

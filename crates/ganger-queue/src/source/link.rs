@@ -1,4 +1,4 @@
-//! What ties a reader of a source to its pool.
+//! Connection of a source's reader to its pool.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use ganger_core::budget::Share;
 use crate::delivery::SourceEnd;
 use crate::exclusive::Exclusive;
 
-/// Ties of a reader to its pool.
+/// A reader's connection to its pool.
 #[derive(Debug)]
 pub struct Link {
     /// The channels to the pool.
@@ -19,6 +19,6 @@ pub struct Link {
     pub policy: watch::Receiver<Arc<PoolConfig>>,
     /// The daemon's turn for suspects.
     pub exclusive: Exclusive,
-    /// What the source draws from for the messages that it holds.
+    /// Memory budget that the source draws on for the messages that it holds.
     pub share: Share,
 }

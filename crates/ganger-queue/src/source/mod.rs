@@ -1,6 +1,6 @@
-//! Where messages come from. A source is one configured connection; each pool that takes messages from it has a
-//! reader, one task that talks to its pool through a [`SourceEnd`](crate::delivery::SourceEnd), on a thread of its
-//! own or, where it never blocks, on its pool's.
+//! Sources of messages. A source is one configured connection; each pool that takes messages from it has
+//! a reader, one task that talks to its pool through a [`SourceEnd`](crate::delivery::SourceEnd), on a
+//! thread of its own or, if it never blocks, on its pool's.
 
 mod error;
 pub mod link;
@@ -13,12 +13,13 @@ pub use thread::{
     opened_on_a_thread,
 };
 
-/// A configured connection to a broker or a database, of whichever kind.
+/// A configured connection to a broker or a database, of any kind.
 pub trait Source {
-    /// Begins to open a reader for the pool at the other end of `link`. Several can be on their way at once;
-    /// nothing of it is done on the caller's thread, which a slow disk or a silent broker would hold up.
+    /// Begins to open a reader for the pool at the other end of `link`. Several can be opening at once;
+    /// none of the work is done on the caller's thread, which a slow disk or a silent broker would hold
+    /// up.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// If no thread can be started.
     fn reader(&self, link: Link) -> Result<Opening, SourceError>;
 }

@@ -1,5 +1,5 @@
-//! The threads that sources live on. One that blocks has a thread to itself; one that never does shares
-//! its own with its pool, so that a message crosses none.
+//! The threads of sources. One that blocks has a thread to itself; one that never does shares its own
+//! with its pool, so that a message crosses none.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,11 +11,11 @@ use super::error::SourceError;
 use ganger_core::event_loop::EventLoop;
 use ganger_core::heartbeat::Heart;
 
-/// A build without optimisation keeps the states of all futures within each other on the stack, which is
-/// more than the usual 2 MiB hold with some to spare. What is not used costs no memory.
+/// Stack size of a source's thread: a build without optimisation keeps the states of all nested futures
+/// on the stack, which need more than the usual 2 MiB. Unused stack costs no memory.
 const STACK_BYTES: usize = 8 << 20;
 
-/// What a pool does on its thread, from its first moment to its last.
+/// Work of a pool on its thread, from its first moment to its last.
 pub type ThreadBody = Box<dyn FnOnce(&EventLoop) + Send>;
 
 /// A source that is being opened.
@@ -26,11 +26,11 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Waits until the connection is opened, and what the source needs there is checked or made, so
-    /// that what is wrong refuses the start. A broker that can't be reached is waited for later
-    /// instead. From then on the source mends itself: whatever fails is reported in its state and
-    /// tried again. It ends when its intake is closed and all it handed out is settled. Loses
-    /// nothing when it is dropped before it has resolved.
+    /// Waits until the connection is opened, and everything the source needs there is checked or created,
+    /// so that a problem refuses the start. A broker that can't be reached does not: the source waits for
+    /// it later. From then on the source recovers by itself: any failure is reported in its state and
+    /// retried. It ends when its intake is closed and all its deliveries are settled. Cancel-safe until
+    /// it has resolved.
     ///
     /// # Errors
     /// If the connection can't be opened or used.
@@ -43,13 +43,13 @@ impl Opening {
         }
     }
 
-    /// The source, once it is open.
+    /// Returns the source, once it is open.
     pub fn running(self) -> Running {
         self.running
     }
 }
 
-/// A source at work.
+/// A running source.
 #[derive(Debug)]
 pub struct Running {
     pool: String,
@@ -59,11 +59,11 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits until the source has ended, with its connection closed. Dropping the future loses
-    /// nothing, and asking again gives the same answer.
+    /// Waits until the source has ended, with its connection closed. Cancel-safe; another call gives the
+    /// same result.
     ///
     /// # Errors
-    /// If it ended by a panic: never taken for a clean end.
+    /// If it ended by a panic, which is never taken for a clean end.
     pub async fn ended(&mut self) -> Result<(), SourceError> {
         if self.end.is_none() {
             let told = (&mut self.told).await;
@@ -75,7 +75,7 @@ impl Running {
         }
     }
 
-    /// The source's thread, if its pool may share it and does not yet.
+    /// Returns the source's thread, if its pool may share it and does not yet.
     pub fn shared_thread(&mut self) -> Option<SharedThread> {
         self.shared.take()
     }
@@ -95,14 +95,14 @@ impl Running {
     }
 }
 
-/// The thread of a source that its pool may share. It ends when both have.
+/// Thread of a source that its pool may share. It ends when both have.
 pub struct SharedThread(oneshot::Sender<ThreadBody>);
 
 impl SharedThread {
-    /// Begins there.
+    /// Starts `body` on the thread.
     ///
     /// # Errors
-    /// What is to be begun, if the thread is gone.
+    /// Returns `body` if the thread is gone.
     pub fn begin(self, body: ThreadBody) -> Result<(), ThreadBody> {
         self.0.send(body)
     }
@@ -114,7 +114,7 @@ impl fmt::Debug for SharedThread {
     }
 }
 
-/// Opens a source and works on the same thread, which a connection may be bound to.
+/// Opens a source and runs it on the same thread, which a connection may be bound to.
 pub fn opened_on_a_thread<W: FnOnce()>(
     what: &str,
     pool: &str,
@@ -135,10 +135,10 @@ pub fn opened_on_a_thread<W: FnOnce()>(
     Ok(Opening { running, opened })
 }
 
-/// Begins to work on a thread of its own.
+/// Starts work on a thread of its own.
 ///
 /// # Errors
-/// If there is no thread to be had.
+/// If no thread can be started.
 pub fn on_a_thread(
     what: &str,
     pool: &str,
@@ -147,13 +147,14 @@ pub fn on_a_thread(
     let (tell, told) = oneshot::channel();
     start(what, pool, move || {
         let end = catch_unwind(AssertUnwindSafe(work));
-        // Nobody listening is no trouble: the end was not awaited.
+        // A missing receiver is no error: the end was not awaited.
         drop(tell.send(end.map_err(panic_text)));
     })?;
     Ok(running(pool, told, None))
 }
 
-/// Opens a source that never blocks its thread, and has it live there beside its pool, if that wants to.
+/// Opens a source that never blocks its thread, and runs it there beside its pool, if the pool wants
+/// that.
 pub fn opened_beside_its_pool<S: Future<Output = ()> + 'static>(
     pool: &str,
     open: impl FnOnce(&EventLoop) -> Result<S, SourceError> + Send + 'static,
@@ -186,7 +187,7 @@ pub fn opened_beside_its_pool<S: Future<Output = ()> + 'static>(
     Ok(Opening { running, opened })
 }
 
-/// Runs a source, and the pool beside it where that shares the thread, until both have ended.
+/// Runs a source, and its pool if that shares the thread, until both have ended.
 fn live(
     event_loop: &EventLoop,
     source: impl Future<Output = ()> + 'static,
@@ -201,7 +202,7 @@ fn live(
     if let Ok(pool) = event_loop.run(pool) {
         pool(event_loop);
     }
-    // It tells of its end by itself.
+    // The source reports its end by itself.
     drop(event_loop.run(source));
 }
 
@@ -244,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits for it on a thread that nothing else lives on.
+    /// Blocks on a future, on a thread without any other work.
     fn wait<T>(what: impl Future<Output = T>) -> T {
         EventLoop::new().unwrap().run(what)
     }
@@ -323,7 +324,7 @@ mod tests {
         let (tell, told) = std::sync::mpsc::sync_channel(1);
         let open = move |_: &EventLoop| {
             Ok(async move {
-                // What the pool held is gone: the source gives back what is out, and ends.
+                // The pool is gone: the source gives back the messages in flight, and ends.
                 closed.await.unwrap_err();
                 tokio::task::yield_now().await;
                 tell.send(()).unwrap();

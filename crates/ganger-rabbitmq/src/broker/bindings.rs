@@ -1,5 +1,5 @@
-//! What leads messages to a pool's queue beside its name: its bindings to exchanges, made where they
-//! are missing. None is ever taken away: a daemon with an older configuration may still want it.
+//! Bindings of a pool's queue to exchanges, created where they are missing. None is ever removed: a
+//! daemon with an older configuration may still want it.
 
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions};
 use lapin::protocol::AMQPSoftError;
@@ -11,10 +11,10 @@ use super::consumers::table;
 use super::error::{RabbitMqError, soft, words};
 use ganger_config::model::{Binding, ExchangeType};
 
-/// Sees to it that the queue is bound so. An exchange whose type is told is declared.
+/// Binds the queue as configured. An exchange whose type is given is declared.
 ///
 /// # Errors
-/// Which exchange is missing or otherwise than it should be; or that the connection is lost.
+/// If an exchange is missing or not as it should be, or the connection is lost.
 pub(super) async fn see_to(
     broker: &Broker,
     queue: &str,
@@ -29,8 +29,8 @@ pub(super) async fn see_to(
     Ok(())
 }
 
-/// Looks at the exchanges, and makes nothing: whether a queue is bound to one is nothing that AMQP
-/// tells. Returns what a start would be refused for.
+/// Checks the exchanges and creates nothing: AMQP does not tell whether a queue is bound to one.
+/// Returns the problems for which a start would be refused.
 ///
 /// # Errors
 /// If the connection is lost.

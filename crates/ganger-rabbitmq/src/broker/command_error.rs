@@ -1,85 +1,85 @@
-//! Why a command could not do all that it was asked to.
+//! Reasons why a command could not be carried out completely.
 
 use std::time::Duration;
 
-/// Why a command could not do all that it was asked to.
+/// Reason why a command could not be carried out completely.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// A message came back.
+    /// A message was returned.
     #[error("there is no queue `{queue}`")]
     NoQueue {
-        /// Where it was to go.
+        /// Queue that the message was published to.
         queue: String,
     },
-    /// A queue takes nothing just now.
+    /// A queue accepts no message at the moment.
     #[error("the queue `{queue}` is full and takes no more")]
     Full {
-        /// Which.
+        /// Name of the queue.
         queue: String,
     },
-    /// What was read could not be put back.
+    /// Dead letters that were read could not be put back.
     #[error(
         "the queue `{queue}` has no room for {count} of the letters that were read; they come back by \
          themselves, which the broker counts and may have a limit for: make room before you look again"
     )]
     NoRoom {
-        /// Which.
+        /// Name of the queue.
         queue: String,
-        /// How many.
+        /// Number of dead letters.
         count: usize,
     },
-    /// The broker will never take a message.
+    /// The broker permanently rejects a message.
     #[error("a message for `{queue}` is refused: {why}")]
     Refused {
-        /// Where it was to go.
+        /// Queue that the message was published to.
         queue: String,
-        /// The broker's word.
+        /// Reason given by the broker.
         why: String,
     },
     /// AMQP can't express a message.
     #[error("a message for `{queue}` can't be sent: {why}")]
     Message {
-        /// Where it was to go.
+        /// Queue that the message was published to.
         queue: String,
-        /// What there is no room for.
+        /// Part of the message that AMQP has no room for.
         why: String,
     },
-    /// Nothing was heard of what was sent.
+    /// The broker confirmed nothing of what was sent.
     #[error("the broker has confirmed nothing for {within:?}: it may be out of memory or disk")]
     Unconfirmed {
-        /// How long was waited.
+        /// Time waited.
         within: Duration,
     },
     /// Dead letters can't be put back, so none is taken.
     #[error("the letters in `{queue}` can't be read, since each must be put back: {why}")]
     NoWayIn {
-        /// Which queue.
+        /// Name of the queue.
         queue: String,
-        /// What became of an attempt to publish.
+        /// Result of an attempt to publish.
         why: String,
     },
-    /// Someone else is at the dead letters.
+    /// Someone else is reading the dead letters.
     #[error("another command is at the dead letters in `{queue}`, and still was after {within:?}")]
     Busy {
-        /// Which queue.
+        /// Name of the queue.
         queue: String,
-        /// How long was waited.
+        /// Time waited.
         within: Duration,
     },
-    /// The broker does not hand out what is there.
+    /// The broker does not deliver the messages that are in the queue.
     #[error("the broker hands out no more of `{queue}`, though {left} are to come")]
     Stuck {
-        /// Which queue.
+        /// Name of the queue.
         queue: String,
-        /// How many were expected yet.
+        /// Number of messages still expected.
         left: u64,
     },
     /// A dead letter can't be sent back.
     #[error("the dead letter {id} can't be sent back: {why}")]
     NoWayBack {
-        /// Which.
+        /// Id of the dead letter.
         id: String,
-        /// Why not.
+        /// Reason.
         why: String,
     },
 }

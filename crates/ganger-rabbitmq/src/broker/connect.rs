@@ -1,5 +1,5 @@
-//! Connecting: which host, over TCP or TLS, as whom. The socket is ours, so that each failure has
-//! its own words and a connection that hangs can be cut. What a connection is used for is decided
+//! Connecting to a host, over TCP or TLS, as a user. The socket is ours, so that each failure has
+//! its own error text and a connection that hangs can be cut. The use of a connection is decided
 //! elsewhere.
 
 use std::future::Future;
@@ -24,21 +24,21 @@ use super::{socket, tls};
 use ganger_config::model::{Host, RabbitMqSource, Tls};
 use ganger_core::threads::or_refused;
 
-/// How long a broker may take to say good-bye.
+/// Timeout for the broker's answer to a close.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-/// As many channels a connection needs: up to four at once, for each of its consumers, for a question, and for
-/// one that is asked anew while the first is not closed yet; and one more for each question that the broker says
-/// no to, for the number of that channel is used up. On a connection that publishes there may be more.
+/// Number of channels that a connection needs: up to four at once, for each of its consumers, for a query,
+/// and for one that is repeated while the first is not closed yet; and one more for each query that the
+/// broker refuses, for the number of that channel is used up. A connection that publishes may have more.
 const CHANNELS_MIN: u16 = 16;
 
-/// A connection to a broker. Dropped, it is cut.
+/// A connection to a broker. Dropping it cuts the connection.
 pub(crate) struct Broker {
     connection: Connection,
     _hangup: Hangup,
     returns: Returns,
     host: String,
-    /// How long an answer may take.
+    /// Timeout for an answer.
     patience: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Broker {
         &self.host
     }
 
-    /// What has come back over this connection of what was published.
+    /// Messages returned over this connection.
     pub(crate) fn returns(&self) -> &Returns {
         &self.returns
     }
@@ -69,8 +69,8 @@ impl Broker {
         self.answer(self.new_channel()).await
     }
 
-    /// Opens a channel, however long the broker takes. The library (lapin 4.12) keeps the error with which the
-    /// broker has ended a channel, and meets the next one of that number with it: another number is tried then.
+    /// Opens a channel, without a timeout. The library (lapin 4.12) keeps the error with which the broker
+    /// has ended a channel, and fails the next one of that number with it: another number is tried then.
     pub(crate) async fn new_channel(&self) -> lapin::Result<Channel> {
         let mut opened = self.connection.create_channel().await;
         for _ in 1..self.connection.configuration().channel_max() {
@@ -84,7 +84,7 @@ impl Broker {
         opened
     }
 
-    /// Asks the broker something, and does not wait for ever.
+    /// Sends the broker a request and waits for the answer up to the timeout.
     pub(crate) async fn ask<T>(
         &self,
         question: impl Future<Output = lapin::Result<T>>,
@@ -97,7 +97,7 @@ impl Broker {
             })
     }
 
-    /// Likewise, where any other answer than the one hoped for is the end of the connection.
+    /// Sends a request likewise; any answer other than the expected one is the end of the connection.
     pub(crate) async fn answer<T>(
         &self,
         question: impl Future<Output = lapin::Result<T>>,
@@ -106,7 +106,7 @@ impl Broker {
         answered.map_err(|error| RabbitMqError::lost(&error))
     }
 
-    /// Ends the connection in order, as far as the broker answers.
+    /// Closes the connection in order, as far as the broker answers.
     pub(crate) async fn close(self) {
         let goodbye = self.connection.close(200, "OK".into());
         match timeout(CLOSE_WITHIN, goodbye).await {
@@ -117,8 +117,8 @@ impl Broker {
     }
 }
 
-/// Ends a channel in order, as far as the broker answers. One that is only dropped would be closed
-/// by the library at a moment of its own, and spoil the end of the connection.
+/// Closes a channel in order, as far as the broker answers. One that is only dropped would be
+/// closed by the library at a time of its own, and disturb the end of the connection.
 pub(crate) async fn close(channel: &Channel) {
     if !channel.status().connected() {
         return;
@@ -130,8 +130,8 @@ pub(crate) async fn close(channel: &Channel) {
     }
 }
 
-/// A second handle on a connection's socket. Dropped, it ends the connection, whatever state the
-/// library believes it to be in: its thread would else wait for a broker that hangs.
+/// A second handle on a connection's socket. Dropping it ends the connection, whatever state the
+/// library believes it to be in: its thread would otherwise wait for a broker that hangs.
 struct Hangup(std::net::TcpStream);
 
 impl Drop for Hangup {
@@ -141,10 +141,10 @@ impl Drop for Hangup {
     }
 }
 
-/// Connects to the first host that will have us. `name` is what the broker lists us as.
+/// Connects to the first host that accepts us. `name` is the connection name that the broker lists.
 ///
 /// # Errors
-/// What is wrong with each host, if none of them will do.
+/// The error of each host, if none of them can be used.
 pub(crate) async fn connect(config: &RabbitMqSource, name: &str) -> Result<Broker, RabbitMqError> {
     let tls = or_refused(encryption(config.tls.clone()))
         .await
@@ -176,7 +176,7 @@ fn no_thread<T>(error: io::Error) -> Result<T, RabbitMqError> {
     Err(RabbitMqError::NoThread { why })
 }
 
-/// Reads whom to trust and what to show, where a disk that hangs holds up nobody on this thread.
+/// Reads the trusted authorities and our certificate; a disk that hangs does not block this thread.
 async fn encryption(tls: Option<Tls>) -> Result<Option<Encryption>, RabbitMqError> {
     let Some(tls) = tls else {
         return Ok(None);
@@ -237,7 +237,7 @@ async fn connect_to(
     })
 }
 
-/// Finds out why a server hung up without a word.
+/// Finds the reason why a server hung up without an answer.
 async fn explained(error: RabbitMqError, host: &Host, tls: Option<&Encryption>) -> RabbitMqError {
     let RabbitMqError::HungUp { host: shown, .. } = error else {
         return error;
@@ -262,7 +262,7 @@ async fn explained(error: RabbitMqError, host: &Host, tls: Option<&Encryption>) 
     }
 }
 
-/// Finds an address of a host that takes us.
+/// Finds an address of a host that accepts us.
 async fn reach(host: &Host, within: Duration) -> Result<(TcpStream, Hangup), RabbitMqError> {
     let shown = host.to_string();
     let unresolved = |why| RabbitMqError::Unresolved {
@@ -277,8 +277,8 @@ async fn reach(host: &Host, within: Duration) -> Result<(TcpStream, Hangup), Rab
     reached.unwrap_or_else(|| Err(unresolved("it has no address".to_owned())))
 }
 
-/// Tries each address, in an equal share of the time: one that is silent must not keep us from the
-/// next. None if there is no address.
+/// Tries each address, for an equal share of the time: a silent one must not keep us from the next.
+/// Returns `None` if there is no address.
 async fn reach_any(
     host: &str,
     addresses: &[SocketAddr],
@@ -309,7 +309,7 @@ async fn reach_one(address: SocketAddr) -> io::Result<(TcpStream, Hangup)> {
     Ok((stream, Hangup(twin.into())))
 }
 
-/// What the library wants to know, in the form in which it wants it.
+/// Connection parameters in the form that the library takes.
 fn uri(config: &RabbitMqSource, host: &Host) -> AMQPUri {
     let heartbeat = u16::try_from(config.heartbeat.as_secs()).unwrap_or(u16::MAX);
     AMQPUri {
@@ -343,7 +343,7 @@ mod tests {
     use ganger_config as config;
     use ganger_config::model::SourceConfig;
 
-    /// The file is a pipe that nobody writes to before this thread has gone on.
+    /// The file is a pipe that has no writer before this thread has gone on.
     #[tokio::test]
     async fn a_disk_that_hangs_holds_up_nobody_on_the_thread() {
         let dir = tempfile::tempdir().unwrap();
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(writer.join().unwrap(), Ok(()));
     }
 
-    /// No machine has room for such a stack: its thread is refused, as one too many is.
+    /// No machine has room for such a stack: starting its thread fails, as it does for one too many.
     #[test]
     fn a_thread_that_is_refused_is_waited_for() {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -390,7 +390,7 @@ mod tests {
         }
     }
 
-    /// With no room for those who wait to be accepted it says nothing to more of them.
+    /// With a full accept queue it does not answer further connections.
     #[tokio::test]
     async fn a_silent_address_does_not_keep_us_from_the_next() {
         let silent = TcpSocket::new_v4().unwrap();

@@ -1,5 +1,5 @@
-//! Consuming: how many messages the broker sends ahead, and reading them. Of a consumer that was
-//! cancelled the last messages still count. What a message means is known elsewhere.
+//! Consumers: their prefetch, and reading their messages. The last messages of a cancelled consumer
+//! still count. The meaning of a message is known elsewhere.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,26 +21,26 @@ use super::republish::fitting;
 use crate::rules::demand::Flow;
 use ganger_config::model::{Argument, RabbitMqOptions};
 
-/// The argument of a queue by which one consumer gets all messages until it ends.
+/// Queue argument by which one consumer gets all messages until it ends.
 const SINGLE_ACTIVE: &str = "x-single-active-consumer";
 
-/// How a queue is consumed.
+/// Parameters by which a queue is consumed.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     /// The queue.
     pub(crate) queue: ShortString,
-    /// The name of the pool, which the consumers' tags begin with.
+    /// Name of the pool, the prefix of the consumer tags.
     pub(crate) pool: String,
     /// Arguments of the consumers.
     pub(crate) arguments: FieldTable,
-    /// The queue is said to feed one consumer only.
+    /// The queue feeds one consumer only, by its declaration.
     pub(crate) single: bool,
     /// The queue is lost with its last consumer.
     pub(crate) stays: bool,
 }
 
 impl Order {
-    /// As a pool has it.
+    /// Builds the parameters of a pool.
     pub(crate) fn new(
         queue: &str,
         pool: &str,
@@ -62,7 +62,7 @@ impl Order {
     }
 }
 
-/// Arguments as AMQP has them.
+/// Converts arguments to their AMQP form.
 pub(crate) fn table(arguments: &BTreeMap<String, Argument>) -> FieldTable {
     let mut table = FieldTable::default();
     for (name, value) in arguments {
@@ -80,17 +80,17 @@ pub(crate) fn table(arguments: &BTreeMap<String, Argument>) -> FieldTable {
 
 type Change = Pin<Box<dyn Future<Output = Result<Option<Consumer>, RabbitMqError>>>>;
 
-/// The consumers of one channel: a steady one, and while the pool is fast an extra one. Only the
-/// extra one comes and goes. The steady one was there before it, so that a queue with a single active
-/// consumer feeds that one, and nothing that happens to the other hands the queue to another daemon.
+/// The consumers of one channel: a steady one, and while the pool is fast an extra one. Only the extra one
+/// is added and cancelled. The steady one was there before it, so that a queue with a single active
+/// consumer feeds that one, and no change of the other hands the queue to another daemon.
 pub(crate) struct Consumers {
     broker: Rc<Broker>,
     channel: Channel,
     order: Order,
-    /// In the order in which they were made.
+    /// The consumers, in the order of their creation.
     taps: Vec<Tap>,
     changing: Option<(Change, u16)>,
-    /// The broker has cancelled one: the queue is gone.
+    /// The broker has cancelled a consumer: the queue is gone.
     cut_off: bool,
     made: usize,
 }
@@ -98,9 +98,9 @@ pub(crate) struct Consumers {
 /// One consumer.
 struct Tap {
     consumer: Consumer,
-    /// How many messages it may have unacknowledged.
+    /// Prefetch: maximum number of unacknowledged messages.
     prefetch: u16,
-    /// Cancelled by us: it runs dry.
+    /// Cancelled by us; its last messages are still being read.
     leaving: bool,
 }
 
@@ -112,19 +112,19 @@ impl fmt::Debug for Consumers {
     }
 }
 
-/// What came of looking at the consumers.
+/// Result of polling the consumers.
 #[derive(Debug)]
 pub(crate) enum ConsumerNews {
     /// Messages were read.
     Read,
-    /// A change has come to its end.
+    /// A change is complete.
     Changed,
-    /// The broker has cancelled the last of them: the queue is gone.
+    /// The broker has cancelled the last consumer: the queue is gone.
     Cancelled,
 }
 
 impl Consumers {
-    /// None yet.
+    /// Starts without consumers.
     pub(crate) fn new(broker: Rc<Broker>, channel: Channel, order: Order) -> Self {
         Self {
             broker,
@@ -137,13 +137,13 @@ impl Consumers {
         }
     }
 
-    /// How many messages may be unacknowledged.
+    /// Maximum number of unacknowledged messages.
     pub(crate) fn prefetch(&self) -> u16 {
         let Flow { steady, extra, .. } = self.flow(false);
         steady.saturating_add(extra)
     }
 
-    /// What there is; `full` is whether it was used up since the last change.
+    /// Current prefetch; `full` tells whether it was used up since the last change.
     pub(crate) fn flow(&self, full: bool) -> Flow {
         let live = self.taps.iter().filter(|tap| !tap.leaving);
         let mut each = live.map(|tap| tap.prefetch);
@@ -156,27 +156,27 @@ impl Consumers {
         }
     }
 
-    /// Whether the queue is lost with the last of them.
+    /// Sets whether the queue is lost with its last consumer.
     pub(crate) fn stay(&mut self, stays: bool) {
         self.order.stays = stays;
     }
 
-    /// The queue that is consumed.
+    /// Name of the consumed queue.
     pub(crate) fn queue(&self) -> ShortString {
         self.order.queue.clone()
     }
 
-    /// Whether a change is under way, or what a cancelled one was sent still comes.
+    /// Returns whether a change is in progress or messages of a cancelled consumer are still to come.
     pub(crate) fn is_changing(&self) -> bool {
         self.changing.is_some() || self.taps.iter().any(|tap| tap.leaving)
     }
 
-    /// Whether no message can come any more.
+    /// Returns whether no message can come any more.
     pub(crate) fn is_dry(&self) -> bool {
         self.changing.is_none() && self.taps.is_empty()
     }
 
-    /// Begins to make one more. Not to be called while a change is under way.
+    /// Begins to add a consumer. Not to be called while a change is in progress.
     pub(crate) fn add(&mut self, prefetch: u16) {
         self.made += 1;
         let tag = format!("{}-{}", self.order.pool, self.made);
@@ -185,13 +185,13 @@ impl Consumers {
         self.changing = Some((Box::pin(added), prefetch));
     }
 
-    /// Begins to cancel the newest. What it has been sent comes yet. Not to be called while a change
-    /// is under way.
+    /// Begins to cancel the newest consumer. Messages already sent to it still come. Not to be
+    /// called while a change is in progress.
     pub(crate) fn cancel_newest(&mut self) {
         self.cancel_from(self.taps.len().saturating_sub(1));
     }
 
-    /// Likewise all.
+    /// Begins to cancel all consumers likewise.
     pub(crate) fn cancel_all(&mut self) {
         self.cancel_from(0);
     }
@@ -206,7 +206,7 @@ impl Consumers {
         self.changing = Some((Box::pin(cancelled), 0));
     }
 
-    /// Reads what has come, at most `most` messages of each.
+    /// Reads the messages that have come, at most `most` of each consumer.
     ///
     /// # Errors
     /// If the channel has ended.
@@ -264,7 +264,7 @@ impl Consumers {
     }
 }
 
-/// Reads what one consumer has. Returns whether it has ended.
+/// Reads the messages of one consumer. Returns whether it has ended.
 fn drain(
     consumer: &mut Consumer,
     cx: &mut Context<'_>,
@@ -284,7 +284,7 @@ fn drain(
     Ok(false)
 }
 
-/// Makes a consumer. A prefetch reaches only consumers that are made after it was told.
+/// Creates a consumer. A prefetch applies only to consumers created after it was set.
 async fn add(
     broker: Rc<Broker>,
     channel: Channel,

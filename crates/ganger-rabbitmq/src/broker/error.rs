@@ -1,5 +1,5 @@
-//! Why RabbitMQ can't be used, told apart so that each cause has its own words. No text here holds
-//! a password.
+//! Reasons why RabbitMQ can't be used, kept apart so that each cause has its own text. No text here
+//! holds a password.
 
 use ganger_queue::fault::{FaultKind, SourceFault};
 use std::io;
@@ -10,223 +10,223 @@ use lapin::ErrorKind;
 use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
 use rustls::{AlertDescription, CertificateError};
 
-/// Why RabbitMQ can't be used.
+/// Reason why RabbitMQ can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RabbitMqError {
-    /// Its name has no address.
+    /// The host name has no address.
     #[error("the host of `{host}` can't be resolved: {why}")]
     Unresolved {
-        /// Which host and port.
+        /// Host and port.
         host: String,
-        /// The system's word.
+        /// Reason given by the system.
         why: String,
     },
-    /// Nobody is there, or it hung up.
+    /// Nothing listens there, or the peer hung up.
     #[error("`{host}` can't be reached: {why}")]
     Unreachable {
-        /// Which host and port.
+        /// Host and port.
         host: String,
-        /// The system's word.
+        /// Reason given by the system.
         why: String,
     },
-    /// Someone is there and hung up on our first words.
+    /// The peer hung up on our first bytes.
     #[error("`{host}` hung up during the handshake: is it RabbitMQ?{hint}")]
     HungUp {
-        /// Which host and port.
+        /// Host and port.
         host: String,
-        /// What else may be the matter.
+        /// Other possible cause.
         hint: &'static str,
     },
-    /// It takes too long.
+    /// The broker did not answer in time.
     #[error("`{host}` did not answer within {within:?}")]
     Silent {
-        /// Which host and port.
+        /// Host and port.
         host: String,
-        /// How long was waited.
+        /// Time waited.
         within: Duration,
     },
-    /// A file for TLS is of no use.
+    /// A TLS file can't be used.
     #[error("`{}` can't be used for TLS: {why}", path.display())]
     TlsFile {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Problem with the file.
         why: String,
     },
-    /// No authority is known that could vouch for a server.
+    /// No certificate authority is known that could vouch for a server.
     #[error("no authorities for TLS: {why}; name a file with `ca_file`")]
     NoAuthorities {
-        /// Why not.
+        /// Reason.
         why: String,
     },
-    /// The server's certificate is signed by someone unknown.
+    /// The server's certificate is signed by an unknown authority.
     #[error(
         "the certificate of `{host}` is signed by no authority that is trusted here: see `ca_file`"
     )]
     UnknownAuthority {
-        /// Which host and port.
+        /// Host and port.
         host: String,
     },
     /// The server's certificate is for another name.
     #[error("the certificate of `{host}` is for another name: {why}; see `server_name`")]
     WrongName {
-        /// Which host and port.
+        /// Host and port.
         host: String,
-        /// Which name is wanted, and which are there.
+        /// The expected name, and the names in the certificate.
         why: String,
     },
-    /// The server wants a client certificate, or another one.
+    /// The server requires a client certificate, or another one.
     #[error(
         "`{host}` wants a client certificate that it trusts: {why}; see `cert_file` and `key_file`"
     )]
     ClientCertificate {
-        /// Which host and port.
+        /// Host and port.
         host: String,
-        /// Its word.
+        /// Reason given by the server.
         why: String,
     },
-    /// Anything else about TLS.
+    /// Any other TLS error.
     #[error("TLS with `{host}` failed: {why}")]
     Tls {
-        /// Which host and port.
+        /// Host and port.
         host: String,
-        /// What happened.
+        /// Description of the error.
         why: String,
     },
-    /// Too few channels on a connection.
+    /// A connection may have too few channels.
     #[error(
         "`{host}` allows {allowed} channels on a connection, and {needed} are needed: raise `channel_max` \
          in the broker's configuration"
     )]
     FewChannels {
-        /// Which host and port.
+        /// Host and port.
         host: String,
-        /// As many as it allows.
+        /// Number of channels allowed.
         allowed: u16,
-        /// As many as are needed.
+        /// Number of channels needed.
         needed: u16,
     },
     /// Wrong user or password.
     #[error("`{host}` refuses the user `{user}` with this password: {why}")]
     Credentials {
-        /// Which host and port.
+        /// Host and port.
         host: String,
-        /// Who we said we are.
+        /// User name that was sent.
         user: String,
-        /// The broker's word.
+        /// Reason given by the broker.
         why: String,
     },
-    /// No such virtual host, or it is not for this user.
+    /// The virtual host does not exist, or the user has no access to it.
     #[error("`{host}` refuses the virtual host `{vhost}` to the user `{user}`: {why}")]
     Vhost {
-        /// Which host and port.
+        /// Host and port.
         host: String,
-        /// Who we said we are.
+        /// User name that was sent.
         user: String,
-        /// Which virtual host.
+        /// Name of the virtual host.
         vhost: String,
-        /// The broker's word.
+        /// Reason given by the broker.
         why: String,
     },
-    /// Someone else listens there.
+    /// The peer is not an AMQP broker.
     #[error("`{host}` does not speak AMQP 0-9-1: {why}")]
     NotAmqp {
-        /// Which host and port.
+        /// Host and port.
         host: String,
-        /// What happened.
+        /// Description of the error.
         why: String,
     },
-    /// There is no queue, and none may be made.
+    /// Queues are missing and may not be declared.
     #[error("queues are missing, and `declare` is false: {}", quoted(queues))]
     MissingQueues {
-        /// All of them.
+        /// Names of all missing queues.
         queues: Vec<String>,
     },
-    /// A queue of ours was made with other arguments.
+    /// A queue of ours was declared with other arguments.
     #[error("the queue `{queue}` exists with other arguments than ours: {why}")]
     OtherArguments {
-        /// Which queue.
+        /// Name of the queue.
         queue: String,
         /// The difference, in the broker's words.
         why: String,
     },
-    /// A stream is no queue.
+    /// The queue is a stream, which can't be used as a queue.
     #[error(
         "`{queue}` is a stream: its messages can't be taken from it; read a quorum or a classic queue"
     )]
     Stream {
-        /// Which queue.
+        /// Name of the queue.
         queue: String,
     },
     /// The broker refuses what we need of a queue.
     #[error("the queue `{queue}` can't be used: {why}")]
     Queue {
-        /// Which queue.
+        /// Name of the queue.
         queue: String,
-        /// The broker's word.
+        /// Reason given by the broker.
         why: String,
     },
-    /// There is no exchange to bind a queue to.
+    /// The exchange to bind a queue to is missing.
     #[error(
         "the exchange `{exchange}` is missing: make it, or say in `bind` of which `type` it is, and \
          it is declared"
     )]
     MissingExchange {
-        /// Which exchange.
+        /// Name of the exchange.
         exchange: String,
     },
     /// An exchange is not as it should be, or the broker refuses to bind a queue to it.
     #[error("no queue can be bound to the exchange `{exchange}`: {why}")]
     Exchange {
-        /// Which exchange.
+        /// Name of the exchange.
         exchange: String,
-        /// The broker's word.
+        /// Reason given by the broker.
         why: String,
     },
-    /// A name is too long, that of a queue perhaps once ours is added to it.
+    /// A name is too long, that of a queue perhaps only with our suffix.
     #[error("a name at the broker must be at most 255 bytes: `{queue}`")]
     LongName {
-        /// Which queue.
+        /// Name of the queue.
         queue: String,
     },
-    /// The connection was there and is gone.
+    /// An established connection was lost.
     #[error("the connection is lost: {why}")]
     Lost {
-        /// Why.
+        /// Reason.
         why: String,
     },
     /// The broker has closed our channel.
     #[error("the broker closed the channel: {why}")]
     ChannelClosed {
-        /// Its word.
+        /// Reason given by the broker.
         why: String,
     },
     /// The operating system refuses what the source needs.
     #[error("the system refuses what the source needs: {why}")]
     System {
-        /// Its word.
+        /// Reason given by the operating system.
         why: String,
     },
-    /// Too many threads run for one that is needed.
+    /// A thread can't be started because too many are running.
     #[error("{why}")]
     NoThread {
-        /// What is missing.
+        /// Description of what is missing.
         why: String,
     },
     /// A command can't be carried out.
     #[error(transparent)]
     Command(#[from] super::command_error::CommandError),
-    /// None of several hosts will do.
+    /// None of several hosts can be used.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Hosts(
-        /// What is wrong with each.
+        /// Error of each host.
         Vec<RabbitMqError>,
     ),
 }
 
 impl RabbitMqError {
-    /// Whether it may be over by itself: at the start such a broker is waited for, while anything
-    /// else is a mistake that someone has to mend.
+    /// Returns whether the error may be transient: at the start such a broker is waited for, while
+    /// any other error is a mistake that someone has to correct.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Unresolved { .. }
@@ -251,7 +251,7 @@ impl RabbitMqError {
         }
     }
 
-    /// Why a host could not be reached, or hung up on us.
+    /// Builds the error of a host that could not be reached, or that hung up.
     pub(crate) fn unreachable(host: &str, error: &io::Error) -> Self {
         Self::Unreachable {
             host: host.to_owned(),
@@ -263,7 +263,7 @@ impl RabbitMqError {
         }
     }
 
-    /// Why there is no encrypted connection.
+    /// Builds the error of a failed TLS connection.
     pub(crate) fn tls(host: &str, error: &io::Error) -> Self {
         let host = host.to_owned();
         let Some(inner) = rustls_error(error) else {
@@ -300,7 +300,7 @@ impl RabbitMqError {
         }
     }
 
-    /// Why the broker ended the handshake of AMQP.
+    /// Builds the error with which the broker ended the AMQP handshake.
     pub(crate) fn handshake(host: &str, who: (&str, &str), error: &lapin::Error) -> Self {
         let (user, vhost) = (who.0.to_owned(), who.1.to_owned());
         let host = host.to_owned();
@@ -340,7 +340,7 @@ impl RabbitMqError {
         }
     }
 
-    /// Why a connection that was there is no more.
+    /// Builds the error of an established connection that was lost.
     pub(crate) fn lost(error: &lapin::Error) -> Self {
         let why = words(error);
         match error.kind() {
@@ -354,7 +354,7 @@ impl RabbitMqError {
     }
 }
 
-/// What an error says, in the broker's own words where it has said something.
+/// Text of an error, in the broker's own words where it has given any.
 pub(crate) fn words(error: &lapin::Error) -> String {
     match error.kind() {
         ErrorKind::ProtocolError(refusal) => refusal.get_message().to_string(),
@@ -372,7 +372,7 @@ pub(crate) fn words(error: &lapin::Error) -> String {
     }
 }
 
-/// Whether it is the end of one channel only, the connection living on.
+/// Returns whether the error ends one channel only, while the connection lives on.
 pub(crate) fn is_of_the_channel(error: &lapin::Error) -> bool {
     error.is_amqp_soft_error()
         || matches!(
@@ -381,7 +381,7 @@ pub(crate) fn is_of_the_channel(error: &lapin::Error) -> bool {
         )
 }
 
-/// The code of the broker's refusal, if it is one of a channel.
+/// Code of the broker's refusal, if it closes only a channel.
 pub(crate) fn soft(error: &lapin::Error) -> Option<&AMQPSoftError> {
     match error.kind() {
         ErrorKind::ProtocolError(refusal) => match refusal.kind() {
@@ -402,7 +402,7 @@ fn is_an_end(error: &io::Error) -> bool {
     )
 }
 
-/// What TLS says, if it is TLS that has failed.
+/// The TLS error, if TLS has failed.
 pub(crate) fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     let inner = error.get_ref()?;
     inner.downcast_ref().or_else(|| {
@@ -411,7 +411,7 @@ pub(crate) fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     })
 }
 
-/// What a server says of a client certificate that is missing or no good.
+/// Returns whether the server's alert is about a missing or unusable client certificate.
 fn is_about_us(alert: AlertDescription) -> bool {
     matches!(
         alert,

@@ -1,5 +1,5 @@
-//! Values of AMQP tables: their text form, which workers get, and the room they take on the wire.
-//! What a table means is known elsewhere.
+//! Values of AMQP tables: their text form, which workers get, and their size on the wire. The
+//! meaning of a table is known elsewhere.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,8 +7,8 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, DecimalValue, FieldTable, ShortString};
 use serde_json::{Map, Value as Json};
 
-/// A value in its text form: numbers in decimal, bytes as text if they are UTF-8 and else in
-/// base64, a moment by RFC 3339, nothing as an empty text, arrays and tables as JSON.
+/// Text form of a value: numbers in decimal, bytes as text if they are UTF-8 and otherwise in
+/// base64, a timestamp by RFC 3339, void as an empty text, arrays and tables as JSON.
 pub(crate) fn text(value: &AMQPValue) -> String {
     match value {
         AMQPValue::LongString(text) => bytes_as_text(text.as_bytes()),
@@ -21,7 +21,7 @@ pub(crate) fn text(value: &AMQPValue) -> String {
     }
 }
 
-/// Text as a value.
+/// Converts text to a value.
 pub(crate) fn long(text: &str) -> AMQPValue {
     AMQPValue::LongString(text.into())
 }
@@ -56,8 +56,8 @@ fn json_table(table: &FieldTable) -> Map<String, Json> {
         .collect()
 }
 
-/// A whole number as one, for languages that have no others; the shortest form that reads back the
-/// same; what JSON lacks as text.
+/// Converts a number: a whole one as an integer, for languages that have no others; others in the
+/// shortest form that reads back the same; those that JSON lacks as text.
 fn float(debug: String, number: f64) -> Json {
     if !number.is_finite() {
         return Json::from(debug);
@@ -66,7 +66,7 @@ fn float(debug: String, number: f64) -> Json {
     serde_json::from_str(short).unwrap_or_else(|_| Json::from(short))
 }
 
-/// Exact, as money is.
+/// Exact decimal text, as for money.
 fn decimal_text(DecimalValue { scale, value }: DecimalValue) -> String {
     // The library reads it unsigned, while RabbitMQ's clients write a sign.
     let value = value.cast_signed();
@@ -80,7 +80,7 @@ fn decimal_text(DecimalValue { scale, value }: DecimalValue) -> String {
     format!("{sign}{whole}.{part}")
 }
 
-/// A time before 1970 is negative, which the library does not tell.
+/// Formats a timestamp. A time before 1970 is negative, which the library does not tell.
 fn moment(seconds: u64) -> String {
     let seconds = seconds.cast_signed();
     jiff::Timestamp::from_second(seconds)
@@ -94,7 +94,7 @@ fn bytes_as_text(bytes: &[u8]) -> String {
     }
 }
 
-/// What the frame of a message's properties takes on the wire, in bytes: it can't be split.
+/// Size of the frame of a message's properties on the wire, in bytes: it can't be split.
 pub(crate) fn header_frame_bytes(properties: &BasicProperties) -> usize {
     // Type, channel, size and end of the frame; class, weight, body size and flags.
     const FIXED: usize = 8 + 14;

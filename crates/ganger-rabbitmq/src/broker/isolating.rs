@@ -1,5 +1,5 @@
-//! Publishing over a connection that some publications may end: they are found out over a second one,
-//! and are not sent again. Which these are is decided in `quarantine.rs`.
+//! Publishing where some publications may end the connection: those are identified over a second
+//! connection and are not sent again. The choice is made in `quarantine.rs`.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -15,22 +15,22 @@ use super::publisher::{OutboundMessage, Publisher, PublisherNews, Verdict};
 use super::quarantine::Quarantine;
 use ganger_config::model::RabbitMqSource;
 
-/// A publisher that never loses a connection over the same publication for ever.
+/// A publisher that never keeps losing connections over the same publication.
 #[derive(Debug)]
 pub(crate) struct IsolatingPublisher {
     /// Name of the connections at the broker.
     name: String,
     shared: Publisher,
-    /// The one for what is in quarantine. It connects when there is something.
+    /// Publisher of the messages in quarantine. It connects when there are any.
     alone: Publisher,
     quarantine: Quarantine,
-    /// Everything in quarantine.
+    /// Messages in quarantine.
     parcels: HashMap<u64, Rc<OutboundMessage>>,
     alarm: Pin<Box<Sleep>>,
 }
 
 impl IsolatingPublisher {
-    /// Over connections of its own, which the broker lists by this name.
+    /// Creates a publisher with connections of its own, which the broker lists by this name.
     pub(crate) fn new(config: RabbitMqSource, name: String) -> Self {
         Self {
             alone: Publisher::own(config.clone(), format!("{name} alone")),
@@ -42,47 +42,46 @@ impl IsolatingPublisher {
         }
     }
 
-    /// Sends a parcel. Returns the number by which its verdict comes.
+    /// Sends a message. Returns the number by which its verdict comes.
     pub(crate) fn send(&mut self, parcel: Rc<OutboundMessage>) -> u64 {
         self.shared.send(parcel)
     }
 
-    /// Nobody waits for this one any more: it is not sent again. Returns whether its verdict may come
-    /// all the same.
+    /// Stops waiting for a message: it is not sent again. Returns whether its verdict may still
+    /// come.
     pub(crate) fn forget(&mut self, id: u64) -> bool {
         let has_verdict = self.of(id).forget(id);
         self.release(id);
         has_verdict
     }
 
-    /// The broker has said nothing of this one for long: others need not wait for it.
+    /// Marks a message as long unanswered: others need not wait for it.
     pub(crate) fn be_silent(&mut self, id: u64) {
         self.of(id).be_silent(id);
     }
 
-    /// Whether it waits for a queue that has been silent for long.
+    /// Returns whether the message waits for a queue that has been silent for long.
     pub(crate) fn is_stuck(&self, id: u64) -> bool {
         self.publisher(id).is_stuck(id)
     }
 
-    /// Since when its queue has not answered. None if it waits for something else.
+    /// Time since which its queue has not answered; `None` if it waits for something else.
     pub(crate) fn unanswered_since(&self, id: u64) -> Option<Instant> {
         self.publisher(id).unanswered_since(id)
     }
 
-    /// The broker listens again: the time for its answers begins now.
+    /// Restarts the time for the broker's answers, since it reads again.
     pub(crate) fn wait_anew(&mut self, now: Instant) {
         self.shared.wait_anew(now);
         self.alone.wait_anew(now);
     }
 
-    /// How many were sent once more, since this was last asked, although the broker may have had
-    /// them.
+    /// Number of messages sent again since the last call although the broker may have had them.
     pub(crate) fn take_sent_again(&mut self) -> u64 {
         self.shared.take_sent_again() + self.alone.take_sent_again()
     }
 
-    /// Ends the connections in order.
+    /// Closes the connections in order.
     pub(crate) async fn close(self) {
         self.shared.close().await;
         self.alone.close().await;
@@ -107,8 +106,8 @@ impl IsolatingPublisher {
         self.parcels.remove(&id);
     }
 
-    /// Resolves when there is something to tell; never, while nothing is on its way. A change is one
-    /// of the connection that all share.
+    /// Resolves when there is news; never, while nothing is in flight. A change is one of the
+    /// shared connection.
     ///
     /// # Errors
     /// Never: the connections are its own.
@@ -136,7 +135,7 @@ impl IsolatingPublisher {
         }
     }
 
-    /// Sends what is next in quarantine.
+    /// Sends the next message in quarantine.
     fn send_alone(&mut self) {
         if self.parcels.is_empty() {
             return;
@@ -149,7 +148,7 @@ impl IsolatingPublisher {
         }
     }
 
-    /// Takes in the news of the shared connection.
+    /// Handles the news of the shared connection.
     fn heard(&mut self, news: &PublisherNews) {
         for (id, _) in &news.verdicts {
             self.release(*id);
@@ -171,7 +170,7 @@ impl IsolatingPublisher {
         }
     }
 
-    /// Takes in the news of the connection for what is in quarantine.
+    /// Handles the news of the quarantine's connection.
     fn heard_alone(&mut self, news: PublisherNews) -> Vec<(u64, Verdict)> {
         let PublisherNews {
             mut verdicts,
@@ -201,7 +200,7 @@ impl IsolatingPublisher {
         verdicts
     }
 
-    /// Whether the time has come for the next one in quarantine.
+    /// Returns whether the next message in quarantine is due.
     fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
         if self.parcels.is_empty() {
             return false;

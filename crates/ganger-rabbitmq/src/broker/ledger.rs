@@ -1,39 +1,39 @@
-//! The delivery tags of one channel: which are in our hands, which are to be acknowledged, and
-//! with how few words. Pure: nothing here talks to a broker.
+//! The delivery tags of one channel: which are in our hands, which are to be acknowledged, and with
+//! how few methods. Pure: nothing here talks to a broker.
 //!
 //! Tags count up from 1. An acknowledgement with `multiple` covers *everything* up to its tag, so
 //! it is only used for the run of settled tags that begins at the lowest one outstanding.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// The tags of one channel, each with what belongs to it.
+/// The tags of one channel, each with its value.
 #[derive(Debug)]
 pub(crate) struct Ledger<T> {
-    /// The tag of the first of `entries`.
+    /// Tag of the first of `entries`.
     first: u64,
     entries: VecDeque<Entry<T>>,
-    /// Those before `first` that are still open: kept apart, so that one delivery which takes an
-    /// hour does not make us remember all that came after it.
+    /// Open tags before `first`: kept apart, so that one delivery which takes an hour does not make
+    /// us keep all that came after it.
     stragglers: BTreeMap<u64, Entry<T>>,
-    /// Settled, and not acknowledged yet, since the last call of [`Ledger::acks`].
+    /// Tags settled since the last call of [`Ledger::acks`], and not acknowledged yet.
     settled: Vec<u64>,
-    /// How many entries are held.
+    /// Number of held entries.
     held: usize,
-    /// How many entries that are no longer open are borne behind one that is.
+    /// Maximum number of closed entries kept behind an open one.
     closed_max: usize,
 }
 
-/// What [`Ledger::closed_max`] is.
+/// Default of [`Ledger::closed_max`].
 const CLOSED_MAX: usize = 4096;
 
 #[derive(Debug)]
 enum Entry<T> {
-    /// A later tag came first: two consumers of a channel are read one after the other.
+    /// Not received yet; a later tag came first: two consumers of a channel are read one after the other.
     Unseen,
     Held(T),
     /// To be acknowledged.
     Settled,
-    /// Acknowledged by itself, or given back.
+    /// Acknowledged on its own, or given back.
     Gone,
 }
 
@@ -50,12 +50,12 @@ impl<T> Entry<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ack {
     pub(crate) tag: u64,
-    /// It covers every outstanding tag up to this one.
+    /// Covers every outstanding tag up to this one.
     pub(crate) multiple: bool,
 }
 
 impl<T> Ledger<T> {
-    /// Of a channel that has delivered nothing.
+    /// Creates the ledger of a channel that has delivered nothing.
     pub(crate) fn new() -> Self {
         Self {
             first: 1,
@@ -67,12 +67,12 @@ impl<T> Ledger<T> {
         }
     }
 
-    /// How many deliveries are held, those that are settled not counted.
+    /// Number of held deliveries, without the settled ones.
     pub(crate) fn held(&self) -> usize {
         self.held
     }
 
-    /// Takes down a delivery. Returns it if its tag makes no sense.
+    /// Records a delivery. Returns it if its tag is invalid.
     pub(crate) fn receive(&mut self, tag: u64, value: T) -> Option<T> {
         if let Some(index) = self.index(tag) {
             while self.entries.len() <= index {
@@ -88,7 +88,7 @@ impl<T> Ledger<T> {
         None
     }
 
-    /// What belongs to a tag that is held.
+    /// Value of a held tag.
     pub(crate) fn get(&self, tag: u64) -> Option<&T> {
         let entry = match self.index(tag) {
             Some(index) => self.entries.get(index),
@@ -97,7 +97,7 @@ impl<T> Ledger<T> {
         entry?.held()
     }
 
-    /// Likewise, to be changed.
+    /// Mutable value of a held tag.
     pub(crate) fn get_mut(&mut self, tag: u64) -> Option<&mut T> {
         match self.entry(tag)? {
             Entry::Held(value) => Some(value),
@@ -112,14 +112,14 @@ impl<T> Ledger<T> {
         all.filter_map(|(tag, entry)| Some((tag, entry.held()?)))
     }
 
-    /// The delivery is done with: it is to be acknowledged.
+    /// Settles a delivery: it is to be acknowledged.
     pub(crate) fn settle(&mut self, tag: u64) -> Option<T> {
         let value = self.replace(tag, Entry::Settled)?;
         self.settled.push(tag);
         Some(value)
     }
 
-    /// The delivery was given back, and is none of ours any more.
+    /// Removes a delivery that was given back.
     pub(crate) fn give_back(&mut self, tag: u64) -> Option<T> {
         self.replace(tag, Entry::Gone)
     }
@@ -134,17 +134,17 @@ impl<T> Ledger<T> {
         Some(value)
     }
 
-    /// Whether anything waits to be acknowledged.
+    /// Returns whether any delivery waits to be acknowledged.
     pub(crate) fn has_settled(&self) -> bool {
         !self.settled.is_empty()
     }
 
-    /// How many deliveries wait to be acknowledged.
+    /// Number of deliveries that wait to be acknowledged.
     pub(crate) fn settled(&self) -> usize {
         self.settled.len()
     }
 
-    /// How many deliveries the broker counts as ours.
+    /// Number of unacknowledged deliveries, as the broker counts them.
     pub(crate) fn unacknowledged(&self) -> usize {
         self.held + self.settled.len()
     }
@@ -154,7 +154,7 @@ impl<T> Ledger<T> {
         self.first + self.entries.len() as u64
     }
 
-    /// The acknowledgement of the run at the beginning, and of as much else as `others` says.
+    /// Acknowledges the run at the beginning, and the others as `others` says.
     pub(crate) fn acks(&mut self, others: Others, write: &mut Vec<Ack>) {
         if let Some(ack) = self.ack_run() {
             write.push(ack);
@@ -175,7 +175,7 @@ impl<T> Ledger<T> {
         self.settled = settled;
     }
 
-    /// Takes off everything at the beginning that is no longer open.
+    /// Removes everything at the beginning that is no longer open.
     fn ack_run(&mut self) -> Option<Ack> {
         let mut ack = None;
         while let Some(straggler) = self.stragglers.first_entry() {
@@ -194,7 +194,7 @@ impl<T> Ledger<T> {
         ack
     }
 
-    /// Where too much is closed behind what is open, the open ones are kept by themselves.
+    /// Moves the open tags to the stragglers if too many closed ones are behind them.
     fn set_stragglers_apart(&mut self) {
         if self.entries.len() <= self.closed_max + 2 * self.unacknowledged() {
             return;
@@ -222,7 +222,7 @@ impl<T> Ledger<T> {
     }
 }
 
-/// Whether a run goes on with this entry.
+/// Returns whether a run continues with this entry.
 fn extends<T>(ack: &mut Option<Ack>, tag: u64, entry: &Entry<T>) -> bool {
     match entry {
         Entry::Held(_) | Entry::Unseen => return false,
@@ -237,12 +237,12 @@ fn extends<T>(ack: &mut Option<Ack>, tag: u64, entry: &Entry<T>) -> bool {
     true
 }
 
-/// What becomes of settled tags that lie behind one that is still held.
+/// Treatment of settled tags behind one that is still held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Others {
-    /// They wait: the one before may be settled in a moment, and one word do for all.
+    /// They wait: the tag before may be settled soon, and one acknowledgement cover all.
     Wait,
-    /// Each is acknowledged by itself.
+    /// Each is acknowledged on its own.
     Single,
 }
 
@@ -320,7 +320,7 @@ mod tests {
         assert!(ledger.stragglers.is_empty() && ledger.entries.is_empty());
     }
 
-    /// What a broker makes of it, by the book.
+    /// A model of a broker that follows the specification.
     #[derive(Default)]
     struct Broker {
         last: u64,

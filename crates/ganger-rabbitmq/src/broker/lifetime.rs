@@ -1,5 +1,5 @@
-//! How long the broker keeps a queue that nobody consumes. AMQP has no question for that; but the
-//! broker compares a declaration with a queue that is there, and says what differs first.
+//! Lifetime of a queue without consumers. AMQP has no query for it; but the broker compares a
+//! declaration with an existing queue, and names the first difference.
 
 use std::fmt;
 
@@ -10,22 +10,22 @@ use super::connect::{Broker, close};
 use super::error::{RabbitMqError, soft, words};
 use super::field_table::long;
 
-/// The argument by which a queue that is not used is deleted.
+/// Queue argument by which an unused queue is deleted.
 const EXPIRES: &str = "x-expires";
 
-/// What becomes of a queue without consumers.
+/// Fate of a queue without consumers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// It stays, as far as the broker tells.
+    /// It is kept, as far as the broker tells.
     Lasting,
     /// It is deleted when its last consumer ends.
     AutoDelete,
-    /// It is deleted once it was unused for so many milliseconds, as text.
+    /// It is deleted after being unused for so many milliseconds, as text.
     Expires(String),
 }
 
 impl Lifetime {
-    /// Whether the queue and its messages are lost with its consumers.
+    /// Returns whether the queue and its messages are lost with its consumers.
     pub(crate) fn needs_consumers(&self) -> bool {
         *self != Self::Lasting
     }
@@ -55,8 +55,8 @@ impl fmt::Display for ShortLived {
     }
 }
 
-/// Asks for the lifetime of a queue that exists. A user who may not configure the queue is told
-/// nothing, and takes it to be lasting.
+/// Queries the lifetime of an existing queue. A user who may not configure the queue gets no
+/// answer, and takes it to be lasting.
 ///
 /// # Errors
 /// If the connection is lost.
@@ -89,10 +89,10 @@ pub(crate) async fn lifetime(
     Ok(Lifetime::Lasting)
 }
 
-/// How the queue differs from what was declared.
+/// Difference between the queue and the declaration.
 #[derive(Debug, PartialEq, Eq)]
 enum Difference {
-    /// Nothing else was compared.
+    /// Durability; nothing else was compared.
     Durability,
     Lifetime(Lifetime),
 }
@@ -110,7 +110,7 @@ fn read(words: &str) -> Difference {
     })
 }
 
-/// The number that the queue has, in the broker's words: `… but current is the value '1000' of type
+/// Value that the queue has, out of the broker's words: `… but current is the value '1000' of type
 /// 'signedint'`, or `… but current is '1000'`.
 fn current_number(words: &str) -> Option<&str> {
     let (_, current) = words.rsplit_once("but current is")?;

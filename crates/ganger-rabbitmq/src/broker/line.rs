@@ -1,8 +1,7 @@
-//! The line to the broker that is published over: a connection that others have made, or one of its
-//! own, and the first channel there, with confirmations. Its own is opened when there is something to
-//! publish, and from then on again and again, for as long as it takes: the broker stops reading a
-//! connection that publishes when it is short of memory or disk, and acknowledgements must flow
-//! meanwhile.
+//! The line used for publishing: a connection that others have made, or one of its own, and its
+//! first channel, with publisher confirms. Its own is opened when there is something to publish,
+//! and reconnected from then on without limit: the broker stops reading a connection that publishes
+//! when it is short of memory or disk, and acknowledgements must flow meanwhile.
 
 use std::fmt;
 use std::future::Future;
@@ -24,32 +23,32 @@ use ganger_core::backoff::{AWAY, Backoff};
 type Opening = Pin<Box<dyn Future<Output = Result<End, RabbitMqError>>>>;
 type Events = Pin<Box<dyn Stream<Item = Event> + Send>>;
 
-/// The pauses between tries to connect.
+/// Back-off between attempts to connect.
 pub(crate) const RECONNECT: Backoff = AWAY;
 
-/// A connection that lived so long was a good one: the next pause is a short one again.
+/// Lifetime after which a connection counts as good: the next pause is a short one again.
 pub(crate) const GOOD_AFTER: Duration = Duration::from_secs(10);
 
 /// The line.
 pub(crate) struct Line {
-    /// None if others have made it, and see to it that it lives.
+    /// `None` if others have made the connection and keep it alive.
     own: Option<Box<Own>>,
     door: Door,
-    /// What the broker says of a connection of our own.
+    /// The broker's events about a connection of our own.
     events: Events,
 }
 
-/// How a connection of our own is made.
+/// Parameters and state of a connection of our own.
 struct Own {
     config: RabbitMqSource,
     name: String,
-    /// How often in a row it could not be made, or lived too short.
+    /// Number of times in a row that it could not be made, or lived too short.
     failures: u32,
     since: Instant,
 }
 
 enum Door {
-    /// Nobody has asked for it.
+    /// Nothing has asked for the line yet.
     Shut,
     Opening(Opening),
     Open(End),
@@ -62,16 +61,16 @@ pub(crate) struct End {
     pub(crate) channel: Rc<Channel>,
 }
 
-/// What has become of the line.
+/// Change of the line's state.
 #[derive(Debug)]
 pub(crate) enum LineChange {
-    /// It's open, on a connection of its own that was made anew.
+    /// Open, on a new connection of its own.
     Up,
-    /// The broker takes nothing for now; its reason.
+    /// The broker accepts nothing for now; its reason.
     Blocked(String),
-    /// It takes what is published again.
+    /// The broker accepts publications again.
     Unblocked,
-    /// A connection of its own is lost, or can't be made. It's tried again.
+    /// Its own connection is lost, or can't be made. It is retried.
     Down(RabbitMqError),
 }
 
@@ -87,7 +86,7 @@ impl fmt::Debug for Line {
 }
 
 impl Line {
-    /// Over a connection of others.
+    /// Uses a connection made by others.
     pub(crate) async fn over(broker: Rc<Broker>) -> Result<Self, RabbitMqError> {
         Ok(Self {
             own: None,
@@ -96,7 +95,7 @@ impl Line {
         })
     }
 
-    /// Over a connection of its own, which the broker lists by this name.
+    /// Uses a connection of its own, which the broker lists by this name.
     pub(crate) fn own(config: RabbitMqSource, name: String) -> Self {
         Self {
             own: Some(Box::new(Own {
@@ -110,7 +109,7 @@ impl Line {
         }
     }
 
-    /// Our end, while it is open.
+    /// Our end, while the line is open.
     pub(crate) fn end(&self) -> Option<&End> {
         match &self.door {
             Door::Open(end) => Some(end),
@@ -118,13 +117,13 @@ impl Line {
         }
     }
 
-    /// Whether it can be opened again if its connection is lost.
+    /// Returns whether the line can be opened again if its connection is lost.
     pub(crate) fn is_own(&self) -> bool {
         self.own.is_some()
     }
 
-    /// Brings the line up if something is `wanted` of it; tells what has become of it. Resolves with
-    /// nothing if it is as before and open, or not wanted.
+    /// Opens the line if it is `wanted`, and returns its changes. Resolves with `None` if it is
+    /// still open, or not wanted.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, wanted: bool) -> Poll<Option<LineChange>> {
         if let Poll::Ready(Some(event)) = self.events.as_mut().poll_next(cx)
             && let Some(change) = self.hear(event)
@@ -164,8 +163,8 @@ impl Line {
         }
     }
 
-    /// A connection of our own is lost. The next is made whether or not something is wanted of it:
-    /// whoever hears of the loss is to hear of its end.
+    /// Records that a connection of our own is lost. The next is made whether or not it is wanted:
+    /// whoever learns of the loss is to learn of its end.
     pub(crate) fn lost(&mut self, error: RabbitMqError) -> LineChange {
         if let Some(own) = &mut self.own {
             let was_good = self.door.is_open() && own.since.elapsed() >= GOOD_AFTER;
@@ -180,7 +179,7 @@ impl Line {
         LineChange::Down(error)
     }
 
-    /// The reason of its losses is found: the next pause is a short one again.
+    /// Resets the back-off, since the cause of the losses is found.
     pub(crate) fn excuse(&mut self) {
         if let Some(own) = &mut self.own {
             own.failures = 0;
@@ -198,7 +197,7 @@ impl Line {
         }
     }
 
-    /// Ends it in order.
+    /// Closes the line in order.
     pub(crate) async fn close(self) {
         let Self { own, door, events } = self;
         drop(events);
@@ -227,7 +226,7 @@ async fn first_channel(broker: Rc<Broker>) -> Result<End, RabbitMqError> {
     Ok(End { broker, channel })
 }
 
-/// Opens a channel with confirmations. A broker that has blocked the connection takes its time.
+/// Opens a channel with publisher confirms. A broker that has blocked the connection takes its time.
 pub(crate) async fn open_channel(broker: &Broker) -> lapin::Result<Channel> {
     let channel = broker.new_channel().await?;
     let confirms = ConfirmSelectOptions::default();

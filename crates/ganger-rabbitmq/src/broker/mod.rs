@@ -1,5 +1,5 @@
-//! RabbitMQ: the connection and its socket, queues, consumers, and what is published, by the
-//! protocol's own words. It waits for answers, and decides nothing about a message.
+//! RabbitMQ in the terms of its protocol: the connection and its socket, queues, consumers, and
+//! publishing. It waits for answers, and decides nothing about a message.
 
 mod bindings;
 pub(crate) mod command_error;

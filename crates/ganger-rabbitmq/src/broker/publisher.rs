@@ -1,9 +1,9 @@
-//! Publishing: persistent, mandatory, confirmed, many at once. What is published and what follows
-//! from its fate is decided elsewhere, the line to the broker is in `line.rs`, which channel a message
-//! goes over in `tracks`. A publish that the broker refuses for good ends its channel with everything in
-//! flight there; then each of those is sent again by itself, until the one to blame is found. When a
-//! connection of its own is lost, everything in flight is sent again over the next; which of it may
-//! have ended that is found out in `isolating.rs`.
+//! Publishing: persistent, mandatory, confirmed, many at once. The content and the consequences of
+//! a verdict are decided elsewhere; the connection is in `line.rs`, the choice of channels in
+//! `tracks`. A publish that the broker permanently rejects ends its channel with everything in
+//! flight there; then each of those is sent again alone, until the one to blame is found. When a
+//! connection of its own is lost, everything in flight is sent again over the next; `isolating.rs`
+//! finds which of it may have ended the connection.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,42 +33,42 @@ use ganger_config::model::RabbitMqSource;
 /// A message to be published to a queue.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OutboundMessage {
-    /// The queue.
+    /// Name of the queue.
     pub(crate) to: ShortString,
-    /// Whether it comes back if there is no such queue.
+    /// The message is returned if there is no such queue.
     pub(crate) mandatory: bool,
-    /// Its properties, headers included.
+    /// Properties, headers included.
     pub(crate) properties: BasicProperties,
-    /// Its body.
+    /// Body.
     pub(crate) body: Bytes,
 }
 
-/// What has become of a parcel.
+/// Fate of a published message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The queue has it, safely.
+    /// The queue has it safely.
     Confirmed,
     /// There is no such queue.
     Returned,
-    /// The queue can't take it just now: it is full.
+    /// The queue can't accept it at the moment: it is full.
     NotNow,
-    /// The broker will never take it; its word.
+    /// The broker permanently rejects it; its reason.
     Refused(String),
     /// The connection ended each time that it was sent; the last reason.
     EndsConnection(String),
 }
 
-/// What has become of some, by their numbers.
+/// Verdicts by message number.
 type Verdicts = Vec<(u64, Verdict)>;
 
-/// What there is to tell.
+/// News of the publisher.
 #[derive(Debug, Default)]
 pub(crate) struct PublisherNews {
-    /// Whose fate is known.
+    /// Messages whose fate is known.
     pub(crate) verdicts: Verdicts,
-    /// What has become of the line.
+    /// Change of the line's state.
     pub(crate) change: Option<LineChange>,
-    /// Publications that were unconfirmed when the line went down.
+    /// Publications that were unconfirmed when the line was lost.
     pub(crate) lost: Vec<Unconfirmed>,
 }
 
@@ -81,7 +81,7 @@ impl From<Verdicts> for PublisherNews {
     }
 }
 
-/// What a broker says of more channels than it allows, when it ends the connection for that.
+/// The broker's error text when it ends the connection for more channels than it allows.
 const TOO_MANY_CHANNELS: &str = "number of channels opened";
 
 type InFlight = Pin<Box<dyn Future<Output = Landed>>>;
@@ -89,26 +89,26 @@ type ChannelOpening = Pin<Box<dyn Future<Output = (usize, lapin::Result<Channel>
 
 /// The end of one flight.
 struct Landed {
-    /// The parcel's.
+    /// Number of the message.
     id: u64,
     track: usize,
-    /// The flight's own number; a parcel that is sent again has another.
+    /// Number of the flight; a message that is sent again gets another.
     number: u64,
     word: lapin::Result<Confirmation>,
 }
 
-/// The line, and what is on its way.
+/// The line, and the messages in flight.
 pub(crate) struct Publisher {
     line: Line,
     next_id: u64,
-    /// Every parcel whose fate is open.
+    /// Messages whose fate is open.
     parcels: HashMap<u64, Rc<OutboundMessage>>,
     tracks: Tracks<Rc<Channel>>,
     openings: FuturesUnordered<ChannelOpening>,
     flights: FuturesUnordered<InFlight>,
-    /// Why a track's channel has ended; what was in flight there is coming down.
+    /// Errors that ended a track's channel, whose flights are still ending.
     ends: HashMap<usize, lapin::Error>,
-    /// Sent once more although the broker may have had them.
+    /// Number of messages sent again although the broker may have had them.
     sent_again: u64,
     alarm: Pin<Box<Sleep>>,
 }
@@ -123,14 +123,14 @@ impl fmt::Debug for Publisher {
 }
 
 impl Publisher {
-    /// Over a connection that others have made, and one channel.
+    /// Publishes over a connection that others have made, and one channel.
     pub(crate) async fn over(broker: Rc<Broker>) -> Result<Self, RabbitMqError> {
         let mut publisher = Self::new(Line::over(broker).await?, Tracks::one());
         publisher.adopt();
         Ok(publisher)
     }
 
-    /// Over a connection of its own, which the broker lists by this name.
+    /// Publishes over a connection of its own, which the broker lists by this name.
     pub(crate) fn own(config: RabbitMqSource, name: String) -> Self {
         Self::new(Line::own(config, name), Tracks::each())
     }
@@ -149,7 +149,7 @@ impl Publisher {
         }
     }
 
-    /// The line is up.
+    /// Takes over the channel of a line that has opened.
     fn adopt(&mut self) {
         if let Some(end) = self.line.end() {
             let most = end.broker.connection().configuration().channel_max();
@@ -158,7 +158,7 @@ impl Publisher {
         }
     }
 
-    /// Sends a parcel, as soon as [`Publisher::poll_news`] is called. Returns the number by which
+    /// Sends a message, as soon as [`Publisher::poll_news`] is called. Returns the number by which
     /// its verdict comes.
     pub(crate) fn send(&mut self, parcel: Rc<OutboundMessage>) -> u64 {
         let id = self.next_id;
@@ -167,71 +167,70 @@ impl Publisher {
         id
     }
 
-    /// Sends a parcel that has a number already.
+    /// Sends a message that has a number already.
     pub(crate) fn send_as(&mut self, id: u64, parcel: Rc<OutboundMessage>) {
         self.tracks.push(id, &parcel.to, parcel.body.len());
         self.parcels.insert(id, parcel);
     }
 
-    /// Takes back a parcel that is not in flight.
+    /// Withdraws a message that is not in flight.
     pub(crate) fn withdraw(&mut self, id: u64) -> Option<Rc<OutboundMessage>> {
         self.tracks.forget(id);
         self.parcels.remove(&id)
     }
 
-    /// Publications that were sent and are not answered for.
+    /// Publications that were sent and not answered.
     pub(crate) fn unconfirmed(&self) -> Vec<Unconfirmed> {
         self.tracks.unconfirmed()
     }
 
-    /// Nobody waits for this one any more: it is not sent again. Returns whether its verdict may come
-    /// all the same.
+    /// Stops waiting for a message: it is not sent again. Returns whether its verdict may still
+    /// come.
     pub(crate) fn forget(&mut self, id: u64) -> bool {
         self.parcels.remove(&id);
         self.tracks.forget(id)
     }
 
-    /// The broker has said nothing of this one for long. What ends the channel does so at once: it
-    /// is not to blame for that, and others need not wait for it.
+    /// Marks a message as long unanswered. A message that ends the channel does so at once: this
+    /// one is not to blame for that, and others need not wait for it.
     pub(crate) fn be_silent(&mut self, id: u64) {
         self.tracks.be_silent(id);
     }
 
-    /// Whether it waits for a queue that has been silent for long.
+    /// Returns whether the message waits for a queue that has been silent for long.
     pub(crate) fn is_stuck(&self, id: u64) -> bool {
         self.tracks.is_stuck(id)
     }
 
-    /// Since when its queue has not answered: to it, or to what was sent before it. None if it waits
-    /// for something else.
+    /// Time since which its queue has not answered to it or to an earlier message; `None` if it
+    /// waits for something else.
     pub(crate) fn unanswered_since(&self, id: u64) -> Option<Instant> {
         self.tracks.unanswered_since(id)
     }
 
-    /// The broker listens again: the time for its answers begins now.
+    /// Restarts the time for the broker's answers, since it reads again.
     pub(crate) fn wait_anew(&mut self, now: Instant) {
         self.tracks.begin_anew(now);
     }
 
-    /// The channel, where there is one for all; none while there is none.
+    /// The channel, if all messages share one and it is open.
     pub(crate) fn channel(&self) -> Option<Channel> {
         self.tracks
             .channel(0)
             .map(|channel| Channel::clone(channel))
     }
 
-    /// How many were sent once more, since this was last asked, although the broker may have had
-    /// them.
+    /// Number of messages sent again since the last call although the broker may have had them.
     pub(crate) fn take_sent_again(&mut self) -> u64 {
         std::mem::take(&mut self.sent_again)
     }
 
-    /// The reason why its line was lost is found.
+    /// Resets the line's back-off, since the cause of its loss is found.
     pub(crate) fn excuse(&mut self) {
         self.line.excuse();
     }
 
-    /// Ends the line in order.
+    /// Closes the line in order.
     pub(crate) async fn close(self) {
         let Self {
             line,
@@ -248,10 +247,10 @@ impl Publisher {
         line.close().await;
     }
 
-    /// Resolves when there is something to tell; never, while nothing is on its way.
+    /// Resolves when there is news; never, while nothing is in flight.
     ///
     /// # Errors
-    /// If a connection of others is lost.
+    /// If a connection made by others is lost.
     pub(crate) fn poll_news(
         &mut self,
         cx: &mut Context<'_>,
@@ -278,7 +277,7 @@ impl Publisher {
         }
     }
 
-    /// What the broker's words come to, or with which the line is of no use any more.
+    /// Evaluates the broker's answers; the error is one that makes the line unusable.
     fn hear(&mut self, mut landed: Vec<Landed>) -> Result<Verdicts, (Verdicts, RabbitMqError)> {
         // One that is alone is the one that came back.
         if let Some(track) = self.unnumbered() {
@@ -326,7 +325,7 @@ impl Publisher {
         }
     }
 
-    /// The connection is of no use any more.
+    /// Handles the loss of the connection.
     fn lose(
         &mut self,
         verdicts: Verdicts,
@@ -339,7 +338,7 @@ impl Publisher {
         Ok(self.told(verdicts, change))
     }
 
-    /// Puts into flight what may be. Returns whether there was anything.
+    /// Sends what may be sent. Returns whether there was anything.
     fn take_off(&mut self) -> bool {
         let (now, mut any) = (Instant::now(), false);
         while let Some(broker) = self.line.end().map(|end| Rc::clone(&end.broker))
@@ -374,7 +373,7 @@ impl Publisher {
         }
     }
 
-    /// Whether a channel was opened.
+    /// Takes in opened channels. Returns whether there was one.
     fn poll_openings(&mut self, cx: &mut Context<'_>) -> Result<bool, RabbitMqError> {
         let mut any = false;
         while let Poll::Ready(Some((track, opened))) = Pin::new(&mut self.openings).poll_next(cx) {
@@ -385,7 +384,7 @@ impl Publisher {
         Ok(any)
     }
 
-    /// What has come down by now.
+    /// Flights that have ended by now.
     fn poll_landed(&mut self, cx: &mut Context<'_>) -> Vec<Landed> {
         let mut landed = Vec::new();
         while let Poll::Ready(Some(one)) = Pin::new(&mut self.flights).poll_next(cx) {
@@ -394,7 +393,7 @@ impl Publisher {
         landed
     }
 
-    /// Whether the time has come to see what may be sent although nobody has answered.
+    /// Returns whether it is time to see what may be sent although nothing was answered.
     fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(at) = self.tracks.alarm(Instant::now()) else {
             return false;
@@ -405,7 +404,7 @@ impl Publisher {
         self.alarm.as_mut().poll(cx).is_ready()
     }
 
-    /// Tells words of the broker from the end of a channel.
+    /// Separates the broker's answers from the end of a channel.
     fn sort(&mut self, landed: Vec<Landed>) -> Verdicts {
         let (mut verdicts, now) = (Vec::with_capacity(landed.len()), Instant::now());
         for one in landed {
@@ -443,15 +442,15 @@ impl Publisher {
             || channel.is_some_and(|channel| returns.take_unnumbered(channel.id()))
     }
 
-    /// The track, if there is one, over which something came back that may be any of those there.
+    /// Track over which a message was returned that may be any of those there, if there is one.
     fn unnumbered(&self) -> Option<usize> {
         let unnumbered = self.line.end()?.broker.returns().unnumbered();
         let is_it = |channel: &Rc<Channel>| unnumbered.contains(&channel.id());
         self.tracks.crowded(is_it)
     }
 
-    /// All flights of a track have come down after its channel's end: who is to blame? An error is that
-    /// of a connection of our own.
+    /// Finds the message to blame once all flights of a track have ended after its channel's end.
+    /// An error is that of a connection of our own.
     fn settle_the_end(&mut self, track: usize) -> Result<Verdicts, RabbitMqError> {
         let error = self.ends.remove(&track);
         let end = self.line.end();

@@ -1,9 +1,9 @@
-//! Which publications are sent by themselves since the connection was lost with them again and again,
-//! and which of them is to blame. Pure.
+//! Publications that are sent alone since the connection was lost with them repeatedly, and the search for
+//! the one to blame. Pure.
 //!
-//! A broker ends a connection over some publications, as a proxy does, and does not say which one it
-//! was. Whatever was unconfirmed may be to blame; so it is sent alone, over a connection that nothing
-//! else uses meanwhile. A network that fails is told from that by how often, and how soon.
+//! A broker ends a connection over some publications, as a proxy does, and does not say over which one. Any
+//! unconfirmed one may be to blame; so it is sent alone, over a connection that nothing else uses
+//! meanwhile. A failing network is told apart by how often, and how soon, the losses come.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) const ALONE_LOSSES: u32 = 3;
 
 /// A publication that ends its connection does so within this time after it was sent,
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// and within that time more for each MiB of its body.
+/// plus this time for each MiB of its body.
 const PER_MIB: Duration = Duration::from_secs(1);
 
 /// The publications in quarantine, and those that may have to go there.
@@ -27,23 +27,23 @@ const PER_MIB: Duration = Duration::from_secs(1);
 pub(crate) struct Quarantine {
     /// Number of losses of each publication: of the shared connection, or in a row while it was alone.
     losses: HashMap<u64, u32>,
-    /// Those that are to be sent alone, in order.
+    /// Publications that are to be sent alone, in order.
     waiting: VecDeque<u64>,
-    /// The one that is alone now.
+    /// The publication that is alone now.
     on_trial: Option<u64>,
 }
 
-/// What follows from the loss of the connection for those that are alone.
+/// Consequences of the loss of the quarantine's connection.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct AloneLoss {
-    /// This one has ended it, again and again.
+    /// Publication that has ended the connection repeatedly.
     pub(crate) blamed: Option<u64>,
-    /// These have not: they were on it for too long.
+    /// Publications cleared of it: they were on the connection for too long.
     pub(crate) cleared: Vec<u64>,
 }
 
 impl Unconfirmed {
-    /// Until when it may be to blame for the end of its connection.
+    /// Time until which it may be to blame for the end of its connection.
     fn until(&self) -> Instant {
         let mib = u32::try_from(self.bytes >> 20).unwrap_or(u32::MAX);
         self.since + AT_ONCE + PER_MIB * mib
@@ -51,8 +51,8 @@ impl Unconfirmed {
 }
 
 impl Quarantine {
-    /// The shared connection is lost, with these unconfirmed. Returns those that are sent alone from
-    /// now on.
+    /// Records the loss of the shared connection with these publications unconfirmed. Returns those
+    /// that are sent alone from now on.
     pub(crate) fn shared_lost(&mut self, unconfirmed: &[Unconfirmed], now: Instant) -> Vec<u64> {
         let mut moved = Vec::new();
         for one in unconfirmed.iter().filter(|one| now < one.until()) {
@@ -68,7 +68,7 @@ impl Quarantine {
         moved
     }
 
-    /// The connection of those that are alone is lost, with these unconfirmed.
+    /// Records the loss of the quarantine's connection with these publications unconfirmed.
     pub(crate) fn alone_lost(&mut self, unconfirmed: &[Unconfirmed], now: Instant) -> AloneLoss {
         let may_be_to_blame = |one: &Unconfirmed| now < one.until();
         let (suspected, cleared): (Vec<Unconfirmed>, Vec<Unconfirmed>) =
@@ -92,8 +92,8 @@ impl Quarantine {
         loss
     }
 
-    /// The next one to be sent, once the connection has outlived the one before. `unconfirmed` is what
-    /// is on it.
+    /// Next publication to send, once the connection has outlived the one before. `unconfirmed` are
+    /// those on it.
     pub(crate) fn next(&mut self, unconfirmed: &[Unconfirmed], now: Instant) -> Option<u64> {
         if let Some(id) = self.on_trial {
             let until = until(id, unconfirmed)?;
@@ -106,12 +106,12 @@ impl Quarantine {
         self.on_trial
     }
 
-    /// When the next one may be sent although nothing has happened.
+    /// Time at which the next one may be sent although nothing has happened.
     pub(crate) fn deadline(&self, unconfirmed: &[Unconfirmed]) -> Option<Instant> {
         until(self.on_trial?, unconfirmed)
     }
 
-    /// The fate of this one is known, or nobody waits for it any more.
+    /// Forgets a publication whose fate is known, or that nothing waits for any more.
     pub(crate) fn forget(&mut self, id: u64) {
         self.losses.remove(&id);
         self.waiting.retain(|other| *other != id);
@@ -119,7 +119,7 @@ impl Quarantine {
     }
 }
 
-/// Until when the one on trial may end the connection. None if it was not sent yet.
+/// Time until which the one on trial may end the connection; `None` if it was not sent yet.
 fn until(on_trial: u64, unconfirmed: &[Unconfirmed]) -> Option<Instant> {
     let mut sent = unconfirmed.iter();
     let sent = sent.find(|one| one.id == on_trial)?;

@@ -1,5 +1,5 @@
 //! Copies of messages: what a retry, a requeue or a dead letter keeps, what it must not keep since
-//! it would act again, and how a message that comes back is what its producer sent once more. Pure.
+//! it would act again, and the restoring of the message as its producer sent it. Pure.
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
@@ -15,11 +15,11 @@ use ganger_queue::delivery::{Headers, Outgoing};
 
 pub(crate) mod kept;
 
-/// Room in a frame for what the broker writes on a copy: the names of an exchange, of two queues and
-/// of routing keys, and how often it has been there.
+/// Room in a frame for what the broker adds to a copy: the names of an exchange, of two queues and
+/// of routing keys, and the count of its visits.
 pub(crate) const HEAD_ROOM_BYTES: u32 = 4096;
 
-/// Headers that the broker acts by.
+/// Headers that the broker acts on.
 const ACTIVE: [&str; 2] = ["CC", "BCC"];
 /// Headers that the broker writes.
 const DEATHS: [&str; 7] = [
@@ -31,9 +31,9 @@ const DEATHS: [&str; 7] = [
     "x-last-death-queue",
     "x-last-death-reason",
 ];
-/// How often the message came back to its queue.
+/// Number of times that the message came back to its queue.
 const DELIVERY_COUNT: &str = "x-delivery-count";
-/// How often it was handed out, on newer brokers.
+/// Number of times that it was delivered, on newer brokers.
 const ACQUIRED_COUNT: &str = "x-acquired-count";
 
 /// The persistent delivery mode.
@@ -42,15 +42,15 @@ const PERSISTENT: u8 = 2;
 /// A message as its producer sent it, however often we have copied it since.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Original {
-    /// Its properties, with its headers and, beside its step, without any of ours.
+    /// Properties, with its headers and its step, and without any other header of ours.
     pub(crate) properties: BasicProperties,
-    /// The exchange that it was published to.
+    /// Exchange that it was published to.
     pub(crate) exchange: String,
-    /// The routing key that it was published with.
+    /// Routing key that it was published with.
     pub(crate) routing_key: String,
 }
 
-/// What the broker hands out: a message, or a copy of it.
+/// A message, or a copy of one, as the broker delivers it.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) properties: BasicProperties,
@@ -59,8 +59,8 @@ pub(crate) struct Received {
     pub(crate) redelivered: bool,
 }
 
-/// Tells the message from what the broker has written on it, and from what we have, if it is a copy of
-/// ours. On any other message our headers say nothing.
+/// Separates the message from what the broker has added to it, and from what we have, if it is a
+/// copy of ours. On any other message our headers mean nothing.
 pub(crate) fn unwrap(received: Received, is_copy: bool) -> (Original, Arrival) {
     let Received {
         properties,
@@ -98,8 +98,8 @@ pub(crate) fn unwrap(received: Received, is_copy: bool) -> (Original, Arrival) {
     (original, arrival)
 }
 
-/// The properties of a copy in the same queue, behind all that is there: without what the broker has
-/// written on it since, and without what would have it pass others.
+/// Properties of a copy in the same queue, behind all other messages: without what the broker has
+/// added since, and without what would let it overtake others.
 pub(crate) fn moved(properties: &BasicProperties, pass: &str) -> BasicProperties {
     let headers = properties.headers().iter().flatten();
     let mut table = table_of(headers.filter(|(name, _)| !is_the_brokers(name.as_str())));
@@ -116,14 +116,14 @@ fn is_the_brokers(name: &str) -> bool {
     name == DELIVERY_COUNT || name == ACQUIRED_COUNT
 }
 
-/// Whether a message says that it is a copy of one of this queue. Anyone can write that.
+/// Returns whether a message claims to be a copy of one of this queue. Anyone can write that.
 pub(crate) fn claims_to_be_of(message: &BasicProperties, queue: &str) -> bool {
     let headers = message.headers().as_ref();
     let origin = headers.and_then(|headers| headers.inner().get(header::QUEUE));
     origin.is_some_and(|origin| text(origin) == queue)
 }
 
-/// Puts everything back in its place.
+/// Restores everything to its place.
 fn as_sent(copy: &Original, headers: &FieldTable, own: &Headers) -> Original {
     let plain = headers.into_iter().filter(|(name, _)| {
         let name = name.as_str();
@@ -158,7 +158,7 @@ fn as_sent(copy: &Original, headers: &FieldTable, own: &Headers) -> Original {
     }
 }
 
-/// The properties with this delivery mode instead of a copy's.
+/// Properties with this delivery mode instead of the copy's.
 fn as_it_was(copied: &BasicProperties, mode: Option<u8>) -> BasicProperties {
     let mut properties = without_mode(copied);
     if let Some(headers) = copied.headers() {
@@ -170,25 +170,25 @@ fn as_it_was(copied: &BasicProperties, mode: Option<u8>) -> BasicProperties {
     }
 }
 
-/// What a copy says beside the message itself.
+/// Marks that a copy carries beside the message itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Marks<'a> {
-    /// The queue that the message was read from.
+    /// Queue that the message was read from.
     pub(crate) queue: &'a str,
-    /// What it has been through.
+    /// Counters of its attempts so far.
     pub(crate) counters: Counters,
-    /// It must run alone.
+    /// The message must run alone.
     pub(crate) suspect: bool,
-    /// Over how many daemons in a row that vanished it is a suspect.
+    /// Number of daemons in a row that vanished, by which it is a suspect.
     pub(crate) lapses: u32,
-    /// Its turn begins.
+    /// Number of its turn, which begins.
     pub(crate) turn: Option<u64>,
     /// Our own number for it.
     pub(crate) number: Option<u64>,
 }
 
 impl<'a> Marks<'a> {
-    /// Of a message that has been through nothing.
+    /// Marks of a message without any history.
     pub(crate) fn none(queue: &'a str) -> Self {
         Self {
             queue,
@@ -202,7 +202,7 @@ impl<'a> Marks<'a> {
 }
 
 impl Original {
-    /// The properties of a copy with this body.
+    /// Properties of a copy with this body.
     pub(crate) fn copied(&self, marks: &Marks<'_>, body: &[u8], key: &CopyKey) -> BasicProperties {
         let mut own = marks.counters.write();
         own.push((header::QUEUE, marks.queue.to_owned()));
@@ -221,8 +221,8 @@ impl Original {
         self.with_own(&own, body, key)
     }
 
-    /// The properties of a copy with this body that has these headers of ours, and those that keep
-    /// what would act again.
+    /// Properties of a copy with this body, with these headers of ours and those that keep what
+    /// would act again.
     pub(crate) fn with_own(&self, own: &Own, body: &[u8], key: &CopyKey) -> BasicProperties {
         let original = self.properties.headers();
         let mut table = table_of(self.headers().filter(|(name, _)| !is_moved(name.as_str())));
@@ -254,7 +254,7 @@ impl Original {
         key.sign(copy.with_delivery_mode(PERSISTENT), body)
     }
 
-    /// The properties of a copy that says nothing, for a message that has no room for more.
+    /// Properties of a copy without marks, for a message that has no room for more.
     pub(crate) fn bare(&self) -> BasicProperties {
         let table = table_of(self.headers().filter(|(name, _)| !is_moved(name.as_str())));
         let properties = plain_properties(&self.properties).with_delivery_mode(PERSISTENT);
@@ -273,14 +273,14 @@ impl Original {
             .filter(|(name, _)| !is_ours(name.as_str()))
     }
 
-    /// Which step of a long task it is.
+    /// Step of a long task.
     pub(crate) fn step(&self) -> u32 {
         let headers = self.properties.headers().as_ref();
         let step = headers.and_then(|headers| headers.inner().get(STEP_HEADER));
         step.and_then(|step| text(step).parse().ok()).unwrap_or(0)
     }
 
-    /// The headers as workers get them.
+    /// Headers as workers get them.
     pub(crate) fn text_headers(&self) -> Headers {
         let pair = |(name, value): (&ShortString, &AMQPValue)| (name.to_string(), text(value));
         let theirs = self
@@ -290,8 +290,8 @@ impl Original {
     }
 }
 
-/// The properties of a message that we publish for a worker. What it continues, if anything,
-/// lends it what the worker can't say. An error says what AMQP has no room for.
+/// Properties of a message that we publish for a worker. The message that it continues, if any,
+/// supplies what the worker can't set. The error names what AMQP has no room for.
 pub(crate) fn published(
     message: &Outgoing,
     continued: Option<&Original>,
@@ -327,14 +327,14 @@ pub(crate) fn published(
     Ok(properties.with_delivery_mode(PERSISTENT))
 }
 
-/// A text that AMQP keeps in at most 255 bytes.
+/// Converts a text that AMQP limits to 255 bytes.
 pub(crate) fn fitting(what: &str, text: &str) -> Result<ShortString, String> {
     ShortString::try_new(text)
         .map_err(|_| format!("its {what} must be at most 255 bytes: {} bytes", text.len()))
 }
 
-/// The size of a frame that no frame of ours may exceed; nor may it be so large that it would not
-/// be looked into if it came back.
+/// Checks that the properties fit into a frame of the given maximum; nor may they be so large that
+/// they would not be inspected if the message was returned.
 pub(crate) fn check_size(properties: &BasicProperties, frame_max: u32) -> Result<(), String> {
     let bytes = header_frame_bytes(properties) + NUMBER_BYTES;
     let most = usize::try_from(frame_max).unwrap_or(usize::MAX);
@@ -347,7 +347,7 @@ pub(crate) fn check_size(properties: &BasicProperties, frame_max: u32) -> Result
     Ok(())
 }
 
-/// What a reply has of the message it continues, beside what `Outgoing` says.
+/// Properties that a reply takes from the message it continues, beside those in `Outgoing`.
 fn lent(from: &BasicProperties) -> BasicProperties {
     let mut to = BasicProperties::default();
     if let Some(timestamp) = from.timestamp() {
@@ -362,7 +362,7 @@ fn lent(from: &BasicProperties) -> BasicProperties {
     to
 }
 
-/// A worker's headers. One that the message had, and that it left as it was, keeps its type.
+/// Converts a worker's headers. A header that the message had, unchanged, keeps its type.
 fn headers_of(headers: &Headers, typed: Option<&FieldTable>) -> Result<FieldTable, String> {
     let mut table = FieldTable::default();
     for (name, value) in headers {
@@ -388,7 +388,7 @@ fn plain_properties(from: &BasicProperties) -> BasicProperties {
     }
 }
 
-/// Likewise, without the delivery mode.
+/// The plain properties without the delivery mode.
 fn without_mode(from: &BasicProperties) -> BasicProperties {
     let to = unranked(from);
     match from.priority() {
@@ -397,7 +397,7 @@ fn without_mode(from: &BasicProperties) -> BasicProperties {
     }
 }
 
-/// Likewise, without the priority.
+/// The plain properties without the delivery mode and the priority.
 fn unranked(from: &BasicProperties) -> BasicProperties {
     let mut to = lent(from);
     if let Some(kind) = from.content_type() {
@@ -421,7 +421,7 @@ fn unranked(from: &BasicProperties) -> BasicProperties {
     to
 }
 
-/// It tells of a copy, and goes no further than that. The step is the message's own.
+/// Returns whether the header describes a copy, and is not passed on. The step is the message's own.
 fn is_ours(name: &str) -> bool {
     kept::is_own(name) && name != STEP_HEADER
 }
@@ -430,7 +430,7 @@ fn is_moved(name: &str) -> bool {
     ACTIVE.contains(&name) || DEATHS.contains(&name)
 }
 
-/// It goes where AMQP has a property for it.
+/// Returns whether AMQP has a property for the header.
 fn is_property(name: &str) -> bool {
     [CONTENT_TYPE_HEADER, CONTENT_ENCODING_HEADER]
         .iter()

@@ -1,5 +1,5 @@
-//! The signature of a copy. Any producer can write the headers by which a copy says where its message
-//! comes from and what it has been through; only who has the source's secret can sign them.
+//! The signature of a copy. Any producer can write the headers by which a copy tells its message's
+//! origin and history; only the owner of the source's secret can sign them.
 
 use std::num::NonZeroU32;
 
@@ -15,26 +15,26 @@ use super::returned;
 use ganger_config::model::RabbitMqSource;
 use ganger_queue::dead_letter::header;
 
-/// The header with the signature: HMAC-SHA256 in base64.
+/// Header with the signature: HMAC-SHA256 in base64.
 pub(crate) const HEADER: &str = "x-ganger-signature";
 
-/// Headers of ours that are not signed: they are written on a copy that is signed already.
+/// Headers of ours that are not signed: they are added to a copy that is signed already.
 const UNSIGNED: [&str; 4] = [HEADER, returned::HEADER, kept::PASS, kept::PRIORITY];
 
-/// Guessing the password by the signatures of copies is to take its time.
+/// Rounds of the key derivation, which make guessing the password from signatures slow.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(10_000).expect("it is not zero");
 const SALT: &[u8] = b"ganger: copies of messages";
 
-/// The key by which the daemons of a source know each other's copies.
+/// Key by which the daemons of a source recognise each other's copies.
 #[derive(Debug, Clone)]
 pub(crate) struct CopyKey {
     key: hmac::Key,
-    /// Those without a signature are taken for copies, too.
+    /// Unsigned messages are accepted as copies, too.
     takes_unsigned: bool,
 }
 
 impl CopyKey {
-    /// The key of a source: made of its signing secret, or of its password.
+    /// Derives the key of a source from its signing secret, or from its password.
     pub(crate) fn of(source: &RabbitMqSource) -> Self {
         let secret = source.signing_secret.as_ref().unwrap_or(&source.password);
         Self {
@@ -43,7 +43,7 @@ impl CopyKey {
         }
     }
 
-    /// The key that this secret makes.
+    /// Derives the key from this secret.
     pub(crate) fn from_secret(secret: &str) -> Self {
         let mut key = [0; 32];
         let algorithm = pbkdf2::PBKDF2_HMAC_SHA256;
@@ -62,7 +62,7 @@ impl CopyKey {
         copy.with_headers(headers)
     }
 
-    /// Whether a message is a copy that a daemon has made.
+    /// Returns whether a message is a copy made by a daemon.
     pub(crate) fn knows(&self, message: &BasicProperties, body: &[u8]) -> bool {
         let Some(headers) = message.headers() else {
             return false;
@@ -75,8 +75,8 @@ impl CopyKey {
     }
 }
 
-/// What is signed: our headers, what tells the message from others, and the body's hash. The broker
-/// leaves these as they are; other headers and properties may be its own, or a plugin's.
+/// Signed data: our headers, what tells the message from others, and the body's hash. The broker
+/// leaves these unchanged; other headers and properties may be its own, or a plugin's.
 fn signed(message: &BasicProperties, body: &[u8]) -> Vec<u8> {
     let mut signed = Vec::with_capacity(512);
     let mut add = |part: &[u8]| {

@@ -1,5 +1,5 @@
-//! The bytes below AMQP: a socket with or without TLS, in the form in which the library takes it.
-//! The library's own TLS would bring in dozens of packages for a file format that nobody here uses.
+//! The bytes below AMQP: a socket with or without TLS, in the form that the library takes. The
+//! library's own TLS would bring in dozens of packages for a file format that is not used here.
 
 use std::future::Future;
 use std::io::{self, IoSlice, Read, Write};
@@ -19,10 +19,10 @@ use tokio_rustls::client::TlsStream;
 use super::returned::Returns;
 use super::utf8::Mender;
 
-/// What the library runs on.
+/// Runtime parts that the library runs on.
 pub(crate) type Kit = RuntimeParts<Tokio, Wire>;
 
-/// The runtime that we are in, as the library wants it.
+/// The current runtime in the form that the library takes.
 ///
 /// # Panics
 /// Outside a runtime.
@@ -49,7 +49,7 @@ impl Socket {
         Self { stream, mender }
     }
 
-    /// The same socket, which writes down there what comes back.
+    /// The same socket, which records returned messages in `returns`.
     pub(crate) fn telling(self, returns: Returns) -> Self {
         let mender = Mender::new(returns);
         Self { mender, ..self }
@@ -136,8 +136,7 @@ impl futures_io::AsyncWrite for Socket {
     }
 }
 
-/// Timers as tokio has them, and sockets of ours. The library is handed its socket and never makes
-/// one.
+/// Timers of tokio, and sockets of ours. The library is given its socket and never makes one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wire;
 

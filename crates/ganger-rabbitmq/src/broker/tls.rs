@@ -1,4 +1,4 @@
-//! Encryption: whom to trust, what to show, and telling from a server's behaviour what it misses.
+//! TLS: the trusted authorities, our certificate, and telling from a server's behaviour what it lacks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use super::socket::Socket;
 use ganger_config::model::{Host, Identity, Tls};
 use ganger_core::foreign;
 
-/// How long a server may take to show whether it speaks TLS.
+/// Timeout for a server to show whether it speaks TLS.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// What makes an encrypted connection out of a plain one.
+/// Parameters that turn a plain connection into an encrypted one.
 pub(crate) struct Encryption {
     connector: TlsConnector,
     server_name: Option<String>,
@@ -40,7 +40,7 @@ impl fmt::Debug for Encryption {
 }
 
 impl Encryption {
-    /// Reads whom to trust and what to show.
+    /// Reads the trusted authorities and our certificate.
     pub(crate) fn new(tls: &Tls) -> Result<Self, RabbitMqError> {
         let authorities = match &tls.ca_file {
             Some(path) => authorities_in(path)?,
@@ -81,19 +81,19 @@ impl Encryption {
         Ok(Socket::from(encrypted))
     }
 
-    /// Whether the server wanted to know who we are, the last time. One that is not content with
-    /// the answer hangs up after the handshake, and its reason can be lost on the way.
+    /// Returns whether the server asked for a client certificate, the last time. One that does not
+    /// accept the answer hangs up after the handshake, and its reason can be lost on the way.
     pub(crate) fn was_asked(&self) -> bool {
         self.passport.asked.load(Ordering::Relaxed)
     }
 
-    /// Whether it wanted to know, and we had nothing to show.
+    /// Returns whether the server asked for a client certificate, and we had none.
     pub(crate) fn was_asked_in_vain(&self) -> bool {
         self.was_asked() && self.passport.key.is_none()
     }
 }
 
-/// Shows our certificate, if we have one, and remembers that it was asked for.
+/// Shows our certificate, if we have one, and records that it was asked for.
 #[derive(Debug)]
 struct Passport {
     key: Option<Arc<CertifiedKey>>,
@@ -111,7 +111,7 @@ impl ResolvesClientCert for Passport {
     }
 }
 
-/// Whether a server that hung up on plain words speaks TLS.
+/// Returns whether a server that hung up on an unencrypted connection speaks TLS.
 pub(crate) async fn is_spoken(host: &Host) -> bool {
     let provider = Arc::new(ring::default_provider());
     let Ok(trusts_nobody) = trusting(provider, RootCertStore::empty()) else {

@@ -1,6 +1,6 @@
-//! The queues that a pool needs: looked for, declared if they may be, compared with what they
-//! should be. A question that the broker says no to ends its channel, so each is asked on one that
-//! is of no other use.
+//! The queues that a pool needs: looked for, declared if allowed, compared with what they should
+//! be. A request that the broker refuses ends its channel, so each is sent over one that has no
+//! other use.
 
 use std::collections::BTreeSet;
 
@@ -21,38 +21,38 @@ use ganger_config::model::{
 };
 use ganger_queue::ladder::Tier;
 
-/// So high that the broker drops nothing: attempts are counted by us. The same for all versions,
-/// so that a redeclaration never differs.
+/// Delivery limit, so high that the broker drops nothing: attempts are counted by us. The same in
+/// all versions, so that a redeclaration never differs.
 const DELIVERY_LIMIT: i64 = 1_000_000_000;
 
 /// The queues of one pool.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Topology {
-    /// The one that it reads.
+    /// The queue that it reads.
     pub(crate) work: Wanted,
-    /// Those in which messages wait, one for each tier.
+    /// Queues in which delayed messages wait, one for each tier.
     pub(crate) tiers: Vec<Wanted>,
-    /// Where dead letters go; none if the broker sees to that.
+    /// The queue of dead letters; `None` if the broker handles them.
     pub(crate) dead: Option<Wanted>,
-    /// What leads to the one that it reads.
+    /// Bindings of the queue that it reads.
     bindings: Vec<Binding>,
 }
 
 /// A queue as it should be.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Wanted {
-    /// Its name.
+    /// Name.
     pub(crate) name: String,
-    /// What it is declared with.
+    /// Arguments of its declaration.
     arguments: FieldTable,
-    /// What an older version declared it with, which will do.
+    /// Arguments declared by an older version, which are accepted.
     before: Option<FieldTable>,
-    /// It's ours: if it exists with other arguments, that is a mistake.
+    /// The queue is ours: other arguments are an error.
     ours: bool,
 }
 
 impl Topology {
-    /// What a pool needs by its rules.
+    /// Queues that a pool needs by its rules.
     pub(crate) fn of(pool: &PoolConfig) -> Self {
         let default = RabbitMqOptions::default();
         let options = match &pool.options {
@@ -89,18 +89,18 @@ impl Topology {
             .chain(&self.dead)
     }
 
-    /// Sees to it that every queue is there, and bound.
+    /// Ensures that every queue exists, and is bound.
     ///
     /// # Errors
-    /// What is missing and may not be declared, all of it; which queue of ours, or which exchange,
-    /// is not as it should be; or that the connection is lost.
+    /// All queues that are missing and may not be declared; a queue of ours, or an exchange, that
+    /// is not as it should be; or the loss of the connection.
     pub(crate) async fn check(&self, broker: &Broker, declare: bool) -> Result<(), RabbitMqError> {
         see_to(broker, self.all(), declare).await?;
         bindings::see_to(broker, &self.work.name, &self.bindings).await
     }
 
-    /// Looks at every queue, and makes none. Returns what is missing and may not be declared, and
-    /// what is not as it should be.
+    /// Checks every queue, and creates none. Returns those that are missing and may not be
+    /// declared, and those that are not as they should be.
     ///
     /// # Errors
     /// If the connection is lost.
@@ -141,8 +141,8 @@ impl Topology {
         Ok(problems)
     }
 
-    /// Returns those queues that the broker may delete with the messages in them: the one that is read,
-    /// and one of dead letters that others have made. Both are there.
+    /// Returns those queues that the broker may delete with the messages in them: the one that is
+    /// read, and one of dead letters that others have made. Both exist.
     ///
     /// # Errors
     /// If the connection is lost.
@@ -162,7 +162,7 @@ impl Topology {
         Ok(found)
     }
 
-    /// Refuses a stream, whose messages can't be taken from it.
+    /// Refuses a stream, from which messages can't be removed.
     pub(crate) async fn refuse_stream(&self, broker: &Broker) -> Result<(), RabbitMqError> {
         let channel = broker.channel().await?;
         let queue = self.work.short_name()?;
@@ -190,7 +190,7 @@ impl Topology {
     }
 }
 
-/// Sees to it that these queues are there, as [`Topology::check`] does.
+/// Ensures that these queues exist, as [`Topology::check`] does.
 pub(crate) async fn see_to(
     broker: &Broker,
     queues: impl IntoIterator<Item = &Wanted>,
@@ -227,7 +227,7 @@ pub(crate) async fn see_to(
     Ok(())
 }
 
-/// How many messages of a queue are in no one's hands. None if there is no such queue.
+/// Number of ready messages of a queue; `None` if there is no such queue.
 pub(crate) async fn count(broker: &Broker, queue: &str) -> Result<Option<u64>, RabbitMqError> {
     let mut asking = Asking::new(broker);
     let count = asking.count(queue).await?;
@@ -235,7 +235,7 @@ pub(crate) async fn count(broker: &Broker, queue: &str) -> Result<Option<u64>, R
     Ok(count)
 }
 
-/// How many messages are in all of these queues together, of which some may not be there.
+/// Number of messages in all of these queues together, of which some may not exist.
 pub(crate) async fn count_all(
     broker: &Broker,
     queues: impl Iterator<Item = String>,
@@ -249,15 +249,15 @@ pub(crate) async fn count_all(
     Ok(all)
 }
 
-/// Whether what the broker says of the argument tells a stream: to other queues it names their
-/// type. (RabbitMQ 3 misses a prefetch before it looks at the value, but only with a stream.)
+/// Returns whether the broker's words about the argument indicate a stream: for other queues it names their
+/// type. (RabbitMQ 3 misses a prefetch before it checks the value, but only with a stream.)
 fn is_stream(words: &str) -> bool {
     let about_the_value = "invalid arg 'x-stream-offset'";
     words.contains("consumer prefetch count is not set")
         || (words.contains(about_the_value) && !words.contains(" of queue type "))
 }
 
-/// The name of the queue of dead letters.
+/// Name of the queue of dead letters.
 pub(crate) fn dead_queue(queue: &str, dead_letter: &DeadLetters) -> Option<String> {
     match dead_letter {
         DeadLetters::Default => Some(format!("{queue}.dead")),
@@ -267,7 +267,7 @@ pub(crate) fn dead_queue(queue: &str, dead_letter: &DeadLetters) -> Option<Strin
 }
 
 impl Wanted {
-    /// A queue that no pool says more of.
+    /// A queue without options of a pool.
     pub(crate) fn plain(queue: &str, declaration: &QueueDeclaration) -> Self {
         Self {
             name: queue.to_owned(),
@@ -287,7 +287,7 @@ impl Wanted {
         }
     }
 
-    /// Whether messages come back from it only by its arguments.
+    /// Returns whether messages come back from the queue only by its arguments.
     fn is_tier(&self) -> bool {
         self.ours && self.before.is_none()
     }
@@ -314,7 +314,7 @@ fn declared(declaration: &QueueDeclaration) -> FieldTable {
     arguments
 }
 
-/// Should anyone limit its length, letters are refused and kept rather than dropped from its head.
+/// If its length is limited, dead letters are refused and kept rather than dropped from its head.
 fn dead_arguments(declaration: &QueueDeclaration) -> FieldTable {
     let mut arguments = declared(declaration);
     arguments.insert("x-overflow".into(), long("reject-publish"));
@@ -335,11 +335,11 @@ fn tier_arguments(queue: &str) -> FieldTable {
     arguments
 }
 
-/// Questions, on a channel that is replaced when an answer has ended it.
+/// Requests, on a channel that is replaced when an answer has ended it.
 struct Asking<'a> {
     broker: &'a Broker,
     channel: Option<Channel>,
-    /// We may not configure queues, so the broker does not compare any for us.
+    /// This user may not configure queues, so the broker does not compare any.
     is_told_nothing: bool,
 }
 
@@ -389,8 +389,8 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// Compares a queue that is there with what it should be, as far as this user is told. The
-    /// broker compares only what is declared; should it be gone in this moment, it is made.
+    /// Compares an existing queue with what it should be, as far as this user may. The broker
+    /// compares only a declaration; if the queue is gone at this moment, it is created.
     async fn compare(&mut self, wanted: &Wanted) -> Result<(), RabbitMqError> {
         if self.is_told_nothing {
             return Ok(());

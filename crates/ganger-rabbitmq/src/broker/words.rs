@@ -1,5 +1,5 @@
-//! Methods that have no answer, as acknowledgements: how they are written, and how many a quorum
-//! queue bears before its channel is closed.
+//! Methods without an answer, such as acknowledgements: how they are written, and how many a quorum
+//! queue accepts before its channel is closed.
 
 use std::future::Future;
 use std::pin::pin;
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use super::error::RabbitMqError;
 
-/// So many acknowledgements and returns the channel of a quorum queue passes on at once; others it
-/// keeps back, and forgets when it is closed.
+/// Number of acknowledgements and returns that the channel of a quorum queue passes on at once; it
+/// holds others back, and forgets them when it is closed.
 pub(crate) const WORDS_MAX: usize = 24;
-/// The queue has taken in what was written so long ago.
+/// Time after which the queue has taken in what was written.
 pub(crate) const TAKEN_IN: Duration = Duration::from_secs(1);
 
-/// Writes a method that has no answer. The library puts it in its place among the others when it is
-/// first asked for; that it has gone out is of no interest.
+/// Writes a method without an answer. The library queues it in order when first polled; its
+/// transmission is not waited for.
 pub(crate) fn written(
     method: impl Future<Output = lapin::Result<()>>,
 ) -> Result<(), RabbitMqError> {

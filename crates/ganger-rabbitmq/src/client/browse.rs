@@ -1,21 +1,21 @@
-//! One pass through a queue of dead letters. AMQP can't look at a message without taking it, and a
-//! quorum queue counts each one that comes back: past its limit, or that of a policy, it drops it.
-//! So nothing comes back: what is to stay is put behind all others as a copy, and is acknowledged
-//! when that is safe; after a whole pass all are in their order again, with a clean count. By what
-//! RabbitMQ was seen to do, and its own code says:
+//! One pass through a queue of dead letters. AMQP can't inspect a message without taking it, and a
+//! quorum queue counts each return: past its limit, or that of a policy, it drops the message. So
+//! no message is returned: one that is to stay is published again behind all others as a copy, and
+//! is acknowledged when that is confirmed; after a complete pass all are in their order again, with
+//! a count of zero. Based on RabbitMQ's observed behaviour and its own code:
 //!
-//! - What is in our hands does not count as long as a queue's length is limited, so a copy fits where
-//!   the message was.
-//! - A quorum queue sends on whenever a consumer has room, and takes back at once, and to its front,
-//!   what is on its way to one that is cancelled. So there is a consumer for each batch, which is sent
-//!   no more than we want, and is cancelled when it has all of it.
-//! - A channel keeps back acknowledgements for a quorum queue while 32 of them are under way, and
-//!   forgets those when it closes. So a batch is acknowledged in as few words as there can be.
-//! - A quorum queue knows no exclusive consumers, so a queue of our own serves as a lock: two
-//!   passes at once would each see a part.
+//! - Unacknowledged messages do not count towards a queue's length limit, so a copy fits where the
+//!   message was.
+//! - A quorum queue sends on whenever a consumer has room, and takes back at once, and to its
+//!   front, messages in flight to a cancelled consumer. So there is a consumer for each batch,
+//!   which is sent no more than we want, and is cancelled when it has all of it.
+//! - A channel holds back acknowledgements for a quorum queue while 32 of them are in progress, and
+//!   forgets those when it closes. So a batch takes as few acknowledgements as possible.
+//! - A quorum queue has no exclusive consumers, so a queue of our own serves as a lock: two passes
+//!   at once would each see a part.
 //!
-//! A pass that is killed leaves one batch in hand, which comes back, and letters of that batch
-//! twice; and the queue turned round. What a letter says is known elsewhere.
+//! A pass that is killed leaves one batch unacknowledged, which comes back, and dead letters of
+//! that batch twice; and the queue rotated. The content of a dead letter is known elsewhere.
 
 use std::time::Duration;
 
@@ -38,47 +38,47 @@ use crate::broker::lifetime::{Lifetime, lifetime};
 use crate::broker::topology;
 use crate::broker::words::{TAKEN_IN, WORDS_MAX, written};
 
-/// The most messages in hand, but for those that can't be put back yet.
+/// Maximum number of messages in hand, except for those that can't be put back yet.
 const BATCH_MAX: u64 = 128;
-/// The most in the first batch, with nothing known of their size.
+/// Maximum number in the first batch, while their size is unknown.
 const BATCH_FIRST: u64 = 16;
-/// About so many bytes of them, by the size that they have had so far.
+/// Approximate size of a batch in bytes, by the message sizes so far.
 const BATCH_BYTES: u64 = 16 << 20;
-/// What a message takes in memory beside its body.
+/// Memory that a message takes beside its body.
 const MESSAGE_BYTES: u64 = 2048;
-/// How long another command's pass is waited for.
+/// Time to wait for another command's pass.
 const LOCK_WITHIN: Duration = Duration::from_secs(10);
 const LOCK_AGAIN: Duration = Duration::from_millis(50);
-/// After such a silence we ask whether there is anything left, and so often before we give up.
+/// Silence after which we ask whether any message is left, and the number of times before we give up.
 const SILENCE: Duration = Duration::from_secs(1);
 const SILENCES_MAX: u32 = 30;
-/// How long what is given back may take to be there again.
+/// Time for returned messages to be in the queue again.
 const BACK_WITHIN: Duration = Duration::from_secs(5);
 const BACK_AGAIN: Duration = Duration::from_millis(10);
 
-/// A pass that has begun.
+/// A pass in progress.
 pub(super) struct Pass<'a> {
     broker: &'a Broker,
     queue: ShortString,
-    /// Held for as long as the pass lasts; none where we may not make it.
+    /// Lock held for as long as the pass lasts; `None` if we may not create it.
     lock: Option<Channel>,
     channel: Channel,
-    /// What is in hand.
+    /// Messages in hand.
     ledger: Ledger<()>,
-    /// How many batches there were.
+    /// Number of batches.
     batches: u64,
-    /// How many of those that were there at the start have not come yet.
+    /// Number of messages there at the start that have not come yet.
     left: u64,
-    /// How many have.
+    /// Number of messages that have come.
     taken: u64,
-    /// How many bytes their bodies had.
+    /// Number of bytes of their bodies.
     bytes: u64,
-    /// How many acknowledgements were written.
+    /// Number of acknowledgements written.
     words: usize,
 }
 
 impl<'a> Pass<'a> {
-    /// Begins. None if there is nothing in the queue, or no queue.
+    /// Begins a pass. Returns `None` if the queue is empty or missing.
     pub(super) async fn begin(
         broker: &'a Broker,
         queue: &str,
@@ -112,12 +112,12 @@ impl<'a> Pass<'a> {
         }))
     }
 
-    /// The queue.
+    /// Name of the queue.
     pub(super) fn queue(&self) -> ShortString {
         self.queue.clone()
     }
 
-    /// Takes the next of those that were there at the start; nothing when there are no more.
+    /// Takes the next batch of the messages there at the start; empty if there are no more.
     pub(super) async fn take(&mut self) -> Result<Vec<Delivery>, RabbitMqError> {
         if self.left == 0 {
             return Ok(Vec::new());
@@ -152,7 +152,7 @@ impl<'a> Pass<'a> {
         self.broker.answer(asked).await
     }
 
-    /// The next that a consumer is sent; none if others have taken what there was.
+    /// Next message sent to a consumer; `None` if others have taken the rest.
     async fn next(&mut self, consumer: &mut Consumer) -> Result<Option<Delivery>, RabbitMqError> {
         for _ in 0..SILENCES_MAX {
             match timeout(SILENCE, consumer.next()).await {
@@ -178,17 +178,17 @@ impl<'a> Pass<'a> {
         self.ledger.receive(delivery.delivery_tag, ());
     }
 
-    /// Takes no more.
+    /// Takes no more messages.
     pub(super) fn stop(&mut self) {
         self.left = 0;
     }
 
-    /// Whether a message is in hand yet.
+    /// Returns whether a message is still in hand.
     pub(super) fn holds(&self, tag: u64) -> bool {
         self.ledger.get(tag).is_some()
     }
 
-    /// Takes messages out of the queue.
+    /// Removes messages from the queue.
     pub(super) fn ack(&mut self, tags: &[u64]) -> Result<(), RabbitMqError> {
         for tag in tags {
             self.ledger.settle(*tag);
@@ -205,8 +205,8 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Ends it. What is in hand yet, since it could not be put back, comes back in order; that is
-    /// waited for.
+    /// Ends the pass. Messages still in hand, since they could not be put back, are returned in
+    /// order; that is waited for.
     pub(super) async fn end(self) -> Result<(), RabbitMqError> {
         if self.words > WORDS_MAX {
             // Nothing tells when the queue has taken in the last of them.
@@ -230,7 +230,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// How many messages are in no one's hands.
+    /// Number of ready messages.
     async fn count(&self) -> Result<u64, RabbitMqError> {
         let options = QueueDeclareOptions {
             passive: true,
@@ -251,8 +251,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// How many of those that are left to take at once: as many as memory has room for by what has come
-/// so far.
+/// Size of the next batch: as many messages as memory has room for, by the sizes so far.
 fn batch(left: u64, taken: u64, bytes: u64) -> u16 {
     let fitting = match bytes.checked_div(taken) {
         None => BATCH_FIRST,

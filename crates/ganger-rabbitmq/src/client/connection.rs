@@ -1,5 +1,5 @@
-//! What is done over the connection of a command: looking at queues, sending, waiting for answers.
-//! What is done with dead letters is in `dead.rs`.
+//! Actions over the connection of a command: checking queues, sending, waiting for replies. Actions
+//! on dead letters are in `dead.rs`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::poll_fn;
@@ -27,23 +27,23 @@ use ganger_config::model::{PoolConfig, RabbitMqSource};
 use ganger_queue::client::{Depth, Partial, Reply, SourceWarning};
 use ganger_queue::delivery::Outgoing;
 
-/// So long the broker may confirm nothing at all before a command gives up.
+/// Time without any confirm after which a command gives up.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(60);
-/// And so long before anything depends on it.
+/// The same before anything depends on it.
 const PROBE_WITHIN: Duration = Duration::from_secs(10);
 
-/// A connection, and what has been opened over it.
+/// A connection, and everything opened over it.
 #[derive(Debug)]
 pub(super) struct Clerk {
     pub(super) config: RabbitMqSource,
-    /// By which copies are known.
+    /// Key by which copies are recognised.
     pub(super) key: CopyKey,
-    /// Those that read from this source.
+    /// Pools that read from this source.
     pub(super) pools: Vec<Arc<PoolConfig>>,
     pub(super) broker: Rc<Broker>,
     publisher: Option<Publisher>,
     replies: Option<Replies>,
-    /// Queues that were seen, and so are not looked for again.
+    /// Queues that exist, and so are not checked again.
     seen: BTreeSet<String>,
 }
 
@@ -66,7 +66,7 @@ impl Clerk {
         })
     }
 
-    /// Ends the connection in order.
+    /// Closes the connection in order.
     pub(super) async fn close(self) {
         // They hold on to it.
         drop((self.publisher, self.replies));
@@ -75,7 +75,7 @@ impl Clerk {
         }
     }
 
-    /// What the pools lack, or have that is not as it should be.
+    /// Returns what the pools lack, and what is not as it should be.
     pub(super) async fn check(&mut self) -> Result<Vec<String>, RabbitMqError> {
         let mut problems = BTreeSet::new();
         for pool in &self.pools {
@@ -86,7 +86,7 @@ impl Clerk {
         Ok(problems.into_iter().collect())
     }
 
-    /// Queues of the pools that may be deleted with their messages.
+    /// Warnings of the pools' queues that may be deleted with their messages.
     pub(super) async fn warnings(&mut self) -> Result<Vec<SourceWarning>, RabbitMqError> {
         let mut warnings = Vec::new();
         for pool in &self.pools {
@@ -100,8 +100,8 @@ impl Clerk {
         Ok(warnings)
     }
 
-    /// Counts what is in a queue and in its tiers. What is in the hands of consumers is nobody's to
-    /// tell by AMQP.
+    /// Counts the messages in a queue and in its tiers. AMQP does not tell the number of
+    /// unacknowledged ones.
     pub(super) async fn depth(&mut self, queue: &str) -> Result<Depth, RabbitMqError> {
         let reading = self.pools.iter().find(|pool| *pool.queue == *queue);
         let longest = reading.map(|pool| pool.retry.backoff.max);
@@ -118,7 +118,7 @@ impl Clerk {
         })
     }
 
-    /// Sends all messages, and waits until the broker has said of each what has become of it.
+    /// Sends all messages, and waits until the broker has answered for each.
     pub(super) async fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial> {
         let mut parcels = Vec::with_capacity(messages.len());
         for message in messages {
@@ -160,8 +160,8 @@ impl Clerk {
         if failed { Err(sent) } else { Ok(()) }
     }
 
-    /// Sees to it that the queue for a message is there: one that a pool reads may be declared as
-    /// the pool would.
+    /// Ensures that the queue of a message exists: one that a pool reads may be declared as the
+    /// pool would.
     async fn find(&mut self, message: &Outgoing) -> Result<(), RabbitMqError> {
         if message.queue.starts_with(replies::DIRECT) {
             return Ok(());
@@ -171,7 +171,7 @@ impl Clerk {
             let queue = &message.queue;
             match self.pools.iter().find(|pool| *pool.queue == **queue) {
                 Some(pool) if declare => Topology::of(pool).check(&self.broker, true).await?,
-                // What no pool reads may be a slip of the pen, so it is not made.
+                // A queue that no pool reads may be a typing error, so it is not declared.
                 _ if topology::count(&self.broker, queue).await?.is_none() => {
                     let queue = queue.clone();
                     return Err(CommandError::NoQueue { queue }.into());
@@ -210,7 +210,7 @@ impl Clerk {
         self.broker.connection().configuration().frame_max()
     }
 
-    /// The channel that publishes.
+    /// The publisher and its channel.
     pub(super) async fn publisher(&mut self) -> Result<&mut Publisher, RabbitMqError> {
         let publisher = match self.publisher.take() {
             Some(publisher) => publisher,
@@ -219,13 +219,13 @@ impl Clerk {
         Ok(self.publisher.insert(publisher))
     }
 
-    /// Nothing that was given to the publisher goes out any more, once what asked for it has failed.
-    /// The channel for answers goes with it.
+    /// Drops the publisher, so that nothing more of it goes out once its request has failed. The
+    /// channel for replies goes with it.
     pub(super) fn leave_publisher(&mut self) {
         drop((self.publisher.take(), self.replies.take()));
     }
 
-    /// Waits for the broker's word on some of what is published.
+    /// Waits for the broker's verdicts on some of the published messages.
     pub(super) async fn verdicts(&mut self) -> Result<Vec<(u64, Verdict)>, RabbitMqError> {
         self.verdicts_within(CONFIRM_WITHIN).await
     }
@@ -242,7 +242,7 @@ impl Clerk {
         }
     }
 
-    /// Whether the broker takes what is published, and lets us: found out by messages that go
+    /// Checks that the broker accepts publishes, and allows them to us, with messages that go
     /// nowhere, or into a `place` that is about to be deleted.
     pub(super) async fn can_publish(&mut self, place: ShortString) -> Result<(), RabbitMqError> {
         let parcel = Rc::new(OutboundMessage {
@@ -263,7 +263,7 @@ impl Clerk {
         Ok(())
     }
 
-    /// What becomes of the only one that is on its way.
+    /// Waits for the verdict on the only message in flight.
     async fn verdict(&mut self, id: u64) -> Result<Verdict, RabbitMqError> {
         loop {
             let verdicts = self.verdicts_within(PROBE_WITHIN).await?;
@@ -273,7 +273,7 @@ impl Clerk {
         }
     }
 
-    /// Where answers are to go.
+    /// Address for replies.
     pub(super) async fn reply_to(&mut self) -> Result<String, RabbitMqError> {
         if self.replies.is_none() {
             let channel = self.publisher().await?.channel();
@@ -285,7 +285,7 @@ impl Clerk {
         Ok(replies::DIRECT.to_owned())
     }
 
-    /// Takes an answer that has come.
+    /// Takes a reply that has come.
     pub(super) fn take_reply(&mut self, id: &str) -> Result<Option<Reply>, RabbitMqError> {
         match &mut self.replies {
             Some(replies) => replies.take(id),
@@ -293,7 +293,7 @@ impl Clerk {
         }
     }
 
-    /// Waits until an answer has come, or for so long.
+    /// Waits until a reply has come, or for the given time.
     pub(super) async fn wait_for_reply(&mut self, longest: Duration) {
         if let Some(replies) = &mut self.replies {
             replies.wait(longest).await;
@@ -301,8 +301,8 @@ impl Clerk {
     }
 }
 
-/// The queue that a message is published to, and its properties there: one with a delay goes to
-/// the tier for that, as a copy, so that the broker's traces of its way are not taken for its own.
+/// Queue that a message is published to, and its properties there: a delayed one goes to the tier
+/// of its delay, as a copy, so that what the broker adds on the way is not taken for its own.
 fn addressed(message: &Outgoing, key: &CopyKey) -> Result<(String, BasicProperties), String> {
     let properties = published(message, None)?;
     if message.delay.is_zero() {
@@ -322,7 +322,7 @@ fn addressed(message: &Outgoing, key: &CopyKey) -> Result<(String, BasicProperti
     Ok((tiers::tier_queue(&message.queue, tier), properties))
 }
 
-/// Why a parcel did not arrive; none if it did.
+/// Reason why a message did not arrive; `None` if it did.
 pub(super) fn refusal(parcel: &OutboundMessage, verdict: Verdict) -> Option<CommandError> {
     let queue = parcel.to.to_string();
     match verdict {

@@ -1,5 +1,5 @@
-//! What a command does with dead letters: each of its queues is passed through once. What a letter
-//! holds is in `letter_index.rs`, how a queue is passed through in `round.rs` and `browse.rs`.
+//! Actions of a command on dead letters: it passes through each of their queues once. The content of a dead
+//! letter is in `letter_index.rs`, the pass through a queue in `round.rs` and `browse.rs`.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use ganger_config::model::PoolConfig;
 use ganger_queue::client::{DeadFilter, Listed, Page, Partial, WayBack};
 use ganger_queue::dead_letter::DeadLetter;
 
-/// The queues of dead letters of all pools, each once.
+/// The dead-letter queues of all pools, each once.
 fn homes(pools: &[Arc<PoolConfig>]) -> Vec<Home> {
     let mut homes: BTreeMap<String, Home> = BTreeMap::new();
     for pool in pools {
@@ -40,7 +40,7 @@ fn homes(pools: &[Arc<PoolConfig>]) -> Vec<Home> {
 }
 
 impl Clerk {
-    /// Reads the letters that are meant, and hands out some at a time.
+    /// Lists the selected dead letters, some at a time.
     pub(super) async fn dead_list(
         &mut self,
         page: &Page,
@@ -52,15 +52,15 @@ impl Clerk {
             self.pass(home, &mut tally, &mut list, false).await?;
         }
         if let Some(error) = tally.trouble {
-            // One that could not be put back comes back by itself, and is counted: who looks on and on
+            // One that could not be put back comes back by itself, and is counted: looking on and on
             // would lose it.
             return Err(error.into());
         }
         Ok(list.end().await)
     }
 
-    /// Drops the letters that are meant. With all of them goes what is left of others: replies
-    /// whose letter was never stored, once they are so old that it can't be on its way.
+    /// Drops the selected dead letters. Dropping all of them also drops the rest of others: replies
+    /// whose dead letter was never stored, once they are so old that it can't be in flight.
     pub(super) async fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         let everything = *filter == DeadFilter::default();
         let judge = |item: Item| match item {
@@ -70,7 +70,7 @@ impl Clerk {
         self.change(Change(judge), everything).await
     }
 
-    /// Sends the letters that are meant back to their queues, or to the one that is named.
+    /// Sends the selected dead letters back to their queues, or to the one that is named.
     pub(super) async fn dead_retry(
         &mut self,
         filter: &DeadFilter,
@@ -154,8 +154,8 @@ fn way_back(found: &Found, way: &WayBack, frame_max: u32, key: &CopyKey) -> Fate
     }
 }
 
-/// Whether the broker is deaf to us: then there is no end in order. The connection is cut, and what is
-/// in hand comes back.
+/// Returns whether the broker does not answer: then there is no orderly close. The connection is
+/// cut, and messages in hand come back.
 fn is_silence(error: &RabbitMqError) -> bool {
     let unconfirmed = |error: &CommandError| matches!(error, CommandError::Unconfirmed { .. });
     match error {
@@ -165,7 +165,7 @@ fn is_silence(error: &RabbitMqError) -> bool {
     }
 }
 
-/// A decision that needs no more than what is met.
+/// A decision that depends only on the message.
 struct Change<F>(F);
 
 impl<F: FnMut(Item) -> Fate> Errand for Change<F> {

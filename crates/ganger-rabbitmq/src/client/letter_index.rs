@@ -1,5 +1,5 @@
-//! A dead letter of ours, the reply that belongs to one, and what others, or the broker itself, have
-//! put among them: what each says, and how it goes back. Pure.
+//! A dead letter of ours, the reply that belongs to one, and messages that others, or the broker
+//! itself, have put among them: their content, and how they go back. Pure.
 
 use bytes::Bytes;
 use lapin::BasicProperties;
@@ -15,31 +15,31 @@ use ganger_queue::dead_letter::{DeadLetter, DeadReply};
 /// The persistent delivery mode.
 const PERSISTENT: u8 = 2;
 
-/// What to do about a letter that can't go back by itself.
+/// Remedy for a dead letter that can't go back by itself.
 const NAME_ONE: &str = "name the queue with `--to` (in the API `to`)";
 
-/// What a message of the queue is.
+/// Kind of a message in the queue.
 #[derive(Debug)]
 pub(super) enum Item {
     /// A dead letter.
     Letter(Box<Found>),
-    /// The reply that belongs to the letter with this id, which comes after it.
+    /// The reply that belongs to the dead letter with this id, which comes after it.
     Reply(String, DeadReply),
 }
 
-/// A dead letter, and the message in it.
+/// A dead letter, and its message.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// What it says.
+    /// Content of the dead letter.
     pub(super) letter: DeadLetter,
-    /// Its reply is a message of its own.
+    /// Its reply is a separate message.
     pub(super) has_reply_apart: bool,
-    /// A pool whose dead letters these are reads the queue that it names.
+    /// The queue that it names is read by a pool whose dead letters these are.
     pub(super) may_go_back: bool,
     pub(super) original: Original,
 }
 
-/// What the broker says of how a message came here.
+/// The broker's record of how a message came here.
 #[derive(Debug, Default)]
 pub(super) struct Death {
     pub(super) queue: Option<String>,
@@ -50,7 +50,7 @@ pub(super) struct Death {
 }
 
 impl Death {
-    /// The last one, which the broker puts first.
+    /// The last death, which the broker puts first.
     pub(super) fn of(message: &Original) -> Self {
         let headers = message.properties.headers().as_ref();
         let deaths = headers.and_then(|headers| headers.inner().get("x-death"));
@@ -76,7 +76,7 @@ impl Death {
 }
 
 impl Found {
-    /// With the message that it holds.
+    /// Adds the message that it holds.
     pub(super) fn with_message(mut self, body: Bytes) -> Self {
         let properties = &self.original.properties;
         let text = |text: &Option<ShortString>| text.as_ref().map(ToString::to_string);
@@ -93,9 +93,9 @@ impl Found {
         self
     }
 
-    /// The message on its way back, with a clean count: as its producer sent it, or, if something of
-    /// that would act again, as a copy that keeps it. Anyone may have written where it is from: it goes
-    /// there only if one of its pools reads that, or else to where the operator says.
+    /// Message that goes back, with a count of zero: as its producer sent it, or, if something of
+    /// it would act again, as a copy that keeps that. Anyone may have written its origin: it goes
+    /// there only if one of its pools reads that queue, and otherwise where the operator says.
     pub(super) fn back(
         &self,
         way: &WayBack,

@@ -1,6 +1,6 @@
-//! Listing: which of the letters that a pass meets make up a page. They are handed out some at a time,
-//! when they are safe again in their queue: nothing is in our hands while they are read. The pass goes
-//! on to its end behind the page, too: it turns the queue round.
+//! Listing: the choice of the dead letters that make up a page. They are handed out some at a time,
+//! when they are safe again in their queue: none is in our hands while they are read. The pass
+//! continues to its end behind the page, too, since it rotates the queue.
 
 use std::collections::HashMap;
 
@@ -11,26 +11,26 @@ use super::round::{Errand, Fate, KEPT_BYTES_MAX};
 use ganger_queue::client::{Listed, Page};
 use ganger_queue::dead_letter::{DeadLetter, DeadReply};
 
-/// The letters of a page, as they come.
+/// The dead letters of a page, as they come.
 pub(super) struct List<'a> {
     page: &'a Page,
     to: Sender<Vec<DeadLetter>>,
-    /// The letter to begin behind has not come yet.
+    /// The dead letter after which the page begins has not come yet.
     is_before: bool,
-    /// How many there is room for.
+    /// Number of dead letters that there is room for.
     left: usize,
-    /// There was one that there was no room for.
+    /// There was a dead letter without room on the page.
     more: bool,
-    /// Those that were not handed out yet.
+    /// Dead letters not handed out yet.
     letters: Vec<DeadLetter>,
-    /// Replies whose letters have not come yet.
+    /// Replies whose dead letters have not come yet.
     replies: HashMap<String, DeadReply>,
-    /// Letters whose replies have not come yet: the queue was turned round between the two.
+    /// Dead letters whose replies have not come yet: the queue was rotated between the two.
     waiting: Vec<DeadLetter>,
 }
 
 impl<'a> List<'a> {
-    /// A page, to be handed out there.
+    /// Begins a page, to be handed out through `to`.
     pub(super) fn new(page: &'a Page, to: Sender<Vec<DeadLetter>>) -> Self {
         Self {
             page,
@@ -44,7 +44,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Hands out what waits for nothing any more.
+    /// Hands out the remaining dead letters, which wait for nothing any more.
     pub(super) async fn end(mut self) -> Listed {
         self.letters.append(&mut self.waiting);
         self.landed().await;
@@ -88,7 +88,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// What waits for its other half must not fill memory: then it is shown without.
+    /// Keeps those that wait for their other half from filling memory: then they are shown without.
     fn bound(&mut self) {
         let replies: usize = self.replies.values().map(|reply| reply.body.len()).sum();
         let letters: usize = self.waiting.iter().map(|letter| letter.body.len()).sum();
@@ -155,7 +155,7 @@ mod tests {
         Item::Reply(id.to_owned(), reply)
     }
 
-    /// Which letters a page has of these, in batches of two, and whether with replies.
+    /// Ids of the dead letters that a page has of these, in batches of two, and whether with replies.
     async fn listed(after: Option<&str>, limit: usize, items: Vec<Item>) -> (String, Listed) {
         let page = Page {
             after: after.map(ToOwned::to_owned),

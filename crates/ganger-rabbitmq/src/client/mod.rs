@@ -1,6 +1,6 @@
-//! What the command line does with RabbitMQ from outside. The commands block; the connection lives
-//! on a thread of its own, where a [`Clerk`] does what it is asked to, so that heartbeats go on
-//! while a command waits for its input. Nothing here speaks to the broker.
+//! The command line's access to RabbitMQ from outside. The commands block; the connection lives on
+//! a thread of its own, where a [`Clerk`] carries out requests, so that heartbeats continue while a
+//! command waits for its input. Nothing here speaks to the broker.
 
 mod browse;
 mod connection;
@@ -31,11 +31,11 @@ use ganger_queue::client::{
 use ganger_queue::delivery::Outgoing;
 use ganger_queue::fault::SourceFault;
 
-/// Something for the clerk to do.
+/// A request to the clerk.
 type Order = Box<dyn FnOnce(&mut Clerk) -> Doing<'_> + Send>;
 type Doing<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// A connection of an operator or a producer. Dropped, it is closed in order.
+/// A connection of an operator or a producer. Dropping it closes it in order.
 pub(crate) struct RabbitMqClient {
     orders: Option<mpsc::Sender<Order>>,
     thread: Option<JoinHandle<()>>,
@@ -70,7 +70,7 @@ impl RabbitMqClient {
         Ok(client)
     }
 
-    /// Has the clerk do something, and waits until it is done.
+    /// Has the clerk do something, and waits for the result.
     fn ask<T: Send + 'static>(
         &mut self,
         work: impl for<'a> AsyncFnOnce(&'a mut Clerk) -> T + Send + 'static,
@@ -79,7 +79,7 @@ impl RabbitMqClient {
         told.recv().map_err(|_| gone())
     }
 
-    /// Has the clerk do something. What comes of it will be told.
+    /// Has the clerk do something. The result comes later.
     fn order<T: Send + 'static>(
         &mut self,
         work: impl for<'a> AsyncFnOnce(&'a mut Clerk) -> T + Send + 'static,
@@ -107,14 +107,14 @@ impl Drop for RabbitMqClient {
     }
 }
 
-/// It can only have panicked.
+/// Error for the clerk's thread, which can only have panicked.
 fn gone() -> RabbitMqError {
     RabbitMqError::System {
         why: "the thread of the connection is gone".to_owned(),
     }
 }
 
-/// The clerk's thread, from its connection to the last order.
+/// Runs the clerk's thread, from its connection to the last request.
 fn work(
     config: RabbitMqSource,
     pools: Vec<Arc<PoolConfig>>,
@@ -198,7 +198,7 @@ impl ganger_queue::client::QueueClient for RabbitMqClient {
                 break;
             }
         }
-        // The clerk goes on all the same: what it has begun to turn round must come round.
+        // The clerk goes on all the same: a pass that has begun to rotate the queue must finish.
         drop(letters);
         Ok(told.recv().map_err(|_| gone())??)
     }

@@ -1,4 +1,4 @@
-//! Reading a queue of dead letters: what each message of it is, and the copy that keeps it there.
+//! Reading a queue of dead letters: the kind of each message, and the copy that keeps it there.
 //! Pure.
 
 use std::collections::HashMap;
@@ -22,30 +22,30 @@ use ganger_queue::delivery::Headers;
 /// One message of the queue, as it was read.
 #[derive(Debug)]
 pub(super) struct Read {
-    /// What it is.
+    /// Its kind and content.
     pub(super) item: Item,
-    /// What keeps it in the queue when it is taken out.
+    /// Copy that keeps it in the queue when it is taken out.
     pub(super) copy: OutboundMessage,
     /// It is such a copy itself, made on this very pass.
     pub(super) is_ours: bool,
 }
 
-/// What is known of a queue of dead letters, for those that say nothing themselves.
+/// Properties of a queue of dead letters, for messages that do not tell them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Home {
-    /// Its name.
+    /// Name.
     pub(super) queue: String,
     /// The pools whose dead letters these are, each with the queue that it reads.
     pub(super) pools: Vec<(String, String)>,
 }
 
 impl Home {
-    /// Whether one of its pools reads that queue.
+    /// Returns whether one of its pools reads that queue.
     fn reads(&self, queue: &str) -> bool {
         self.pools.iter().any(|(_, theirs)| theirs == queue)
     }
 
-    /// Its pool and what that reads; nothing if there are several.
+    /// Its pool and the queue that it reads; empty if there are several.
     fn only_pool(&self) -> (String, String) {
         match &self.pools[..] {
             [only] => only.clone(),
@@ -54,19 +54,19 @@ impl Home {
     }
 }
 
-/// Reads the queue's messages one after the other.
+/// Reads the queue's messages in order.
 #[derive(Debug)]
 pub(super) struct Reader {
     home: Home,
     /// The queue's name on the wire.
     to: ShortString,
-    /// By which copies are known.
+    /// Key by which copies are recognised.
     key: CopyKey,
-    /// By which copies of this pass are known.
+    /// Mark by which copies of this pass are recognised.
     pass: String,
-    /// The most bytes of a frame.
+    /// Maximum size of a frame in bytes.
     frame_max: u32,
-    /// How many messages without an id have been alike so far.
+    /// Number of equal messages without an id so far.
     alike: HashMap<u64, u32>,
 }
 
@@ -89,7 +89,7 @@ impl Reader {
         }
     }
 
-    /// Makes sense of a message.
+    /// Interprets a message.
     pub(super) fn read(&mut self, delivery: Delivery) -> Read {
         let own = own_headers(&delivery.properties.headers().clone().unwrap_or_default());
         let is_ours = own.contains(&(kept::PASS.to_owned(), self.pass.clone()));
@@ -152,8 +152,8 @@ impl Reader {
         }
     }
 
-    /// What keeps a message that is no letter of ours: all that would act again is put aside, if
-    /// there is room for that, and for what the broker adds when it is handed out again.
+    /// Properties of the copy that keeps a message which is no dead letter of ours: all that would act
+    /// again is moved, if there is room for that, and for what the broker adds at the next delivery.
     fn first_copy(&self, found: &Found, body: &Bytes) -> BasicProperties {
         let origin = vec![(header::QUEUE, found.letter.queue.clone())];
         let copy = found.original.with_own(&origin, body, &self.key);
@@ -164,8 +164,8 @@ impl Reader {
         }
     }
 
-    /// A message without a letter: one that the broker moved here, or that was too large for more. The
-    /// broker's word on where it was counts more than ours, which may be of another time.
+    /// Reads a message that is no dead letter of ours: one that the broker moved here, or that was too
+    /// large for more. The broker's record of its origin counts more than ours, which may be older.
     fn foreign(&mut self, own: &Headers, original: Original, body: &Bytes) -> Found {
         let death = Death::of(&original);
         let (pool, pools_queue) = self.home.only_pool();
@@ -200,7 +200,7 @@ impl Reader {
         }
     }
 
-    /// By what it is, and by how many of its like are before it.
+    /// Names a message by its content, and by the number of equal ones before it.
     fn name(&mut self, original: &Original, body: &Bytes) -> String {
         let mut hasher = DefaultHasher::new();
         self.home.queue.hash(&mut hasher);
@@ -214,7 +214,7 @@ impl Reader {
     }
 }
 
-/// A message of which only the broker says where it was published to before it died.
+/// Restores the address of a message whose publication only the broker has recorded.
 fn published_to(original: Original, death: &Death, queue: &str) -> Original {
     Original {
         exchange: death.exchange.clone().unwrap_or_default(),

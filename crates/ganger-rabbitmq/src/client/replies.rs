@@ -1,5 +1,5 @@
-//! Answers to what a command has sent. They come by the broker's direct reply-to: no queue is made,
-//! and an answer that comes when nobody waits any more is nobody's trouble.
+//! Replies to the messages of a command. They come by the broker's direct reply-to: no queue is
+//! made, and a reply that comes when nothing waits any more is dropped.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use crate::broker::error::RabbitMqError;
 use crate::broker::republish::{Received, unwrap};
 use ganger_queue::client::{Answers, Reply};
 
-/// Where an answer is to go: the broker puts an address in its place.
+/// Address for replies, which the broker replaces.
 pub(super) const DIRECT: &str = "amq.rabbitmq.reply-to";
 
-/// The answers that have come and were not taken.
+/// Replies that have come and were not taken.
 #[derive(Debug)]
 pub(super) struct Replies {
     consumer: Consumer,
     come: Answers,
-    /// Why no more will come.
+    /// Reason why no more will come.
     ended: Option<RabbitMqError>,
 }
 
 impl Replies {
-    /// Waits for answers to what will be published through this very channel.
+    /// Prepares for replies to messages that will be published through this very channel.
     pub(super) async fn open(channel: &Channel) -> Result<Self, RabbitMqError> {
         let options = BasicConsumeOptions {
             no_ack: true,
@@ -44,7 +44,7 @@ impl Replies {
         })
     }
 
-    /// Takes the oldest answer with this correlation id, if one has come.
+    /// Takes the oldest reply with this correlation id, if one has come.
     pub(super) fn take(&mut self, correlation_id: &str) -> Result<Option<Reply>, RabbitMqError> {
         match (self.come.take(correlation_id), &self.ended) {
             (None, Some(error)) => Err(error.clone()),
@@ -52,7 +52,7 @@ impl Replies {
         }
     }
 
-    /// Waits until an answer has come or no more will, or for so long.
+    /// Waits until a reply has come or no more will, or for the given time.
     pub(super) async fn wait(&mut self, longest: Duration) {
         if self.ended.is_some() {
             return;

@@ -1,5 +1,5 @@
-//! A pass through a queue of dead letters, and what is done on it to each message: it stays, goes, or
-//! goes back to the queue that it came from. Which of these is decided elsewhere.
+//! A pass through a queue of dead letters, and the action on each message: it stays, goes, or goes
+//! back to the queue that it came from. The decision is made elsewhere.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
@@ -13,30 +13,30 @@ use crate::broker::error::RabbitMqError;
 use crate::broker::publisher::{OutboundMessage, Verdict};
 use ganger_queue::dead_letter;
 
-/// The most copies that wait for room in their queue, and the most bytes of those and of replies that
-/// wait for their letters.
+/// Maximum number of copies that wait for room in their queue, and maximum number of bytes of those
+/// and of replies that wait for their dead letters.
 const FULL_MAX: usize = 4096;
 pub(super) const KEPT_BYTES_MAX: usize = 64 << 20;
 
-/// How long a letter may be on its way after its reply: the queue may have had no room meanwhile.
+/// Time that a dead letter may come after its reply: the queue may have had no room meanwhile.
 const ORPHAN_AFTER_MS: i64 = 60 * 60 * 1000;
 
-/// What a command does with what it meets.
+/// A command's action on the messages of a pass.
 pub(super) trait Errand {
-    /// Decides what becomes of it.
+    /// Decides the fate of a message.
     fn judge(&mut self, item: Item) -> Fate;
 
-    /// All that was met so far, but for replies whose letters are yet to come, is where it belongs.
+    /// All messages so far, except for replies whose dead letters are still to come, are in their place.
     async fn landed(&mut self) {}
 }
 
-/// Whether a reply without its letter, by whose id it is named, stays without it.
+/// Returns whether a reply stays without its dead letter, whose id names it.
 fn is_orphan(id: &str, now_ms: i64) -> bool {
     let age = dead_letter::written_ms(id).map(|written| now_ms.saturating_sub(written));
     age.is_none_or(|age| age >= ORPHAN_AFTER_MS)
 }
 
-/// What becomes of a letter.
+/// Fate of a dead letter.
 #[derive(Debug)]
 pub(super) enum Fate {
     Stays,
@@ -46,43 +46,43 @@ pub(super) enum Fate {
     IsStuck(CommandError),
 }
 
-/// How many were changed in all queues, and the first thing that went wrong with one of them. That
-/// does not keep the others from being changed.
+/// Number of dead letters changed in all queues, and the first error with one of them. That does
+/// not keep the others from being changed.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) done: usize,
     pub(super) trouble: Option<CommandError>,
 }
 
-/// Messages in hand that are one and the same, and the copy that takes their place.
+/// Messages in hand that are the same one, and the copy that replaces them.
 #[derive(Debug)]
 struct Kept {
     tags: Vec<u64>,
     copy: OutboundMessage,
 }
 
-/// Something is published before messages are taken out.
+/// A publication that is awaited before messages are removed.
 struct Flight {
     parcel: Rc<OutboundMessage>,
     tags: Vec<u64>,
-    /// Of a letter that goes back to its queue: what stays if it can't.
+    /// For a dead letter that goes back to its queue: the copies that stay if it can't.
     instead: Vec<Kept>,
 }
 
-/// A pass, and what is done on it.
+/// A pass, and its actions.
 pub(super) struct Round<'a> {
     clerk: &'a mut Clerk,
     pass: Pass<'a>,
-    /// Each letter and each reply that was met, by its name, with its tag.
+    /// Tags of all dead letters and replies seen, by their names.
     met: HashMap<String, u64>,
-    /// Replies whose letters are yet to come, by the ids of those.
+    /// Replies whose dead letters are still to come, by the ids of those.
     replies: HashMap<String, Kept>,
-    /// Letters that went before their replies have come.
+    /// Dead letters that went before their replies came.
     gone: HashSet<String>,
     flights: BTreeMap<u64, Flight>,
     /// Copies that the queue had no room for.
     full: Vec<Flight>,
-    /// What is to be taken out, and how many letters of that were meant to go.
+    /// Tags of messages to remove, and how many dead letters of these were meant to go.
     done: (Vec<u64>, usize),
     tally: &'a mut Tally,
 }
@@ -103,7 +103,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Goes all the way round.
+    /// Passes through the whole queue.
     pub(super) async fn go(
         &mut self,
         home: Home,
@@ -131,7 +131,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Ends the pass. What is not acknowledged comes back, whatever went wrong.
+    /// Ends the pass. Unacknowledged messages come back, whatever went wrong.
     pub(super) async fn end(self) -> Result<(), RabbitMqError> {
         self.pass.end().await
     }
@@ -180,7 +180,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Whether this is a message that was met before: a command was killed between the copy and the
+    /// Returns whether this message was seen before: a command was killed between the copy and the
     /// acknowledgement. The second goes if the first is safe, or gone.
     async fn is_twin(&mut self, name: String, tag: u64) -> Result<bool, RabbitMqError> {
         let Some(first) = self.met.get(&name).copied() else {
@@ -207,7 +207,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Carries out what becomes of a letter, and of the reply that belongs to it.
+    /// Applies the fate of a dead letter, and of the reply that belongs to it.
     async fn seal(&mut self, id: &str, letter: Kept, fate: Fate) -> Result<(), RabbitMqError> {
         let reply = self.replies.remove(id);
         let all: Vec<Kept> = reply.into_iter().chain([letter]).collect();
@@ -231,7 +231,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Replies whose letters do not come.
+    /// Handles replies whose dead letters do not come.
     async fn leave_orphans(&mut self, they_go: bool) -> Result<(), RabbitMqError> {
         let now_ms = jiff::Timestamp::now().as_millisecond();
         for (id, orphan) in std::mem::take(&mut self.replies) {
@@ -264,7 +264,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// What the queue had no room for may fit now that more is in hand.
+    /// Publishes again the copies that the queue had no room for; they may fit now that more is in hand.
     async fn try_again(&mut self) -> Result<(), RabbitMqError> {
         for Flight { parcel, tags, .. } in std::mem::take(&mut self.full) {
             self.launch(parcel, tags, Vec::new()).await?;
@@ -272,7 +272,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Waits for all that is in flight. A message leaves this queue only once its copy is safe.
+    /// Waits for all publications in flight. A message leaves this queue only once its copy is safe.
     async fn land(&mut self) -> Result<(), RabbitMqError> {
         let landed = self.land_all().await;
         let (tags, meant) = std::mem::take(&mut self.done);
@@ -318,8 +318,8 @@ impl<'a> Round<'a> {
         full.chain(replies).sum()
     }
 
-    /// What there was no room for comes back by itself, and is counted: not even to look would be
-    /// safe for ever.
+    /// Returns an error if there was no room for copies. Their messages come back by themselves,
+    /// and that is counted: not even looking would be safe for ever.
     fn is_there_room(&self) -> Result<(), RabbitMqError> {
         match self.full.first() {
             None => Ok(()),

@@ -1,65 +1,65 @@
-//! How many messages to ask the broker for, and by which consumers.
+//! The number of messages to ask the broker for, and the consumers to use.
 
 use std::time::Duration;
 
 use ganger_config::model::Prefetch;
 use ganger_queue::delivery::CREDIT_MAX;
 
-/// The most bytes of bodies that are asked for at once, by the size that they have had lately.
+/// Maximum number of body bytes asked for at once, by the recent sizes.
 pub(crate) const BYTES_ASKED_MAX: usize = 64 << 20;
 
-/// How long the broker may send ahead somewhat less than is wanted, or twice as much for the extra
-/// consumer. Shorter, and that one would change with every change of a worker's pace; longer, and
-/// messages would wait here that others could work on.
+/// Time for which the broker may send ahead somewhat less than is wanted, or twice as much for the
+/// extra consumer. If shorter, that consumer would change with every change of a worker's pace; if
+/// longer, messages would wait here that others could work on.
 const CHANGED_AFTER: Duration = Duration::from_secs(1);
-/// How long it may send ahead somewhat more, or twice as much for the steady consumer: workers may
-/// take long to come up. Also how long it may send ahead far too little where that can't be changed.
+/// Time for which it may send ahead somewhat more, or twice as much for the steady consumer, since
+/// workers may start slowly; or far too little where that can't be changed.
 const SURPLUS_FOR: Duration = Duration::from_secs(10);
 
-/// What the broker sends ahead at the moment.
+/// Current prefetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flow {
-    /// The most messages of the steady consumer that are unacknowledged.
+    /// Prefetch of the steady consumer.
     pub(crate) steady: u16,
-    /// Likewise of the extra one.
+    /// Prefetch of the extra consumer.
     pub(crate) extra: u16,
-    /// Only one consumer of the queue gets messages, and which one must not change.
+    /// Only one consumer of the queue gets messages, and it must not change.
     pub(crate) single: bool,
     /// The queue is lost with its last consumer.
     pub(crate) stays: bool,
-    /// All that they may have unacknowledged was so, since the last change.
+    /// The whole prefetch was used up since the last change.
     pub(crate) full: bool,
 }
 
-/// How many messages the broker is to send ahead.
+/// Number of messages that the broker is to send ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Demand {
-    /// What the pool can use now.
+    /// Number that the pool can use now.
     pub(crate) now: u16,
-    /// What it can use with all its workers, whatever their pace.
+    /// Number that it can use with all its workers, whatever their pace.
     pub(crate) usual: u16,
 }
 
-/// What to do about the consumers.
+/// Next change of the consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing.
+    /// No change.
     Stay,
-    /// Nothing until so much later: the pool may change its mind.
+    /// No change until this time has passed: the pool's demand may change.
     Wait(Duration),
-    /// One more, for so many messages.
+    /// Add a consumer with this prefetch.
     Add(u16),
-    /// Cancel the newest. If there is to be another, the next step adds it.
+    /// Cancel the newest consumer. If there is to be another, the next step adds it.
     CancelNewest,
-    /// Cancel all.
+    /// Cancel all consumers.
     CancelAll,
-    /// Nothing but to tell that the pool could use at least twice as much. The consumer of a queue
-    /// that feeds one only is not replaced for that: another daemon would get the queue while its
-    /// messages are out, and it need not have the workers.
+    /// No change, but report that the pool could use at least twice as much. The consumer of a
+    /// queue that feeds one only is not replaced for that: another daemon would get the queue while
+    /// its messages are out, and it need not have the workers.
     Outgrown,
 }
 
-/// How to come from what the broker sends ahead to what is wanted. `settled` is whether the last
+/// Decides the next step from the current to the wanted prefetch. `settled` tells whether the last
 /// [`Step::Wait`] is over.
 pub(crate) fn step(flow: Flow, demand: Demand, settled: bool) -> Step {
     match (wanted(flow, demand, settled), flow.extra) {
@@ -69,7 +69,7 @@ pub(crate) fn step(flow: Flow, demand: Demand, settled: bool) -> Step {
     }
 }
 
-/// Likewise, where a queue needs no consumer.
+/// Decides the next step where a queue needs no consumer.
 fn wanted(flow: Flow, demand: Demand, settled: bool) -> Step {
     let Flow {
         steady,
@@ -87,7 +87,7 @@ fn wanted(flow: Flow, demand: Demand, settled: bool) -> Step {
         (_, 0) => Step::Add(now.max(usual)),
         _ if single && full && now / 2 >= all => after(SURPLUS_FOR, Step::Outgrown),
         _ if single => Step::Stay,
-        // What there is does as long as the broker has no more to send.
+        // The current prefetch is enough as long as the broker has no more to send.
         _ if now > all && !full => Step::Stay,
         _ if now > all => {
             let grow = match extra {
@@ -107,15 +107,14 @@ fn wanted(flow: Flow, demand: Demand, settled: bool) -> Step {
     }
 }
 
-/// How many messages to have the broker send ahead where so many are of use, for bodies of this size
-/// and so many bytes in all, but one in any case. Zero is for none at all: to the broker that would
-/// mean no limit.
+/// Prefetch for this number of useful messages, for bodies of this size and a total of `bytes_max`,
+/// but at least one. Zero is for none at all: to the broker that would mean no limit.
 pub(crate) fn prefetch(messages: usize, body_bytes: usize, bytes_max: usize) -> u16 {
     let fitting = bytes_max / body_bytes.max(1);
     u16::try_from(messages.min(fitting.max(1))).unwrap_or(u16::MAX)
 }
 
-/// How many messages a pool can use with so many workers, of whose pace nothing is known.
+/// Number of messages that a pool can use with so many workers of unknown pace.
 pub(crate) fn usual(workers: usize, prefetch: Prefetch) -> usize {
     let each = match prefetch {
         // One to work on, and the next.
@@ -220,7 +219,7 @@ mod tests {
         }
     }
 
-    /// What becomes of what there is once the step is taken.
+    /// Returns the prefetch after a step.
     fn taken(flow: Flow, step: Step) -> Flow {
         let Flow { steady, extra, .. } = flow;
         let (steady, extra) = match step {

@@ -1,31 +1,31 @@
-//! The tiers that delayed messages wait in on RabbitMQ.
+//! The tiers in which delayed messages wait on RabbitMQ.
 
 use std::time::Duration;
 
 use ganger_queue::attempts::REQUEUE_MAX;
 use ganger_queue::ladder::{Ladder, Tier};
 
-/// Twice as long each, from a minute on four times: a day of back-off then takes few queues, and who
-/// waits for an hour bears to wait behind another.
+/// Each tier is twice as long, from a minute on four times: a day of back-off then takes few
+/// queues, and a message that waits for an hour can bear to wait behind another.
 const LADDER: Ladder = Ladder { fine: 8 };
 
-/// All tiers that a policy with this longest delay needs. REQUEUE waits in them, too.
+/// All tiers that a policy with this maximum delay needs. REQUEUE uses them, too.
 pub(crate) fn tiers(longest: Duration) -> Vec<Tier> {
     LADDER.tiers(None, longest.max(REQUEUE_MAX))
 }
 
-/// The tiers that a daemon of an earlier version may have left messages in. They come back to the
+/// Tiers in which a daemon of an earlier version may have left messages. These come back to the
 /// queue by themselves.
 pub(crate) fn former_tiers(longest: Duration) -> Vec<Tier> {
     LADDER.former(longest.max(REQUEUE_MAX))
 }
 
-/// The tier that a delay belongs to: what one may have to wait behind another is less than that.
+/// Tier of a delay: the wait behind another message is less than that.
 pub(crate) fn tier(delay: Duration) -> Tier {
     LADDER.tier(delay)
 }
 
-/// The name of a tier's queue.
+/// Name of a tier's queue.
 pub(crate) fn tier_queue(queue: &str, tier: Tier) -> String {
     format!("{queue}.retry.{}", tier.word())
 }

@@ -1,5 +1,5 @@
-//! What we tell the broker of what it has handed out: acknowledged, given back, rejected. It decides
-//! when an acknowledgement waits, so that one word does for many.
+//! Acknowledgements, returns and rejections of deliveries, as written to the broker. It decides
+//! when an acknowledgement waits, so that one covers many deliveries.
 
 use std::time::Duration;
 
@@ -14,31 +14,31 @@ use crate::broker::error::RabbitMqError;
 use crate::broker::ledger::{Ack, Others};
 use crate::broker::words::{TAKEN_IN, WORDS_MAX, written};
 
-/// How long settled deliveries wait for the one before them, so that one word does for all.
+/// Time that settled deliveries wait for the one before them, so that one acknowledgement covers all.
 const ACK_WITHIN: Duration = Duration::from_millis(2);
 
-/// How long the broker may take to say that it has read our last words.
+/// Timeout for the broker to confirm that it has read our last acknowledgements.
 const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 
-/// The channel that consumes, and what is said over it.
+/// The consuming channel, and the acknowledgements over it.
 #[derive(Debug)]
 pub(super) struct Acks {
     channel: Channel,
-    /// When what is settled is written at last.
+    /// Time at which settled deliveries are acknowledged at the latest.
     at: Option<Instant>,
-    /// What was written since the consumers were cancelled, which waits for what was before.
+    /// Acknowledgements written since the consumers were cancelled, and waiting for those before.
     words: Words,
     due: Vec<Ack>,
 }
 
-/// How it is with the connection's end.
+/// Progress towards the end of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AcksEnd {
-    /// It is not in sight.
+    /// No end is planned.
     Later,
-    /// Something will be settled before it,
+    /// More will be settled before the end,
     More,
-    /// or all that will be is.
+    /// or all that will be settled is.
     Last,
 }
 
@@ -61,13 +61,13 @@ impl Acks {
         now: Instant,
     ) -> Result<(), RabbitMqError> {
         if !deliveries.has_settled() {
-            // A moment that is past and stays would have us turn and turn.
+            // A deadline that stays in the past would make the loop spin.
             self.at = None;
             self.words.are_said();
             return Ok(());
         }
-        // At the end one word is to do for all that is still out: a channel that has had too many
-        // keeps back the rest, and nothing tells when it has not.
+        // At the end one acknowledgement is to cover all that is still out: a channel with too many
+        // holds back the rest, and nothing tells when it has not.
         if self.words.must_be_saved(end == AcksEnd::More, now) {
             // They have a moment of their own.
             self.at = None;
@@ -104,7 +104,7 @@ impl Acks {
         Ok(())
     }
 
-    /// One message goes back to its queue.
+    /// Returns one message to its queue.
     pub(super) fn give_back(&mut self, tag: u64) -> Result<(), RabbitMqError> {
         self.words.say(1, Instant::now());
         let options = BasicNackOptions {
@@ -114,26 +114,26 @@ impl Acks {
         written(self.channel.basic_nack(tag, options))
     }
 
-    /// One message is the broker's own business from here on.
+    /// Rejects one message, which the broker handles from here on.
     pub(super) fn reject(&mut self, tag: u64) -> Result<(), RabbitMqError> {
         let options = BasicRejectOptions { requeue: false };
         written(self.channel.basic_reject(tag, options))
     }
 
-    /// Consumers are cancelled: the answer comes after what was said before is taken in.
+    /// Restarts the count: the answer to the cancel comes after those before it are taken in.
     pub(super) fn begin_anew(&mut self) {
         self.words.begin_anew();
     }
 
-    /// When something is to be written.
+    /// Time at which something is to be written.
     pub(super) fn deadline(&self) -> Option<Instant> {
         [self.at, self.words.deadline()].into_iter().flatten().min()
     }
 
     /// Waits until the broker has read all that we have written, and its queue has had time for it:
-    /// it may forget what was written just before a channel is closed. Nothing is taken from the
-    /// queue for that: it would be counted when it goes back, and a queue with a single active
-    /// consumer refuses it and ends the channel.
+    /// it may forget acknowledgements written just before a channel is closed. No message is taken
+    /// from the queue for that: it would be counted when it goes back, and a queue with a single
+    /// active consumer refuses it and ends the channel.
     pub(super) async fn last_words(
         &self,
         queue: ShortString,
@@ -168,24 +168,24 @@ impl Acks {
         Ok(())
     }
 
-    /// Ends the channel in order.
+    /// Closes the channel in order.
     pub(super) async fn close(self) {
         close(&self.channel).await;
     }
 }
 
-/// What we have written to the queue that it may not have taken in.
+/// Acknowledgements and returns that the queue may not have taken in yet.
 #[derive(Debug, Default)]
 struct Words {
     count: usize,
-    /// When it has taken in the last of them.
+    /// Time at which it has taken in the last of them.
     taken_in: Option<Instant>,
-    /// Until when nothing more is said, if it must be saved.
+    /// Time until which no more are written, if they must be held back.
     pause: Option<Instant>,
 }
 
 impl Words {
-    /// So many acknowledgements or returns are written.
+    /// Records that so many acknowledgements or returns are written.
     fn say(&mut self, count: usize, now: Instant) {
         if count > 0 {
             self.count += count;
@@ -193,12 +193,12 @@ impl Words {
         }
     }
 
-    /// Something was asked behind them, and the answer comes after they are taken in.
+    /// Restarts the count, since an answer will come after they are taken in.
     fn begin_anew(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether it is better to say nothing now, if there is `more_to_come`.
+    /// Returns whether it is better to hold back now, if there is `more_to_come`.
     fn must_be_saved(&mut self, more_to_come: bool, now: Instant) -> bool {
         if self.taken_in.is_some_and(|at| at <= now) {
             self.begin_anew();
@@ -208,12 +208,12 @@ impl Words {
         is_too_much
     }
 
-    /// Nothing is left to be said.
+    /// Records that nothing is held back.
     fn are_said(&mut self) {
         self.pause = None;
     }
 
-    /// When what is saved may be said.
+    /// Time at which those held back may be written.
     fn deadline(&self) -> Option<Instant> {
         self.pause
     }
@@ -225,7 +225,7 @@ mod tests {
 
     const MOMENT: Duration = Duration::from_millis(2);
 
-    /// Says so many, one after the other.
+    /// Writes so many acknowledgements, one after the other.
     fn say(words: &mut Words, count: usize, now: &mut Instant) {
         for _ in 0..count {
             *now += MOMENT;
@@ -242,7 +242,7 @@ mod tests {
         assert!(!words.must_be_saved(false, now), "one word does for all");
         assert!(words.must_be_saved(true, now));
         assert_eq!(words.deadline(), Some(now + TAKEN_IN));
-        // What goes back meanwhile is a word, too.
+        // A message returned meanwhile counts, too.
         let later = now + TAKEN_IN / 2;
         words.say(1, later);
         assert!(words.must_be_saved(true, now + TAKEN_IN));

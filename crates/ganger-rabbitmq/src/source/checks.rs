@@ -1,5 +1,5 @@
-//! The pool's queues at the broker: what they are to be, whether they are there, and when they are
-//! looked at again after something was wrong with them.
+//! Checks of the pool's queues at the broker: what they should be, whether they exist, and when
+//! they are checked again after a problem.
 
 use std::fmt;
 use std::future::{Future, pending};
@@ -16,15 +16,15 @@ use crate::broker::topology::Topology;
 
 type Look = Pin<Box<dyn Future<Output = Result<Vec<ShortLived>, RabbitMqError>>>>;
 
-/// What is known of the queues.
+/// State of the checks.
 pub(super) struct Checks {
     topology: Topology,
-    /// When they are looked at.
+    /// Time of the next check.
     at: Option<Instant>,
-    /// How often in a row that was planned.
+    /// Number of times in a row that one was planned.
     planned: u32,
     look: Option<Look>,
-    /// The queue that is consumed is there, as far as we know.
+    /// The consumed queue exists, as far as we know.
     is_consumable: bool,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Debug for Checks {
 }
 
 impl Checks {
-    /// They are as they should be.
+    /// Starts with queues that are as they should be.
     pub(super) fn new(topology: Topology) -> Self {
         Self {
             topology,
@@ -49,12 +49,12 @@ impl Checks {
         }
     }
 
-    /// What they are to be.
+    /// Queues as they should be.
     pub(super) fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// They are to be so from now on: there may be more tiers.
+    /// Changes what the queues should be: there may be more tiers.
     pub(super) fn adopt(&mut self, topology: Topology) {
         if topology != self.topology {
             self.topology = topology;
@@ -66,18 +66,18 @@ impl Checks {
         self.is_consumable
     }
 
-    /// The queue is not there, or was not when it was last seen.
+    /// Records that the queue is missing, or was when last checked.
     pub(super) fn is_lost(&mut self) {
         self.is_consumable = false;
         self.look_later();
     }
 
-    /// Something seems to be wrong.
+    /// Plans a check at once, since there may be a problem.
     pub(super) fn look_now(&mut self) {
         self.at = Some(Instant::now());
     }
 
-    /// Something is wrong; it is seen to after a pause that grows.
+    /// Plans a check after a pause that grows, since there is a problem.
     pub(super) fn look_later(&mut self) {
         if self.at.is_none() {
             self.planned = self.planned.saturating_add(1);
@@ -86,7 +86,7 @@ impl Checks {
         }
     }
 
-    /// Looks, if it is time.
+    /// Begins a check, if one is due.
     pub(super) fn begin(&mut self, broker: &Rc<Broker>, declare: bool, now: Instant) {
         if self.deadline().is_some_and(|at| at <= now) {
             self.at = None;
@@ -96,12 +96,12 @@ impl Checks {
         }
     }
 
-    /// When it is time. One look comes after the other.
+    /// Time of the next check. Checks do not overlap.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.at.filter(|_| self.look.is_none())
     }
 
-    /// The end of a look, if there is one.
+    /// Result of a check, once it ends.
     pub(super) async fn seen(&mut self) -> Result<Vec<ShortLived>, RabbitMqError> {
         let Some(look) = &mut self.look else {
             return pending().await;
@@ -116,8 +116,8 @@ impl Checks {
     }
 }
 
-/// Sees to it that they are there and as they should be, as far as we may. Returns those that are
-/// there and may be deleted with their messages.
+/// Ensures that the queues exist and are as they should be, as far as we may. Returns those that
+/// exist and may be deleted with their messages.
 pub(super) async fn see_to_queues(
     broker: &Broker,
     topology: &Topology,

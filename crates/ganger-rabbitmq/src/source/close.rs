@@ -1,11 +1,11 @@
-//! The end of a connection: the close in order, and what is left of one that is lost.
+//! The end of a connection: the close in order, and the cleanup after one that is lost.
 
 use std::rc::Rc;
 
 use super::session::Session;
 
 impl Session {
-    /// Ends the connection in order.
+    /// Closes the connection in order.
     pub(super) async fn close(self) {
         let Self {
             broker,
@@ -24,7 +24,7 @@ impl Session {
         }
     }
 
-    /// The connection is lost. Returns how many messages were settled without the broker knowing.
+    /// Gives up a lost connection. Returns how many messages were settled without the broker knowing.
     pub(super) fn abandon(self) -> u64 {
         self.outbox.abandon();
         u64::try_from(self.deliveries.unsure()).unwrap_or(u64::MAX)

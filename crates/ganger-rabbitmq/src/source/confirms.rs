@@ -1,5 +1,5 @@
-//! What follows from the broker's word on what was published: acknowledged, tried again, published
-//! in another form, or set aside.
+//! Consequences of the broker's verdicts on publications: acknowledge, retry, publish in another
+//! form, or set aside.
 
 use lapin::types::ShortString;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use ganger_queue::delivery::Outgoing;
 use ganger_queue::publishing::PATIENCE;
 
 impl Session {
-    /// Takes in what the broker says.
+    /// Handles the broker's verdicts.
     pub(super) fn judge_all(
         &mut self,
         task: &mut Task,
@@ -54,8 +54,8 @@ impl Session {
         }
     }
 
-    /// No connection outlives it. A reply like that can't be delivered to anybody; anything else is
-    /// refused for good.
+    /// Handles a publication that ends every connection. A reply of that kind can't be delivered to
+    /// anybody; anything else is permanently rejected.
     fn ends_connection(
         &mut self,
         task: &mut Task,
@@ -87,7 +87,7 @@ impl Session {
         }
     }
 
-    /// A queue takes what it is sent.
+    /// Records that a queue accepts messages.
     fn took(&mut self, queue: &ShortString) {
         if self.outbox.took(queue) {
             let (pool, queue) = (&self.pool.name, queue.as_str());
@@ -95,9 +95,9 @@ impl Session {
         }
     }
 
-    /// The queue is full, say: it is tried again, unless that has been so for long. Not so with a
-    /// suspect's turn, since only working on the messages of our own queue makes room there. What
-    /// goes back to it waits for that, too: the broker would count it, and drop it at last.
+    /// Handles a queue that is full, for example: the publication is retried, unless that has been so for
+    /// long. Not so a suspect's turn, since only working on the messages of our own queue makes room there.
+    /// One that goes back to it waits for that, too: the broker would count it, and drop it at last.
     fn not_now(&mut self, task: &mut Task, mut job: Job) -> Result<(), RabbitMqError> {
         if let JobSubject::Delivery { tag, aim } = &job.subject
             && (*aim == Publication::Turn || *aim == Publication::Back && self.closing)
@@ -118,7 +118,7 @@ impl Session {
         Ok(())
     }
 
-    /// The queue has not said a word on it for long. Returns the queue if that is waited for.
+    /// Handles a long silence of the queue. Returns the queue if its answer is waited for.
     pub(super) fn is_silent(
         &mut self,
         id: u64,
@@ -138,7 +138,7 @@ impl Session {
         Ok(Some(queue))
     }
 
-    /// A queue that stands so has not taken a job. Whether nobody waits for it any more.
+    /// Logs a queue that is given up now. Returns whether its job is not waited for any more.
     fn is_given_up(&self, queue: &ShortString, standing: Standing) -> bool {
         if standing == Standing::IsGivenUp {
             let (pool, queue) = (&self.pool.name, queue.as_str());
@@ -152,7 +152,7 @@ impl Session {
         standing != Standing::Waits
     }
 
-    /// Nobody waits any more for the queue that a reply or an emit is for.
+    /// Gives up a reply or an emit whose queue is not waited for any more.
     fn undeliverable(&mut self, job: Job, why: &str) -> Result<(), RabbitMqError> {
         match job.subject {
             JobSubject::Emit { confirmed, queue } => {
@@ -173,8 +173,8 @@ impl Session {
         }
     }
 
-    /// Intake pauses when too much is not taken, and goes on when that is less. A caller that does
-    /// not take its reply can't bring that about: the reply that has waited longest goes first.
+    /// Pauses intake when the backlog is too large, and resumes it when it shrinks. A caller that
+    /// does not take its reply can't cause that: the oldest waiting reply goes first.
     pub(super) fn watch_backlog(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
         while self.outbox.look().is_full()
             && !self.outbox.is_shut()
@@ -191,20 +191,20 @@ impl Session {
         Ok(())
     }
 
-    /// Sends once more what could not be taken.
+    /// Publishes again what was not accepted.
     pub(super) fn try_again(&mut self, task: &mut Task) {
         self.outbox.try_again();
         self.watch_waiting(task);
     }
 
-    /// Once all that could not be taken is taken, the trouble is over.
+    /// Ends the health problem once everything refused before is accepted.
     pub(super) fn watch_waiting(&mut self, task: &mut Task) {
         if self.outbox.is_over() {
             task.health.over(&task.end, HealthIssue::Publishing);
         }
     }
 
-    /// There is no such queue.
+    /// Handles a queue that does not exist.
     fn returned(&mut self, task: &mut Task, job: Job) -> Result<(), RabbitMqError> {
         let why = "there is no such queue";
         match job.subject {
@@ -249,7 +249,7 @@ impl Session {
         }
     }
 
-    /// What becomes of a message whose reply can't be delivered.
+    /// Fate of a message whose reply can't be delivered.
     pub(super) fn undelivered(
         &self,
         tag: u64,
@@ -264,7 +264,7 @@ impl Session {
         Some(aim)
     }
 
-    /// The broker will never take it.
+    /// Handles a publication that the broker permanently rejects.
     fn refused(&mut self, task: &mut Task, job: Job, why: &str) -> Result<(), RabbitMqError> {
         let to = job.parcel.to.as_str();
         tracing::warn!(
@@ -288,7 +288,7 @@ impl Session {
         Ok(())
     }
 
-    /// Nothing can be published for it.
+    /// Gives up publishing for a delivery.
     pub(super) fn give_up(
         &mut self,
         tag: u64,
@@ -307,7 +307,7 @@ impl Session {
         self.act(tag, step)
     }
 
-    /// Tells how many messages are set aside.
+    /// Reports the number of messages set aside.
     pub(super) fn watch_aside(&mut self, task: &mut Task) {
         let count = self.deliveries.aside();
         self.outbox.are_aside(count);

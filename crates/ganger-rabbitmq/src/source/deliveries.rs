@@ -1,7 +1,6 @@
-//! The deliveries of one connection that are in our hands: where each is on its way, and what is to
-//! be done about it next. Nobody else moves one. It is acknowledged after its work is done and what
-//! there is to publish for it is safe, and in no other case; whatever goes wrong gives it back. Pure,
-//! but for the moments it is given.
+//! The deliveries of one connection in our hands: the state of each, and its next step. Nothing
+//! else changes one. It is acknowledged after its work is done and what there is to publish for it
+//! is safe, and in no other case; any failure gives it back. Pure, but for the times it is given.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use ganger_queue::attempts;
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::{Failure, Outcome};
 
-/// All of them.
+/// The deliveries of a connection.
 #[derive(Debug)]
 pub(super) struct Deliveries {
     /// The token of the delivery with tag 0.
@@ -28,45 +27,45 @@ pub(super) struct Deliveries {
     ledger: Ledger<Box<Held>>,
     /// Tags of those that wait for the pool's credit, in order.
     ready: VecDeque<u64>,
-    /// Those of which one runs at a time.
+    /// Suspects, of which one runs at a time.
     suspects: Suspects,
 }
 
-/// By what is decided.
+/// Parameters of a decision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
     pub(super) limits: Limits,
-    /// How long the broker waits for an acknowledgement.
+    /// Time that the broker waits for an acknowledgement.
     pub(super) patience: Duration,
     pub(super) now: Instant,
-    /// Unix time. It decides nothing: people read it.
+    /// Unix time, for people to read only; no decision depends on it.
     pub(super) now_ms: i64,
 }
 
-/// Those that are in hand for long, by their tags in order.
+/// Deliveries in hand for long, by their tags in order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Aged {
-    /// No worker has begun them, and they wait for none any more.
+    /// Not begun by a worker, and not waiting for one any more.
     pub(super) unbegun: Vec<u64>,
-    /// A worker is at them for so long that someone is to be warned.
+    /// Worked on for so long that a warning is due.
     pub(super) slow: Vec<u64>,
-    /// What there is to publish for them is not taken.
+    /// Publications for them are not accepted.
     pub(super) stuck: Vec<u64>,
 }
 
-/// How long a delivery may wait for a worker. The broker's patience is a setting of ours as well,
-/// since it does not tell.
+/// Time that a delivery may wait for a worker. The broker's timeout is a setting of ours as well,
+/// since the broker does not tell it.
 pub(super) fn begin_within(patience: Duration) -> Duration {
     patience / 2
 }
 
-/// After so long the broker's patience is at its end soon.
+/// Returns whether the broker's timeout is close.
 fn is_late(age: Duration, patience: Duration) -> bool {
     age >= patience / 4 * 3
 }
 
 impl Deliveries {
-    /// None yet. Tags begin at 1.
+    /// Starts without deliveries. Tags begin at 1.
     pub(super) fn new(next_token: u64) -> Self {
         Self {
             base: next_token,
@@ -76,7 +75,7 @@ impl Deliveries {
         }
     }
 
-    /// The tag of a token; none if it is of an earlier connection.
+    /// Tag of a token; `None` for one of an earlier connection.
     pub(super) fn tag(&self, token: u64) -> Option<u64> {
         token.checked_sub(self.base).filter(|tag| *tag > 0)
     }
@@ -86,17 +85,17 @@ impl Deliveries {
         self.base + self.ledger.next_tag()
     }
 
-    /// One that is in our hands.
+    /// A delivery in our hands.
     pub(super) fn get(&self, tag: u64) -> Option<&Held> {
         self.ledger.get(tag).map(|held| &**held)
     }
 
-    /// How many are, those that are settled not counted.
+    /// Number of held deliveries, without the settled ones.
     pub(super) fn held(&self) -> usize {
         self.ledger.held()
     }
 
-    /// What they look like.
+    /// Fingerprints of the held deliveries.
     pub(super) fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
         let all = self.ledger.iter();
         all.map(|(_, held)| Fingerprint::of(&held.original, &held.body))
@@ -104,7 +103,7 @@ impl Deliveries {
 
     // -- in and out --
 
-    /// Takes in a delivery. None if the broker has used its tag before.
+    /// Takes in a delivery. Returns `None` if the broker has used its tag before.
     pub(super) fn receive(&mut self, tag: u64, held: Held, limits: Limits) -> Option<DeliveryStep> {
         match self.ledger.receive(tag, Box::new(held)) {
             None => Some(self.line_up(tag, limits)),
@@ -112,7 +111,7 @@ impl Deliveries {
         }
     }
 
-    /// Puts one where it belongs, which may be the dead letters.
+    /// Puts a delivery where it belongs, which may be the dead letters.
     fn line_up(&mut self, tag: u64, limits: Limits) -> DeliveryStep {
         let Some(held) = self.ledger.get_mut(tag) else {
             return DeliveryStep::Rest;
@@ -146,13 +145,13 @@ impl Deliveries {
         DeliveryStep::Rest
     }
 
-    /// The next that goes to the pool, with its token.
+    /// Next delivery for the pool, with its token.
     pub(super) fn hand_out(&mut self) -> Option<(u64, &Held)> {
         let tag = self.ready.pop_front()?;
         self.goes_out(tag)
     }
 
-    /// The suspect that goes to the pool in its turn, with its token.
+    /// The suspect whose turn it is, for the pool, with its token.
     pub(super) fn hand_out_suspect(&mut self) -> Option<(u64, &Held)> {
         let tag = self.suspects.take_here()?;
         self.goes_out(tag)
@@ -166,7 +165,7 @@ impl Deliveries {
 
     // -- settled --
 
-    /// The pool has settled one. None if it does not have it.
+    /// Settles a delivery. Returns `None` if the pool does not have it.
     pub(super) fn settle(
         &mut self,
         tag: u64,
@@ -209,15 +208,15 @@ impl Deliveries {
         Some(held.publish(aim))
     }
 
-    /// An attempt has ended; if it was recorded, the next one is told of its span.
+    /// Records the end of an attempt; if its span was recorded, the next one gets it.
     pub(super) fn attempted(&mut self, tag: u64, span: Option<SpanContext>) {
         if let (Some(_), Some(held)) = (span, self.ledger.get_mut(tag)) {
             held.arrival.counters.span = span;
         }
     }
 
-    /// One that was not begun. As long as we take messages it is handed out again from here, which
-    /// costs the broker nothing and leaves no mark on the message.
+    /// Takes back a delivery that was not begun. As long as we take messages it is handed out again
+    /// from here, which costs the broker nothing and leaves no mark on the message.
     fn take_back(&mut self, tag: u64, terms: &Terms) -> DeliveryStep {
         let Some(held) = self.ledger.get_mut(tag) else {
             return DeliveryStep::Rest;
@@ -229,7 +228,7 @@ impl Deliveries {
         self.line_up(tag, terms.limits)
     }
 
-    /// What there was to publish for one is safe, or nobody wants it: it is to be acknowledged.
+    /// Settles a delivery whose publication is safe, or not wanted: it is to be acknowledged.
     pub(super) fn is_published(&mut self, tag: u64) {
         let held = self.ledger.get(tag);
         if held.is_some_and(|held| held.state() == HeldState::Publishing) {
@@ -237,7 +236,7 @@ impl Deliveries {
         }
     }
 
-    /// This can't be published for one, nor anything else in its place.
+    /// Gives up a publication that has no substitute left.
     pub(super) fn give_up(&mut self, tag: u64, aim: &Publication) -> DeliveryStep {
         let Some(held) = self.ledger.get_mut(tag) else {
             return DeliveryStep::Rest;
@@ -259,18 +258,18 @@ impl Deliveries {
         DeliveryStep::Rest
     }
 
-    /// Whether the broker refuses what there is to publish for one.
+    /// Returns whether the broker refuses the publication for this delivery.
     pub(super) fn is_aside(&self, tag: u64) -> bool {
         let held = self.ledger.get(tag);
         held.is_some_and(|held| held.state() == HeldState::Aside)
     }
 
-    /// Of how many it does.
+    /// Number of deliveries whose publication the broker refuses.
     pub(super) fn aside(&self) -> usize {
         self.count(|state| state == HeldState::Aside)
     }
 
-    /// How many are settled without the broker knowing.
+    /// Number of deliveries settled without the broker knowing.
     pub(super) fn unsure(&self) -> usize {
         let settled = |state| matches!(state, HeldState::Publishing | HeldState::Aside);
         self.count(settled) + self.ledger.settled()
@@ -283,8 +282,8 @@ impl Deliveries {
 
     // -- back --
 
-    /// Those that are ready beyond so many, and the suspects where they are to go, too, wait no
-    /// more. By their tags, in order.
+    /// Removes the ready deliveries beyond `most`, and the suspects if they are to go, too. Returns
+    /// their tags in order.
     pub(super) fn surplus(&mut self, most: usize, with_suspects: bool) -> Vec<u64> {
         let mut back: Vec<u64> = self.ready.split_off(most.min(self.ready.len())).into();
         if with_suspects {
@@ -295,7 +294,7 @@ impl Deliveries {
         back
     }
 
-    /// Finds those that are in hand for long.
+    /// Finds deliveries in hand for long.
     pub(super) fn look_at_age(&mut self, patience: Duration, now: Instant) -> Aged {
         let old = |held: &Held| held.age(now) >= begin_within(patience);
         let tags = self.ledger.iter().filter(|(_, held)| old(held));
@@ -320,7 +319,7 @@ impl Deliveries {
         aged
     }
 
-    /// Counts those that are worked on for so long that the broker's patience is at its end, each once.
+    /// Counts deliveries worked on for nearly the broker's timeout, each once.
     pub(super) fn count_late(&mut self, patience: Duration, now: Instant) -> usize {
         let is_late =
             |held: &Held| held.state() == HeldState::Out && is_late(held.age(now), patience);
@@ -334,7 +333,7 @@ impl Deliveries {
         late.into_iter().filter(|tag| is_new(*tag)).count()
     }
 
-    /// These, in order, wait for nothing any more.
+    /// Ends the waiting of these deliveries, given in order.
     fn leave(&mut self, tags: &[u64]) {
         if tags.is_empty() {
             return;
@@ -349,14 +348,14 @@ impl Deliveries {
         }
     }
 
-    /// One that waits for nothing any more goes back to its queue.
+    /// Returns a delivery that waits for nothing any more to its queue.
     pub(super) fn give_back(&mut self, tag: u64) -> DeliveryStep {
         let held = self.ledger.get_mut(tag);
         held.map_or(DeliveryStep::Rest, |held| held.go_back())
     }
 
-    /// One goes back that is stuck. Of one that is `copied` a copy may be there, or there is no room
-    /// for one; nor is there of one for which nothing can be published at all.
+    /// Returns a stuck delivery. If it is `copied`, a copy may be in the queue, or there is no room
+    /// for one; nor is there for a delivery for which nothing can be published at all.
     pub(super) fn give_back_stuck(&mut self, tag: u64, copied: bool) -> DeliveryStep {
         let Some(held) = self.ledger.get_mut(tag) else {
             return DeliveryStep::Rest;
@@ -368,14 +367,14 @@ impl Deliveries {
         }
     }
 
-    /// One is none of ours any more.
+    /// Forgets a delivery that is not ours any more.
     pub(super) fn let_go(&mut self, tag: u64) {
         self.ledger.give_back(tag);
     }
 
     // -- the turns of suspects --
 
-    /// Those of which one runs at a time.
+    /// Suspects, of which one runs at a time.
     pub(super) fn suspects(&self) -> &Suspects {
         &self.suspects
     }
@@ -385,14 +384,13 @@ impl Deliveries {
         self.suspects.give_up(now);
     }
 
-    /// Whether some wait, if the pool is to be told.
+    /// Returns whether suspects wait, if the pool is to be told.
     pub(super) fn turn_news(&mut self) -> Option<bool> {
         self.suspects.news()
     }
 
-    /// The one that came first of those that say that their turn has begun: it runs next if it is
-    /// its turn here. If not it must not be held as if it were: it would be charged for what another
-    /// does meanwhile.
+    /// Takes the first copy whose turn has begun: it runs next if it is its turn here. Otherwise it
+    /// must not be held as if it were: it would be charged for what another does meanwhile.
     pub(super) fn take_begun(&mut self, its_turn: bool) -> Option<(u64, DeliveryStep)> {
         let tag = self.suspects.take_begun()?;
         if its_turn {
@@ -402,7 +400,7 @@ impl Deliveries {
         Some((tag, self.publish(tag, Publication::Back)))
     }
 
-    /// Begins the turn of the one that has waited longest, with a copy that says so.
+    /// Begins the turn of the suspect that has waited longest, with a marked copy.
     pub(super) fn begin_turn(&mut self, turn: u64, now: Instant) -> Option<(u64, DeliveryStep)> {
         let tag = self.suspects.begin(turn, now)?;
         if let Some(held) = self.ledger.get_mut(tag) {
@@ -411,7 +409,7 @@ impl Deliveries {
         Some((tag, self.publish(tag, Publication::Turn)))
     }
 
-    /// One suspect more than may wait in hand goes away for a while.
+    /// Sends one suspect beyond the maximum in hand away for a while.
     pub(super) fn take_surplus_suspect(&mut self, prefetch: usize) -> Option<(u64, DeliveryStep)> {
         let tag = self.suspects.take_surplus(prefetch)?;
         Some((tag, self.publish(tag, Publication::Aside)))
@@ -424,27 +422,27 @@ impl Deliveries {
 
     // -- acknowledged --
 
-    /// Whether any wait to be.
+    /// Returns whether any delivery waits to be acknowledged.
     pub(super) fn has_settled(&self) -> bool {
         self.ledger.has_settled()
     }
 
-    /// How many do.
+    /// Number of deliveries that wait to be acknowledged.
     pub(super) fn settled(&self) -> usize {
         self.ledger.settled()
     }
 
-    /// How many the broker counts as ours.
+    /// Number of unacknowledged deliveries, as the broker counts them.
     pub(super) fn unacknowledged(&self) -> usize {
         self.ledger.unacknowledged()
     }
 
-    /// How many wait for the pool to have credit.
+    /// Number of deliveries that wait for the pool's credit.
     pub(super) fn waiting(&self) -> usize {
         self.ready.len()
     }
 
-    /// The acknowledgements that can be written.
+    /// Collects the acknowledgements that can be written.
     pub(super) fn acks(&mut self, others: Others, write: &mut Vec<Ack>) {
         self.ledger.acks(others, write);
     }

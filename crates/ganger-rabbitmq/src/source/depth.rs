@@ -1,6 +1,6 @@
-//! How many messages wait: in the queue, and in the tiers of delayed ones. The broker is asked now and
-//! then, over a channel of its own, so that neither the consumers nor an answer that is late are touched
-//! by it.
+//! Number of waiting messages: in the queue, and in the tiers of delayed ones. The broker is asked
+//! now and then, over a channel of its own, so that this affects neither the consumers nor a late
+//! answer.
 
 use std::fmt;
 use std::future::{Future, pending};
@@ -16,23 +16,23 @@ use crate::broker::topology;
 use crate::rules::tiers;
 use ganger_config::model::{PoolConfig, Workers};
 
-/// For a pool whose number of workers follows the load, the broker is asked for the queue so many times
-/// less often than the pool looks at its load.
+/// For a pool whose number of workers follows the load, the broker is asked for the queue so many
+/// times less often than the pool checks its load.
 const LOOKS: u32 = 5;
 
-/// How often it is asked for the queue of another pool, and for the tiers, each of which is a question.
+/// Interval of the queries for the queue of another pool, and for the tiers, each of which takes one.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// What the broker has said.
+/// Answer of the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
-    /// So many messages wait in the queue, if it says so.
+    /// Number of messages that wait in the queue, if known.
     Ready(Option<u64>),
-    /// So many wait for a later time.
+    /// Number of messages that wait for a later time, if known.
     Delayed(Option<u64>),
 }
 
-/// The questions, one after the other, and when each is asked next.
+/// The queries, one after the other, and the next time of each.
 #[derive(Default)]
 pub(super) struct Depth {
     next_ready: Option<Instant>,
@@ -51,7 +51,7 @@ impl fmt::Debug for Depth {
 }
 
 impl Depth {
-    /// Asks, if it is time.
+    /// Sends a query, if one is due.
     pub(super) fn begin(&mut self, broker: &Rc<Broker>, pool: &PoolConfig, now: Instant) {
         let every = match pool.workers {
             Workers::Range(range) => EVERY.min(LOOKS * range.look_every()),
@@ -79,24 +79,24 @@ impl Depth {
         }
     }
 
-    /// They are asked at once, by new rules.
+    /// Makes the queries due at once, by new rules.
     pub(super) fn again(&mut self) {
         self.next_ready = None;
     }
 
-    /// When it is time. One question comes after the other.
+    /// Time of the next query. Queries do not overlap.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let next = [self.next_ready, self.next_delayed];
         let next = next.into_iter().flatten().min();
         next.filter(|_| self.asked.is_none())
     }
 
-    /// Whether an answer is still to come. Its channel would spoil the end of the connection.
+    /// Returns whether an answer is still to come. Its channel would disturb the end of the connection.
     pub(super) fn is_asked(&self) -> bool {
         self.asked.is_some()
     }
 
-    /// The answer, once there is one.
+    /// The answer, once it has come.
     pub(super) async fn answered(&mut self) -> Told {
         let Some(asked) = &mut self.asked else {
             return pending().await;
@@ -107,7 +107,7 @@ impl Depth {
     }
 }
 
-/// What is wrong with a queue or the connection others see, too.
+/// Drops an error: problems of a queue or the connection are noticed elsewhere, too.
 fn known(answer: Result<Option<u64>, RabbitMqError>) -> Option<u64> {
     answer.unwrap_or_else(|error| {
         tracing::debug!(%error, "the broker did not say how many messages wait");

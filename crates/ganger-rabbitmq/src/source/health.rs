@@ -1,26 +1,26 @@
-//! What can be wrong with a source that reads from RabbitMQ.
+//! Health problems of a source that reads from RabbitMQ.
 
 use ganger_queue::health;
 
-/// The standing of one source.
+/// Health of one source.
 pub(super) type Health = health::Health<HealthIssue>;
 
-/// What can be wrong, each by itself.
+/// Kinds of problems, each tracked on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum HealthIssue {
     /// There is no connection.
     Connection,
-    /// The broker takes nothing from us: it is short of memory or disk.
+    /// The broker accepts nothing from us: it is short of memory or disk.
     Blocked,
-    /// There is no connection to publish over.
+    /// There is no connection for publishing.
     Line,
     /// Too much waits to be published.
     Backlog,
     /// The queues are not as they should be, or can't be consumed.
     Queues,
-    /// A queue does not take what we publish.
+    /// A queue does not accept what we publish.
     Publishing,
-    /// What there is to publish for some messages will never be taken.
+    /// Publications for some messages will never be accepted.
     Aside,
 }
 

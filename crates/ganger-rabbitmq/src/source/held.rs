@@ -1,5 +1,4 @@
-//! A delivery in our hands: what is known of it, and where it is on its way. Who moves it, and when,
-//! is in `deliveries.rs`.
+//! A delivery in our hands: its data and its state. The transitions are in `deliveries.rs`.
 
 use std::time::Duration;
 
@@ -21,50 +20,50 @@ pub(super) struct Held {
     pub(super) original: Original,
     pub(super) arrival: Arrival,
     pub(super) body: Bytes,
-    /// What it takes of the daemon's memory.
+    /// Memory of the daemon that it takes.
     #[expect(dead_code, reason = "it is there to be dropped with the body")]
     hold: Hold,
-    /// When it came.
+    /// Time at which it came.
     pub(super) since: Instant,
     state: HeldState,
-    /// How often it was warned that the broker will not wait much longer.
+    /// Number of warnings that the broker's timeout is close.
     warnings: u8,
-    /// Whether it is counted among those that the broker hands out again.
+    /// Counted among those that the broker delivers again.
     is_counted: bool,
 }
 
-/// Where a delivery is.
+/// State of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeldState {
-    /// It waits for the pool's credit.
+    /// Waiting for the pool's credit.
     Ready,
-    /// It is a suspect: it waits for its turn, or in it for the pool to have room.
+    /// A suspect, waiting for its turn, or in its turn for the pool to have room.
     Waiting,
-    /// The pool has it.
+    /// Held by the pool.
     Out,
-    /// Something is being published for it, and it is acknowledged after that.
+    /// Being published for, to be acknowledged after that.
     Publishing,
-    /// It is settled, but the broker refuses what there is to publish for it.
+    /// Settled, but the broker refuses the publication for it.
     Aside,
-    /// It waits for nothing any more, and is about to go back.
+    /// Waiting for nothing any more, and about to go back.
     Leaving,
 }
 
-/// What is to be done about a delivery.
+/// Next step of a delivery.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum DeliveryStep {
     /// Nothing now.
     Rest,
-    /// This is to be published, and confirmed before it is acknowledged.
+    /// Publish this, and wait for its confirm before the acknowledgement.
     Publish(Publication),
-    /// It is dead: likewise its letter, with these counters. That is to be told.
+    /// Publish its dead letter likewise, with these counters, and report it.
     Bury(Counters, Box<Failure>),
-    /// It goes back to its queue as it is.
+    /// Return the delivery to its queue as it is.
     Return,
 }
 
 impl Held {
-    /// One that has come just now, and waits for the pool's credit.
+    /// Creates a delivery that has just come, and waits for the pool's credit.
     pub(super) fn new(
         original: Original,
         arrival: Arrival,
@@ -88,7 +87,7 @@ impl Held {
         self.state
     }
 
-    /// What log records call it.
+    /// Name for log records.
     pub(super) fn log_name(&self) -> LogName {
         let properties = &self.original.properties;
         let text = |text: &Option<ShortString>| {
@@ -100,55 +99,55 @@ impl Held {
         })
     }
 
-    /// How long it is in our hands.
+    /// Time that it has been in our hands.
     pub(super) fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
     }
 
-    /// It waits for the pool's credit.
+    /// Marks it as waiting for the pool's credit.
     pub(super) fn is_ready(&mut self) {
         self.state = HeldState::Ready;
     }
 
-    /// It waits for its turn.
+    /// Marks it as waiting for its turn.
     pub(super) fn waits(&mut self) {
         self.state = HeldState::Waiting;
     }
 
-    /// The pool has it.
+    /// Marks it as held by the pool.
     pub(super) fn goes_out(&mut self) {
         self.state = HeldState::Out;
     }
 
-    /// This is published for it.
+    /// Publishes for it.
     pub(super) fn publish(&mut self, aim: Publication) -> DeliveryStep {
         self.state = HeldState::Publishing;
         DeliveryStep::Publish(aim)
     }
 
-    /// It becomes a dead letter.
+    /// Makes it a dead letter.
     pub(super) fn bury(&mut self, counters: Counters, failure: Failure) -> DeliveryStep {
         self.state = HeldState::Publishing;
         DeliveryStep::Bury(counters, Box::new(failure))
     }
 
-    /// Nothing can be published for it although it is settled.
+    /// Marks it as settled although nothing can be published for it.
     pub(super) fn put_aside(&mut self) {
         self.state = HeldState::Aside;
     }
 
-    /// It waits for nothing any more.
+    /// Marks it as waiting for nothing any more.
     pub(super) fn leave(&mut self) {
         self.state = HeldState::Leaving;
     }
 
-    /// It goes back to its queue as it is, whatever the broker makes of it.
+    /// Returns it to its queue as it is, whatever the broker makes of that.
     pub(super) fn go(&mut self) -> DeliveryStep {
         self.leave();
         DeliveryStep::Return
     }
 
-    /// It goes back to its queue, as a copy where the broker would count that once too often.
+    /// Returns it to its queue, as a copy if the broker would count that once too often.
     pub(super) fn go_back(&mut self) -> DeliveryStep {
         if rules::returns_as_copy(self.arrival) {
             self.publish(Publication::Back)
@@ -157,7 +156,7 @@ impl Held {
         }
     }
 
-    /// Whether someone is to be warned of its age, which has come to one limit or to the `late` one.
+    /// Returns whether a warning of its age is due, which has reached one limit or the `late` one.
     pub(super) fn is_to_be_warned_of(&mut self, late: bool) -> bool {
         let due = 1 + u8::from(late);
         let is_new = self.warnings < due;
@@ -165,7 +164,7 @@ impl Held {
         is_new
     }
 
-    /// Whether it was not counted yet among those that the broker hands out again.
+    /// Returns whether it is not counted yet among those that the broker delivers again, and counts it.
     pub(super) fn is_to_be_counted(&mut self) -> bool {
         !std::mem::replace(&mut self.is_counted, true)
     }

@@ -1,4 +1,4 @@
-//! The consumers, and how many messages are asked for. What is to be done about them is decided in
+//! The consumers, and the number of messages asked for. Their changes are decided in
 //! `inbox/plan.rs`; which messages the pool gets, and when, in `intake.rs`.
 
 mod plan;
@@ -17,22 +17,22 @@ use plan::{InboxPlan, PlanStep, TapsState};
 
 pub(super) use plan::Outlook;
 
-/// The consumers and what is planned for them.
+/// The consumers and the plan for them.
 #[derive(Debug)]
 pub(super) struct Inbox {
     consumers: Consumers,
     plan: InboxPlan,
 }
 
-/// What follows for others.
+/// Consequence for other parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InboxStep {
     Nothing,
-    /// Consumers are cancelled just now.
+    /// Consumers are being cancelled.
     Cancelled,
-    /// What those that are cancelled had, and the pool has no use for, may go back.
+    /// Messages of the cancelled consumers that the pool has no use for may go back.
     Surplus,
-    /// The one consumer that the queue feeds is too small, and stays.
+    /// The only consumer that the queue feeds is too small, and stays.
     Outgrown,
 }
 
@@ -44,7 +44,7 @@ impl Inbox {
         }
     }
 
-    /// Reads so many messages at most.
+    /// Reads at most `most` messages.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -54,22 +54,22 @@ impl Inbox {
         self.consumers.poll_read(cx, most, read)
     }
 
-    /// A message with a body of so many bytes has come.
+    /// Records the arrival of a message with a body of this size.
     pub(super) fn weigh(&mut self, bytes: usize) {
         self.plan.weigh(bytes);
     }
 
-    /// How many messages the broker sends ahead.
+    /// Number of messages that the broker sends ahead.
     pub(super) fn prefetch(&self) -> u16 {
         self.consumers.prefetch()
     }
 
-    /// Whether the queue is said to feed one consumer only.
+    /// Returns whether the queue feeds one consumer only, by its declaration.
     pub(super) fn is_single(&self) -> bool {
         self.consumers.flow(false).single
     }
 
-    /// Whether the queue is lost with its last consumer: then one stays, whatever the pool can use.
+    /// Sets whether the queue is lost with its last consumer: then one stays, whatever the pool can use.
     pub(super) fn keep_one(&mut self, is_needed: bool) {
         self.consumers.stay(is_needed);
     }
@@ -78,18 +78,18 @@ impl Inbox {
         self.consumers.queue()
     }
 
-    /// When the consumers may change.
+    /// Time at which the consumers may change.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.plan.deadline()
     }
 
-    /// Nothing more comes.
+    /// Returns whether no message comes any more.
     pub(super) fn has_ended(&self) -> bool {
         self.plan.is_cancelled() && self.consumers.is_dry()
     }
 
-    /// How many messages the pool could use with this credit, within what there is room for in
-    /// memory. What the broker may send ahead takes that already: it comes without being asked for.
+    /// Number of messages that the pool could use with this credit, within the room in memory.
+    /// Those that the broker may send ahead take that already: they come without being asked for.
     pub(super) fn useful(&self, credit: usize, unacknowledged: usize, share: &Share) -> u16 {
         let ahead = usize::from(self.prefetch()).saturating_sub(unacknowledged);
         let body_bytes = self.plan.body_bytes();
@@ -129,8 +129,8 @@ impl Inbox {
         }
     }
 
-    /// What the cancelled consumers had goes back. Returns whether this is the first time at the end
-    /// of all.
+    /// Records that the messages of cancelled consumers go back. Returns whether this is the first
+    /// time at the end of all.
     pub(super) fn gives_back(&mut self, closing: bool) -> bool {
         self.plan.gives_back(closing)
     }

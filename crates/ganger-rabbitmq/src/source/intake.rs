@@ -1,5 +1,5 @@
-//! What arrives: how many messages are asked for, which of them the pool gets and when, and what
-//! goes back unopened.
+//! Arrivals: the number of messages asked for, which of them the pool gets and when, and which go
+//! back unopened.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -64,8 +64,8 @@ impl Session {
         self.act(tag, step)
     }
 
-    /// Whether it is a copy of a message of this queue, made by a daemon. One that only says so is like
-    /// any message: its attempts begin anew.
+    /// Returns whether it is a copy of a message of this queue, made by a daemon. One that only
+    /// claims to be is like any message: its attempts begin anew.
     fn is_copy(&self, task: &mut Task, delivery: &Delivery) -> bool {
         if !claims_to_be_of(&delivery.properties, &self.pool.queue) {
             return false;
@@ -84,7 +84,7 @@ impl Session {
         is_signed
     }
 
-    /// Hands to the pool what it has credit for.
+    /// Hands out as many messages as the pool has credit for.
     pub(super) fn hand_out(&mut self, task: &mut Task) {
         if self.is_held_up() {
             return;
@@ -97,7 +97,7 @@ impl Session {
         }
     }
 
-    /// Whether nothing more is begun.
+    /// Returns whether nothing more is begun.
     pub(super) fn is_held_up(&self) -> bool {
         self.closing || self.outbox.backlog().is_full()
     }
@@ -147,8 +147,8 @@ impl Session {
         );
     }
 
-    /// What the cancelled consumers had and the pool has no use for is for others to have. Before
-    /// they are cancelled it would only come back to us.
+    /// Returns messages of the cancelled consumers that the pool has no use for, so that others can
+    /// have them. Before the consumers are cancelled they would only come back to us.
     fn give_back_the_surplus(&mut self, task: &Task) -> Result<(), RabbitMqError> {
         if self.inbox.gives_back(self.closing) {
             // What goes back now would keep back acknowledgements that come after it.
@@ -163,7 +163,7 @@ impl Session {
         self.give_back_all(&back)
     }
 
-    /// Messages go back to their queue, from the last on, so that the first of them is the first
+    /// Returns messages to their queue, from the last on, so that the first of them is the first
     /// there again.
     pub(super) fn give_back_all(&mut self, tags: &[u64]) -> Result<(), RabbitMqError> {
         for tag in tags.iter().rev() {
@@ -173,7 +173,7 @@ impl Session {
         Ok(())
     }
 
-    /// Does what is to be done about a delivery.
+    /// Carries out the next step of a delivery.
     pub(super) fn act(&mut self, tag: u64, step: DeliveryStep) -> Result<(), RabbitMqError> {
         match step {
             DeliveryStep::Rest => Ok(()),
@@ -191,14 +191,14 @@ impl Session {
         }
     }
 
-    /// A message goes back to its queue, whatever the broker makes of it.
+    /// Returns a message to its queue, whatever the broker makes of it.
     fn nack(&mut self, tag: u64) -> Result<(), RabbitMqError> {
         self.deliveries.let_go(tag);
         self.acks.give_back(tag)
     }
 
-    /// The broker has cancelled our consumers. From RabbitMQ 4.3 on that is what a quorum queue does
-    /// about work that takes too long, and what is late is for others then.
+    /// Handles the cancellation of our consumers by the broker. From RabbitMQ 4.3 on a quorum queue
+    /// does that about work that takes too long, and late messages are for others then.
     pub(super) fn consumer_lost(&mut self, task: &mut Task) {
         let late = self
             .deliveries
@@ -214,7 +214,7 @@ impl Session {
     }
 }
 
-/// Hands one to the pool.
+/// Hands a message to the pool.
 pub(super) fn deliver(task: &mut Task, claim: &Claim, pool: &PoolConfig, token: u64, held: &Held) {
     let begin_by = held.since + begin_within(task.config.consumer_timeout);
     let again = held.arrival.redelivered || held.arrival.counters.attempts > 0;

@@ -1,4 +1,4 @@
-//! A message as the pool gets it, out of what the broker hands out. Pure.
+//! Conversion of a delivery into the pool's message. Pure.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::broker::republish::Original;
 use crate::rules::signed;
 use ganger_queue::delivery::{Message, Property};
 
-/// Makes the message.
+/// Builds the message.
 pub(super) fn message(queue: &Arc<str>, held: &Held, redelivered: bool) -> Message {
     let original = &held.original;
     let properties = &original.properties;
@@ -24,7 +24,7 @@ pub(super) fn message(queue: &Arc<str>, held: &Held, redelivered: bool) -> Messa
     }
 }
 
-/// What version 2 workers are told of it.
+/// Properties of the message that version 2 workers get.
 fn described(
     original: &Original,
     number: Option<u64>,

@@ -1,5 +1,5 @@
-//! The source of a pool that reads from RabbitMQ: connecting, again and again, for as long as the
-//! pool wants messages. What happens while there is a connection is in `session.rs`.
+//! The source of a pool that reads from RabbitMQ: connecting, with retries for as long as the pool
+//! wants messages. The work on a connection is in `session.rs`.
 
 mod acks;
 mod checks;
@@ -36,11 +36,11 @@ use health::HealthIssue;
 use session::Session;
 use task::Task;
 
-/// Opens the source; what is returned runs it to its end, on this event loop.
+/// Opens the source; the returned future runs it to its end, on this event loop.
 ///
 /// # Errors
-/// What someone has to mend: a wrong password, missing queues and the like. A broker that can't be
-/// reached is waited for.
+/// Errors that someone has to correct: a wrong password, missing queues and the like. A broker that
+/// can't be reached is waited for.
 pub(crate) fn open(
     config: &RabbitMqSource,
     link: Link,
@@ -122,7 +122,7 @@ impl Task {
         Err(error)
     }
 
-    /// Waits and connects. None if there is nothing to connect for any more.
+    /// Waits and connects. Returns `None` if no connection is needed any more.
     async fn reconnect(&mut self, failures: u32) -> Option<Result<Session, RabbitMqError>> {
         let until = Instant::now() + RECONNECT.wait(failures, fastrand::f64());
         let (config, pool, token) = (self.config.clone(), self.pool(), self.next_token);
@@ -146,7 +146,7 @@ impl Task {
     }
 }
 
-/// An emit while there is no connection is one of a message that is not ours any more.
+/// Fails an emit without a connection: its message is not ours any more.
 fn disconnected(publish: Publish) {
     confirm(
         publish.confirmed,

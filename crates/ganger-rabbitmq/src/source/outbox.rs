@@ -1,5 +1,5 @@
-//! What is on its way to the broker and what waits to be taken: how much of it there is, and which
-//! queues it waits for. What follows from the broker's word is in `confirms.rs`.
+//! Publications in flight, and those waiting to be accepted: how many there are, and which queues
+//! they wait for. The consequences of the broker's verdicts are in `confirms.rs`.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
@@ -19,27 +19,27 @@ use crate::broker::publisher::{OutboundMessage, PublisherNews};
 use ganger_queue::delivery::PublishError;
 use ganger_queue::publishing::confirm;
 
-/// So many that are not taken may wait before nothing new is begun,
+/// Number of refused publications that may wait before nothing new is begun,
 const WAITING_MAX: usize = 1000;
-/// and so many bytes of bodies.
+/// and number of their body bytes.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
-/// The most emits that are on their way to the broker at once.
+/// Maximum number of emits in flight at once.
 const EMITS_MAX: usize = 64;
 
-/// Something that is being published.
+/// A publication in progress.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) subject: JobSubject,
-    /// What is published now.
+    /// Message that is being published.
     pub(super) parcel: Rc<OutboundMessage>,
-    /// What is published after it.
+    /// Messages to publish after it.
     pub(super) then: VecDeque<OutboundMessage>,
-    /// When it was first not taken.
+    /// Time at which it was first not accepted.
     pub(super) refused: Option<Instant>,
 }
 
-/// What it is published for.
+/// Subject of a publication.
 #[derive(Debug)]
 pub(super) enum JobSubject {
     /// A delivery, to be acknowledged after it.
@@ -52,8 +52,8 @@ pub(super) enum JobSubject {
 }
 
 impl Job {
-    /// Whether what it is for needs no waiting: a letter says what was not delivered, or the worker
-    /// that asked is told.
+    /// Returns whether its subject need not wait: a dead letter records what was not delivered, or
+    /// the worker that asked gets the error.
     pub(super) fn is_for_others(&self) -> bool {
         match &self.subject {
             JobSubject::Emit { .. } => true,
@@ -61,7 +61,7 @@ impl Job {
         }
     }
 
-    /// The delivery that it is for.
+    /// Tag of the delivery that it is for.
     fn tag(&self) -> Option<u64> {
         match &self.subject {
             JobSubject::Delivery { tag, .. } => Some(*tag),
@@ -69,7 +69,7 @@ impl Job {
         }
     }
 
-    /// Whether it is the copy by which a message goes back to our own queue.
+    /// Returns whether it is the copy by which a message goes back to our own queue.
     fn goes_back(&self) -> bool {
         matches!(
             self.subject,
@@ -89,34 +89,34 @@ impl Job {
     }
 }
 
-/// Where a job is.
+/// Place of a job.
 enum Whereabouts {
-    /// At this place of those that wait,
+    /// Index among the waiting jobs,
     Waiting(usize),
-    /// or by the publisher's number.
+    /// or the publisher's number.
     InFlight(u64),
 }
 
-/// All of it.
+/// All jobs, and the publisher.
 #[derive(Debug)]
 pub(super) struct Outbox {
     publisher: IsolatingPublisher,
-    /// What is on its way to the broker, by the publisher's numbers.
+    /// Jobs in flight, by the publisher's numbers.
     jobs: HashMap<u64, Job>,
-    /// What the broker can't take just now.
+    /// Jobs that the broker can't accept at the moment.
     waiting: Vec<Job>,
-    /// How often in a row something was not taken.
+    /// Number of times in a row that something was not accepted.
     waits: u32,
     retry_at: Option<Instant>,
     emits: usize,
     targets: Targets,
-    /// Nobody waits for these any more, but their verdict may come, by the publisher's numbers.
+    /// Queues of publications no longer waited for whose verdict may come, by publisher's number.
     forgotten: HashMap<u64, ShortString>,
-    /// How many messages are set aside, since nothing can be published for them.
+    /// Number of messages set aside, since nothing can be published for them.
     aside: usize,
-    /// What is not taken, as of the last look.
+    /// Backlog at the last look.
     backlog: Backlog,
-    /// The broker takes nothing at all: it has blocked us, or there is no connection.
+    /// The broker accepts nothing at all: it has blocked us, or there is no connection.
     is_shut: bool,
 }
 
@@ -139,9 +139,9 @@ impl Outbox {
         }
     }
 
-    // -- what is on its way --
+    // -- in flight --
 
-    /// Something is to be published.
+    /// Begins a publication.
     pub(super) fn begin(
         &mut self,
         subject: JobSubject,
@@ -157,7 +157,7 @@ impl Outbox {
         });
     }
 
-    /// Publishes what comes after the part that is confirmed. Returns the job if that was the last.
+    /// Publishes the next part after one that is confirmed. Returns the job if that was the last.
     pub(super) fn send_next(&mut self, mut job: Job) -> Option<Job> {
         let Some(next) = job.then.pop_front() else {
             return Some(job);
@@ -167,7 +167,7 @@ impl Outbox {
         None
     }
 
-    /// Tells a worker what has become of its emit.
+    /// Tells a worker the result of its emit.
     pub(super) fn end_emit(
         &mut self,
         confirmed: oneshot::Sender<Result<(), PublishError>>,
@@ -178,12 +178,12 @@ impl Outbox {
         confirm(confirmed, queue, result);
     }
 
-    /// Whether another emit may be on its way.
+    /// Returns whether another emit may be in flight.
     pub(super) fn has_room_for_emits(&self) -> bool {
         self.emits < EMITS_MAX
     }
 
-    /// What the publisher has to tell.
+    /// Polls the publisher's news.
     ///
     /// # Errors
     /// If the connection is lost, where it is not its own.
@@ -194,24 +194,23 @@ impl Outbox {
         self.publisher.poll_news(cx)
     }
 
-    /// How many were sent once more, since this was last asked, although the broker may have had
-    /// them.
+    /// Number of messages sent again since the last call although the broker may have had them.
     pub(super) fn take_sent_again(&mut self) -> u64 {
         self.publisher.take_sent_again()
     }
 
-    /// Takes out what the broker has spoken of.
+    /// Removes a job whose verdict has come.
     pub(super) fn take(&mut self, id: u64) -> Option<Job> {
         self.jobs.remove(&id)
     }
 
-    /// A queue takes what it is sent. Returns whether it was given up.
+    /// Records that a queue accepts messages. Returns whether it was given up.
     pub(super) fn took(&mut self, queue: &ShortString) -> bool {
         self.targets.took(queue)
     }
 
-    /// A job for which nothing was said for long: how its queue stands now, and whether nobody need
-    /// wait for that.
+    /// Records a long silence about a job: returns the standing of its queue, and whether the job
+    /// need not wait for that.
     pub(super) fn be_silent(
         &mut self,
         id: u64,
@@ -224,14 +223,14 @@ impl Outbox {
         Some((job.parcel.to.clone(), standing, job.is_for_others()))
     }
 
-    /// A silent queue is waited for: that is trouble until it is over.
+    /// Records that a silent queue is waited for: that is a problem until it is resolved.
     pub(super) fn waits_for_silent(&mut self) {
         self.waits = self.waits.max(1);
     }
 
-    // -- what waits --
+    // -- waiting jobs --
 
-    /// It is tried again later.
+    /// Queues a job to be retried later.
     pub(super) fn wait(&mut self, mut job: Job) {
         let now = Instant::now();
         job.refused.get_or_insert(now);
@@ -242,12 +241,12 @@ impl Outbox {
         }
     }
 
-    /// When what waits is tried again.
+    /// Time of the next retry.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.retry_at
     }
 
-    /// Sends once more what could not be taken.
+    /// Sends again what was not accepted.
     pub(super) fn try_again(&mut self) {
         self.retry_at = None;
         for job in std::mem::take(&mut self.waiting) {
@@ -259,7 +258,7 @@ impl Outbox {
         }
     }
 
-    /// Whether all that could not be taken is taken now, told once.
+    /// Returns whether everything refused before is accepted now, only once.
     pub(super) fn is_over(&mut self) -> bool {
         let over = self.waits > 0
             && self.waiting.is_empty()
@@ -272,13 +271,13 @@ impl Outbox {
         over
     }
 
-    /// So many messages are set aside.
+    /// Sets the number of messages set aside.
     pub(super) fn are_aside(&mut self, count: usize) {
         self.aside = count;
     }
 
-    /// Nothing is published for these deliveries, in order, any more. Returns those that were to go
-    /// back as a copy: it may be there, or there is no room for one.
+    /// Cancels all publications for these deliveries, given in order. Returns those that were to go
+    /// back as a copy: it may be in the queue, or there is no room for one.
     pub(super) fn forget_all(&mut self, tags: &[u64]) -> BTreeSet<u64> {
         let is_one = |job: &Job| {
             job.tag()
@@ -299,12 +298,12 @@ impl Outbox {
 
     // -- the line --
 
-    /// Ends it in order.
+    /// Closes the publisher in order.
     pub(super) async fn close(self) {
         self.publisher.close().await;
     }
 
-    /// The connection of the deliveries is lost.
+    /// Gives up all jobs, since the connection of the deliveries is lost.
     pub(super) fn abandon(self) {
         for job in self.jobs.into_values().chain(self.waiting) {
             if let JobSubject::Emit { confirmed, queue } = job.subject {
@@ -318,7 +317,7 @@ impl Outbox {
         self.jobs.insert(id, job);
     }
 
-    /// The broker takes nothing from now on, or takes what there is.
+    /// Records whether the broker accepts nothing from now on.
     pub(super) fn shut(&mut self, is_shut: bool, now: Instant) {
         self.is_shut = is_shut;
         self.targets.listens(!is_shut, now);
@@ -331,23 +330,23 @@ impl Outbox {
         self.is_shut
     }
 
-    /// What was on its way over another connection is sent again, but for what is forgotten.
+    /// Clears the forgotten publications: only the others are sent again over another connection.
     pub(super) fn lose(&mut self) {
         self.forgotten.clear();
     }
 
-    /// How many are left.
+    /// Number of jobs left.
     pub(super) fn pending(&self) -> usize {
         self.jobs.len() + self.waiting.len()
     }
 
-    /// Looks at what is not taken.
+    /// Updates the backlog.
     pub(super) fn look(&mut self) -> Backlog {
         self.backlog = self.not_taken();
         self.backlog
     }
 
-    /// What was not taken at the last look.
+    /// Backlog at the last look.
     pub(super) fn backlog(&self) -> Backlog {
         self.backlog
     }
@@ -374,7 +373,7 @@ impl Outbox {
         backlog
     }
 
-    /// Takes out the messages, in order, whose way back their queue has no room for.
+    /// Removes the messages, in order, whose return their queue has no room for.
     pub(super) fn take_backs(&mut self) -> Vec<u64> {
         let backs = self.waiting.extract_if(.., |job| job.goes_back());
         let mut tags: Vec<u64> = backs.filter_map(|job| job.tag()).collect();
@@ -382,7 +381,7 @@ impl Outbox {
         tags
     }
 
-    /// The reply that has waited longest for a queue that does not take it, or does not answer.
+    /// Oldest reply that waits for a queue which does not accept it, or does not answer.
     pub(super) fn take_oldest_reply(&mut self) -> Option<Job> {
         let waiting = self.waiting.iter().enumerate();
         let waiting = waiting.filter(|(_, job)| job.is_reply());
@@ -400,15 +399,15 @@ impl Outbox {
         }
     }
 
-    /// Whether there is no use in sending something to this queue: it is given up, and has not even
-    /// answered to what it was sent.
+    /// Returns whether sending to this queue is useless: it is given up, and has not even answered
+    /// to what it was sent.
     pub(super) fn is_hopeless(&self, queue: &str) -> bool {
         self.targets.is_given_up(queue)
             && self.forgotten.values().any(|other| other.as_str() == queue)
     }
 
-    /// What was sent so long ago and is not answered to, in order, and what was not sent since its
-    /// queue has answered to nothing for so long.
+    /// Publications sent so long ago without an answer, in order, and those not sent because their
+    /// queue has not answered for so long.
     pub(super) fn silent_for(&self, within: Duration, now: Instant) -> Vec<u64> {
         if self.is_shut {
             return Vec::new();
@@ -423,7 +422,7 @@ impl Outbox {
         silent
     }
 
-    /// Takes back what a queue does not answer to.
+    /// Withdraws a publication that its queue does not answer.
     pub(super) fn forget(&mut self, id: u64) -> Option<Job> {
         let job = self.jobs.remove(&id)?;
         if self.publisher.forget(id) {
@@ -432,35 +431,35 @@ impl Outbox {
         Some(job)
     }
 
-    /// The broker has spoken of something that is forgotten: the queue that it is for.
+    /// Queue of a forgotten publication whose verdict has come.
     pub(super) fn remember(&mut self, id: u64) -> Option<ShortString> {
         self.forgotten.remove(&id)
     }
 
-    /// A queue has not taken a job, or has not answered to it.
+    /// Records that a queue has not accepted a job, or has not answered to it.
     pub(super) fn refused(&mut self, job: &mut Job, now: Instant) -> Standing {
         job.refused.get_or_insert(now);
         self.targets.refused(&job.parcel.to, now)
     }
 }
 
-/// How much is not taken.
+/// Amount of refused publications.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Backlog {
     pub(super) count: usize,
     pub(super) bytes: usize,
-    /// What never will be, or once others are worked on. It holds nobody up.
+    /// Number of those never accepted, or only once others are worked on. They block nothing.
     pub(super) aside: usize,
 }
 
 impl Backlog {
-    /// Nothing new is begun, since it might come to wait, too.
+    /// Returns whether nothing new is begun, since it might come to wait, too.
     pub(super) fn is_full(self) -> bool {
         self.count >= WAITING_MAX || self.bytes >= WAITING_BYTES_MAX
     }
 
-    /// How many more messages the broker is to send ahead for it: what waits is not acknowledged,
-    /// and must not be in the way of others. In few steps, since each costs the broker something.
+    /// Number of messages to send ahead in addition: those that wait are unacknowledged, and must
+    /// not be in the way of others. In few steps, since each costs the broker something.
     pub(super) fn ahead(self) -> u16 {
         let steps = match self.count + self.aside {
             0 => 0,

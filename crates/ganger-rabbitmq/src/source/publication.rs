@@ -1,5 +1,5 @@
-//! What has to be published before a delivery can be acknowledged: replies, copies for later, dead
-//! letters; and what is tried instead when the broker refuses one for good. Pure.
+//! Publications required before a delivery can be acknowledged: replies, copies for later, dead
+//! letters; and the substitutes when the broker permanently rejects one. Pure.
 
 use std::time::Duration;
 
@@ -18,38 +18,38 @@ use ganger_queue::dead_letter::{Counters, Letter, Own, header};
 use ganger_queue::delivery::{Failure, Outgoing, Reason};
 use ganger_queue::publishing;
 
-/// Queues that exist only as long as someone waits for an answer, on the same broker. RabbitMQ 3
-/// says that there is none even though the answer arrives.
+/// Prefix of queues that exist only as long as someone waits for an answer, on the same broker.
+/// RabbitMQ 3 says that there is none even though the answer arrives.
 const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to";
 
-/// How long a suspect stays away of which too many wait.
+/// Delay of a suspect of which too many wait.
 const ASIDE_FOR: Duration = Duration::from_secs(5);
 
-/// How much is kept of a reply that is too large for a message of its own, and what of it if even
-/// that is.
+/// Bytes kept of a reply that is too large for a message of its own, and bytes kept if even that is
+/// too large.
 const SHORT_REPLIES_BYTES: [usize; 2] = [1 << 20, 16 << 10];
 
-/// What is to be published for a delivery.
+/// Publication for a delivery.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Publication {
-    /// The work's result.
+    /// Reply with the work's result.
     Reply(Box<Outgoing>),
-    /// A copy that comes back after a while, since an attempt has failed.
+    /// Delayed copy, since an attempt has failed.
     Retry {
-        /// With this one charged.
+        /// Counters, with this attempt charged.
         counters: Counters,
         delay: Duration,
         failure: Box<Failure>,
     },
-    /// Likewise, since the worker asked for it; no attempt is charged.
+    /// Delayed copy, since the worker asked for it; no attempt is charged.
     Requeue { counters: Counters, after: Duration },
-    /// A copy that is there at once, since the broker would count this one once too often.
+    /// Copy without a delay, since the broker would count this message once too often.
     Back,
-    /// Likewise, of a suspect whose turn begins: it says so.
+    /// Copy without a delay, marked as a suspect whose turn begins.
     Turn,
-    /// A copy of a suspect that comes back after a while: too many wait.
+    /// Delayed copy of a suspect: too many wait.
     Aside,
-    /// A dead letter.
+    /// Dead letter.
     Letter {
         counters: Counters,
         failure: Box<Failure>,
@@ -57,22 +57,22 @@ pub(super) enum Publication {
     },
 }
 
-/// How much a dead letter says.
+/// Level of detail of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LetterDetail {
-    /// All that is known.
+    /// Everything that is known.
     Full,
-    /// With no more of the reply that could not be delivered than so many bytes of its beginning.
+    /// Only so many bytes from the beginning of the reply that could not be delivered.
     ShortReply(usize),
-    /// All but that reply.
+    /// Everything but that reply.
     WithoutReply,
-    /// Its reason and where it comes from.
+    /// The reason and the origin.
     Short,
-    /// Nothing at all.
+    /// No details at all.
     Bare,
 }
 
-/// A delivery that something is published for.
+/// Delivery that something is published for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Subject<'a> {
     pub(super) original: &'a Original,
@@ -80,28 +80,28 @@ pub(super) struct Subject<'a> {
     pub(super) arrival: Arrival,
 }
 
-/// What all that a pool publishes has in common.
+/// Common parameters of all publications of a pool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Composer<'a> {
-    /// The pool's name.
+    /// Name of the pool.
     pub(super) pool: &'a str,
-    /// The queue that it reads.
+    /// Queue that it reads.
     pub(super) queue: &'a str,
-    /// Where its dead letters go.
+    /// Queue of its dead letters.
     pub(super) dead: &'a str,
-    /// By which copies are signed.
+    /// Key by which copies are signed.
     pub(super) key: &'a CopyKey,
-    /// The most bytes of a frame, which a message's headers must fit into.
+    /// Maximum size of a frame in bytes, which a message's headers must fit into.
     pub(super) frame_max: u32,
     /// Unix time.
     pub(super) now_ms: i64,
-    /// Chance, for the name of a letter.
+    /// Random bits for the name of a dead letter.
     pub(super) random: u128,
 }
 
 impl Composer<'_> {
-    /// The parcels for an aim, each to be safe before the next is sent. An error says why there can
-    /// be none.
+    /// Messages for a publication, each to be safe before the next is sent. The error says why
+    /// there can be none.
     pub(super) fn parcels(
         &self,
         subject: &Subject<'_>,
@@ -130,7 +130,7 @@ impl Composer<'_> {
         }
     }
 
-    /// A message that a worker sends.
+    /// Message that a worker sends.
     pub(super) fn outgoing(
         &self,
         message: &Outgoing,
@@ -142,7 +142,7 @@ impl Composer<'_> {
         self.parcel(to, mandatory, properties, message.body.clone())
     }
 
-    /// A copy in the tier of this delay.
+    /// Copy in the tier of this delay.
     fn later(
         &self,
         subject: &Subject<'_>,
@@ -172,8 +172,8 @@ impl Composer<'_> {
         self.copied_parcel(to, properties, subject.body.clone())
     }
 
-    /// A copy that is going to be read again: the broker adds where it has been, and does not care
-    /// whether that still fits into a frame. We could not read it then, nor anything behind it.
+    /// Copy that is going to be read again: the broker adds its history, and does not check whether
+    /// that still fits into a frame. We could not read it then, nor anything behind it.
     fn copied_parcel(
         &self,
         to: ShortString,
@@ -184,7 +184,7 @@ impl Composer<'_> {
         self.parcel(to, true, properties, body)
     }
 
-    /// A copy in the queue that it came from.
+    /// Copy in the queue that the message came from.
     fn copy(&self, subject: &Subject<'_>, turn: Option<u64>) -> Result<OutboundMessage, String> {
         let marks = Marks {
             turn,
@@ -195,7 +195,7 @@ impl Composer<'_> {
         self.copied_parcel(to, properties, subject.body.clone())
     }
 
-    /// What a copy says of a message that has been through nothing new.
+    /// Marks of a copy whose message has no new history.
     fn marks(&self, arrival: Arrival) -> Marks<'_> {
         Marks {
             queue: self.queue,
@@ -260,7 +260,7 @@ impl Composer<'_> {
     }
 }
 
-/// As much of a failure as the form has room for.
+/// Failure, reduced to this level of detail.
 fn told(failure: &Failure, form: LetterDetail) -> Failure {
     match form {
         LetterDetail::Full => failure.clone(),
@@ -279,7 +279,7 @@ fn told(failure: &Failure, form: LetterDetail) -> Failure {
     }
 }
 
-/// The beginning of a reply, which says how much of it is not there.
+/// Beginning of a reply, with a note of how much is missing.
 fn cut(reply: &Outgoing, bytes_max: usize) -> Box<Outgoing> {
     let bytes = reply.body.len().saturating_sub(bytes_max);
     let mut short = reply.clone();
@@ -290,7 +290,7 @@ fn cut(reply: &Outgoing, bytes_max: usize) -> Box<Outgoing> {
     Box::new(short)
 }
 
-/// What a letter is to say instead of all that it says in this form; none if that is nothing.
+/// Next lower level of detail that is really shorter; `None` if there is none.
 fn shorter(form: LetterDetail, failure: &Failure) -> Option<LetterDetail> {
     let reply = failure.reply.as_ref().map_or(0, |reply| reply.body.len());
     let said = match form {
@@ -321,8 +321,8 @@ fn own_properties(own: &Own) -> BasicProperties {
         .with_delivery_mode(2)
 }
 
-/// What is tried instead of something that the broker refuses for good; none if there is nothing
-/// left to try.
+/// Substitute for a publication that the broker permanently rejects; `None` if there is none left
+/// to try.
 pub(super) fn plainer(
     aim: Publication,
     arrival: Arrival,
@@ -387,8 +387,7 @@ pub(super) fn plainer(
     }
 }
 
-/// What becomes of a message that is done when its reply can't be delivered: the work is not
-/// repeated.
+/// Publication for a finished message whose reply can't be delivered: the work is not repeated.
 pub(super) fn undeliverable(
     reply: Box<Outgoing>,
     counters: Counters,

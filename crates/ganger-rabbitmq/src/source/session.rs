@@ -1,7 +1,7 @@
-//! One connection's life: what arrives, what the pool says, what the broker says, until the pool
-//! wants no more or the connection is lost. The loop is here; what is done about a message that
-//! arrives is in `intake.rs`, about one that is settled in `settle.rs` and `confirms.rs`, about one
-//! that stays too long in `timeouts.rs`, at the end in `close.rs`.
+//! One connection's life: arrivals, settlements of the pool, answers of the broker, until the pool
+//! wants no more or the connection is lost. The loop is here; arrivals are handled in `intake.rs`,
+//! settled messages in `settle.rs` and `confirms.rs`, those that stay too long in `timeouts.rs`,
+//! the end in `close.rs`.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -35,7 +35,7 @@ use crate::broker::topology::Topology;
 use ganger_config::model::{Options, PoolConfig, RabbitMqOptions, RabbitMqSource};
 use ganger_queue::delivery::{Claim, Intake, Settlement};
 
-/// How many messages are read, and settlements taken in, before something else has a turn.
+/// Number of messages read, and of settlements taken in, before something else has a turn.
 const BATCH: usize = 256;
 
 /// A connection at work.
@@ -46,15 +46,15 @@ pub(super) struct Session {
     pub(super) outbox: Outbox,
     pub(super) events: Pin<Box<dyn Stream<Item = Event> + Send>>,
     pub(super) pool: Arc<PoolConfig>,
-    /// By which copies are known.
+    /// Key by which copies are recognised.
     pub(super) key: CopyKey,
     pub(super) checks: Checks,
     pub(super) deliveries: Deliveries,
-    /// What the broker has handed out on this connection is ours as long as it lives.
+    /// Claim on the deliveries of this connection, which are ours as long as it lives.
     pub(super) claim: Claim,
     depth: Depth,
     pub(super) age_at: Instant,
-    /// The intake is closed, and what was not handed out is on its way back.
+    /// The intake is closed, and messages that were not handed out are on their way back.
     pub(super) closing: bool,
     read: Vec<Delivery>,
     settled: Vec<Settlement>,
@@ -71,7 +71,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// What woke us.
+/// Reason of a wake-up.
 enum Wake {
     Intake,
     Policy,
@@ -87,7 +87,7 @@ enum Wake {
 }
 
 impl Session {
-    /// Connects and sees to the queues.
+    /// Connects and checks the queues.
     pub(super) async fn open(
         config: &RabbitMqSource,
         key: &CopyKey,
@@ -150,7 +150,7 @@ impl Session {
         })
     }
 
-    /// What only a pool on RabbitMQ has.
+    /// Options that only a pool on RabbitMQ has.
     pub(super) fn options(&self) -> &RabbitMqOptions {
         options(&self.pool)
     }
@@ -171,7 +171,7 @@ impl Session {
         }
     }
 
-    /// What follows from how things stand, whatever it was that changed.
+    /// Acts on the current state, whatever has changed.
     fn turn(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
         let now = Instant::now();
         self.keep_time(task, now)?;
@@ -196,7 +196,7 @@ impl Session {
         });
     }
 
-    /// Told to end, and nothing is left to settle or publish.
+    /// Returns whether the end is requested, and nothing is left to settle or publish.
     fn is_finished(&self, task: &Task) -> bool {
         self.closing
             && task.out == 0
@@ -207,8 +207,8 @@ impl Session {
             && task.end.publishes.is_empty()
     }
 
-    /// Waits for something to happen. What comes seldom comes first, so that a steady stream of
-    /// messages can't hide it.
+    /// Waits for an event. Rare events come first, so that a steady stream of messages can't hide
+    /// them.
     async fn event(&mut self, task: &mut Task) -> Wake {
         let deadline = self.deadline();
         if let Some(deadline) = deadline
@@ -295,7 +295,7 @@ impl Session {
         }
     }
 
-    /// New rules: there may be more tiers.
+    /// Adopts new rules: there may be more tiers.
     fn adopt(&mut self, pool: Arc<PoolConfig>) {
         self.checks.adopt(Topology::of(&pool));
         self.depth.again();
@@ -313,7 +313,7 @@ impl Session {
         Ok(())
     }
 
-    /// Something has become of the connection that publishes. Nothing is void by that.
+    /// Handles a change of the publishing connection, which invalidates nothing.
     fn line_changed(&mut self, task: &mut Task, change: LineChange) {
         let (health, end) = (&mut task.health, &task.end);
         let is_shut = match change {
@@ -341,7 +341,7 @@ impl Session {
         self.outbox.shut(is_shut, Instant::now());
     }
 
-    /// The queues were looked at, after something was wrong with them.
+    /// Handles a check of the queues, which follows a problem with them.
     fn checked(
         &mut self,
         task: &mut Task,
@@ -363,7 +363,7 @@ impl Session {
         }
     }
 
-    /// Warns of queues that may be deleted with their messages. We don't bring that about ourselves as
+    /// Warns of queues that may be deleted with their messages. We don't cause that ourselves as
     /// long as the pool runs: a consumer stays.
     fn heed_lifetimes(&mut self, short_lived: &[ShortLived]) {
         for one in short_lived {
@@ -374,7 +374,7 @@ impl Session {
         self.inbox.keep_one(short_lived.iter().any(is_read));
     }
 
-    /// When something falls due by itself.
+    /// Time of the next deadline.
     fn deadline(&self) -> Option<Instant> {
         let moments = [
             self.acks.deadline(),

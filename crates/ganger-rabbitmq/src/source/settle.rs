@@ -1,5 +1,5 @@
-//! What the pool says of a delivery: acknowledged, given back, or published for. What follows from
-//! the broker's word on what was published is in `confirms.rs`.
+//! Settlements by the pool: a delivery is acknowledged, returned, or published for. The
+//! consequences of the broker's verdicts on publications are in `confirms.rs`.
 
 use std::collections::VecDeque;
 
@@ -21,8 +21,8 @@ use ganger_queue::publishing::confirm;
 use ganger_telemetry::metrics::dead_lettered;
 
 impl Session {
-    /// Takes in what the pool says: all of it, even if the connection is lost in the middle. What
-    /// comes after that is void, as all that comes later is.
+    /// Handles the pool's settlements: all of them, even if the connection is lost in the middle.
+    /// Those after that are void, as all later ones are.
     pub(super) fn settle_all(
         &mut self,
         task: &mut Task,
@@ -68,7 +68,7 @@ impl Session {
         }
     }
 
-    /// Publishes for a delivery, in whichever form the protocol has room for.
+    /// Publishes for a delivery, in the first form that the protocol has room for.
     pub(super) fn publish_for(
         &mut self,
         tag: u64,
@@ -104,7 +104,7 @@ impl Session {
         }
     }
 
-    /// What to publish instead of what is refused for good.
+    /// Substitute for a publication that is permanently rejected.
     pub(super) fn plainer(&self, tag: u64, aim: &Publication, why: &str) -> Option<Publication> {
         let arrival = self.deliveries.get(tag)?.arrival;
         let plainer = publication::plainer(aim.clone(), arrival, now_ms(), why)?;
@@ -116,7 +116,7 @@ impl Session {
         Some(plainer)
     }
 
-    /// A message is given up that its pool takes to be done, or to come again.
+    /// Logs the dead letter of a message that its pool takes to be done, or to come again.
     pub(super) fn log_dead(&self, tag: u64, failure: &Failure) {
         let name = self.deliveries.get(tag).map(|held| held.log_name());
         dead_lettered(&self.pool.name, &name.unwrap_or_default(), failure);
@@ -153,7 +153,7 @@ impl Session {
         }
     }
 
-    /// The message is the broker's own business from here on.
+    /// Rejects a message, which the broker handles from here on.
     fn reject(&mut self, tag: u64) -> Result<(), RabbitMqError> {
         self.deliveries.let_go(tag);
         self.acks.reject(tag)
@@ -176,12 +176,12 @@ impl Session {
     }
 }
 
-/// Why nobody waits for a queue any more.
+/// Reason why a queue is not waited for any more.
 pub(super) fn taken_nothing() -> String {
     format!("the queue has taken nothing for {PATIENCE:?}")
 }
 
-/// Unix time. It decides nothing: people read it.
+/// Unix time, for people to read only; no decision depends on it.
 pub(super) fn now_ms() -> i64 {
     jiff::Timestamp::now().as_millisecond()
 }

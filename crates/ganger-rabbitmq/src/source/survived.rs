@@ -1,6 +1,6 @@
-//! Which messages came back because a connection was lost that this process has survived: that
-//! proves nothing against them. They are known by what they look like, since nothing else of them
-//! outlives a connection. Pure.
+//! Messages that came back because of a lost connection which this process has survived: that
+//! proves nothing against them. They are recognised by their fingerprints, since nothing else of
+//! them outlives a connection. Pure.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,14 +9,14 @@ use bytes::Bytes;
 
 use crate::broker::republish::Original;
 
-/// The most messages that are remembered; beyond that only those of the last loss are.
+/// Maximum number of remembered messages; beyond it only those of the last loss are.
 const REMEMBERED_MAX: usize = 1 << 17;
 
-/// How often each message that was in hand came back for that reason.
+/// Number of times that each message in hand came back for that reason.
 #[derive(Debug, Default)]
 pub(super) struct Survived(HashMap<u64, u64>);
 
-/// What a message looks like, whether it is a copy or not.
+/// Fingerprint of a message, the same for its copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Fingerprint(u64);
 
@@ -31,7 +31,7 @@ impl Fingerprint {
 }
 
 impl Survived {
-    /// A connection is lost, with these messages in hand.
+    /// Records the loss of a connection with these messages in hand.
     pub(super) fn lost(&mut self, held: impl Iterator<Item = Fingerprint>) {
         if self.0.len() >= REMEMBERED_MAX {
             self.0.clear();
@@ -42,8 +42,8 @@ impl Survived {
         }
     }
 
-    /// How many of so many returns are explained. A message that came back less often than its like
-    /// did with us is another, or a copy, of which the broker counts anew.
+    /// Number of these returns that are explained. A message that came back less often than its
+    /// like did with us is another, or a copy, of which the broker counts anew.
     pub(super) fn excused(&mut self, Fingerprint(print): Fingerprint, returns: u64) -> u64 {
         match self.0.get(&print) {
             // A classic queue counts nothing.
@@ -56,7 +56,7 @@ impl Survived {
         }
     }
 
-    /// Whether there is nothing to excuse.
+    /// Returns whether there is nothing to excuse.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,17 +1,17 @@
-//! Suspects: messages over which daemons vanished, twice in a row or more. One at a time runs, of
+//! Suspects: messages over which daemons vanished, twice in a row or more. One at a time runs, in
 //! the whole daemon, and nothing but other suspects waits for it. Here is which of ours wait, and
-//! whose turn it is; what is done about it is in `turns.rs`, who is a suspect is decided in
-//! `rules/rabbitmq.rs`. Pure.
+//! whose turn it is; the actions are in `turns.rs`, the decision who is a suspect in `rules.rs`.
+//! Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The most that wait in hand; others wait in a tier. Nor may they have more than half of what the
-/// broker sends ahead.
+/// Maximum number that wait in hand; others wait in a tier. Nor may they have more than half of the
+/// prefetch.
 const WAITING_MAX: usize = 64;
-/// How long the turn is kept for a copy that must come to the head of its queue first. Another
+/// Time that the turn is kept for a copy that must come to the head of its queue first. Another
 /// daemon may have it by then.
 const COMES_WITHIN: Duration = Duration::from_secs(60);
 
@@ -20,10 +20,10 @@ const COMES_WITHIN: Duration = Duration::from_secs(60);
 pub(super) struct Suspects {
     /// Tags of those that wait for their turn.
     waiting: VecDeque<u64>,
-    /// Tags of copies whose turn has begun, with its number, that have just come.
+    /// Tags and turn numbers of copies that have just come and whose turn has begun.
     begun: VecDeque<(u64, u64)>,
     next: Option<Next>,
-    /// The pool knows that some wait.
+    /// The pool knows that suspects wait.
     told: bool,
 }
 
@@ -32,23 +32,23 @@ pub(super) struct Suspects {
 enum Next {
     /// Its copy is on its way through the queue.
     Coming { turn: u64, until: Instant },
-    /// It is here, and goes out as soon as the pool has room.
+    /// It is here, and is handed out as soon as the pool has room.
     Here(u64),
 }
 
 impl Suspects {
-    /// One must wait for its turn.
+    /// Lets a suspect wait for its turn.
     pub(super) fn wait(&mut self, tag: u64) {
         self.waiting.push_back(tag);
     }
 
-    /// One has come whose turn has begun.
+    /// Adds a copy whose turn has begun.
     pub(super) fn come(&mut self, tag: u64, turn: u64) {
         self.begun.push_back((tag, turn));
     }
 
-    /// One runs in its turn although nothing could be published to say so. If its turn was given up
-    /// meanwhile it waits for another: it may be somebody else's now.
+    /// Runs a suspect in its turn although nothing could be published to say so. If its turn was
+    /// given up meanwhile it waits for another: it may be somebody else's now.
     pub(super) fn run_unmarked(&mut self, tag: u64, its_turn: Option<u64>) {
         match self.next {
             Some(Next::Coming { turn, .. }) if Some(turn) == its_turn => {
@@ -58,7 +58,7 @@ impl Suspects {
         }
     }
 
-    /// Forgets those that go back.
+    /// Forgets suspects that go back.
     pub(super) fn retain(&mut self, stays: impl Fn(u64) -> bool) {
         self.waiting.retain(|tag| stays(*tag));
         self.begun.retain(|(tag, _)| stays(*tag));
@@ -68,7 +68,7 @@ impl Suspects {
         });
     }
 
-    /// Takes all that are here.
+    /// Takes all suspects that are here.
     pub(super) fn drain(&mut self) -> Vec<u64> {
         let mut all: Vec<u64> = self.waiting.drain(..).collect();
         all.extend(self.begun.drain(..).map(|(tag, _)| tag));
@@ -85,17 +85,17 @@ impl Suspects {
         }
     }
 
-    /// The number of the turn of the first copy that has come.
+    /// Number of the turn of the first copy that has come.
     pub(super) fn begun(&self) -> Option<u64> {
         self.begun.front().map(|(_, turn)| *turn)
     }
 
-    /// The first copy that has come.
+    /// Takes the first copy that has come.
     pub(super) fn take_begun(&mut self) -> Option<u64> {
         self.begun.pop_front().map(|(tag, _)| tag)
     }
 
-    /// Whether it is the turn of a copy with this number; none if nobody has the turn.
+    /// Returns whether it is the turn of a copy with this number; `None` if none has the turn.
     pub(super) fn is_its_turn(&self, turn: u64) -> Option<bool> {
         match self.next? {
             Next::Coming { turn: ours, .. } => Some(ours == turn),
@@ -103,12 +103,12 @@ impl Suspects {
         }
     }
 
-    /// It is here, and runs next.
+    /// Marks the suspect as here, to run next.
     pub(super) fn is_here(&mut self, tag: u64) {
         self.next = Some(Next::Here(tag));
     }
 
-    /// The one that is here, to be handed out.
+    /// Takes the suspect that is here, to be handed out.
     pub(super) fn take_here(&mut self) -> Option<u64> {
         let Some(Next::Here(tag)) = self.next else {
             return None;
@@ -117,7 +117,7 @@ impl Suspects {
         Some(tag)
     }
 
-    /// Whether one has the turn, here or on its way.
+    /// Returns whether a suspect has the turn, here or on its way.
     pub(super) fn has_turn(&self) -> bool {
         self.next.is_some()
     }
@@ -126,7 +126,7 @@ impl Suspects {
         !self.waiting.is_empty()
     }
 
-    /// Begins the turn of the one that has waited longest.
+    /// Begins the turn of the suspect that has waited longest.
     pub(super) fn begin(&mut self, turn: u64, now: Instant) -> Option<u64> {
         let tag = self.waiting.pop_front()?;
         let until = now + COMES_WITHIN;
@@ -134,7 +134,7 @@ impl Suspects {
         Some(tag)
     }
 
-    /// One more than may wait in hand, where so many are sent ahead: a thousand must not take the
+    /// Takes a suspect beyond the maximum in hand at this prefetch: a thousand must not take the
     /// place of all others.
     pub(super) fn take_surplus(&mut self, prefetch: usize) -> Option<u64> {
         let most = (prefetch / 2).min(WAITING_MAX);
@@ -144,14 +144,14 @@ impl Suspects {
         self.waiting.pop_back()
     }
 
-    /// Whether some wait, if the pool is to be told.
+    /// Returns whether suspects wait, if the pool is to be told.
     pub(super) fn news(&mut self) -> Option<bool> {
         let (before, now) = (self.told, self.some_wait());
         self.told = now;
         (now || before).then_some(now)
     }
 
-    /// The tags of all that are here, in order.
+    /// Tags of all suspects that are here, in order.
     #[cfg(test)]
     pub(super) fn tags(&self) -> Vec<u64> {
         let here = self.next.and_then(|next| match next {
@@ -170,7 +170,7 @@ impl Suspects {
         tags
     }
 
-    /// When the turn is given up.
+    /// Time at which the turn is given up.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.next {
             Some(Next::Coming { until, .. }) => Some(until),

@@ -1,5 +1,5 @@
-//! Which queues have taken nothing of ours for so long, by the time in which the broker would have
-//! listened, that nobody waits for them any more. Pure.
+//! Queues that have accepted nothing of ours for so long, in time in which the broker was
+//! accepting, that nothing waits for them any more. Pure.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use ganger_queue::publishing::PATIENCE;
 
-/// What waits is tried again much sooner. A refusal so long after the last one begins anew: nobody
-/// knows what the queue did in between.
+/// Time after which a refusal counts as the first again: waiting publications are retried much
+/// sooner, and nothing is known of the queue in between.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 
-/// So many are known at once; beyond that the one that refused longest ago is forgotten.
+/// Maximum number of known queues; beyond it the one that refused longest ago is forgotten.
 const KNOWN_MAX: usize = 1024;
 
-/// How a queue stands that has just taken nothing.
+/// Standing of a queue that has just accepted nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It may be full for a moment.
@@ -27,17 +27,17 @@ pub(super) enum Standing {
     WasGivenUp,
 }
 
-/// The queues that take nothing.
+/// The queues that accept nothing.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     known: HashMap<ShortString, Refusal>,
-    /// So long the broker has listened to us, up to `since`.
+    /// Total time in which the broker was accepting from us, up to `since`.
     listened: Duration,
-    /// It listens, from then on.
+    /// Time since which it accepts; `None` while it does not.
     since: Option<Instant>,
 }
 
-/// By the time in which the broker listened.
+/// Refusals of a queue, in time in which the broker was accepting.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
     first: Duration,
@@ -46,7 +46,7 @@ struct Refusal {
 }
 
 impl Targets {
-    /// The broker listens to us from now on, or does not.
+    /// Records whether the broker accepts from us from now on.
     pub(super) fn listens(&mut self, listens: bool, now: Instant) {
         self.listened = self.clock(now);
         self.since = listens.then_some(now);
@@ -57,7 +57,7 @@ impl Targets {
         self.listened + current.unwrap_or_default()
     }
 
-    /// A queue has not taken something.
+    /// Records that a queue has not accepted something.
     pub(super) fn refused(&mut self, queue: &ShortString, now: Instant) -> Standing {
         let clock = self.clock(now);
         if !self.known.contains_key(queue) {
@@ -94,13 +94,13 @@ impl Targets {
         }
     }
 
-    /// A queue has taken something. Returns whether it was given up.
+    /// Records that a queue has accepted something. Returns whether it was given up.
     pub(super) fn took(&mut self, queue: &ShortString) -> bool {
         let refusal = self.known.remove(queue);
         refusal.is_some_and(|refusal| refusal.is_given_up)
     }
 
-    /// Whether nobody waits for it any more.
+    /// Returns whether nothing waits for the queue any more.
     pub(super) fn is_given_up(&self, queue: &str) -> bool {
         let known = self.known.get(queue);
         known.is_some_and(|refusal| refusal.is_given_up)
@@ -113,7 +113,7 @@ mod tests {
 
     const STEP: Duration = Duration::from_secs(5);
 
-    /// Refuses every five seconds for that long; how it stands at the end.
+    /// Refuses every five seconds for that long; returns the standing at the end.
     fn refuse(
         targets: &mut Targets,
         queue: &str,

@@ -1,5 +1,5 @@
-//! What outlives a connection to RabbitMQ: the pool's side, what it has in hand of whichever
-//! connection, and how the source is doing.
+//! State that outlives a connection to RabbitMQ: the pool's side, the deliveries that it has of any
+//! connection, and the source's health.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,29 +18,29 @@ use ganger_queue::delivery::{Backlog, Intake, Settlement, SourceEnd};
 use ganger_queue::exclusive::Turn;
 use ganger_queue::source::link::Link;
 
-/// What outlives a connection.
+/// State that outlives a connection.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) config: RabbitMqSource,
-    /// By which copies are known.
+    /// Key by which copies are recognised.
     pub(super) key: CopyKey,
-    /// The log has told of a copy that is not signed.
+    /// An unsigned copy has been logged.
     pub(super) told_of_unsigned: bool,
     pub(super) end: SourceEnd,
     pub(super) policy: watch::Receiver<Arc<PoolConfig>>,
     /// The daemon's turn for suspects.
     pub(super) turn: Turn,
-    /// The token of the suspect that has it, whichever connection it came by.
+    /// Token of the suspect that has the turn, of any connection.
     pub(super) suspect: Option<u64>,
     pub(super) survived: Survived,
     pub(super) health: Health,
-    /// For the bodies that are in our hands, and those that the broker may send ahead.
+    /// Share of memory for the bodies in our hands, and those that the broker may send ahead.
     pub(super) share: Share,
-    /// How many deliveries are in the hands of the pool, of whichever connection.
+    /// Number of deliveries that the pool has, of any connection.
     pub(super) out: usize,
-    /// The token of the next connection's first delivery.
+    /// Token of the next connection's first delivery.
     pub(super) next_token: u64,
-    /// Since when messages wait in the queue.
+    /// Time since which messages wait in the queue.
     pub(super) oldest: Oldest,
 }
 
@@ -68,7 +68,7 @@ impl Task {
         Arc::clone(&self.policy.borrow())
     }
 
-    /// Tells the pool that so many messages wait, if that is known.
+    /// Tells the pool the number of waiting messages, if known.
     pub(super) fn tell_backlog(&mut self, depth: Option<u64>) {
         let backlog = depth.map(|depth| Backlog {
             depth,
@@ -82,12 +82,12 @@ impl Task {
         credit::intake(&self.end)
     }
 
-    /// How many more messages may be handed out.
+    /// Number of messages that may still be handed out.
     pub(super) fn room(&self) -> usize {
         credit::room(self.intake(), self.out)
     }
 
-    /// Told to end, with nothing left that anyone could settle.
+    /// Returns whether the end is requested, with nothing left that anyone could settle.
     pub(super) fn is_over(&self) -> bool {
         self.intake() == Intake::Closed && self.out == 0
     }
@@ -99,7 +99,7 @@ impl Task {
         self.health.may_run_twice(&self.end, count, why);
     }
 
-    /// Takes in what is settled while there is no connection.
+    /// Handles settlements while there is no connection.
     pub(super) fn settle_nothing(&mut self, first: &Settlement) {
         let worked_on = |settlement: &Settlement| u64::from(settlement.outcome.is_of_work());
         let mut void = worked_on(first);
@@ -111,7 +111,7 @@ impl Task {
         self.void(void);
     }
 
-    /// A delivery is out no more.
+    /// Records that a delivery has left the pool.
     pub(super) fn is_back(&mut self, token: u64) {
         self.out = self.out.saturating_sub(1);
         if self.suspect == Some(token) {

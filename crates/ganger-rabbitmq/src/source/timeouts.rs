@@ -1,5 +1,5 @@
-//! What falls due by itself: what has waited too long for a worker, for its worker, or for the
-//! broker's word.
+//! Timeouts: deliveries and publications that have waited too long for a worker, on their worker,
+//! or for the broker's answer.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use super::session::Session;
 use super::task::Task;
 use crate::broker::error::RabbitMqError;
 
-/// The longest time between two looks at what is old.
+/// Maximum time between two checks of what is old.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// How long the broker may take over what we publish before that is called a trouble.
+/// Time for the broker's confirm of a publication before a problem is reported.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(30);
 
-/// So many of the queues that do not answer are named.
+/// Maximum number of unresponsive queues that are named.
 const QUEUES_SHOWN_MAX: usize = 5;
 
 impl Session {
-    /// Does what is due.
+    /// Runs the checks that are due.
     pub(super) fn keep_time(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
         if self.outbox.deadline().is_some_and(|at| at <= now) {
             self.try_again(task);
@@ -36,7 +36,7 @@ impl Session {
         Ok(())
     }
 
-    /// A queue without a leader, say, takes what is published and never confirms it.
+    /// Finds queues that accept publications and never confirm them, such as one without a leader.
     fn look_at_silence(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
         let mut queues = BTreeSet::new();
         for id in self.outbox.silent_for(CONFIRMED_WITHIN, now) {
@@ -50,9 +50,9 @@ impl Session {
         Ok(())
     }
 
-    /// The broker ends the channel, with everything on it, when one delivery is not acknowledged
-    /// for too long. What nobody has begun goes back in time; of the rest it is warned; what can't
-    /// be settled goes back at last.
+    /// Finds old deliveries. The broker ends the channel, with everything on it, when one delivery
+    /// is not acknowledged for too long. One that is not begun goes back in time; for others there
+    /// is a warning; one that can't be settled goes back at last.
     fn look_at_age(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
         let patience = task.config.consumer_timeout;
         let aged = self.deliveries.look_at_age(patience, now);
@@ -75,8 +75,8 @@ impl Session {
         self.give_back_all(tags)
     }
 
-    /// Their work is done and can't be written down: they run again rather than take all others
-    /// along.
+    /// Returns deliveries whose work is done and can't be recorded: they run again rather than take
+    /// all others along.
     fn give_back_stuck(&mut self, task: &mut Task, tags: &[u64]) -> Result<(), RabbitMqError> {
         if tags.is_empty() {
             return Ok(());
@@ -96,7 +96,7 @@ impl Session {
     }
 }
 
-/// What is wrong with queues that answer nothing.
+/// Text of the problem with queues that answer nothing.
 fn silence(queues: &BTreeSet<ShortString>) -> String {
     let shown = queues.iter().take(QUEUES_SHOWN_MAX);
     let shown: Vec<String> = shown.map(|queue| format!("`{queue}`")).collect();

@@ -1,5 +1,5 @@
-//! The turns of suspects: asked for, begun with a copy that says so, given back. If that copy comes
-//! back, the daemon has vanished with it once more.
+//! The turns of suspects: requested, begun with a marked copy, given back. If that copy comes back,
+//! the daemon has vanished with it once more.
 
 use tokio::time::Instant;
 
@@ -9,7 +9,7 @@ use super::task::Task;
 use crate::broker::error::RabbitMqError;
 
 impl Session {
-    /// Lets the suspects have their turns.
+    /// Gives the suspects their turns.
     pub(super) fn take_turns(
         &mut self,
         task: &mut Task,
@@ -39,14 +39,14 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a copy runs here that says that its turn, the one with this number, has begun.
+    /// Returns whether a copy marked with this turn runs here.
     fn is_ours(&self, task: &mut Task, turn: u64) -> bool {
         let asks = || task.suspect.is_none() && !self.closing && task.turn.ask();
         let is_ours = self.deliveries.suspects().is_its_turn(turn);
         is_ours.unwrap_or_else(asks)
     }
 
-    /// Asks for the turn while one waits, and begins it with a copy that says so.
+    /// Requests the turn while a suspect waits, and begins it with a marked copy.
     fn begin_turn(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
         if task.suspect.is_some() || self.deliveries.suspects().has_turn() {
             return Ok(());

@@ -20,7 +20,8 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep_until};
 
-use crate::finished::{self, FinishedStore};
+use crate::databases::open_finished;
+use crate::finished::FinishedStore;
 use crate::table::Fault;
 use ganger_config::model::{Idempotency, PoolConfig};
 use ganger_core::heartbeat::Heart;
@@ -97,7 +98,7 @@ fn open(idempotency: Idempotency, pool: &PoolConfig, ends: Ends) -> Result<Opene
         .enable_all()
         .build()
         .expect("a runtime needs an event queue and a pipe of the system, no more");
-    let store = runtime.block_on(finished::open(&idempotency.table, pool))?;
+    let store = runtime.block_on(open_finished(&idempotency.table, pool))?;
     let is_here = idempotency.store == pool.source;
     let task = Task::new(pool.name.clone(), idempotency, is_here, store, ends);
     Ok(Opened { runtime, task })
@@ -366,7 +367,7 @@ impl Task {
             Ok(()) => {
                 self.pause.end();
                 if self.problem.take().is_some() {
-                    tracing::info!(pool, "over: what is finished can't be looked up");
+                    tracing::info!(pool, "resolved: what is finished can't be looked up");
                 }
             }
             Err(Fault { problem, .. }) => {

@@ -43,7 +43,7 @@ impl Rig {
                 lease: SOON,
             },
         };
-        let store = finished::open(&rules.table, &policy()).await.unwrap();
+        let store = open_finished(&rules.table, &policy()).await.unwrap();
         let task = Task::new("p".to_owned(), rules, is_here, store, ends);
         tokio::task::spawn_local(task.run());
         pool.intake.send(Intake::Credit(10)).unwrap();

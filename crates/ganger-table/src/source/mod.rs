@@ -26,8 +26,9 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::databases::open_store;
 use crate::rules;
-use crate::store::{self, Stores, TableStore};
+use crate::store::{Stores, TableStore};
 use crate::table::{Claim, Claimed, Fault, LookReason, Settled, Stop};
 use aside::Aside;
 use depth::Depth;
@@ -117,7 +118,7 @@ pub(crate) fn open(
 ) -> Result<impl FnOnce() + use<>, SourceFault> {
     let runtime = runtime();
     let pool = Arc::clone(&link.policy.borrow());
-    let opening = store::open(config, &pool, stores);
+    let opening = open_store(config, &pool, stores);
     let task = Task::new(runtime.block_on(opening)?, config, link, reader);
     Ok(move || run(&runtime, task))
 }

@@ -44,7 +44,7 @@ use claim::Claimer;
 pub(crate) use clock::WallClock;
 pub(crate) use error::SqliteError;
 use identity::{FileStanding, Identity};
-pub(crate) use leases::{Owners, Writing, WritingTurn};
+use leases::{Owners, WritingTurn};
 use passed_over::{PassedOver, Refused};
 pub(crate) use schema::canonical;
 

@@ -1,16 +1,15 @@
-//! How long messages took lately: quantiles of the last minutes, so that they tell of now and not of
-//! the day.
+//! Recent durations: quantiles of the last minutes, so that they describe now and not the day.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use tokio::time::Instant;
 
-/// Half of the longest time that is looked back over: durations are forgotten by halves.
+/// Half of the longest period considered: durations are forgotten by halves.
 const HALF: Duration = Duration::from_secs(150);
-/// A percent is as exact as anyone reads, and keeps a histogram at 30 KB.
+/// Significant digits: one percent is precise enough, and keeps a histogram at 30 KB.
 const DIGITS: u8 = 2;
-/// Longer durations, in microseconds, count as this one: a day.
+/// Maximum duration, in microseconds: a day. Longer ones count as this.
 const LONGEST_MICROS: u64 = 24 * 60 * 60 * 1_000_000;
 
 /// Durations of the last two and a half to five minutes.
@@ -18,7 +17,7 @@ const LONGEST_MICROS: u64 = 24 * 60 * 60 * 1_000_000;
 pub(super) struct Recent {
     newer: Histogram<u64>,
     older: Histogram<u64>,
-    /// When the newer half began.
+    /// Time at which the newer half began.
     since: Instant,
 }
 
@@ -36,7 +35,8 @@ impl Recent {
         self.newer.saturating_record(micros);
     }
 
-    /// Returns the median and the 99th percentile at that moment, in milliseconds; 0 if there was nothing.
+    /// Returns the median and the 99th percentile at that moment, in milliseconds; 0 if there are no
+    /// durations.
     pub(super) fn p50_and_p99(&mut self, now: Instant) -> (f64, f64) {
         let age = now.duration_since(self.since);
         if age >= HALF {

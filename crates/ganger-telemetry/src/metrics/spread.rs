@@ -1,18 +1,18 @@
-//! How durations are spread: the buckets that monitoring systems draw their quantiles from.
+//! Distributions of durations: the buckets from which monitoring systems compute quantiles.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The upper bounds of the buckets, in seconds; a last one has no bound. From what a no-op costs to
-/// what nobody waits for, about three a decade.
+/// Upper bounds of the buckets, in seconds; a last one has no bound. They range from the cost of a no-op
+/// to longer than anyone waits, about three a decade.
 pub const BOUNDS: [f64; 22] = [
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
     10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0,
 ];
 
-/// The same in microseconds, so that counting needs no division.
+/// The bounds in microseconds, so that counting needs no division.
 const BOUNDS_MICROS: [u64; BOUNDS.len()] = [
     100,
     200,
@@ -66,18 +66,18 @@ impl SpreadCell {
     }
 }
 
-/// How durations are spread, since the start.
+/// Distribution of durations since the start.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// How many there were in each bucket, those of shorter ones not included; one more than there
-    /// are [`BOUNDS`], or none at all.
+    /// Number of durations in each bucket, not cumulative; one more entry than [`BOUNDS`], or none at
+    /// all.
     pub counts: Vec<u64>,
-    /// All of them together, in seconds.
+    /// Sum of all durations, in seconds.
     pub seconds: f64,
 }
 
 impl Spread {
-    /// How many there were.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }

@@ -1,4 +1,4 @@
-//! One case: a worker of its own, what its duty asks, its end, and what all that shows.
+//! One case: a worker of its own, the test of its duty, its end, and the result.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,23 +14,24 @@ use super::supplies::Supplies;
 use super::{control, messages};
 use ganger_pool::worker::Introduction;
 
-/// A case takes so many times as long as one answer at most: those that wait for many.
+/// Maximum duration of a case, as a multiple of the timeout of one answer: some cases wait for many
+/// answers.
 const ANSWERS_MAX: u32 = 6;
 
-/// One that does not leave when its case is over is not waited for any longer.
+/// Time for a worker to exit when its case is over.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// What a case has shown.
+/// Result of a case.
 #[derive(Debug)]
 pub(super) struct Shown {
     pub(super) tried: Tried,
-    /// What the worker has written of its own accord.
+    /// Frames that the worker has written of its own accord.
     pub(super) seen: Seen,
-    /// What it speaks, if it has written anything.
+    /// Protocol that it speaks, if it has written anything.
     pub(super) spoken: Option<Spoken>,
 }
 
-/// Tries one duty.
+/// Tests one duty.
 pub(super) async fn run(duty: Duty, version: Version, rig: &Rc<Rig>, supplies: &Supplies) -> Shown {
     let begun = Instant::now();
     if duty == Duty::PipeName {
@@ -126,8 +127,8 @@ async fn perform(
     }
 }
 
-/// Asks it to leave and hears what it still has to say: what no message has asked for is a breach.
-/// Whether it leaves is another duty.
+/// Asks the worker to exit and reads its remaining output: a frame that no message has asked for is
+/// a breach. Its exit is another duty.
 async fn farewell(subject: &mut Subject) -> Result<(), Trouble> {
     if subject.is_dismissed() {
         return Ok(());

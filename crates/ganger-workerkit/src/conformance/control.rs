@@ -1,4 +1,4 @@
-//! The cases about the start, control lines and the end.
+//! Cases about the start, control lines and the end.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use super::supplies::Supplies;
 use ganger_core::names;
 use ganger_pool::worker::Introduction;
 
-/// How long a worker may take to end a connection that is of no use any more. One that does not is
-/// only warned of, so it is not waited for as long as for an answer.
+/// Time for a worker to end a connection that is of no use any more. One that does not only gets a
+/// warning, so it is not waited for as long as for an answer.
 const HANG_UP_WITHIN: Duration = Duration::from_secs(2);
-/// A line nearly as long as one may be.
+/// Length of a line that is nearly as long as allowed.
 const LONG_LINE_CHARS: usize = 500;
-/// How many messages come after lines that a worker does not know: it may read them late.
+/// Number of messages after lines that a worker does not know: it may read them late.
 const AFTER_LINES: usize = 5;
 
-/// Whether it finds its pipe without our variables.
+/// Tests that the worker finds its pipe without our variables.
 pub(super) async fn by_name(rig: &Rc<Rig>, supplies: &Supplies) -> Finding {
     let started = Subject::start(rig, Introduction::NameOnly).await;
     let trouble = match started {
@@ -41,7 +41,7 @@ pub(super) async fn by_name(rig: &Rc<Rig>, supplies: &Supplies) -> Finding {
     )
 }
 
-/// The first frame, once a message is answered.
+/// Tests the first frame, once a message is answered.
 pub(super) async fn hello(subject: &mut Subject, supplies: &Supplies) -> Result<Finding, Trouble> {
     subject.ask(&supplies.message(0)).await?;
     let mend = Duty::Hello.mend();
@@ -130,14 +130,14 @@ pub(super) async fn cancel(subject: &mut Subject, supplies: &Supplies) -> Result
     )))
 }
 
-/// Asked to leave with nothing in hand.
+/// Tests the request to exit with nothing in flight.
 pub(super) async fn quit(subject: &mut Subject, supplies: &Supplies) -> Result<Finding, Trouble> {
     subject.ask(&supplies.message(0)).await?;
     subject.dismiss();
     leaves(subject, Duty::Quit).await
 }
 
-/// The daemon is gone.
+/// Tests the end of the daemon.
 pub(super) async fn end_of_file(
     subject: &mut Subject,
     supplies: &Supplies,
@@ -164,7 +164,7 @@ async fn leaves(subject: &mut Subject, duty: Duty) -> Result<Finding, Trouble> {
     Ok(Finding::passed(format!("gone after {took}")))
 }
 
-/// Asked to leave with a message in hand.
+/// Tests the request to exit with a message in flight.
 pub(super) async fn quit_busy(
     subject: &mut Subject,
     supplies: &Supplies,
@@ -192,7 +192,7 @@ pub(super) async fn quit_busy(
     })
 }
 
-/// What no daemon sends. A worker that takes it for something is warned of.
+/// Tests input that no daemon sends. A worker that interprets it gets a warning.
 pub(super) async fn garbage(
     duty: Duty,
     subject: &mut Subject,

@@ -1,5 +1,5 @@
-//! The duties of a worker, one after the other: what each is called, whose it is, and what to mend in
-//! a worker that does not meet it. How each is tried is in the cases.
+//! The duties of a worker, one after the other: name, protocol version, and the remedy for a worker that
+//! fails it. Their tests are in the cases.
 
 /// A version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,7 +10,7 @@ pub enum Version {
     Two,
 }
 
-/// Whose duty it is.
+/// Versions of the protocol with the duty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whose {
     Both,
@@ -18,29 +18,29 @@ enum Whose {
     Two,
 }
 
-/// The duties, one entry each, in the order in which they are tried: its name, whose it is, what it
-/// is, and what to do about a worker that fails it.
+/// Duties, one entry each, in the order in which they are tested: name, versions, title, and remedy for a
+/// worker that fails it.
 macro_rules! duties {
     ($($duty:ident, $name:literal, $whose:ident, $title:literal, $mend:literal;)*) => {
-        /// A duty of a worker, or what it may do and must do well.
+        /// A duty of a worker, or an optional feature that it must implement correctly.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Duty { $(#[doc = $title] $duty,)* }
 
         impl Duty {
-            /// All of them.
+            /// All duties.
             pub const ALL: &'static [Self] = &[$(Self::$duty),*];
 
-            /// By which it is named: never changed.
+            /// Returns its name, which never changes.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$duty => $name,)* }
             }
 
-            /// What it is, in a few words.
+            /// Returns its title, in a few words.
             pub fn title(self) -> &'static str {
                 match self { $(Self::$duty => $title,)* }
             }
 
-            /// What to do about a worker that fails it.
+            /// Returns the remedy for a worker that fails it.
             pub(super) fn mend(self) -> &'static str {
                 match self { $(Self::$duty => $mend,)* }
             }
@@ -136,7 +136,7 @@ duties! {
 }
 
 impl Duty {
-    /// Whether a worker that speaks this version has it.
+    /// Returns whether a worker that speaks this version has it.
     pub fn is_of(self, version: Version) -> bool {
         match self.whose() {
             Whose::Both => true,
@@ -145,12 +145,13 @@ impl Duty {
         }
     }
 
-    /// It is no case of its own: what the worker sends in the others is looked at.
+    /// Returns whether it is no case of its own: the frames that the worker sends in the other cases are
+    /// examined.
     pub(super) fn is_observed(self) -> bool {
         (Self::Feedback..=Self::LaterNotes).contains(&self)
     }
 
-    /// Without it nothing else can be tried.
+    /// Returns whether nothing else can be tested without it.
     pub(super) fn is_basic(self) -> bool {
         matches!(self, Self::Start | Self::Message)
     }

@@ -1,20 +1,20 @@
-//! What is found about one duty of a worker, and what to tell whoever has to mend it. Plain data.
+//! Result for one duty of a worker, with the remedy. Plain data.
 
 use serde::Serialize;
 
-/// How a worker stands to one of its duties.
+/// Verdict on a worker for one of its duties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It does what it must.
+    /// The worker meets it.
     Passed,
-    /// It does not.
+    /// The worker does not meet it.
     Failed,
-    /// It does, and something about it should be mended all the same.
+    /// The worker meets it, and something about it should be fixed all the same.
     Warned,
-    /// The duty is none of this worker's.
+    /// The duty does not apply to this worker.
     NotApplicable,
-    /// It was not looked at: a duty that comes before it is not met.
+    /// It was not tested: a duty that comes before it is not met.
     NotRun,
 }
 
@@ -22,9 +22,9 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) verdict: Verdict,
-    /// What was seen, in a sentence.
+    /// The observation, in a sentence.
     pub(super) said: String,
-    /// What to do about it.
+    /// The remedy.
     pub(super) mend: Option<String>,
 }
 
@@ -58,20 +58,20 @@ impl Finding {
     }
 }
 
-/// Why a worker could not be asked any further.
+/// Reason why a test of a worker can't continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// It said nothing for too long.
+    /// It was silent for too long.
     Silent,
     /// It has ended, or closed its pipe.
     Gone,
-    /// It has written what the protocol does not allow.
+    /// It has written a frame that the protocol does not allow.
     Broken(Breach),
     /// It has no process, or none that connects.
     Unstarted(String),
 }
 
-/// How a worker has broken the protocol: what the daemon calls it.
+/// A breach of the protocol, in the daemon's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Breach {
     pub(super) rule: Rule,
@@ -89,7 +89,7 @@ pub(super) enum Rule {
 }
 
 impl Rule {
-    /// What to do about it.
+    /// Returns the remedy.
     pub(super) fn mend(self) -> &'static str {
         match self {
             Self::Length => {

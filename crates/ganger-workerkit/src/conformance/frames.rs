@@ -5,7 +5,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use ganger_protocol::Output;
 use ganger_protocol::frame::LENGTH_BYTES;
 
-/// A worker's frame in words.
+/// Describes a worker's frame in words.
 pub(super) fn described(output: &Output) -> String {
     let mut said = output.status.to_string();
     if let Some(id) = output.id {
@@ -21,7 +21,7 @@ pub(super) fn described(output: &Output) -> String {
     said + &format!(", a message of {} bytes", output.message.len())
 }
 
-/// The same frame with keys that only a later version could know, of all kinds.
+/// Returns the frame with additional keys, of all kinds, that only a later version could know.
 pub(super) fn with_unknown_keys(frame: &[u8]) -> Bytes {
     let (_, map) = frame.split_at(LENGTH_BYTES);
     let [head, rest @ ..] = map else {

@@ -1,4 +1,4 @@
-//! The cases about messages: what they may hold, and how they may come.
+//! Cases about messages: their contents, and their transport.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use super::supplies::Supplies;
 use ganger_protocol::Output;
 use ganger_queue::delivery::Message;
 
-/// How many messages make many.
+/// Number of messages in a test of many.
 const MANY: usize = 20;
-/// How many wait in the pipe of a version 1 worker: what the daemon may choose by itself is deeper,
-/// but proves no more.
+/// Number of messages in the pipe of a version 1 worker: the daemon may choose a deeper one by
+/// itself, which proves no more.
 const PIPELINED: usize = 8;
-/// The most that a version 2 worker is given at once.
+/// Maximum number of messages that a version 2 worker is given at once.
 const CONCURRENT_MAX: usize = 16;
-/// The size of a large body.
+/// Size of a large body.
 const LARGE_BYTES: usize = 10 << 20;
-/// A frame's first bytes come one by one.
+/// Number of a frame's first bytes that are sent one by one.
 const SINGLE_BYTES: usize = 12;
-/// The rest comes in so many pieces.
+/// Number of pieces in which the rest is sent.
 const PIECES: usize = 4;
-/// Between the pieces, so that they are not read as one.
+/// Pause between the pieces, so that they are not read as one.
 const PAUSE: Duration = Duration::from_millis(5);
-/// The limit of a message that has one.
+/// Timeout of a message that has one.
 const LIMIT: Duration = Duration::from_millis(250);
 
 pub(super) async fn one(subject: &mut Subject, supplies: &Supplies) -> Result<Finding, Trouble> {
@@ -57,7 +57,8 @@ pub(super) async fn pipelined(
     )))
 }
 
-/// Version 1 answers carry no id as a rule; those that do must be in order.
+/// Checks the order of the answers. Version 1 answers usually carry no id; those that do must be in
+/// order.
 fn in_order(ids: &[u64], answers: &[Output]) -> Result<(), Trouble> {
     let swapped = ids.iter().zip(answers).find_map(|(id, answer)| {
         let told = answer.id?;
@@ -162,7 +163,7 @@ pub(super) async fn correlation(
     Ok(Finding::passed(format!("answered {}", said.join(", "))))
 }
 
-/// A body that the worker need not understand.
+/// Tests a body that the worker need not understand.
 pub(super) async fn body(
     duty: Duty,
     subject: &mut Subject,

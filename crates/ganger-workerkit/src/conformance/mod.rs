@@ -1,7 +1,6 @@
-//! A worker without a queue: whether it does all that the protocol asks of it, duty by duty, and what
-//! to mend where it does not. Its process is started, read and written as by the daemon, with the
-//! daemon's own codec; at last it works in the daemon's own pool. Or what it says to one message.
-//! Nothing here prints.
+//! A worker without a queue: tests its conformance to the protocol, duty by duty, with remedies. Its process
+//! is started, read and written as by the daemon, with the daemon's own codec; at last it works in the
+//! daemon's own pool. Alternatively sends a single message. Nothing here prints.
 
 mod cases;
 mod control;
@@ -37,22 +36,22 @@ use subject::{Rig, Spoken};
 pub use supplies::Supplies;
 pub use transcript::{Direction, Piece};
 
-/// What is to be looked at, and how.
+/// Plan of the tests.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// How the worker is started, and the rules of its pool.
+    /// Start of the worker, and the rules of its pool.
     pub policy: Arc<PoolConfig>,
-    /// What it is sent.
+    /// Messages for the worker.
     pub supplies: Supplies,
-    /// The version that it must speak; none for those that it does speak.
+    /// Version that it must speak; none for every version that it does speak.
     pub only: Option<Version>,
-    /// How long it may be silent over a message.
+    /// Time for which it may be silent over a message.
     pub answer_within: Duration,
-    /// How many workers run at once.
+    /// Number of workers that run at once.
     pub jobs: usize,
 }
 
-/// Looks at a worker. Must be called inside a `LocalSet`. Given up, it leaves no process behind.
+/// Tests a worker. Must be called inside a `LocalSet`. If cancelled, it leaves no process behind.
 pub async fn check(plan: &Plan) -> Report {
     let rig = Rc::new(Rig::new(Arc::clone(&plan.policy), plan.answer_within));
     let versions = match plan.only {
@@ -76,7 +75,7 @@ pub async fn check(plan: &Plan) -> Report {
     Report::of(config::shown(&plan.policy.command), parts)
 }
 
-/// The duties of one version: first those without which nothing can be tried.
+/// Tests the duties of one version: first those without which nothing can be tested.
 async fn part(plan: &Plan, version: Version, rig: &Rc<Rig>) -> Part {
     let (basic, further): (Vec<Duty>, Vec<Duty>) = Duty::ALL
         .iter()
@@ -136,7 +135,7 @@ async fn part(plan: &Plan, version: Version, rig: &Rc<Rig>) -> Part {
     part
 }
 
-/// A worker need not speak both. Whoever asked for this one is told.
+/// Reports that the worker speaks another version, which is a failure only if this one was requested.
 fn of_another_version(plan: &Plan, version: Version, mut part: Part) -> Part {
     let said = match version {
         Version::One => "it says HELLO, also where GANGER_PROTOCOL is 1: it speaks version 2 only",

@@ -1,5 +1,5 @@
-//! The daemon's own pool, with its lanes and the source's side of the contract, fed from memory: the
-//! whole way of a message but for a broker.
+//! The daemon's own pool, with its lanes and the source's side of the contract, fed from memory: the whole
+//! path of a message except for a broker.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use ganger_queue::delivery::{
     self, Failure, History, Intake, Outcome, Reason, Settlement, SourceEnd,
 };
 
-/// How many messages it works off. Beyond a hundred a version 1 worker's pipe is filled deeper.
+/// Number of messages to process. Beyond a hundred, a version 1 worker's pipe is filled deeper.
 const MESSAGES: u64 = 150;
-/// A message that is handed back so often is not done by this worker.
+/// Number of times that a message may be returned; then this worker has failed it.
 const RETURNS_MAX: usize = 3;
 
-/// Has the worker work in a pool.
+/// Runs the worker in a pool.
 pub(super) async fn run(
     policy: &PoolConfig,
     supplies: &Supplies,
@@ -62,7 +62,7 @@ pub(super) async fn run(
     Tried::new(Duty::Pool, finding, begun.elapsed(), Vec::new(), Vec::new())
 }
 
-/// One worker, whose every word is final: nothing is waited for.
+/// Returns the rules for one worker whose every answer is final: nothing is delayed.
 fn rules(policy: &PoolConfig) -> PoolConfig {
     PoolConfig {
         workers: Workers::Fixed(1),
@@ -81,7 +81,7 @@ fn failed(failure: Failure, took: Duration) -> Tried {
     Tried::new(Duty::Pool, finding, took, Vec::new(), failure.stderr)
 }
 
-/// What has become of the messages.
+/// Results of the messages.
 #[derive(Debug, Default)]
 struct Tally {
     done: usize,
@@ -111,15 +111,15 @@ struct Feeder<'a> {
     source: SourceEnd,
     supplies: &'a Supplies,
     handed_out: u64,
-    /// The messages that came back, each time.
+    /// Returned messages, one entry each time.
     returned: Vec<u64>,
     done: u64,
     tally: Tally,
 }
 
 impl Feeder<'_> {
-    /// Hands out as much as the pool allows until all is settled. Nothing may stand still for longer
-    /// than that.
+    /// Hands out as many messages as the pool allows until all are settled. Fails after `answer_within`
+    /// without progress.
     async fn work_off(&mut self, answer_within: Duration) -> Result<String, Failure> {
         let mut waiting: Vec<u64> = (1..=MESSAGES).rev().collect();
         while self.done < MESSAGES {
@@ -170,7 +170,7 @@ impl Feeder<'_> {
             .deliver(token, self.supplies.message(number), history);
     }
 
-    /// Takes in what has become of a message; if it came back, it is to be handed out again.
+    /// Takes the settlement of a message; if it was returned, it is to be handed out again.
     fn settle(&mut self, settlement: Settlement) -> Result<Option<u64>, Failure> {
         match settlement.outcome {
             Outcome::Done => self.tally.done += 1,
@@ -203,7 +203,7 @@ impl Feeder<'_> {
     }
 }
 
-/// Whether a worker has said so, and not done so.
+/// Returns whether the reason is the worker's answer, and not its behaviour.
 fn is_its_word(reason: Reason) -> bool {
     match reason {
         Reason::Failed | Reason::Rejected | Reason::UnroutableReply | Reason::Cancelled => true,

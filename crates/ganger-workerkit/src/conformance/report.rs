@@ -1,4 +1,4 @@
-//! What a look at a worker has shown: plain data, for people and for programs.
+//! Report on a worker: plain data, for people and for programs.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use super::transcript::Piece;
 pub struct Report {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// No duty is failed.
+    /// True if no duty is failed.
     pub passed: bool,
-    /// How many duties have which verdict.
+    /// Number of duties by verdict.
     pub counts: Counts,
-    /// The versions of the protocol that were tried, and the daemon's own pool.
+    /// Versions of the protocol that were tested, and the daemon's own pool.
     pub parts: Vec<Part>,
 }
 
-/// How many duties have which verdict.
+/// Number of duties by verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "each is told at its verdict")]
 pub struct Counts {
@@ -32,40 +32,40 @@ pub struct Counts {
     pub not_run: usize,
 }
 
-/// One way to be run by a daemon.
+/// One way in which a daemon runs the worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Part {
     /// `version 2`, `version 1` or `pool`.
     pub name: &'static str,
-    /// Why this is all of it, if something was left out.
+    /// Why the part is incomplete, if something was left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remark: Option<String>,
-    /// The duties, in their order.
+    /// Duties, in their order.
     pub duties: Vec<Tried>,
 }
 
-/// A duty that was looked at.
+/// A duty that was tested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Tried {
     /// Its name.
     #[serde(rename = "name", serialize_with = "as_name")]
     pub duty: Duty,
-    /// What it is.
+    /// Its title.
     pub title: &'static str,
-    /// How the worker stands to it.
+    /// Verdict on the worker.
     pub verdict: Verdict,
-    /// What was seen.
+    /// The observation.
     pub said: String,
-    /// What to do about it.
+    /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
-    /// How long that took.
+    /// Duration of the test.
     #[serde(rename = "seconds", serialize_with = "as_seconds")]
     pub took: Duration,
-    /// What went over the pipe last, where something is to be mended.
+    /// Last pieces sent and received, if there is something to fix.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exchange: Vec<Piece>,
-    /// The last lines that the worker wrote to stderr, likewise.
+    /// Last lines that the worker wrote to stderr, if there is something to fix.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stderr: Vec<String>,
 }
@@ -80,7 +80,7 @@ fn as_seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S:
 }
 
 impl Report {
-    /// Puts the parts together.
+    /// Assembles the report from its parts.
     pub(super) fn of(command: Vec<String>, parts: Vec<Part>) -> Self {
         let mut counts = Counts::default();
         for tried in parts.iter().flat_map(|part| &part.duties) {
@@ -115,7 +115,7 @@ impl Part {
         }
     }
 
-    /// Whether the worker meets that duty.
+    /// Returns whether the worker meets that duty.
     pub(super) fn meets(&self, duty: Duty) -> bool {
         let met = |verdict| matches!(verdict, Verdict::Passed | Verdict::Warned);
         let mut duties = self.duties.iter();
@@ -124,12 +124,12 @@ impl Part {
 }
 
 impl Tried {
-    /// A finding that took no time.
+    /// Returns a finding that took no time.
     pub(super) fn at_once(duty: Duty, finding: Finding) -> Self {
         Self::new(duty, finding, Duration::ZERO, Vec::new(), Vec::new())
     }
 
-    /// What went over the pipe is of interest only where something is to be mended.
+    /// Returns a finding; the exchange is kept only if there is something to fix.
     pub(super) fn new(
         duty: Duty,
         finding: Finding,

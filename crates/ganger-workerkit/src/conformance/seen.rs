@@ -1,5 +1,5 @@
-//! What a worker has written of its own accord: notes and replies need not come, but those that come
-//! are looked at. Plain data.
+//! Frames that a worker has written of its own accord: notes and replies are optional, but those that it
+//! sends are examined. Plain data.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use super::finding::Finding;
 use ganger_protocol::output::Output;
 use ganger_protocol::status::{Answer, Meaning, Note};
 
-/// The levels that a LOG may have.
+/// Levels that a LOG may have.
 const LEVELS: [&str; 8] = [
     "trace", "debug", "info", "warn", "warning", "error", "critical", "fatal",
 ];
 
-/// What was seen, by the duty that it belongs to.
+/// Observed frames, by the duty that they belong to.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// The first frame, if it is one.
+    /// First frame, if it is a HELLO.
     pub(super) hello: Option<Output>,
     counts: BTreeMap<Duty, u64>,
-    /// What should be mended: what is seen first, and what to do about it.
+    /// Faults to fix: the first observation of each, and the remedy.
     complaints: BTreeMap<Duty, (String, &'static str)>,
 }
 
 impl Seen {
-    /// Takes a frame in.
+    /// Examines a frame.
     pub(super) fn take(&mut self, output: &Output, is_first: bool) {
         let duty = match output.status.meaning() {
             Meaning::Note(Note::Hello) if is_first => {
@@ -51,7 +51,7 @@ impl Seen {
         }
     }
 
-    /// Takes an answer in that is no map.
+    /// Examines an answer that is no map.
     pub(super) fn take_bare(&mut self, answer: &Output) {
         *self.counts.entry(Duty::BareValue).or_default() += 1;
         let status = answer.status;
@@ -62,7 +62,7 @@ impl Seen {
         complaints.entry(Duty::BareValue).or_insert((said, mend));
     }
 
-    /// Adds what another process of the same worker has written.
+    /// Adds the frames of another process of the same worker.
     pub(super) fn add(&mut self, other: Self) {
         for (duty, count) in other.counts {
             *self.counts.entry(duty).or_default() += count;
@@ -72,13 +72,13 @@ impl Seen {
         }
     }
 
-    /// What is wrong with it, if something is.
+    /// Returns the fault of its frames, if there is one.
     pub(super) fn complaint(&self, duty: Duty) -> Option<Finding> {
         let (said, mend) = self.complaints.get(&duty)?;
         Some(Finding::warned(said.clone(), mend))
     }
 
-    /// What is to be said of what a worker need not send.
+    /// Returns the finding on an optional duty.
     pub(super) fn finding(&self, duty: Duty) -> Finding {
         let count = self.counts.get(&duty).copied().unwrap_or_default();
         self.complaint(duty).unwrap_or_else(|| match count {
@@ -89,7 +89,7 @@ impl Seen {
     }
 }
 
-/// What the daemon would not complain of, and the worker's author would want to know.
+/// Returns a fault that the daemon would not report, but that the worker's author would want to know.
 fn complaint(duty: Duty, output: &Output) -> Option<(String, &'static str)> {
     let header = |name: &str| {
         let mut headers = output.headers.iter().flatten();

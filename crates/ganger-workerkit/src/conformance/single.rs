@@ -1,4 +1,4 @@
-//! One message through one worker: what the worker says to it, and what that takes.
+//! One message through one worker: the worker's answer, and its resource usage.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,52 +16,52 @@ use ganger_pool::worker::usage::{self, Usage};
 use ganger_protocol::Output;
 use ganger_queue::delivery::{Exit, Message};
 
-/// How often it is looked at what the worker uses.
+/// Interval at which the worker's usage is read.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// One that is not asked for an answer any more has so long to leave.
+/// Time for a worker to exit once no answer is expected any more.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 
-/// What is to be tried.
+/// Message and worker to try.
 #[derive(Debug, Clone)]
 pub struct Single {
-    /// How the worker is started, and the rules of its pool.
+    /// Start of the worker, and the rules of its pool.
     pub policy: Arc<PoolConfig>,
-    /// What it gets.
+    /// The message.
     pub message: Message,
-    /// Which attempt it is told that this is, from 1.
+    /// Attempt number that the worker is given, from 1.
     pub attempt: u32,
-    /// How long it may take; none for ever.
+    /// Timeout of the message; none for ever.
     pub limit: Option<Duration>,
 }
 
-/// What has come of it.
+/// Result of the message.
 #[derive(Debug)]
 pub struct Told {
-    /// The worker's process.
+    /// Process id of the worker.
     pub pid: u32,
     /// The answer, if there was one.
     pub answer: Option<Output>,
-    /// What it said beside, each with the time since the message was sent.
+    /// Its other frames, each with the time since the message was sent.
     pub notes: Vec<(Duration, Output)>,
-    /// What went wrong, and what to do about it.
+    /// The problem and its remedy.
     pub trouble: Option<(String, &'static str)>,
     /// Its first frame, if it speaks version 2.
     pub hello: Option<Output>,
-    /// From the message to the answer, or to when there was none to be had.
+    /// Time from the message to the answer, or to the failure to get one.
     pub took: Duration,
-    /// What it has used for the message; none if it was over too soon to be looked at.
+    /// Resource usage for the message; none if the message was done too soon to measure it.
     pub used: Option<Usage>,
-    /// What it has printed last.
+    /// Last printed lines.
     pub printed: LastLines,
-    /// How it ended; none if it had to be killed.
+    /// Exit status; none if it had to be killed.
     pub exit: Option<Exit>,
 }
 
-/// Runs one message. `ready` is told the worker's process id before the message is sent. Must be called
-/// inside a `LocalSet`. Given up, it leaves no process behind.
+/// Runs one message. `ready` gets the worker's process id before the message is sent. Must be called inside a
+/// `LocalSet`. If cancelled, it leaves no process behind.
 ///
 /// # Errors
-/// Why there is no worker, and its last words.
+/// Why the worker could not be started, and its last output.
 pub async fn attempt(
     single: &Single,
     ready: impl AsyncFnOnce(u32),
@@ -127,7 +127,7 @@ impl Run<'_> {
         heard
     }
 
-    /// Until the answer. A worker that takes too long is told as the daemon would tell it.
+    /// Reads until the answer. A worker that takes too long is told as the daemon would tell it.
     async fn hear(&mut self, id: u64, begun: Instant) -> Result<(), Trouble> {
         let mut deadline = self.single.limit.map(|limit| begun + limit);
         let mut cancelled = false;
@@ -195,7 +195,7 @@ impl Run<'_> {
         });
     }
 
-    /// Asks it to leave, and gathers what is left to be told.
+    /// Asks the worker to exit, and collects the rest of the result.
     async fn end(mut self) -> Told {
         if self.told.answer.is_some() {
             self.subject.dismiss();

@@ -1,6 +1,6 @@
-//! The worker that is looked at: a process as the daemon starts it, its pipe read and written by the
-//! daemon's own codec, frame by frame, so that each case may say what is sent and when. It judges
-//! what the worker writes as the lane does.
+//! The worker under test: a process as the daemon starts it, its pipe read and written by the daemon's own
+//! codec, frame by frame, so that each case determines which frames are sent and when. The worker's frames
+//! are checked as the lane does.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -26,18 +26,18 @@ use ganger_protocol::input::{Extras, Input};
 use ganger_protocol::status::{Meaning, Note};
 use ganger_queue::delivery::{Exit, Message};
 
-/// A worker that has closed its pipe is about to end.
+/// Time for a worker that has closed its pipe to end.
 const END_WITHIN: Duration = Duration::from_secs(1);
-/// How long a dead worker's stderr may be held open by its children.
+/// Time for which children of a dead worker may hold its stderr open.
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
-/// How much of a frame that the worker has not finished is shown.
+/// Maximum number of bytes shown of an unfinished frame.
 const UNREAD_BYTES_MAX: usize = 256;
 
-/// Where workers are started, and by which rules.
+/// Environment in which workers are started, and their rules.
 #[derive(Debug)]
 pub(super) struct Rig {
     pub(super) policy: Arc<PoolConfig>,
-    /// How long a worker may be silent over a message.
+    /// Time for which a worker may be silent over a message.
     pub(super) answer_within: Duration,
     spawner: Spawner,
 }
@@ -53,23 +53,23 @@ impl Rig {
     }
 }
 
-/// What a worker speaks, by its first frame.
+/// Protocol that a worker speaks, by its first frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spoken {
     /// Version 1.
     One,
-    /// Version 2, and so many messages at once.
+    /// Version 2, and this number of messages at once.
     Two(usize),
 }
 
-/// How a message is sent.
+/// Options of sending a message.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Way {
-    /// By another number than the next.
+    /// Number instead of the next one.
     pub(super) id: Option<u64>,
-    /// As another attempt than the first.
+    /// Attempt instead of the first.
     pub(super) attempt: Option<u32>,
-    /// With such a time limit.
+    /// Timeout of the message.
     pub(super) timeout: Option<Duration>,
 }
 
@@ -80,25 +80,25 @@ pub(super) struct Subject {
     process: Process,
     connection: Connection,
     pub(super) transcript: Transcript,
-    /// What it has written so far.
+    /// Frames that it has written so far.
     pub(super) seen: Seen,
     spoken: Option<Spoken>,
     in_flight: VecDeque<u64>,
     answered: BTreeSet<u64>,
     next_id: u64,
-    /// We have asked it to leave.
+    /// True once we have asked it to exit.
     dismissed: bool,
-    /// It has closed its pipe.
+    /// True once it has closed its pipe.
     has_closed: bool,
-    /// Its process has ended; what it wrote before is still in the pipe.
+    /// True once its process has ended; its earlier output is still in the pipe.
     has_ended: bool,
 }
 
 impl Subject {
-    /// Starts a worker and waits until it has connected. A worker that does not is gone afterwards.
+    /// Starts a worker and waits until it has connected. A worker that does not connect is ended.
     ///
     /// # Errors
-    /// Why it did not, and its last words.
+    /// Why it did not connect, and its last output.
     pub(super) async fn start(
         rig: &Rc<Rig>,
         introduction: Introduction,
@@ -153,42 +153,42 @@ impl Subject {
         &self.rig
     }
 
-    /// None before its first frame.
+    /// Returns its protocol; none before its first frame.
     pub(super) fn spoken(&self) -> Option<Spoken> {
         self.spoken
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub(super) fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// The messages that it has not answered.
+    /// Returns the messages that it has not answered.
     pub(super) fn in_flight(&self) -> impl Iterator<Item = u64> {
         self.in_flight.iter().copied()
     }
 
-    /// Whether it was asked to leave.
+    /// Returns whether it was asked to exit.
     pub(super) fn is_dismissed(&self) -> bool {
         self.dismissed
     }
 
-    /// Whether it closed its pipe with something of ours unread.
+    /// Returns whether it closed its pipe with unread input.
     pub(super) fn left_unread(&self) -> bool {
         self.connection.left_unread()
     }
 
     // -- to the worker --
 
-    /// Sends a message as the daemon does. What the pipe does not take at once goes on when the
-    /// worker is listened to.
+    /// Sends a message as the daemon does. If the pipe does not take all at once, the rest is sent while the
+    /// worker's frames are read.
     pub(super) fn send(&mut self, message: &Message, way: Way) -> u64 {
         let (id, frame) = self.frame(message, way);
         self.put_noted(&format!("message {id}"), &frame);
         id
     }
 
-    /// Puts frames into the pipe in one piece.
+    /// Writes the frames of several messages to the pipe in one piece.
     pub(super) fn send_together(&mut self, messages: &[Message]) -> Vec<u64> {
         let mut all = BytesMut::new();
         let mut ids = Vec::new();
@@ -202,7 +202,7 @@ impl Subject {
         ids
     }
 
-    /// The frame of a message that counts as sent from now on, and is to be put into the pipe.
+    /// Returns the frame of a message, which counts as sent from now on; the caller writes it to the pipe.
     pub(super) fn frame(&mut self, message: &Message, way: Way) -> (u64, Bytes) {
         let id = way.id.unwrap_or(self.next_id);
         self.next_id += 1;
@@ -226,26 +226,26 @@ impl Subject {
         (id, frame.freeze())
     }
 
-    /// Writes bytes to the pipe, whatever they are.
+    /// Writes arbitrary bytes to the pipe.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.connection.outgoing().extend_from_slice(bytes);
         // If the worker has closed its side, that is seen when it is listened to.
         drop(self.connection.flush());
     }
 
-    /// The same, for the transcript too.
+    /// Writes arbitrary bytes to the pipe and the transcript.
     pub(super) fn put_noted(&mut self, what: &str, bytes: &[u8]) {
         self.note(what, bytes);
         self.put(bytes);
     }
 
-    /// Notes what is sent.
+    /// Adds sent bytes to the transcript.
     pub(super) fn note(&mut self, what: &str, bytes: &[u8]) {
         let direction = Direction::ToWorker;
         self.transcript.push(direction, what.to_owned(), &[bytes]);
     }
 
-    /// Waits until all that was sent is in the pipe.
+    /// Waits until everything sent is in the pipe.
     pub(super) async fn all_sent(&mut self) -> Result<(), Trouble> {
         let until = Instant::now() + self.rig.answer_within;
         while self.connection.unsent() > 0 && self.pass_bytes(until).await? {}
@@ -262,7 +262,7 @@ impl Subject {
 
     // -- from the worker --
 
-    /// Its next frame; none once it has closed its pipe.
+    /// Returns the next frame; none once it has closed its pipe.
     pub(super) async fn next(&mut self, until: Instant) -> Result<Option<Output>, Trouble> {
         loop {
             match self.connection.next_frame() {
@@ -286,8 +286,8 @@ impl Subject {
         }
     }
 
-    /// Waits for its first frame, and tells whether that is a HELLO: only then it may be sent what is no
-    /// text.
+    /// Waits for its first frame, and returns whether that is a HELLO: only then it may be sent non-text
+    /// bodies.
     pub(super) async fn says_hello(&mut self) -> Result<bool, Trouble> {
         let until = Instant::now() + self.rig.policy.start_timeout;
         while self.spoken.is_none() {
@@ -301,7 +301,7 @@ impl Subject {
         Ok(matches!(self.spoken, Some(Spoken::Two(_))))
     }
 
-    /// Waits for the answers to all that it has in hand: one each. Any frame shows that it is alive.
+    /// Waits for the answers to all messages in flight: one each. Any frame shows that it is alive.
     pub(super) async fn answers(&mut self) -> Result<Vec<Output>, Trouble> {
         let mut answers = Vec::new();
         while !self.in_flight.is_empty() {
@@ -322,7 +322,7 @@ impl Subject {
         Ok(self.answers().await?.remove(0))
     }
 
-    /// Whether more may come.
+    /// Reads and writes pending bytes. Returns whether more may come.
     async fn pass_bytes(&mut self, until: Instant) -> Result<bool, Trouble> {
         if self.has_ended {
             // With a budget that is used up the pipe would seem empty.
@@ -385,7 +385,7 @@ impl Subject {
         Ok(output)
     }
 
-    /// As the lane does.
+    /// Checks a frame as the lane does.
     fn judge(&mut self, output: &Output) -> Result<(), Trouble> {
         let is_first = self.spoken.is_none();
         if is_first {
@@ -407,7 +407,7 @@ impl Subject {
         }
     }
 
-    /// Which of the messages in flight an answer or an emit is about.
+    /// Returns the index of the message in flight that an answer or an emit is about.
     fn meant(&self, output: &Output) -> Result<usize, Trouble> {
         if let Some(id) = output.id {
             let found = self.in_flight.iter().position(|other| *other == id);
@@ -435,13 +435,13 @@ impl Subject {
 
     // -- its end --
 
-    /// Asks it to leave as the daemon does: the line, then the end of the pipe and of stdin.
+    /// Asks it to exit as the daemon does: the line, then the end of the pipe and of stdin.
     pub(super) fn dismiss(&mut self) {
         self.tell(names::QUIT);
         self.hang_up();
     }
 
-    /// As if the daemon had died.
+    /// Closes the connection as if the daemon had died.
     pub(super) fn hang_up(&mut self) {
         self.transcript
             .push(Direction::ToWorker, "end of file".into(), &[]);
@@ -450,8 +450,7 @@ impl Subject {
         self.connection.finish_sending();
     }
 
-    /// Listens until it has closed its pipe, and returns whether it has in time. What it writes is
-    /// judged.
+    /// Reads until it has closed its pipe, and returns whether it has in time. Its frames are checked.
     pub(super) async fn hear_out(&mut self, within: Duration) -> Result<bool, Trouble> {
         let until = Instant::now() + within;
         loop {
@@ -464,12 +463,12 @@ impl Subject {
         }
     }
 
-    /// How it has ended, if it does so in time.
+    /// Returns its exit status, if it ends in time.
     pub(super) async fn exit(&mut self, within: Duration) -> Option<Exit> {
         timeout(within, self.process.wait()).await.ok()
     }
 
-    /// How it has gone that has closed its pipe.
+    /// Describes the end of a worker that has closed its pipe.
     pub(super) async fn way_of_going(&mut self) -> String {
         match self.exit(END_WITHIN).await {
             Some(exit) => format!("the worker {exit}"),
@@ -477,14 +476,14 @@ impl Subject {
         }
     }
 
-    /// Ends it, if need be by force, and tells what it has printed last.
+    /// Ends it, if necessary by force, and returns its last printed lines.
     pub(super) async fn printed(&mut self) -> LastLines {
         self.process.signal_group(Signal::Kill);
         self.process.wait().await;
         self.process.all_printed(LAST_WORDS_WITHIN).await
     }
 
-    /// Ends it, if need be by force, and tells the last lines of its stderr.
+    /// Ends it, if necessary by force, and returns the last lines of its stderr.
     pub(super) async fn put_down(&mut self) -> Vec<String> {
         self.process.signal_group(Signal::Kill);
         self.process.wait().await;

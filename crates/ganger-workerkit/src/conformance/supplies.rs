@@ -1,4 +1,4 @@
-//! The messages that a worker is tried with: what its author says that it understands, or any text.
+//! Messages for testing a worker: those that its author says it understands, or any text.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use bytes::Bytes;
 
 use ganger_queue::delivery::{Headers, Message, Property};
 
-/// What a worker is sent that says nothing of what it understands.
+/// Body of a message if nothing is known of those that the worker understands.
 const ANY_TEXT: &str = "ganger worker check";
 
-/// Where replies would go that name no queue: a worker does not see it.
+/// Queue for replies that name none: a worker does not see it.
 const REPLIES: &str = "check.replies";
 
-/// What the worker understands.
+/// Messages that the worker understands.
 #[derive(Debug, Clone, Default)]
 pub struct Supplies {
     /// Bodies, in turn; none for any text.
@@ -21,18 +21,18 @@ pub struct Supplies {
     pub slow: Option<Bytes>,
     /// Headers of every message.
     pub headers: Headers,
-    /// The queue that they come from.
+    /// Name of the queue of the messages.
     pub queue: String,
 }
 
 impl Supplies {
-    /// Whether a version 1 worker may have them.
+    /// Returns whether all bodies are text, as a version 1 worker requires.
     pub fn are_text(&self) -> bool {
         let mut bodies = self.bodies.iter().chain(&self.slow);
         bodies.all(|body| std::str::from_utf8(body).is_ok())
     }
 
-    /// The message of that number.
+    /// Returns the message of that number.
     pub(super) fn message(&self, number: usize) -> Message {
         let body = match self.bodies.len() {
             0 => Bytes::from_static(ANY_TEXT.as_bytes()),
@@ -41,12 +41,12 @@ impl Supplies {
         self.with(body)
     }
 
-    /// So many of them.
+    /// Returns this number of messages.
     pub(super) fn messages(&self, count: usize) -> Vec<Message> {
         (0..count).map(|number| self.message(number)).collect()
     }
 
-    /// One that takes a while, if there is such.
+    /// Returns the message that takes a while, if there is one.
     pub(super) fn slow(&self) -> Message {
         match &self.slow {
             Some(body) => self.with(body.clone()),

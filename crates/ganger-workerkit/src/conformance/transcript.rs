@@ -1,19 +1,19 @@
-//! What went over the pipe and stdin, both ways, as far as it may be of interest to whoever has to
-//! mend a worker: the last of it, the beginning of each.
+//! Transcript of the pipe and stdin, both ways, for whoever has to fix a worker: the last pieces,
+//! the beginning of each.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
 
 use serde::Serialize;
 
-/// How many pieces are kept.
+/// Maximum number of pieces that are kept.
 const PIECES_MAX: usize = 12;
-/// How much of each, in bytes.
+/// Maximum number of bytes shown of each.
 const SHOWN_BYTES_MAX: usize = 64;
-/// A line of a dump has so many bytes.
+/// Number of bytes in a line of a dump.
 const LINE_BYTES: usize = 16;
 
-/// Who wrote it.
+/// Writer of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -28,13 +28,13 @@ pub enum Direction {
 /// One frame, one line, or some bytes that are neither.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Piece {
-    /// Who wrote it.
+    /// Writer of the piece.
     pub direction: Direction,
-    /// What it is, in words.
+    /// Description in words.
     pub what: String,
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub length: usize,
-    /// The first of them, in hexadecimal.
+    /// First bytes, in hexadecimal.
     pub bytes: String,
 }
 
@@ -55,7 +55,7 @@ impl Piece {
         }
     }
 
-    /// The bytes as a hexadecimal dump shows them, with what is readable beside.
+    /// Returns the bytes as a hexadecimal dump, with the readable ones beside.
     pub fn dump(&self) -> Vec<String> {
         let digits = self.bytes.as_bytes();
         let byte = |pair: &[u8]| {
@@ -92,7 +92,7 @@ fn dump_line(bytes: &[u8]) -> String {
 pub(super) struct Transcript(VecDeque<Piece>);
 
 impl Transcript {
-    /// Adds what the pieces make up together.
+    /// Adds a piece that consists of these parts.
     pub(super) fn push(&mut self, direction: Direction, what: String, parts: &[&[u8]]) {
         if self.0.len() == PIECES_MAX {
             self.0.pop_front();

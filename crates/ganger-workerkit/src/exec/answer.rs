@@ -1,4 +1,4 @@
-//! What a program's end says of its message: one pure function.
+//! Answer to a message by the end of its program: one pure function.
 
 use bytes::Bytes;
 
@@ -6,30 +6,30 @@ use super::result::{Said, Word};
 use ganger_protocol::{Output, Status};
 use ganger_queue::delivery::Exit;
 
-/// Failed for now, as `sysexits.h` has it (`EX_TEMPFAIL`).
+/// Temporary failure, as in `sysexits.h` (`EX_TEMPFAIL`).
 const RETRY_CODE: i32 = 75;
-/// Failed for good, as qmail has it.
+/// Permanent failure, as in qmail.
 const REJECT_CODE: i32 = 100;
 
-/// How a program has ended.
+/// End of a program.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) exit: Exit,
-    /// We had asked it to end.
+    /// True if we had asked it to end.
     pub(super) is_abandoned: bool,
-    /// What it has printed; the error is how much it may.
+    /// Its stdout; the error is the maximum size.
     pub(super) printed: Result<Bytes, usize>,
     /// The last lines of its stderr.
     pub(super) last_lines: String,
-    /// What it says in its file.
+    /// Contents of its result file.
     pub(super) said: Result<Said, String>,
-    /// Somebody waits for a reply.
+    /// True if the sender waits for a reply.
     pub(super) awaits_reply: bool,
-    /// The daemon takes bytes that are no text.
+    /// True if the daemon takes bytes that are no text.
     pub(super) version2: bool,
 }
 
-/// The answer, without its message's id.
+/// Returns the answer, without its message's id.
 pub(super) fn answer(end: End) -> Output {
     let status = match &end.said {
         Ok(said) => status(end.exit.code, said.word),
@@ -51,7 +51,7 @@ pub(super) fn answer(end: End) -> Output {
     }
 }
 
-/// Only what has ended well is asked what else it means.
+/// Returns the status. That of the result file counts only with exit code 0.
 fn status(code: Option<i32>, word: Option<Word>) -> Status {
     match (code, word) {
         (Some(0), None | Some(Word::Done)) => Status::DONE,
@@ -82,7 +82,7 @@ fn done(end: End) -> Output {
     }
 }
 
-/// Why a reply is none.
+/// Returns the error of a reply that is too large.
 pub(super) fn too_large(max: usize) -> String {
     format!("the reply must fit into a frame of {max} bytes (frame_bytes_max): it is larger")
 }
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Of a program with that exit code, which has printed "out" and, to stderr, "err".
+    /// End of a program with that exit code, which has printed "out" and, to stderr, "err".
     fn end(code: i32) -> End {
         End {
             exit: Exit {

@@ -1,4 +1,4 @@
-//! What the daemon says beside the frames: lines on stdin, and SIGTERM.
+//! Control messages of the daemon outside the frames: lines on stdin, and SIGTERM.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,31 +13,31 @@ use tokio::net::unix::pipe::Receiver;
 use super::error::ExecError;
 use ganger_core::names;
 
-/// What the daemon asks for.
+/// A control message of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// Finish what is in hand and leave.
+    /// Finish the messages in flight and exit.
     Quit,
     /// Abandon this message.
     Cancel(u64),
-    /// Abandon all and leave.
+    /// Abandon all messages and exit.
     Terminate,
-    /// Something that a newer daemon says.
+    /// A message of a newer daemon.
     Unknown,
 }
 
-/// The two ways.
+/// The two channels of control messages.
 #[derive(Debug)]
 pub(super) struct Control {
     stdin: BufReader<Receiver>,
-    /// The line that is being read: whoever waits for it may give up and come back.
+    /// Line that is being read: kept, so that reading it is cancel-safe.
     line: Vec<u8>,
     is_over: bool,
     signals: UnixStream,
 }
 
 impl Control {
-    /// From now on SIGTERM is told instead of obeyed.
+    /// Opens the channels. From now on SIGTERM is reported instead of ending the process.
     pub(super) fn open() -> Result<Self, ExecError> {
         let stdin = io::stdin().as_fd().try_clone_to_owned();
         let stdin = stdin.and_then(Receiver::from_owned_fd);
@@ -49,7 +49,7 @@ impl Control {
         })
     }
 
-    /// The next line, without its end; none at the end of stdin. Cancel-safe.
+    /// Returns the next line, without its end; none at the end of stdin. Cancel-safe.
     pub(super) async fn line(&mut self) -> Option<String> {
         let read = self.stdin.read_until(b'\n', &mut self.line).await;
         if read.is_err() || !self.line.ends_with(b"\n") {
@@ -59,7 +59,7 @@ impl Control {
         Some(String::from_utf8_lossy(&line).trim_end().to_owned())
     }
 
-    /// What is asked for next. Cancel-safe.
+    /// Returns the next control message. Cancel-safe.
     pub(super) async fn wish(&mut self) -> Wish {
         let mut signal = [0; 16];
         if self.is_over {

@@ -1,14 +1,14 @@
-//! Why no more messages are worked on.
+//! Errors that end the worker.
 
 use std::io;
 use std::path::PathBuf;
 
 use ganger_protocol::{DecodeError, FrameError};
 
-/// Why no more messages are worked on.
+/// Error that ends the worker.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// The program is not there, or no program.
+    /// The program does not exist, or is not executable.
     #[error("{0}")]
     Program(String),
     /// It was not started by a daemon.
@@ -17,20 +17,20 @@ pub enum ExecError {
          command"
     )]
     NoDaemon,
-    /// Something that every message needs can't be had.
+    /// A resource that every message needs is unavailable.
     #[error("{what}: {cause}")]
     System {
-        /// What it is.
+        /// The resource.
         what: &'static str,
-        /// The system's word.
+        /// The system's error.
         cause: io::Error,
     },
     /// The daemon's pipe can't be opened.
     #[error("connecting to the daemon failed: {cause}: `{}`", path.display())]
     Connect {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// The system's word.
+        /// The system's error.
         cause: io::Error,
     },
     /// The daemon's pipe broke.
@@ -42,10 +42,10 @@ pub enum ExecError {
     /// A frame of the daemon can't be read.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// The program could be started before and can't be any more.
+    /// The program could be started before and can no longer be started.
     #[error("the program can't be started any more: {0}")]
     Unstartable(String),
-    /// Whoever guards the programs' process groups has ended.
+    /// The guard of the programs' process groups has ended.
     #[error("the guard of the programs' process groups has ended")]
     Unguarded,
 }

@@ -1,5 +1,5 @@
-//! A message's files, in a directory that nobody else may enter: its body, if the program wants it so,
-//! what is known of it, and what the program says of it in the end.
+//! A message's files, in a directory that only we may enter: its body, if the program wants a file, its
+//! metadata, and the program's result.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -11,17 +11,17 @@ use super::variables::metadata;
 use ganger_core::foreign;
 use ganger_protocol::Task;
 
-/// The files of one message. Dropped, they are removed.
+/// Files of one message, removed on drop.
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) body: PathBuf,
     pub(super) metadata: PathBuf,
-    /// Not there until the program writes to it.
+    /// Result file, absent until the program writes to it.
     pub(super) result: PathBuf,
 }
 
 impl Files {
-    /// Writes them. No two messages of a directory have the same number.
+    /// Writes the files. No two messages of a directory have the same number.
     pub(super) fn write(
         directory: &Path,
         number: u64,
@@ -41,10 +41,10 @@ impl Files {
         Ok(files)
     }
 
-    /// What the program says.
+    /// Returns the program's result.
     ///
     /// # Errors
-    /// What can't be read or understood, in a sentence.
+    /// The part that can't be read or understood, in a sentence.
     pub(super) fn said(&self) -> Result<Said, String> {
         let text = match read(&self.result) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Said::default()),
@@ -73,7 +73,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// Never waits, whatever the program has put there.
+/// Reads a file without blocking, whatever the program has put there.
 fn read(path: &Path) -> io::Result<String> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is no file"));

@@ -1,11 +1,10 @@
-//! Programs that are started for messages lead process groups of their own, so that one can be
-//! abandoned and the others not. A daemon that kills this worker kills the worker's group, which they
-//! are not in. So a second process watches: it knows each group from before its program begins, and
-//! when this worker ends, however that comes about, it kills those that are left and removes their
-//! files.
+//! Programs that are started for messages lead process groups of their own, so that one can be abandoned
+//! without the others. A daemon that kills this worker kills the worker's group, which they are not in.
+//! Therefore a second process watches: it knows each group before its program begins, and when this worker
+//! ends, for whatever reason, it kills the remaining groups and removes their files.
 //!
-//! It holds this worker's stderr open meanwhile, which the daemon reads to its end before it hands a
-//! dead worker's messages to another.
+//! It holds this worker's stderr open meanwhile, which the daemon reads to its end before it redelivers a
+//! dead worker's messages.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -29,7 +28,7 @@ use ganger_pool::worker::orphans;
 /// The command that runs [`watch`].
 const COMMAND: &str = "exec-guard";
 
-/// The other process, and the directory that it looks after.
+/// The guard process, and the directory that it removes.
 #[derive(Debug)]
 pub(super) struct Guard {
     process: Leader,
@@ -38,7 +37,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Starts it.
+    /// Starts the guard process.
     pub(super) fn start() -> Result<Self, ExecError> {
         let directory = private_directory();
         let directory =
@@ -53,31 +52,31 @@ impl Guard {
         })
     }
 
-    /// Where each program writes the number of its group before it begins.
+    /// Returns the pipe to which each program writes the number of its group before it begins.
     pub(super) fn told(&self) -> &Arc<OwnedFd> {
         &self.told
     }
 
-    /// A private directory that is removed in the end.
+    /// Returns the private directory, which is removed in the end.
     pub(super) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// A group has ended: its number may be another's soon.
+    /// Reports that a group has ended: its number may soon be reused.
     pub(super) fn forget(&self, group: rustix::process::Pid) -> io::Result<()> {
         let gone = (-group.as_raw_nonzero().get()).to_ne_bytes();
         nix::unistd::write(&self.told, &gone)?;
         Ok(())
     }
 
-    /// Waits for its end, which should not come before ours. Cancel-safe.
+    /// Waits for the end of the guard process, which should not come before ours. Cancel-safe.
     pub(super) async fn ended(&self) {
         // Whether it ended or can't be watched: it guards nothing.
         drop(self.process.exited().await);
     }
 }
 
-/// A temporary directory that only its owner can enter, whatever the umask.
+/// Creates a temporary directory that only its owner can enter, whatever the umask.
 fn private_directory() -> io::Result<TempDir> {
     tempfile::Builder::new()
         .prefix("ganger-exec-")
@@ -102,8 +101,8 @@ fn spawn(directory: &Path) -> io::Result<(Leader, OwnedFd)> {
     Ok((process, told.into()))
 }
 
-/// Reads the numbers of process groups from stdin until its end, negative ones for those that have
-/// ended; kills the groups that are left, and removes the directory.
+/// Reads the numbers of process groups from stdin until its end, negative ones for those that have ended;
+/// kills the remaining groups, and removes the directory.
 ///
 /// # Errors
 /// If stdin can't be read; the groups are killed all the same.

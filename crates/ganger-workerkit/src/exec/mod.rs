@@ -1,9 +1,9 @@
-//! `ganger exec`: a worker of either version whose work is another program's, started anew for each
-//! message. Its body goes to the program's stdin or into a file, what else is known of it into
-//! variables, and how the program ends says what has become of the message (docs/exec.md).
+//! `ganger exec`: a worker of either version whose work is done by another program, started anew
+//! for each message. The body goes to the program's stdin or into a file, the metadata into
+//! variables, and the program's end determines the result of the message (docs/exec.md).
 //!
-//! Everything runs on one thread, which must be the program's first: the kernel kills what a thread
-//! has started when that ends.
+//! Everything runs on one thread, which must be the program's first: the kernel kills the processes
+//! that a thread has started when the thread ends.
 
 mod answer;
 mod control;
@@ -34,10 +34,10 @@ pub use error::ExecError;
 pub use guard::watch;
 pub use settings::Settings;
 
-/// Works on messages until the daemon needs no more.
+/// Processes messages until the daemon needs no more.
 ///
 /// # Errors
-/// Why it can't begin, or go on.
+/// Why it can't start, or continue.
 pub fn run(settings: Settings) -> Result<(), ExecError> {
     let command = command_of(&settings);
     // Told now, it is a worker that can't be started, which is no message's fault.
@@ -68,8 +68,8 @@ async fn work(settings: &Settings, command: WorkerCommand) -> Result<(), ExecErr
     session.serve().await
 }
 
-/// How the program is started, but for what a message brings along. What is between the daemon and
-/// this worker is not the program's.
+/// Returns the command of the program without the parts of a message. Variables and pipes between
+/// the daemon and this worker are not passed on.
 fn command_of(settings: &Settings) -> WorkerCommand {
     let mut env = settings.env.clone();
     for ours in [

@@ -1,4 +1,4 @@
-//! The daemon's pipe, as a worker has it: whole frames in, whole frames out.
+//! A worker's side of the daemon's pipe: whole frames in, whole frames out.
 
 use std::path::PathBuf;
 
@@ -11,12 +11,12 @@ use super::error::ExecError;
 use ganger_protocol::frame::LENGTH_BYTES;
 use ganger_protocol::{Output, Status, next_frame};
 
-/// The room that a read is given at least.
+/// Minimum space for a read.
 const READ_BYTES_MIN: usize = 16 * 1024;
-/// An empty buffer that has grown beyond this is given back to the allocator.
+/// Capacity beyond which an empty buffer is returned to the allocator.
 const IDLE_BUFFER_BYTES_MAX: usize = 1024 * 1024;
 
-/// The pipe.
+/// The daemon's pipe.
 #[derive(Debug)]
 pub(super) struct Pipe {
     stream: UnixStream,
@@ -25,7 +25,7 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    /// Opens it.
+    /// Opens the pipe.
     pub(super) async fn connect(path: PathBuf, frame_bytes_max: usize) -> Result<Self, ExecError> {
         match UnixStream::connect(&path).await {
             Ok(stream) => Ok(Self {
@@ -37,7 +37,7 @@ impl Pipe {
         }
     }
 
-    /// The next frame, without its length; none at the end of file. Cancel-safe.
+    /// Returns the next frame, without its length; none at the end of file. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, ExecError> {
         loop {
             if let Some(frame) = next_frame(&mut self.incoming, self.frame_bytes_max)? {
@@ -54,7 +54,7 @@ impl Pipe {
         }
     }
 
-    /// Writes a frame; instead of one that is too large for the daemon, that this is so.
+    /// Writes a frame; instead of one that is too large for the daemon, an error that says so.
     pub(super) async fn send(&mut self, output: &Output) -> Result<(), ExecError> {
         let max = self.frame_bytes_max;
         let mut frame = encoded(output);

@@ -1,5 +1,5 @@
-//! What programs print, on its way to this worker's own stdout and stderr, and with that to the
-//! daemon's log; and the last lines of it, which say why one has failed.
+//! Relays the output of programs to this worker's own stdout and stderr, and so to the daemon's log; keeps
+//! its last lines, which explain a failure.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -8,12 +8,12 @@ use ganger_pool::worker::lines::{Line, Splitter, cut};
 use ganger_protocol::Task;
 use ganger_queue::delivery::{Property, write_numbers};
 
-/// The last lines that are kept, in bytes: about what the daemon shows of a reason.
+/// Maximum size of the last lines that are kept, in bytes: about as much as the daemon shows of a reason.
 const LAST_BYTES_MAX: usize = 1_800;
-/// What of a correlation id goes before a line, in characters.
+/// Maximum length of a correlation id before a line, in characters.
 const PREFIX_CHARS_MAX: usize = 64;
 
-/// Where lines go.
+/// Destination of lines.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Own {
     Stdout,
@@ -29,7 +29,7 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// With several programs at once, `prefix` tells whose line it is.
+    /// Returns a relay. With several programs at once, `prefix` identifies a line's program.
     pub(super) fn to(own: Own, prefix: String) -> Self {
         Self {
             own,
@@ -38,7 +38,7 @@ impl Relay {
         }
     }
 
-    /// Passes on the lines that end in these bytes, and tells each.
+    /// Relays the lines that end in these bytes, and passes each to `tell`.
     pub(super) fn take(&mut self, bytes: &[u8], mut tell: impl FnMut(&str)) {
         let mut whole = String::new();
         let prefix = &self.prefix;
@@ -49,7 +49,7 @@ impl Relay {
         self.pass_on(&whole);
     }
 
-    /// Passes on what is left at the end.
+    /// Relays the rest at the end.
     pub(super) fn finish(&mut self, tell: impl FnOnce(&str)) {
         if let Some(line) = self.splitter.finish() {
             tell(&line.text);
@@ -57,7 +57,7 @@ impl Relay {
         }
     }
 
-    /// If nobody takes them the daemon is gone, and there is nobody to tell.
+    /// Writes the lines. If that fails the daemon is gone, and there is nobody to inform.
     fn pass_on(&self, lines: &str) {
         let lines = lines.as_bytes();
         drop(match self.own {
@@ -70,7 +70,7 @@ impl Relay {
     }
 }
 
-/// A line that is JSON stays what it is: the daemon understands it.
+/// Formats a line. One that is JSON is unchanged: the daemon understands it.
 fn shown(line: &Line, prefix: &str) -> String {
     let prefix = if line.text.starts_with('{') {
         ""
@@ -83,7 +83,7 @@ fn shown(line: &Line, prefix: &str) -> String {
     }
 }
 
-/// What tells a message's lines from another's.
+/// Returns the prefix that distinguishes a message's lines from another's.
 pub(super) fn prefix_of(task: &Task) -> String {
     let name = match task.correlation_id.as_str() {
         "" => name_of(task),
@@ -94,8 +94,8 @@ pub(super) fn prefix_of(task: &Task) -> String {
     format!("[{name}] ")
 }
 
-/// The name by which its source knows a message without a correlation id, or the number that the daemon
-/// has given it.
+/// Returns the source's name for a message without a correlation id, or the number that the daemon has given
+/// it.
 fn name_of(task: &Task) -> String {
     let property = |name: &str| {
         let mut properties = task.properties.iter();
@@ -114,7 +114,7 @@ fn name_of(task: &Task) -> String {
     }
 }
 
-/// The last lines of a stream.
+/// Last lines of a stream.
 #[derive(Debug, Default)]
 pub(super) struct LastLines {
     lines: VecDeque<String>,
@@ -122,7 +122,7 @@ pub(super) struct LastLines {
 }
 
 impl LastLines {
-    /// Lines without text say nothing.
+    /// Adds a line. Lines without text are ignored.
     pub(super) fn push(&mut self, line: &str) {
         let line = cut(line.trim_end(), LAST_BYTES_MAX);
         if line.is_empty() {
@@ -136,12 +136,12 @@ impl LastLines {
         }
     }
 
-    /// The very last one.
+    /// Returns the last line.
     pub(super) fn last(&self) -> Option<&str> {
         self.lines.back().map(String::as_str)
     }
 
-    /// As one text.
+    /// Returns the lines as one text.
     pub(super) fn text(&self) -> String {
         let lines: Vec<&str> = self.lines.iter().map(String::as_str).collect();
         lines.join("\n")

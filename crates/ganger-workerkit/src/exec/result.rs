@@ -1,45 +1,44 @@
-//! The file in which a program may say more of its message than an exit code can: `key=value`, a line
-//! each. Pure.
+//! File in which a program may give a more detailed result than an exit code: `key=value`, a line each. Pure.
 
 use std::time::Duration;
 
 use ganger_config::duration;
 use ganger_queue::delivery::Headers;
 
-/// The most that is read of it.
+/// Maximum number of bytes that are read of it.
 pub(super) const RESULT_BYTES_MAX: u64 = 64 << 10;
 
-/// What a program with exit code 0 may say instead of "done, and what I have printed is the reply".
+/// Result that a program with exit code 0 may give instead of "done, and my output is the reply".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Word {
     /// Done, without a reply.
     Done,
-    /// Not now, and not my fault.
+    /// Requeue the message without charging an attempt.
     Requeue,
-    /// Failed for now.
+    /// Failed temporarily.
     Retry,
-    /// Failed for good.
+    /// Failed permanently.
     Reject,
     /// Failed.
     Failed,
 }
 
-/// What the file says.
+/// Contents of the file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) word: Option<Word>,
     pub(super) reason: Option<String>,
     pub(super) retry_after: Option<Duration>,
     pub(super) reply_to: Option<String>,
-    /// The reply's.
+    /// Headers of the reply.
     pub(super) headers: Headers,
 }
 
 impl Said {
-    /// Reads the file's text. Empty lines and those that begin with `#` say nothing.
+    /// Parses the file's text. Empty lines and those that begin with `#` are ignored.
     ///
     /// # Errors
-    /// The line that can't be understood, and why, in a sentence.
+    /// The line that can't be understood, and the reason, in a sentence.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let mut said = Self::default();
         for (number, line) in (1..).zip(text.lines()) {

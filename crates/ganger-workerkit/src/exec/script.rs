@@ -1,5 +1,5 @@
-//! One message: its program is started, fed, listened to, stopped if that is wanted, and its end
-//! waited for.
+//! One message: starts its program, writes its input, reads its output, stops it if required, and waits for
+//! its end.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -29,37 +29,37 @@ use ganger_pool::worker::{exit, launch};
 use ganger_protocol::{Output, Status, Task};
 use ganger_queue::delivery::Exit;
 
-/// What stands for the file that holds the body, in the program's arguments.
+/// Placeholder for the file with the body, in the program's arguments.
 const BODY_FILE: &str = "{}";
-/// How long what a program has left running may hold its stdout or stderr open.
+/// Time for which remaining children of a program may hold its stdout or stderr open.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
-/// How much is read in one go.
+/// Size of a read.
 const CHUNK_BYTES: usize = 16 << 10;
-/// How often a line of stderr is told as the message's progress.
+/// Minimum interval between lines of stderr that are sent as the message's progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-/// How much of the line, in characters.
+/// Maximum length of such a line, in characters.
 const PROGRESS_CHARS_MAX: usize = 200;
 
-/// What all messages have in common.
+/// State that all messages share.
 #[derive(Debug)]
 pub(super) struct Setup<'a> {
     pub(super) settings: &'a Settings,
     pub(super) terms: Terms,
     pub(super) command: &'a WorkerCommand,
     pub(super) guard: &'a Guard,
-    /// What is to be told while the work goes on.
+    /// Channel for notes while the work continues.
     pub(super) notes: mpsc::Sender<Output>,
 }
 
-/// What has become of a message.
+/// Result of a message.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) output: Output,
-    /// No other message's program will start, either: why.
+    /// Why no other message's program will start either.
     pub(super) hopeless: Option<String>,
 }
 
-/// Works on one message. `number` is this worker's own for it; notified, it is abandoned.
+/// Processes one message. `number` is this worker's own for it; a notification of `stop` abandons it.
 pub(super) async fn work(setup: &Setup<'_>, task: Task, number: u64, stop: &Notify) -> Done {
     let id = task.id;
     let mut done = match Script::start(setup, task, number) {
@@ -73,7 +73,7 @@ pub(super) async fn work(setup: &Setup<'_>, task: Task, number: u64, stop: &Noti
     done
 }
 
-/// Why a program was not started.
+/// Reason why a program was not started.
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
     #[error("the message's files can't be written: {0}")]
@@ -85,7 +85,8 @@ enum Trouble {
 }
 
 impl Trouble {
-    /// The message has no part in it and is not charged for it, but for arguments that are too long.
+    /// Converts the reason to an answer. The message is not at fault and not charged, except for arguments
+    /// that are too long.
     fn told(self) -> Done {
         let cause = match &self {
             Self::Spawn(SpawnError::Program { cause, .. }) => cause.raw_os_error(),
@@ -111,7 +112,7 @@ impl Trouble {
     }
 }
 
-/// A program at work.
+/// A running program.
 #[derive(Debug)]
 struct Script<'a> {
     setup: &'a Setup<'a>,
@@ -123,9 +124,9 @@ struct Script<'a> {
     printed: Printed,
     words: Words<'a>,
     awaits_reply: bool,
-    /// When it is signalled next, if its time comes.
+    /// Time and kind of the next signal to it.
     next: Option<(Instant, Signal)>,
-    /// When the daemon will have killed us.
+    /// Time at which the daemon will have killed us.
     deadline: Option<Instant>,
     is_abandoned: bool,
 }
@@ -178,7 +179,7 @@ impl<'a> Script<'a> {
         })
     }
 
-    /// Until it has ended, and nothing of it is left.
+    /// Waits until the program has ended, and nothing of it is left.
     async fn follow(mut self, stop: &Notify) -> End {
         let mut feed = pin!(feed(self.stdin.take()));
         let mut is_fed = false;
@@ -234,7 +235,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// Asks it to end, and sees that it does, before the daemon ends us.
+    /// Asks it to end, and ensures that it does, before the daemon ends us.
     fn abandon(&mut self) {
         let now = Instant::now();
         self.is_abandoned = true;
@@ -253,7 +254,7 @@ impl<'a> Script<'a> {
     }
 }
 
-/// Waits for that moment.
+/// Waits for that time.
 async fn due(next: Option<(Instant, Signal)>) -> Signal {
     match next {
         Some((at, signal)) => {
@@ -264,14 +265,14 @@ async fn due(next: Option<(Instant, Signal)>) -> Signal {
     }
 }
 
-/// A version 1 worker is not told to stop: it is given a time.
+/// Returns the time to give up. A version 1 worker is not told to stop: it is given a timeout.
 fn give_up_at(task: &Task, version2: bool, now: Instant) -> Option<Instant> {
     let mut headers = task.headers.iter().filter(|_| !version2);
     let (_, millis) = headers.find(|(name, _)| name == names::TIMEOUT_HEADER)?;
     now.checked_add(Duration::from_millis(millis.parse().ok()?))
 }
 
-/// An argument of its own, or the value of an option.
+/// Returns whether an argument is the placeholder, by itself or as the value of an option.
 fn is_body_file(arg: &str) -> bool {
     arg == BODY_FILE || arg.ends_with("={}") || arg.ends_with("@{}")
 }
@@ -302,7 +303,7 @@ async fn feed(stdin: Option<(OwnedFd, Bytes)>) {
     }
 }
 
-/// A stream of a program's.
+/// A stream of a program.
 #[derive(Debug)]
 struct Stream {
     pipe: Option<Receiver>,
@@ -321,8 +322,7 @@ impl Stream {
         self.pipe.is_some()
     }
 
-    /// What comes next, which is nothing at the end; after that it is waited for, for ever.
-    /// Cancel-safe.
+    /// Returns the next bytes, none at the end; after that it waits for ever. Cancel-safe.
     async fn next(&mut self) -> &[u8] {
         let Some(pipe) = &mut self.pipe else {
             return std::future::pending().await;
@@ -335,13 +335,13 @@ impl Stream {
     }
 }
 
-/// What a program has printed to stdout.
+/// Stdout of a program.
 #[derive(Debug)]
 struct Printed {
     kept: Vec<u8>,
     max: usize,
     is_too_large: bool,
-    /// To the log, where nobody waits for a reply.
+    /// Relay to the log, if nobody waits for a reply.
     relay: Option<Relay>,
 }
 
@@ -369,12 +369,12 @@ impl Printed {
     }
 }
 
-/// What it has printed to stderr.
+/// Stderr of a program.
 #[derive(Debug)]
 struct Words<'a> {
     relay: Relay,
     last: LastLines,
-    /// Where a line is told as progress, and of which message.
+    /// Channel for lines as progress, and the message's id.
     progress: Option<(&'a mpsc::Sender<Output>, Option<u64>)>,
     told_at: Instant,
 }
@@ -391,7 +391,7 @@ impl Words<'_> {
         self.relay.finish(|line| last.push(line));
     }
 
-    /// It lives, and says what it does.
+    /// Sends a line as progress, which shows that the program is alive.
     fn tell_progress(&mut self) {
         let now = Instant::now();
         let Some((notes, id)) = self

@@ -1,5 +1,5 @@
-//! From the first frame to the last: messages come, are worked on and answered, and the daemon is
-//! obeyed.
+//! Session with the daemon, from the first frame to the last: messages arrive, are processed and
+//! answered, and control messages are handled.
 
 use std::rc::Rc;
 
@@ -16,10 +16,10 @@ use super::settings::{Settings, Terms};
 use ganger_config::model::WorkerCommand;
 use ganger_protocol::{Output, Status, Task};
 
-/// Notes that wait to be told.
+/// Maximum number of notes that wait to be sent.
 const NOTES_MAX: usize = 64;
 
-/// All that it takes.
+/// State of the session.
 #[derive(Debug)]
 pub(super) struct Session<'a> {
     pub(super) settings: &'a Settings,
@@ -30,20 +30,20 @@ pub(super) struct Session<'a> {
     pub(super) control: Control,
 }
 
-/// A message that is being worked on.
+/// A message in flight.
 #[derive(Debug)]
 struct InHand {
-    /// Our own for it, which is nobody else's.
+    /// Our own number for it, which is unique.
     number: u64,
-    /// The daemon's for it.
+    /// The daemon's id for it.
     id: Option<u64>,
-    /// Notified, it is abandoned.
+    /// A notification abandons it.
     stop: Rc<Notify>,
 }
 
 impl Session<'_> {
-    /// Works on messages until the daemon needs no more. What is still worked on if that fails is
-    /// killed.
+    /// Processes messages until the daemon needs no more. If that fails, the programs of messages
+    /// in flight are killed.
     pub(super) async fn serve(mut self) -> Result<(), ExecError> {
         let (notes, mut told) = mpsc::channel(NOTES_MAX);
         let setup = Setup {

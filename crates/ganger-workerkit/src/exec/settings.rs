@@ -1,39 +1,39 @@
-//! What is run, and for whom.
+//! Settings of the program to run, and terms of the daemon.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ganger_core::names;
 
-/// The longest frame there may be if nobody says.
+/// Default maximum length of a frame.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// What is run for each message.
+/// Settings of the program that is run for each message.
 #[derive(Debug)]
 pub struct Settings {
-    /// The program: a path, or a name looked up in `PATH`.
+    /// Program: a path, or a name looked up in `PATH`.
     pub program: String,
     /// Its arguments.
     pub args: Vec<String>,
-    /// The environment that all have in common.
+    /// Environment that all programs share.
     pub env: BTreeMap<String, String>,
-    /// How many messages are worked on at once; at least one.
+    /// Number of messages processed at once; at least one.
     pub concurrency: usize,
-    /// From SIGTERM to SIGKILL for one that is to be abandoned.
+    /// Time from SIGTERM to SIGKILL for a program that is to be abandoned.
     pub grace: Duration,
 }
 
-/// What is known of the daemon.
+/// Terms of the daemon.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
-    /// It speaks version 2.
+    /// True if it speaks version 2.
     pub(super) version2: bool,
-    /// The longest frame, either way.
+    /// Maximum length of a frame, either way.
     pub(super) frame_bytes_max: usize,
 }
 
 impl Terms {
-    /// As this worker's environment says.
+    /// Reads the terms from this worker's environment.
     pub(super) fn of(env: &BTreeMap<String, String>) -> Self {
         let told = env.get(names::ENV_FRAME_BYTES_MAX);
         Self {

@@ -1,4 +1,4 @@
-//! What a program is told of its message: variables, and all of it as JSON. Pure.
+//! A message as seen by its program: variables, and all of it as JSON. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use ganger_core::trace_context;
 use ganger_protocol::Task;
 use ganger_queue::delivery::Property;
 
-/// The file that the program may write to.
+/// Variable with the file that the program may write to.
 pub(super) const RESULT: &str = "GANGER_RESULT";
-/// The file that has all that is known of the message, but for its body.
+/// Variable with the file that has the message's metadata.
 pub(super) const METADATA: &str = "GANGER_METADATA";
-/// The variables that are left out because they can't be set.
+/// Variable with the names of those left out because they can't be set.
 const LEFT_OUT: &str = "GANGER_LEFT_OUT";
 
-/// The most of one variable. Linux takes 128 KiB (`MAX_ARG_STRLEN`).
+/// Maximum size of one variable. Linux takes 128 KiB (`MAX_ARG_STRLEN`).
 const VARIABLE_BYTES_MAX: usize = 32 << 10;
-/// The most of all. Linux takes a quarter of the stack's limit, 2 MiB as a rule, with the arguments.
+/// Maximum size of all. Linux takes a quarter of the stack's limit, 2 MiB as a rule, with the arguments.
 const VARIABLES_BYTES_MAX: usize = 256 << 10;
 
-/// Whether somebody waits for a reply. A version 1 message does not say so: by the convention of its
-/// workers, who gives a correlation id waits.
+/// Returns whether the sender waits for a reply. A version 1 message does not say so: by the convention of
+/// its workers, a sender that gives a correlation id waits.
 pub(super) fn awaits_reply(task: &Task, version2: bool) -> bool {
     match version2 {
         true => reply_to(task).is_some(),
@@ -45,7 +45,7 @@ fn reply_to(task: &Task) -> Option<&str> {
         })
 }
 
-/// The message's variables.
+/// Returns the message's variables.
 pub(super) fn variables(task: &Task, now: Timestamp) -> BTreeMap<String, String> {
     let mut set = Variables::default();
     set.add("GANGER_QUEUE", &task.queue);
@@ -82,7 +82,7 @@ pub(super) fn variables(task: &Task, now: Timestamp) -> BTreeMap<String, String>
     set.finish()
 }
 
-/// Letters in capitals, and an underscore for what is neither letter nor digit.
+/// Returns the name in capitals, with an underscore for each character that is neither letter nor digit.
 fn variable(prefix: &str, name: &str) -> String {
     let letter = |c: char| match c.is_ascii_alphanumeric() {
         true => c.to_ascii_uppercase(),
@@ -99,7 +99,7 @@ struct Variables {
 }
 
 impl Variables {
-    /// Of two of a name the first counts.
+    /// Adds a variable. Of two with the same name the first counts.
     fn add(&mut self, name: &str, value: &str) {
         let bytes = name.len() + value.len();
         let fits = bytes <= VARIABLE_BYTES_MAX && self.bytes + bytes <= VARIABLES_BYTES_MAX;
@@ -141,8 +141,8 @@ impl Variables {
     }
 }
 
-/// All that is known of a message but for its body, exactly. Of two headers of a name the first
-/// counts.
+/// Returns the message's metadata as JSON, exactly: everything but its body. Of two headers with the same
+/// name the first counts.
 pub(super) fn metadata(task: &Task) -> Value {
     let mut headers = Map::new();
     for (name, value) in &task.headers {

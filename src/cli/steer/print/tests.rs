@@ -1,4 +1,4 @@
-//! How the status looks, for daemons in many states.
+//! The status as text, for daemons in many states.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn pool(name: &str, state: PoolState) -> PoolStatus {
     }
 }
 
-/// A pool that works, with figures of all kinds.
+/// A working pool, with figures of all kinds.
 fn email() -> PoolStatus {
     let busy = WorkerStatus {
         in_flight: 8,
@@ -67,7 +67,7 @@ fn email() -> PoolStatus {
     }
 }
 
-/// A pool in each state, and all that may be said of one.
+/// A pool in each state, with every possible note.
 pub(crate) fn many() -> Status {
     let range = ScalingStatus {
         min: 1,
@@ -134,7 +134,7 @@ pub(crate) fn many() -> Status {
     status
 }
 
-/// Alerts, a webhook that fails and a reload that was refused.
+/// Adds alerts, a webhook that fails and a reload that was refused.
 fn with_trouble_of_its_own(status: &mut Status) {
     let alert = ActiveAlert {
         kind: "pool_degraded".to_owned(),

@@ -1,4 +1,4 @@
-//! What each key means, on a table.
+//! Meaning of each key, as a table.
 
 use std::time::Duration;
 

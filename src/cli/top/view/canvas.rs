@@ -1,4 +1,4 @@
-//! What all parts of the screen draw with: what is shown, rules with titles, areas cut to pieces.
+//! Drawing tools of all parts of the screen: the view, rules with titles, splitting of areas.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -16,7 +16,7 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// A line with a title in it.
+    /// Draws a line with a title in it.
     pub(super) fn rule(&self, title: &str, has_focus: bool, row: Rect, buffer: &mut Buffer) {
         let columns = usize::from(row.width);
         let line = "─".repeat(columns);
@@ -32,7 +32,7 @@ impl View<'_> {
     }
 }
 
-/// Which of all are seen: `pools 3 to 7 of 12`, or `12 pools`.
+/// Formats the visible range: `pools 3 to 7 of 12`, or `12 pools`.
 pub(super) fn range(what: &str, first: usize, room: usize, all: usize) -> String {
     match all {
         all if room == 0 || all <= room => format!("{what}: {all}"),
@@ -40,7 +40,7 @@ pub(super) fn range(what: &str, first: usize, room: usize, all: usize) -> String
     }
 }
 
-/// The first lines of an area, taken from it.
+/// Takes the first lines of an area from it.
 pub(super) fn take(area: &mut Rect, lines: u16) -> Rect {
     let lines = lines.min(area.height);
     let taken = Rect {
@@ -52,7 +52,7 @@ pub(super) fn take(area: &mut Rect, lines: u16) -> Rect {
     taken
 }
 
-/// The last lines of an area, taken from it.
+/// Takes the last lines of an area from it.
 pub(super) fn take_last(area: &mut Rect, lines: u16) -> Rect {
     let lines = lines.min(area.height);
     area.height -= lines;
@@ -63,7 +63,7 @@ pub(super) fn take_last(area: &mut Rect, lines: u16) -> Rect {
     }
 }
 
-/// The columns on the right of an area, taken from it, with a space between.
+/// Takes the columns on the right of an area from it, with a space between.
 pub(super) fn take_right(area: &mut Rect, columns: u16) -> Rect {
     let columns = columns.min(area.width);
     let left = area.width - columns;

@@ -1,4 +1,4 @@
-//! What is to be known of the chosen pool beside its figures.
+//! Details of the selected pool beside its figures.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -8,9 +8,9 @@ use super::canvas::{View, take};
 use super::palette::{shown, wrapped};
 use ganger_pool::status::PoolStatus;
 
-/// The most lines that one note takes.
+/// Maximum number of lines of one note.
 const NOTE_LINES_MAX: usize = 2;
-/// The part of what is left that all notes may take.
+/// Share of the remaining lines that all notes may take.
 const NOTES_PART: u16 = 3;
 
 /// Draws the pool's title and its notes, and takes their lines from the area.

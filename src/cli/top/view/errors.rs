@@ -1,4 +1,4 @@
-//! The dead letters of a pool, counted by what they died of.
+//! Dead letters of a pool, counted by error.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

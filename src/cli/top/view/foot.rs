@@ -1,4 +1,4 @@
-//! The last line: what is asked for, what came of a request, or the keys.
+//! The last line: the prompt, the result of a request, or the keys.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -8,7 +8,7 @@ use super::super::model::{Focus, Prompt};
 use super::canvas::View;
 use super::palette::{cut, shown, width};
 
-/// The keys, those that matter most first.
+/// Keys, the most important first.
 const KEYS: [(&str, &str); 12] = [
     ("q", "quit"),
     ("?", "help"),
@@ -63,7 +63,7 @@ fn asked(prompt: &Prompt) -> String {
     }
 }
 
-/// As many keys as fit; how to leave, in any case.
+/// Returns as many keys as fit; the one to leave in any case.
 fn keys(view: &View<'_>, columns: usize) -> String {
     let other = match view.model.focus {
         Focus::Pools => "workers",

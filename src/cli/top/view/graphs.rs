@@ -1,4 +1,4 @@
-//! What the chosen pool did lately, as graphs, and why attempts failed.
+//! Recent activity of the selected pool, as graphs, and the reasons of failed attempts.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use super::canvas::{View, take};
 use super::palette::{Palette, cut, padded, shown};
 use ganger_pool::status::PoolStatus;
 
-/// Failed attempts of the last so many seconds are told apart from all.
+/// Period, in seconds, whose failed attempts are also counted separately.
 const LATELY: f64 = 60.0;
-/// The space for a graph's title on its left.
+/// Width of a graph's title on its left.
 const TITLE_COLUMNS: u16 = 32;
-/// The fewest lines of a graph below its title, and the most with it.
+/// Minimum lines of a graph below its title, and maximum with it.
 const GRAPH_LINES_MIN: u16 = 2;
 const GRAPH_LINES_MAX: u16 = 13;
 
-/// A reason for which attempts failed.
+/// A reason of failed attempts.
 struct Failed {
     reason: String,
     all: u64,
@@ -38,14 +38,14 @@ impl Failed {
     }
 }
 
-/// Something that changes from look to look.
+/// A value that changes from poll to poll.
 struct Graph {
     title: String,
-    /// The newest first.
+    /// Values, the newest first.
     values: Vec<Option<u64>>,
 }
 
-/// A line each.
+/// Draws the graphs with a line each.
 pub(super) fn above(
     view: &View<'_>,
     pool: &PoolStatus,
@@ -84,7 +84,7 @@ pub(super) fn above(
     }
 }
 
-/// One above the other, with a table of failures below.
+/// Draws the graphs one above the other, with a table of failures below.
 pub(super) fn beside(
     view: &View<'_>,
     pool: &PoolStatus,
@@ -166,7 +166,7 @@ fn graphs(pool: &PoolStatus, history: Option<&History>) -> [Graph; 2] {
     [done, latency]
 }
 
-/// A figure as high as a bar for it.
+/// Rounds a figure to the height of its bar.
 fn whole(figure: f64) -> Option<u64> {
     #[expect(
         clippy::cast_possible_truncation,
@@ -200,7 +200,7 @@ impl Graph {
     }
 }
 
-/// The reasons for which attempts have failed, the most frequent lately first.
+/// Returns the reasons of failed attempts, the most frequent lately first.
 fn failures(pool: &PoolStatus, history: Option<&History>) -> Vec<Failed> {
     let lately = history.and_then(|history| history.failed_within(LATELY));
     let lately = lately.map_or_else(BTreeMap::new, |(failed, _)| failed);

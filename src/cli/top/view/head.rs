@@ -1,4 +1,4 @@
-//! The head: the daemon, and whether what is shown is new.
+//! The head: the daemon, and whether its status is current.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -19,7 +19,7 @@ pub(super) fn draw(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// As much of it as fits, with a `…` where there is more.
+/// Cuts the line to fit, with a `…` where there is more.
 fn fitting(line: Line<'static>, columns: usize) -> Line<'static> {
     let (mut fitting, mut left) = (line, columns);
     for span in &mut fitting.spans {
@@ -61,7 +61,7 @@ fn first(view: &View<'_>) -> Line<'static> {
     Line::from(told)
 }
 
-/// What messages take of it, which is bounded.
+/// Formats the memory that messages take, and its limit.
 fn memory(status: &Status) -> String {
     let held = bytes(status.buffered_bytes as u64);
     let most = bytes(status.buffered_bytes_max as u64);

@@ -1,4 +1,4 @@
-//! The keys, each with what it does.
+//! The keys with their actions.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

@@ -1,5 +1,5 @@
-//! The screen as it is drawn from what is known: a pure function of the model, the moment and the
-//! area, which may be of any size.
+//! The screen as drawn from the model: a pure function of the model, the time and the area, which may be of
+//! any size.
 //!
 //! ```text
 //! head     the daemon, and whether what is shown is new
@@ -30,12 +30,12 @@ pub(super) use canvas::View;
 use canvas::{take, take_last, take_right};
 pub(super) use palette::Palette;
 
-/// From this width on, graphs stand beside the workers.
+/// Width from which graphs stand beside the workers.
 const WIDE: u16 = 120;
-/// The part of the screen's lines that the pools may take.
+/// Share of the screen's lines that the pools may take.
 const POOLS_PART: u16 = 3;
 
-/// Draws it.
+/// Draws the screen.
 pub(super) fn draw(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
     let mut rest = area;
     let foot = take_last(&mut rest, 1);

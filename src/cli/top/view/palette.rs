@@ -1,4 +1,4 @@
-//! How things look: colours where these are wanted, and texts as a terminal may show them.
+//! Appearance: colours if they are wanted, and texts that are safe for a terminal.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
@@ -20,37 +20,37 @@ impl Palette {
         }
     }
 
-    /// What is as it should be.
+    /// Style of a normal state.
     pub(super) fn good(self) -> Style {
         self.of(Color::Green)
     }
 
-    /// What someone should know.
+    /// Style of a warning.
     pub(super) fn warning(self) -> Style {
         self.of(Color::Yellow)
     }
 
-    /// What someone should mend.
+    /// Style of a problem.
     pub(super) fn bad(self) -> Style {
         self.of(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// A bar of a graph.
+    /// Style of a bar of a graph.
     pub(super) fn bar(self) -> Style {
         self.of(Color::Cyan)
     }
 
-    /// What stands above something.
+    /// Style of a title.
     pub(super) fn title(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// What is there to lead the eye.
+    /// Style of a rule.
     pub(super) fn rule(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// The chosen one, where the arrows move, and where they don't.
+    /// Style of the selected entry, in the focused list and in others.
     pub(super) fn chosen(self, has_focus: bool) -> Style {
         match has_focus {
             true => Style::new().add_modifier(Modifier::REVERSED),
@@ -58,7 +58,7 @@ impl Palette {
         }
     }
 
-    /// A pool that is doing so.
+    /// Style of a pool in that state.
     pub(super) fn pool(self, state: PoolState) -> Style {
         match state {
             PoolState::Running => self.good(),
@@ -69,7 +69,7 @@ impl Palette {
         }
     }
 
-    /// A worker in that state.
+    /// Style of a worker in that state.
     pub(super) fn worker(self, state: &str) -> Style {
         match state {
             "busy" => self.good(),
@@ -79,18 +79,18 @@ impl Palette {
     }
 }
 
-/// A text that others may have written, as one line that a terminal may show.
+/// Returns a text that others may have written as one line that is safe for a terminal.
 pub(super) fn shown(text: &str) -> String {
     foreign::line(text).replace('\t', " ")
 }
 
-/// How many columns a text takes.
+/// Returns the width of a text in columns.
 pub(super) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// The text in so many columns at most; `…` says that there is more of it. What is two columns wide
-/// is never halved.
+/// Cuts the text to at most `columns` columns; `…` marks the cut. A character of two columns is
+/// never halved.
 pub(super) fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -109,7 +109,7 @@ pub(super) fn cut(text: &str, columns: usize) -> String {
     kept
 }
 
-/// The text in exactly so many columns.
+/// Pads or cuts the text to exactly `columns` columns.
 pub(super) fn padded(text: &str, columns: usize, to_the_right: bool) -> String {
     let text = cut(text, columns);
     let space = " ".repeat(columns.saturating_sub(width(&text)));
@@ -119,7 +119,7 @@ pub(super) fn padded(text: &str, columns: usize, to_the_right: bool) -> String {
     }
 }
 
-/// The text on so many lines at most, broken between words where these fit, cut at the end.
+/// Wraps the text into at most `lines_max` lines, between words where these fit, cut at the end.
 pub(super) fn wrapped(text: &str, columns: usize, lines_max: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -28,7 +28,7 @@ const COLUMNS: [Column; 16] = [
     column("RETRIED", Kind::Figure, 12),
     column("DEAD", Kind::Figure, 9),
 ];
-/// The place of STATE.
+/// Index of the STATE column.
 const STATE: usize = 1;
 
 pub(super) fn draw(view: &View<'_>, mut area: Rect, buffer: &mut Buffer) {

@@ -1,5 +1,5 @@
-//! Columns that fit: what matters least goes first where there is little room, and texts are cut
-//! before figures go.
+//! Columns that fit: the least important ones are dropped first where there is little room, and
+//! texts are cut before figures are dropped.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -14,9 +14,9 @@ const GAP: usize = 2;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     title: &'static str,
-    /// How it may grow and shrink, and where its cells stand.
+    /// Growth, shrinking and alignment.
     kind: Kind,
-    /// Those with the highest go first.
+    /// Columns with the highest rank are dropped first.
     rank: u8,
 }
 
@@ -24,25 +24,25 @@ pub(super) const fn column(title: &'static str, kind: Kind, rank: u8) -> Column 
     Column { title, kind, rank }
 }
 
-/// How a column may grow and shrink.
+/// Growth, shrinking and alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Figures, to the right: whole or not there.
+    /// Figures, right-aligned: complete or not shown.
     Figure,
-    /// A word: whole or not there.
+    /// A word: complete or not shown.
     Word,
-    /// A text that may be cut to the first, and is never wider than the second.
+    /// A text that may be cut to the first width, and is never wider than the second.
     Text(usize, usize),
 }
 
-/// A row: its cells, and how one of them looks.
+/// A row: its cells, and the style of one of them.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) cells: Vec<String>,
     pub(super) marked: (usize, Style),
 }
 
-/// The columns that are shown, by number, and how wide each is.
+/// Returns the columns that are shown, by number, and their widths.
 fn fitting(columns: &[Column], lines: &[Line], room: usize) -> Vec<(usize, usize)> {
     let natural = |number: usize| {
         let cells = lines.iter().map(|line| width(&line.cells[number]));
@@ -84,13 +84,13 @@ fn fitting(columns: &[Column], lines: &[Line], room: usize) -> Vec<(usize, usize
     }
 }
 
-/// The first of the lines that are shown, so that the chosen one is among them.
+/// Returns the first of the lines that are shown, so that the selected one is among them.
 pub(super) fn first_shown(lines: usize, chosen: usize, room: usize) -> usize {
     let centred = chosen.saturating_sub(room / 2);
     centred.min(lines.saturating_sub(room))
 }
 
-/// Draws the titles and the lines around the chosen one.
+/// Draws the titles and the lines around the selected one.
 pub(super) fn draw(
     (columns, lines): (&[Column], &[Line]),
     chosen: (usize, Style),

@@ -1,4 +1,4 @@
-//! How the screen looks, and that no size and no status breaks it.
+//! Appearance of the screen, and that no size and no status breaks it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use ganger_telemetry::metrics::{Counts, Details};
 
 const PLAIN: Palette = Palette { colours: false };
 
-/// A daemon that has been up for so many seconds.
+/// A daemon that has been up for `uptime` seconds.
 fn status(uptime: u32, pools: Vec<PoolStatus>) -> Status {
     samples::status(Duration::from_secs(uptime.into()), pools)
 }
@@ -48,7 +48,7 @@ fn worker(slot: usize) -> WorkerStatus {
     }
 }
 
-/// A pool that has been at work for so many seconds, faster and slower by turns.
+/// A pool that has worked for `uptime` seconds, faster and slower by turns.
 fn pool(name: &str, workers: usize, uptime: u32) -> PoolStatus {
     let seconds = u64::from(uptime);
     let done: u64 = (0..seconds).map(|second| 40 + second * 37 % 60).sum();
@@ -107,7 +107,7 @@ fn pool(name: &str, workers: usize, uptime: u32) -> PoolStatus {
     }
 }
 
-/// What is known after a minute and a half with these pools.
+/// Model after a minute and a half with these pools.
 fn after(now: Instant, pools: impl Fn(u32) -> Vec<PoolStatus>) -> Model {
     let mut model = Model::new("ganger.toml".to_owned(), Duration::from_secs(1));
     for uptime in 7100..7190 {
@@ -140,7 +140,7 @@ fn screen(model: &Model, now: Instant, width: u16, height: u16) -> Buffer {
     terminal.backend().buffer().clone()
 }
 
-/// The screen's text, without the space at the lines' ends.
+/// Text of the screen, without the space at the lines' ends.
 fn text(model: &Model, now: Instant, width: u16, height: u16) -> String {
     let buffer = screen(model, now, width, height);
     let lines = buffer.content.chunks(usize::from(width)).map(|cells| {
@@ -413,7 +413,7 @@ fn a_chosen_worker_stays_chosen_while_others_come_and_go() {
     assert!(model.pool().is_none() && model.worker().is_none());
 }
 
-/// What is hard to show.
+/// Texts that are hard to show.
 const TEXTS: [&str; 7] = [
     "",
     "a",

@@ -1,4 +1,4 @@
-//! The workers of the chosen pool.
+//! The workers of the selected pool.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -24,7 +24,7 @@ const COLUMNS: [Column; 11] = [
     column("MESSAGE", Kind::Text(8, 40), 3),
     column("PROGRESS", Kind::Text(8, usize::MAX), 7),
 ];
-/// The place of STATE.
+/// Index of the STATE column.
 const STATE: usize = 2;
 
 pub(super) fn draw(view: &View<'_>, mut area: Rect, buffer: &mut Buffer) {

@@ -6,7 +6,7 @@ use super::*;
 use crate::alerts::tests::{pool, rules, sight};
 use ganger_pool::status::{WorkerLoss, WorkerStatus};
 
-/// The kinds and subjects of what is found.
+/// Kinds and subjects of the findings.
 fn found(pools: &[PoolStatus], lately: Lately) -> Vec<String> {
     let pools: Vec<Arc<PoolStatus>> = pools.iter().cloned().map(Arc::new).collect();
     let lately = pools.iter().map(|pool| (pool.name.clone(), lately));
@@ -192,7 +192,7 @@ fn a_source_is_told_once_whoever_reads_it() {
     assert_eq!(one[0].key(), both[0].key());
 }
 
-/// An end of our own making is no crash.
+/// An end that we caused is no crash.
 #[test]
 fn each_end_is_a_crash_or_none() {
     let ended = |end: WorkerEnd| {

@@ -11,7 +11,7 @@ use crate::value_types::{Wrong, duration, integer, plain, size, word};
 const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Properties of librdkafka that a source sets by itself, and why no other value will do.
+/// Properties of librdkafka that a source sets by itself, and the reason that no other value works.
 const OWN: &[(&str, &str)] = &[
     ("bootstrap.servers", "is set by `brokers`"),
     ("metadata.broker.list", "is set by `brokers`"),

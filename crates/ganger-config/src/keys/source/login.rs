@@ -1,4 +1,5 @@
-//! Who we are to a server, by keys of their own: as it is, where a URL wants it percent-encoded.
+//! User name and password for a server, under keys of their own: written literally, where a URL wants
+//! them percent-encoded.
 
 use crate::keys::secret_file::secret_file;
 use crate::keys::shared::Surroundings;
@@ -6,7 +7,7 @@ use crate::print;
 use crate::reader::Reader;
 use crate::value_types::word;
 
-/// What the keys say, or the URL.
+/// Login given by the keys or by the URL.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Login {
     pub(super) username: Option<String>,
@@ -40,7 +41,7 @@ pub(super) fn login(t: &mut Reader<'_>, around: Surroundings<'_>) -> Login {
 }
 
 impl Login {
-    /// With what the URL says, where they don't.
+    /// Fills in from the URL what the keys leave out.
     pub(super) fn or(self, username: Option<String>, password: Option<String>) -> Self {
         Self {
             username: self.username.or(username),
@@ -48,7 +49,7 @@ impl Login {
         }
     }
 
-    /// Shows it, under these keys.
+    /// Records the login for printing, under these keys.
     pub(super) fn print(&self, t: &mut Reader<'_>) {
         let username = self.username.as_ref();
         t.print("username", username.map(|name| print::text(name)));

@@ -1,5 +1,5 @@
-//! The keys of `[sources.NAME]`: those that several kinds of source have. What only one kind has
-//! is in a file of its own beside this one.
+//! The keys of `[sources.NAME]` that several kinds of source have. Those of one kind are in a file of
+//! their own beside this one.
 
 mod kafka;
 mod login;
@@ -19,7 +19,7 @@ use crate::reader::Reader;
 use crate::value_types::choice::choice;
 use crate::value_types::{Kind, NAME_RULE, Wrong, boolean, is_name, table_prefix};
 
-/// What is at the other end.
+/// Kind of server or database that a source connects to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SourceKind {
     Table,
@@ -31,7 +31,7 @@ enum SourceKind {
 pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> SourceConfig {
     let kind = t.must("kind", kind(), "What is at the other end.");
     if kind.is_none() {
-        // Nobody knows what its other keys should be: one problem says enough.
+        // Without a kind its other keys can't be judged: one problem is enough.
         t.give_up();
     }
     let is = |wanted| kind.is_none_or(|kind| kind == wanted);
@@ -79,7 +79,7 @@ pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> SourceConfig
         rabbitmq::read(t, url.as_ref(), declare, files, login, around)
     });
     let kafka = t.only("Kafka", is(SourceKind::Kafka), |t| kafka::read(t, declare));
-    // Without a kind all three were read, to no use but to find what is wrong.
+    // Without a kind all three were read, only to find problems.
     let table = table.map(SourceConfig::Table);
     let broker = || rabbitmq.map(SourceConfig::RabbitMq);
     let log = || kafka.map(SourceConfig::Kafka);

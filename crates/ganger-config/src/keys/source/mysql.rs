@@ -4,7 +4,7 @@ use super::server::{self, OnServer, Scheme, ServerAddress};
 use crate::model::{MysqlDatabase, Secret, SslMode};
 use crate::value_types::Wrong;
 
-/// Their URLs.
+/// URL scheme of MySQL and MariaDB.
 pub(super) const SCHEME: Scheme = Scheme {
     names: &["mysql", "mariadb"],
     // The port that IANA has registered.
@@ -15,7 +15,7 @@ pub(super) const SCHEME: Scheme = Scheme {
     option,
 };
 
-/// The modes as MySQL's own programs know them.
+/// The TLS modes by the names that MySQL's own programs use.
 const MODES: [(&str, SslMode); 5] = [
     ("DISABLED", SslMode::Disable),
     ("PREFERRED", SslMode::Prefer),
@@ -24,7 +24,7 @@ const MODES: [(&str, SslMode); 5] = [
     ("VERIFY_IDENTITY", SslMode::VerifyFull),
 ];
 
-/// The database there, and what is known of it beside.
+/// Returns the database of that address with its other settings.
 pub(super) fn database(address: ServerAddress, server: OnServer) -> MysqlDatabase {
     let (files, login) = (server.files, server.login);
     MysqlDatabase {
@@ -40,14 +40,15 @@ pub(super) fn database(address: ServerAddress, server: OnServer) -> MysqlDatabas
     }
 }
 
-/// A URL for it. Who we are is shown by keys of its own.
+/// Returns its URL without the login, which has keys of its own.
 pub(super) fn shown(at: &MysqlDatabase) -> String {
     let named = MODES.into_iter().find(|(_, mode)| *mode == at.ssl_mode);
     let mode = format!("ssl-mode={}", named.map_or("", |(name, _)| name));
     SCHEME.shown(&at.hosts, &at.database, &mode)
 }
 
-/// Other programs of theirs say `ssl-mode`, those of others `sslmode`, with the names that libpq has.
+/// Reads an option of the URL. MySQL's other programs say `ssl-mode`, those of others `sslmode`, with
+/// libpq's names.
 fn option(name: &str, value: &str) -> Option<Result<Option<SslMode>, Wrong>> {
     match name {
         "ssl-mode" => Some(server::mode(&MODES, (name, value)).map(Some)),

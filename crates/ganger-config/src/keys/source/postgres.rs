@@ -5,7 +5,7 @@ use crate::model::{PostgresDatabase, Secret, SslMode};
 use crate::reader::Reader;
 use crate::value_types::{Wrong, boolean, word};
 
-/// Its URLs: as libpq reads them, but that they must name the database.
+/// URL scheme of PostgreSQL: as libpq reads it, except that the URL must name the database.
 pub(super) const SCHEME: Scheme = Scheme {
     names: &["postgres", "postgresql"],
     // The port that IANA has registered.
@@ -17,7 +17,7 @@ pub(super) const SCHEME: Scheme = Scheme {
     option,
 };
 
-/// What its keys say.
+/// Values of its keys.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ServerKeys {
     schema: String,
@@ -44,7 +44,7 @@ pub(super) fn keys(t: &mut Reader<'_>) -> ServerKeys {
     }
 }
 
-/// The database there, and what is known of it beside.
+/// Returns the database of that address with its other settings.
 pub(super) fn database(
     address: ServerAddress,
     keys: ServerKeys,
@@ -66,17 +66,17 @@ pub(super) fn database(
     }
 }
 
-/// A URL for it. Who we are is shown by keys of its own.
+/// Returns its URL without the login, which has keys of its own.
 pub(super) fn shown(at: &PostgresDatabase) -> String {
     let mode = format!("sslmode={}", at.ssl_mode.as_str());
     SCHEME.shown(&at.hosts, &at.database, &mode)
 }
 
-/// What is behind the `?`: how the connection is to be encrypted, where it says that.
+/// Reads an option behind the `?`: the TLS mode, if it is that.
 fn option(name: &str, value: &str) -> Option<Result<Option<SslMode>, Wrong>> {
     match name {
         "sslmode" => Some(server::mode(&SslMode::ALL, (name, value)).map(Some)),
-        // It is never otherwise.
+        // We always use a server that accepts writes.
         "target_session_attrs" if value == "read-write" => Some(Ok(None)),
         _ => None,
     }

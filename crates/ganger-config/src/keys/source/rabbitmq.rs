@@ -1,4 +1,4 @@
-//! The keys of a connection to RabbitMQ, and those of a pool that say how its queue is declared.
+//! The keys of a connection to RabbitMQ, and those of a pool that declare its queue.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::value_types::{Wrong, boolean, duration, plain, word};
 /// The ports that IANA has registered for `amqp` and `amqps`.
 const PORT: u16 = 5672;
 const TLS_PORT: u16 = 5671;
-/// Whom a fresh broker knows, and the password that it knows them by.
+/// User name and password of a fresh broker's default user.
 const GUEST: &str = "guest";
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub(super) fn read(
     }
     let address = url.and_then(|url| url.read(t, parse)).unwrap_or_default();
     let scheme = if address.tls { "amqps" } else { "amqp" };
-    // Who we are is shown by keys of its own.
+    // The login is shown by keys of its own.
     let url = format!("{scheme}://{}", address.host);
     t.print("url", Some(print::text(&url)));
     let tls = tls(t, &address, files);
@@ -101,7 +101,7 @@ pub(super) fn read(
     }
 }
 
-/// Reads what copies are signed with.
+/// Reads the secret that copies are signed with.
 fn signing_secret(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Secret> {
     let secret = t.maybe(
         "signing_secret",
@@ -124,7 +124,7 @@ fn signing_secret(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Secret
     secret.map(Secret::new)
 }
 
-/// Reads how queues are declared.
+/// Reads the settings by which queues are declared.
 fn queue(t: &mut Reader<'_>) -> QueueDeclaration {
     QueueDeclaration {
         queue_type: t.or(
@@ -212,7 +212,7 @@ fn tls(t: &mut Reader<'_>, address: &Address, files: TlsFiles) -> Option<Tls> {
     })
 }
 
-/// What a URL says.
+/// Contents of a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Address {
     tls: bool,
@@ -222,7 +222,7 @@ struct Address {
     password: Option<String>,
 }
 
-/// Stands for a URL that is missing or wrong, so that the other keys are read all the same.
+/// Stands in for a URL that is missing or wrong, so that the other keys are still read.
 impl Default for Address {
     fn default() -> Self {
         Self {
@@ -238,8 +238,8 @@ impl Default for Address {
     }
 }
 
-/// Reads a URL as <https://www.rabbitmq.com/docs/uri-spec> has it, but that a path of `/` alone
-/// means the virtual host `/`, as people take it to.
+/// Reads a URL as <https://www.rabbitmq.com/docs/uri-spec> defines it, except that a path of `/` alone
+/// means the virtual host `/`, as people expect.
 fn parse(text: &str) -> Result<Address, Wrong> {
     let form = "write amqp://USER:PASSWORD@HOST:PORT/VHOST, each part percent-encoded (`@` as \
                 %40, `/` as %2F, `%` as %25), or give the keys `username`, `password` and `vhost`";

@@ -1,4 +1,4 @@
-//! URLs of servers that hold a database: PostgreSQL, MySQL, MariaDB. Each says how its own look.
+//! URLs of servers that hold a database: PostgreSQL, MySQL, MariaDB. Each kind describes its own form.
 
 use percent_encoding::percent_decode_str;
 use url::Url;
@@ -9,7 +9,7 @@ use crate::model::{Host, SslMode};
 use crate::reader::Reader;
 use crate::value_types::Wrong;
 
-/// What a URL says.
+/// Contents of a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServerAddress {
     pub(super) hosts: Vec<Host>,
@@ -19,7 +19,7 @@ pub(super) struct ServerAddress {
     pub(super) ssl_mode: SslMode,
 }
 
-/// What has been read of the keys that databases on servers have.
+/// Values of the keys that databases on servers share.
 #[derive(Debug)]
 pub(super) struct OnServer {
     pub(super) table_prefix: String,
@@ -29,7 +29,7 @@ pub(super) struct OnServer {
 }
 
 impl OnServer {
-    /// With what the URL says of who we are, which it or a key must say.
+    /// Adds the login from the URL; the URL or a key must give it.
     pub(super) fn known(mut self, t: &mut Reader<'_>, address: &ServerAddress) -> Self {
         let (username, password) = (address.username.clone(), address.password.clone());
         self.login = self.login.or(username, password);
@@ -41,32 +41,32 @@ impl OnServer {
     }
 }
 
-/// What is behind a URL's `?`: how the connection is to be encrypted, where it says that. None if there is
-/// no such option.
+/// Reads an option behind a URL's `?`: the TLS mode, if it is that. Returns none if there is no such
+/// option.
 type ReadOption = fn(name: &str, value: &str) -> Option<Result<Option<SslMode>, Wrong>>;
 
-/// How the URLs of one kind of server look.
+/// Form of the URLs of one kind of server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scheme {
-    /// What they begin with, the usual one first.
+    /// Prefixes of the URLs, the usual one first.
     pub(super) names: &'static [&'static str],
-    /// Where a server listens that says nothing else.
+    /// Default port.
     pub(super) port: u16,
-    /// How one is written.
+    /// Form of a URL, for messages.
     pub(super) form: &'static str,
-    /// What may be behind the `?`.
+    /// Options allowed behind the `?`.
     pub(super) rest: &'static str,
     pub(super) option: ReadOption,
 }
 
 impl Scheme {
-    /// Whether that is one of these.
+    /// Returns whether the URL is of this kind.
     pub(super) fn is_of(&self, url: &str) -> bool {
         let scheme = url.split_once(':').map(|(scheme, _)| scheme);
         scheme.is_some_and(|scheme| self.names.contains(&scheme))
     }
 
-    /// Reads one. It must name the database.
+    /// Reads a URL, which must name the database.
     pub(super) fn parse(&self, text: &str) -> Result<ServerAddress, Wrong> {
         let (text, others) = first_host(text);
         let url = self.url(&text)?;
@@ -117,7 +117,7 @@ impl Scheme {
         }
     }
 
-    /// A URL that says where it is, and not who we are.
+    /// Returns the URL without the login.
     pub(super) fn shown(&self, hosts: &[Host], database: &str, options: &str) -> String {
         let hosts: Vec<String> = hosts.iter().map(shown_host).collect();
         let hosts = hosts.join(",");
@@ -140,7 +140,7 @@ fn shown_host(Host { name, port }: &Host) -> String {
     }
 }
 
-/// A URL with the first of its hosts alone, as URLs usually are, and the others.
+/// Splits a URL into one with only the first of its hosts, as URLs usually are, and the other hosts.
 fn first_host(text: &str) -> (String, Vec<&str>) {
     let start = text.find("://").map_or(0, |scheme| scheme + 3);
     let end = text[start..].find(['/', '?', '#']);
@@ -154,7 +154,7 @@ fn first_host(text: &str) -> (String, Vec<&str>) {
     (whole, hosts.collect())
 }
 
-/// The mode of that name, among those of one kind of server.
+/// Returns the mode of that name, among those of one kind of server.
 pub(super) fn mode(modes: &[(&str, SslMode)], (key, name): (&str, &str)) -> Result<SslMode, Wrong> {
     let known = modes
         .iter()

@@ -80,7 +80,7 @@ fn mode(t: &mut Reader<'_>, is_on_server: bool) -> u32 {
     mode
 }
 
-/// What a URL means.
+/// Place of a table, as its URL gives it.
 #[derive(Debug, PartialEq, Eq)]
 enum TablePlace {
     File(PathBuf),

@@ -1,4 +1,4 @@
-//! The files of an encrypted connection, where several kinds of source have them.
+//! The TLS files that several kinds of source have.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::print;
 use crate::reader::Reader;
 use crate::value_types::word;
 
-/// Whom to trust, and what to show.
+/// Trusted authorities, and our certificate.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TlsFiles {
     pub(super) ca_file: Option<PathBuf>,

@@ -1,5 +1,4 @@
-//! Where a source is, as a URL that stands in the configuration or in a file beside it, as a secret
-//! does.
+//! The URL of a source, given in the configuration or, as a secret, in a file beside it.
 
 use super::server::Scheme;
 use crate::keys::secret_file::secret_file;
@@ -7,21 +6,21 @@ use crate::keys::shared::Surroundings;
 use crate::reader::Reader;
 use crate::value_types::{Wrong, word};
 
-/// A URL as it was given.
+/// A URL as given.
 #[derive(Debug)]
 pub(super) struct Url {
-    /// The key that it was given by.
+    /// Name of the key that gave it.
     key: &'static str,
     text: String,
 }
 
 impl Url {
-    /// Whether it is one of that kind of server.
+    /// Returns whether the URL is of that kind of server.
     pub(super) fn names(&self, scheme: &Scheme) -> bool {
         scheme.is_of(&self.text)
     }
 
-    /// What it means, or a problem. What a file holds is a secret: no problem shows it.
+    /// Parses the URL, or records a problem. The content of a file is a secret: no problem shows it.
     pub(super) fn read<T>(
         &self,
         t: &Reader<'_>,
@@ -38,7 +37,7 @@ impl Url {
     }
 }
 
-/// The scheme of a URL may be written in capitals.
+/// Returns the URL with its scheme in lower case, since it may be written in capitals.
 fn with_a_small_scheme(url: &str) -> String {
     match url.split_once(':') {
         Some((scheme, rest)) => format!("{}:{rest}", scheme.to_ascii_lowercase()),

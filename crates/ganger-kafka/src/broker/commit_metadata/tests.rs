@@ -1,4 +1,4 @@
-//! What survives in a commit, and what is told to be damaged or of another place.
+//! Content that survives in a commit, and detection of damaged or misplaced text.
 
 use super::*;
 use proptest::prelude::*;
@@ -62,7 +62,7 @@ fn a_text_of_another_place_is_told() {
     );
 }
 
-/// As a daemon wrote it that knew nothing of places.
+/// As written by a daemon whose check sum covered the offset alone.
 #[test]
 fn an_old_text_is_read_anywhere() {
     let text = "ganger1:XTuN7gAGBg";

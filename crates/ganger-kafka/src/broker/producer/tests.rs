@@ -1,9 +1,9 @@
-//! What is due, and what is given up, of what is under way.
+//! Due times and giving up of publications in flight.
 
 use super::*;
 use crate::broker::load::OPEN_MAX;
 
-/// Of which so many are under way, for a topic of someone else's or for one of ours.
+/// A producer with so many in flight, for an external topic or an internal one.
 fn with(count: usize, compressed: bool) -> Producer<usize> {
     let source = settings::tests::source(&[]);
     let mut producer = Producer::new(&source, "p", Arc::default()).unwrap();

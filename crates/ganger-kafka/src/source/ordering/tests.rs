@@ -1,4 +1,4 @@
-//! Lanes as a table of cases, and as a game of chance against a plain model.
+//! Lanes as a table of cases, and as a random test against a plain model.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ fn the_dead_hold_nobody_up() {
     lanes.remove(dead).unwrap();
     assert_eq!(next(&mut lanes), None, "the lane is another's now");
     assert_eq!(lanes.count(0).messages, 2);
-    // Where nobody waits for the lane it is free.
+    // If no message waits for the lane, it is free.
     let mut lanes = self::lanes(&[(0, 0, Some(1))]);
     let (_, dead) = next(&mut lanes).unwrap();
     lanes.let_pass(dead);
@@ -142,7 +142,7 @@ fn a_lost_partition_keeps_the_lanes_of_what_is_out() {
         (lanes.ready(), lanes.next_due(), lanes.bytes()),
         (0, None, 10)
     );
-    // It is assigned again, and its messages come again.
+    // The partition is assigned again, and its messages are delivered again.
     lanes.add(entry(1, 0, Some(1)));
     lanes.add(entry(1, 2, Some(2)));
     assert_eq!(next(&mut lanes).unwrap().0, 2);
@@ -189,16 +189,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is out, by place, with its key; and each key's offsets in the order in which they came.
+/// Messages that are out, by place, with their keys; and each key's offsets in order of arrival.
 struct Model {
     lanes: Lanes<Option<u8>>,
     now: Instant,
-    /// The assignment that each partition has now.
+    /// Current assignment of each partition.
     assigned: [Part; 3],
     assignments: Part,
     offsets: i64,
     out: Vec<(Position, Option<u8>)>,
-    /// Those of them that are settled.
+    /// Messages of `out` that are settled and being published.
     publishing: HashSet<Position>,
     not_done: Vec<(Part, i64, Option<u8>)>,
 }
@@ -300,7 +300,7 @@ impl Model {
         self.out.push((place, key));
     }
 
-    /// Whatever has happened, all that is left gets its turn.
+    /// Hands out and settles all that is left.
     fn drain(&mut self) {
         self.now += Duration::from_secs(1);
         self.lanes.release(self.now);

@@ -1,4 +1,4 @@
-//! The indexes as a game of chance against a scan of all partitions.
+//! The indexes as a random test against a scan of all partitions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::broker::record::Record;
 use crate::broker::settings;
 
 const PARTS: i32 = 5;
-/// By the clock on the wall.
+/// Wall clock time of the start.
 const START_MS: i64 = 1_000_000;
 
 #[derive(Debug, Clone)]
@@ -61,7 +61,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model<'a> {
     consumer: &'a Consumer,
     partitions: Partitions,
-    /// What each is called now.
+    /// Current number of each partition.
     parts: Vec<Part>,
     asleep: BTreeSet<Part>,
     now: Instant,
@@ -87,7 +87,7 @@ impl<'a> Model<'a> {
         model
     }
 
-    /// One of which something is committed, so that nothing is to be.
+    /// A partition for which something is committed, so that nothing is to be.
     fn partition(&self, number: i32) -> Partition {
         let name = ("tier".to_owned(), number);
         let inbox = self.consumer.inbox(&name.0, name.1).unwrap();
@@ -188,7 +188,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Those for which something holds.
+    /// Returns the partitions that satisfy a condition.
     fn those(&self, is: impl Fn(Traits, Part) -> bool) -> BTreeSet<Part> {
         let all = self.partitions.iter();
         let those = all.filter(|(part, each)| is(each.traits(), *part));

@@ -1,4 +1,4 @@
-//! Turns as a table of cases, and as a game of chance against a scan of all partitions.
+//! Turns as a table of cases, and as a random test against a scan of all partitions.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ fn number(part: usize) -> Part {
     Part::try_from(part).unwrap()
 }
 
-/// A partition, as it is when all of it is looked at each time.
+/// A partition in the model, which checks all of them each time.
 #[derive(Debug, Default, Clone, Copy)]
 struct Plain {
     at_hand: usize,
@@ -54,7 +54,7 @@ struct Model {
     plain: [Plain; PARTS],
     share: Share,
     looks: usize,
-    /// What may have made a partition be looked at.
+    /// Number of causes for checking a partition.
     causes: usize,
 }
 

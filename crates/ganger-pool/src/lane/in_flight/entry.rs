@@ -11,18 +11,18 @@ use ganger_core::trace_context::SpanContext;
 use ganger_protocol::output::Output;
 use ganger_queue::delivery::{CANCELLED, Delivery, Failure, Message, Reason};
 
-/// How far a message is on its way through the worker.
+/// Progress of a message through the worker.
 #[derive(Debug)]
 pub(super) enum Way {
     /// Put into the pipe, behind others.
     Piped,
-    /// Since then the worker's time for it runs: for version 1 since it became the head.
+    /// Begun: its time in the worker runs since then, for version 1 since it became the head.
     Begun(Instant),
-    /// Answered; what is missing are confirmations of its emits.
+    /// Answered; confirmations of its emits are missing.
     Answered { begun: Instant, answer: Output },
 }
 
-/// What the worker was asked to do with a message before it is done.
+/// Request to the worker about a message before it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     /// Nothing.
@@ -31,35 +31,35 @@ pub(super) enum Asked {
     Stop,
     /// To give it up for our sake, while it still had time.
     Yield,
-    /// That, and then its time was up as well.
+    /// To give it up, and then its time was up as well.
     YieldThenStop,
 }
 
 /// A message in the worker's hands.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// The number that the worker knows it by.
+    /// Number that the worker knows it by.
     pub(super) id: u64,
     pub(super) delivery: Delivery,
-    /// Where its frame begins in the stream of bytes to the worker.
+    /// Offset of its frame in the stream of bytes to the worker.
     pub(super) starts_at: u64,
-    /// Where its frame ends.
+    /// Offset of the frame's end.
     pub(super) ends_at: u64,
-    /// When it was put there.
+    /// Time at which it was put into the pipe.
     pub(super) piped_at: Instant,
     pub(super) way: Way,
     pub(super) asked: Asked,
-    /// How long the worker may take before it is asked to stop.
+    /// Time that the worker may take before it is asked to stop.
     pub(super) soft: Option<Duration>,
-    /// Others were begun in the worker while it was.
+    /// True if others were begun in the worker while it was.
     pub(super) had_company: bool,
-    /// An operator has cancelled it.
+    /// True if an operator has cancelled it.
     pub(super) cancelled: bool,
-    /// Emits so far.
+    /// Number of emits so far.
     pub(super) emitted: u32,
-    /// Emits that the broker has not confirmed yet.
+    /// Number of emits that the broker has not confirmed yet.
     pub(super) unconfirmed: u32,
-    /// The first emit that failed.
+    /// Error of the first emit that failed.
     pub(super) emit_failure: Option<String>,
 }
 
@@ -79,14 +79,14 @@ impl Entry {
         !self.is_open() && self.unconfirmed == 0
     }
 
-    /// Notes the worker's part, if the attempt is recorded.
+    /// Records the worker's part, if the attempt is recorded.
     pub(super) fn note(&mut self, begun: Option<Instant>, answered: Option<Instant>) {
         if let Some(recording) = &mut self.delivery.recording {
             (recording.begun, recording.answered) = (begun, answered);
         }
     }
 
-    /// What records need to name it: the message, and the span of the worker's part.
+    /// Returns the message and the span of the worker's part, for log records.
     pub(super) fn said(&self) -> (&Message, Option<SpanContext>) {
         let span = self.delivery.recording.as_ref().map(|noted| noted.worker);
         (&self.delivery.message, span)
@@ -103,8 +103,8 @@ impl Entry {
         }
     }
 
-    /// When the worker is killed for it, though not before that of a fresh worker unless it is an
-    /// operator who has cancelled it.
+    /// Returns the time at which the worker is killed for it: not before `fresh_until`, unless an
+    /// operator has cancelled it.
     pub(super) fn hard_deadline(
         &self,
         policy: &PoolConfig,
@@ -115,10 +115,10 @@ impl Entry {
         Some(deadline.max(fresh_until.unwrap_or(deadline)))
     }
 
-    /// Over which message a worker is late that was heard of last at that moment, now that the time of
-    /// this one is over. One that blocks an event loop lets its neighbours' time run out, so only a
-    /// message that had the worker to itself can be charged; and while nothing is heard of the worker
-    /// after this one was to stop, any of them may be why.
+    /// Returns the message that a worker, last heard from at `last_frame`, is late over, now that
+    /// this one's time is up. One that blocks an event loop lets its neighbours' time run out, so
+    /// only a message that had the worker to itself can be charged; and while nothing is heard from
+    /// the worker after this one was to stop, any of them may be the cause.
     pub(super) fn late(&self, last_frame: Instant) -> Late {
         let stop_at = self
             .begun()
@@ -131,7 +131,7 @@ impl Entry {
         }
     }
 
-    /// What is to be done with it, once it is answered.
+    /// Returns the delivery and its event, once it is answered.
     pub(super) fn settled(self) -> Option<Settled> {
         let Way::Answered { answer, .. } = self.way else {
             return None;
@@ -156,10 +156,10 @@ impl Entry {
     }
 }
 
-/// A message that the worker is done with, and what has happened to it.
+/// Message that the worker is done with, and its event.
 pub(crate) type Settled = (Delivery, Event);
 
-/// A message that an operator has cancelled, and what else went wrong with it.
+/// Returns the failure of a message that an operator has cancelled, with its other error.
 pub(crate) fn cancelled(error: &str) -> Failure {
     let error = format!("{}: {error}", CANCELLED);
     Failure::new(Reason::Cancelled, error)

@@ -35,7 +35,7 @@ fn delivery(claim: Option<&Claim>, alone: bool) -> Delivery {
     pool.deliveries.try_recv().unwrap()
 }
 
-/// Each of ten bytes, one after the other, of a worker that begins one at a time.
+/// Messages in frames of ten bytes, one after the other, for a worker that begins one at a time.
 fn of(deliveries: impl IntoIterator<Item = Delivery>) -> (Instant, InFlight) {
     let now = Instant::now();
     let mut in_flight = InFlight::new(now, 0);
@@ -274,8 +274,8 @@ fn silence_counts_only_while_there_is_something_to_say() {
     assert_eq!(in_flight.next_deadline(&pool), None);
 }
 
-/// What a worker with an event loop has begun, and who may be why the first is late: as it was heard of
-/// before or after that one was to stop.
+/// Messages begun by a worker with an event loop, and which may be the cause when the first is
+/// late: last heard from before or after that one was to stop.
 #[test]
 fn a_message_is_charged_for_its_time_only_if_it_had_the_worker_to_itself() {
     let pool = policy();
@@ -299,7 +299,7 @@ fn a_message_is_charged_for_its_time_only_if_it_had_the_worker_to_itself() {
     }
 }
 
-/// The neighbour is gone when its time is over, but had it wait until then.
+/// The neighbour is gone when this one's time is over, but made it wait until then.
 #[test]
 fn who_had_company_is_not_charged_though_it_is_the_last() {
     let pool = policy();
@@ -322,7 +322,7 @@ fn who_had_company_is_not_charged_though_it_is_the_last() {
     assert_eq!(judged[0].blame, Blame::Suspect);
 }
 
-/// While the worker is looked at it may answer, and begin another.
+/// During an autopsy the worker may answer, and begin another.
 #[test]
 fn a_stall_is_charged_to_the_message_that_stalled_or_to_none() {
     let pool = PoolConfig {
@@ -330,7 +330,8 @@ fn a_stall_is_charged_to_the_message_that_stalled_or_to_none() {
         timeout: None,
         ..policy()
     };
-    // Who begins all at once, how many bytes it was sent, who has an answer, and what the others get.
+    // Beginning all at once or not, bytes sent, the message with an answer, the verdict on the
+    // others.
     let table = [
         (
             Version::One,
@@ -402,7 +403,7 @@ fn happens() -> impl Strategy<Value = Happens> {
     ]
 }
 
-/// What is known of a message in the model.
+/// State of a message in the model.
 #[derive(Debug, Default, Clone, Copy)]
 struct Known {
     answered: bool,

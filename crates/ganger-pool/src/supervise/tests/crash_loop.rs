@@ -1,8 +1,8 @@
-//! What makes a crash loop, and what does not.
+//! Tests of what makes a crash loop, and what does not.
 
 use super::*;
 
-/// Whether so many ends of such workers degrade a pool of two.
+/// Returns whether so many ends of such workers degrade a pool of two.
 fn degrades(ends: impl IntoIterator<Item = End>) -> bool {
     let mut now = Instant::now();
     let mut supervisor = up(2, now);

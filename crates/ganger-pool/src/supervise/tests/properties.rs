@@ -1,4 +1,4 @@
-//! What holds of a supervisor whatever happens.
+//! Properties of a supervisor in any sequence of events.
 
 use proptest::prelude::*;
 
@@ -31,8 +31,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever happens, the pool never has more workers too many than may be on trial, and gets
-    /// back to its size by itself.
+    /// In any sequence of events the pool never has more surplus workers than may be on trial, and
+    /// returns to its size by itself.
     #[test]
     fn a_pool_always_returns_to_its_size(steps in steps()) {
         let mut now = Instant::now();
@@ -59,7 +59,7 @@ proptest! {
                 Step::Roll => drop(supervisor.roll(now)),
                 Step::RollBack => supervisor.roll_back(),
                 Step::Wait => {
-                    // All that is under way comes to a good end.
+                    // Everything under way ends well.
                     for slot in live.clone() {
                         supervisor.connected(slot, now);
                         supervisor.observe(slot, WORKS, now);
@@ -84,7 +84,7 @@ proptest! {
         prop_assert_eq!(supervisor.roster().count(|stage| stage == Stage::Up), target);
         let generation = supervisor.generation;
         let outdated = supervisor.roster().iter().find(|(_, slot)| slot.generation != generation);
-        // New ones that had passed before another failed stay as well.
+        // New workers that had passed before another failed stay as well.
         prop_assert!(failed || outdated.is_none(), "{:?}", outdated);
     }
 }

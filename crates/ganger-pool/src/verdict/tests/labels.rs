@@ -1,4 +1,4 @@
-//! What a reply says of its body.
+//! Tests of the labels that describe a reply's body.
 
 use super::*;
 

@@ -1,10 +1,9 @@
-//! What continues a message, and where that ends.
+//! Tests of the messages that continue a message, and of their limit.
 
 use super::*;
 use ganger_config::model::{KafkaOptions, Topics};
 
-/// What becomes of a message of this step that a worker answers, where it names a queue and where it
-/// does not.
+/// Returns the outcome of a message of this step that a worker answers, naming a queue or not.
 fn replied(policy: &PoolConfig, message: &Message, step: u32, queue: Option<&str>) -> Outcome {
     let history = History {
         step,
@@ -30,7 +29,7 @@ fn asking(reply_to: &str) -> Message {
     }
 }
 
-/// The dead letter's error, which has the reply.
+/// Returns the dead letter's error, after checking that it has the reply.
 fn refused(outcome: Outcome) -> String {
     let Outcome::DeadLetter(failure) = outcome else {
         panic!("{outcome:?}");
@@ -55,7 +54,7 @@ fn what_continues_a_message_is_its_next_step() {
     }
 }
 
-/// A worker that always answers would be asked the same again and again.
+/// A worker that always answers would receive the same message again and again.
 #[test]
 fn a_reply_to_that_is_the_queue_itself_is_not_answered() {
     let error = refused(replied(&policy(), &asking("q"), 0, None));

@@ -8,7 +8,7 @@ use ganger_queue::delivery::Property;
 use tokio::task::LocalSet;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// What reached the log, as JSON.
+/// Log output, as JSON.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -113,7 +113,7 @@ fn what_is_in_the_pipe_belongs_to_the_message_before() {
         output.working_on(Some((&message("c-1"), None)));
         stdout.write_all(b"of the first\n").unwrap();
         stderr.write_all(b"of the first, too\n").unwrap();
-        // Nothing has been waited for: only a look at the pipes themselves can tell.
+        // Nothing has been awaited: only the pipes themselves can tell.
         output.working_on(Some((&message("c-2"), None)));
         stdout.write_all(b"of the second\n").unwrap();
         output.working_on(None);
@@ -166,7 +166,7 @@ fn what_was_held_back_is_told_when_the_stream_falls_silent() {
     let records = logged(async |mut output, stdout, mut stderr| {
         drop(stdout);
         stderr.write_all("x\n".repeat(3000).as_bytes()).unwrap();
-        // The stream stays open and silent: nothing but the clock can bring the word.
+        // The stream stays open and silent: only the clock can trigger the report.
         tokio::time::pause();
         drop(output.last_words(Duration::from_secs(10)).await);
         drop(stderr);

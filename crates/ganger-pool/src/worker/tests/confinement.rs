@@ -1,4 +1,4 @@
-//! What a worker is given and what it is held to.
+//! Tests of a worker's environment and limits.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ fn limits_hold() {
         };
         let lines = stderr_of(&command).await;
         assert_eq!(lines[..3], ["77", "524288", "19"]);
-        // The kernel need not have it, and takes it from root only at any time.
+        // The kernel need not support it, and takes it at any time from root only.
         if let (Some(session), true) = (lines.get(3), Uid::effective().is_root()) {
             assert!(session.ends_with(" nice 19"), "{session}");
         }

@@ -1,4 +1,4 @@
-//! The way from the name on stdin to frames over the pipe.
+//! Tests of connecting: from the name on stdin to frames over the pipe.
 
 use std::fs::DirEntry;
 use std::io::{self, Read};
@@ -14,7 +14,7 @@ use crate::worker::connection::{Connection, Received};
 use crate::worker::error::PipeError;
 use ganger_queue::delivery::Exit;
 
-/// What a version 1 worker does first, then what it is told to, as Python programs.
+/// Python programs that do what a version 1 worker does first, then what they are told to.
 const CONNECT: &str = "
 import os, socket, struct, sys
 name = sys.stdin.buffer.readline().strip().decode()
@@ -52,7 +52,7 @@ async fn exchange(connection: &mut Connection, body: &[u8]) -> Option<Bytes> {
     }
 }
 
-/// Connects, exchanges frames both ways, ends by our end of file; the paths go with the connection.
+/// Connects, exchanges frames both ways, ends at our end of file; the paths go with the connection.
 async fn works(command: &WorkerCommand) {
     let Starting {
         mut process,
@@ -106,8 +106,8 @@ fn a_worker_that_looks_below_tmpdir_finds_its_pipe() {
     assert_eq!(directory.path().read_dir().unwrap().count(), 0);
 }
 
-/// Made by the daemon, it could be made where the worker's user may not write, and what that user puts
-/// in its place could be given away.
+/// Made by the daemon, the link could be made where the worker's user may not write, and what that
+/// user puts in its place could be given away.
 #[test]
 fn the_link_below_tmpdir_is_made_by_the_workers_user() {
     if !Uid::effective().is_root() {

@@ -1,4 +1,4 @@
-//! How workers end, and what dies with them.
+//! Tests of workers' ends, and of what dies with them.
 
 use futures_util::FutureExt;
 
@@ -66,7 +66,7 @@ fn signals_reach_the_group() {
     });
 }
 
-/// Where no signal to its group would reach it.
+/// Outside its group no signal to the group would reach it.
 #[test]
 fn a_leader_cannot_leave_its_group() {
     on_a_pool_thread(async {
@@ -100,7 +100,7 @@ fn a_dropped_worker_is_killed_and_reaped() {
     });
 }
 
-/// The kernel would kill it if it had been started on that thread.
+/// The kernel would kill the worker if it had been started on that thread.
 #[test]
 fn a_worker_outlives_the_thread_that_asked_for_it() {
     let asked = std::thread::spawn(|| {

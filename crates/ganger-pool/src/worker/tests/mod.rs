@@ -16,12 +16,12 @@ use super::spawner::Spawner;
 use super::{Identity, Introduction};
 use ganger_config::model::{Limits, WorkerCommand};
 
-/// A test that takes longer hangs.
+/// Time after which a test counts as hung.
 const TEST_DEADLINE: Duration = Duration::from_secs(60);
-/// Where a test expects an end of file, never a deadline.
+/// Bound where a test expects an end of file, never a deadline.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// Its thread has to outlive what it starts.
+/// Spawner whose thread has to outlive what it starts.
 static SPAWNER: LazyLock<Spawner> = LazyLock::new(|| Spawner::new("tests"));
 
 const FRAME_BYTES_MAX: usize = 1024 * 1024;
@@ -63,14 +63,14 @@ async fn start(command: &WorkerCommand) -> Starting {
     .unwrap()
 }
 
-/// Runs a worker to its end and tells what it wrote to stderr.
+/// Runs a worker to its end and returns what it wrote to stderr.
 async fn stderr_of(command: &WorkerCommand) -> Vec<String> {
     let mut process = start(command).await.process;
     process.wait().await;
     process.last_words(FOR_EVER).await
 }
 
-/// As the pool's thread does it.
+/// Runs a future as the pool's thread does.
 fn on_a_pool_thread<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

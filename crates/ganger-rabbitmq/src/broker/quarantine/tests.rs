@@ -13,7 +13,7 @@ fn sent(id: u64, since: Instant) -> Unconfirmed {
     Unconfirmed { id, since, bytes }
 }
 
-/// With this one alone in quarantine, and sent.
+/// A quarantine with this publication alone in it, and sent.
 fn on_trial(id: u64, now: Instant) -> Quarantine {
     let mut quarantine = Quarantine::default();
     for _ in 0..SHARED_LOSSES {
@@ -109,7 +109,7 @@ fn of_two_that_may_have_ended_it_none_is_blamed() {
     }
 }
 
-/// One connection of the model, and what it has been sent.
+/// One connection of the model, and the messages sent over it.
 struct Connection {
     tracks: Tracks<()>,
     wire: VecDeque<u64>,
@@ -134,7 +134,7 @@ impl Connection {
         self.wire.len() > before
     }
 
-    /// Ends it, and makes the next.
+    /// Loses the connection, and makes the next.
     fn lose(&mut self, now: Instant) -> Vec<Unconfirmed> {
         let lost = self.tracks.unconfirmed();
         self.tracks.line_up_again();
@@ -195,7 +195,7 @@ impl Model {
         self.alone.send(self.now) || sent || next.is_some()
     }
 
-    /// The broker reads all that it was sent by one of the connections.
+    /// Lets the broker read everything sent over one of the connections.
     fn read(&mut self, is_shared: bool) -> bool {
         let (mut has_read, mut unread) = (false, VecDeque::new());
         while let Some(id) = self.connection(is_shared).wire.pop_front() {
@@ -246,7 +246,7 @@ impl Model {
         }
     }
 
-    /// Until nothing goes on by itself, however long that takes.
+    /// Runs until nothing happens by itself any more, however long that takes.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             let sent = self.send();
@@ -279,7 +279,7 @@ enum Event {
     Read {
         is_shared: bool,
     },
-    /// A connection ends for another reason.
+    /// Loss of a connection for another reason.
     Lose {
         is_shared: bool,
     },
@@ -309,8 +309,8 @@ fn name(queue: u8) -> ShortString {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// However often connections are lost besides: all that ends them is found out, after no more
-    /// losses than that takes, all else arrives, and nothing else is blamed.
+    /// However often connections are lost besides: every message that ends them is found, after no
+    /// more losses than that takes, all others arrive, and none of those is blamed.
     #[test]
     fn what_ends_connections_is_found_out_and_all_else_arrives(
         events in prop::collection::vec(event(), 1..150),

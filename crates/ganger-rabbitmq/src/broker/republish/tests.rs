@@ -35,7 +35,7 @@ fn key() -> CopyKey {
     CopyKey::from_secret("s")
 }
 
-/// As a source takes it in that reads the queue `work`.
+/// Unwraps a message as a source does that reads the queue `work`.
 fn arrive(properties: BasicProperties, routing_key: &str) -> (Original, Arrival) {
     let is_copy = claims_to_be_of(&properties, "work") && key().knows(&properties, BODY);
     let received = Received {
@@ -47,7 +47,7 @@ fn arrive(properties: BasicProperties, routing_key: &str) -> (Original, Arrival)
     unwrap(received, is_copy)
 }
 
-/// What a tier's queue does to a message when its time is over.
+/// Changes a message as a tier's queue does when its delay is over.
 fn through_a_tier(copy: &BasicProperties) -> BasicProperties {
     let mut headers = copy.headers().clone().unwrap_or_default();
     headers.insert(

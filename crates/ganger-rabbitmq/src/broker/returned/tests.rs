@@ -42,7 +42,7 @@ fn number(number: u64) -> Vec<u8> {
     header(HEADER, &[&b"l"[..], &number.to_be_bytes()].concat())
 }
 
-/// A message with a header that it shares with others, and one with its number.
+/// Content with a header that it shares with other messages, and a header with its number.
 fn content(channel: u8, shared: u8, sent_as: u64) -> Vec<u8> {
     let headers = [header("content", &[b'b', shared]), number(sent_as)].concat();
     let body = frame(BODY, channel, &[shared]);
@@ -66,12 +66,12 @@ fn acknowledged() -> Vec<u8> {
     frame(METHOD, OURS, &[&ACK[..], &[0; 9]].concat())
 }
 
-/// What the broker writes, and whom each piece of it acknowledges.
+/// Bytes that the broker writes, and the messages that each piece acknowledges.
 type Script = Vec<(Vec<u8>, Vec<usize>)>;
 
-/// Messages with their fate (taken, not now, returned) and their content, all published; returns
-/// come in order, each before its own acknowledgement, which may cover several messages. The dice
-/// are for the rest.
+/// Script for messages with their fate (taken, not now, returned) and their content, all published;
+/// returns come in order, each before its own acknowledgement, which may cover several messages.
+/// The dice decide the rest.
 fn script(messages: &[(u8, u8)], dice: &[u8]) -> Script {
     let mut dice = dice.iter().copied().chain(std::iter::repeat(7));
     let mut roll = |below: usize| usize::from(dice.next().unwrap_or_default()) % below.max(1);
@@ -108,8 +108,8 @@ fn sent_as(id: usize) -> u64 {
     u64::try_from(id).unwrap() + 1
 }
 
-/// Reads it in pieces of this length, and looks as soon as an acknowledgement has passed. Returns
-/// who came back.
+/// Reads the script in pieces of this length, and looks up after each acknowledgement. Returns the
+/// returned messages.
 fn heard(script: &Script, piece: usize) -> Vec<usize> {
     let returns = Returns::default();
     let mut mender = Mender::new(returns.clone());
@@ -142,7 +142,7 @@ fn did(messages: &[(u8, u8)]) -> Vec<usize> {
     all.filter(|id| messages[*id].0 == 2).collect()
 }
 
-/// Told apart by their content, as they were once, one that came back was taken for another.
+/// Comparing contents, as was done once, took a returned message for another.
 #[test]
 fn messages_that_are_alike_are_told_apart() {
     let messages = [(2, 0), (2, 1), (2, 0), (0, 0), (0, 1)];
@@ -153,7 +153,7 @@ fn messages_that_are_alike_are_told_apart() {
     }
 }
 
-/// Each costs one look, however many are alike: comparing them took time by the third power.
+/// Each costs one lookup, however many are alike: comparing them took cubic time.
 #[test]
 fn a_hundred_thousand_that_are_alike_are_as_many_looks() {
     let returns = Returns::default();

@@ -1,4 +1,4 @@
-//! A message on its way to the broker. Pure.
+//! A message in flight to the broker. Pure.
 
 use tokio::time::Instant;
 
@@ -8,7 +8,7 @@ pub(super) struct Flight {
     pub(super) track: usize,
     pub(super) bytes: usize,
     pub(super) since: Instant,
-    /// The broker has said nothing of it for long.
+    /// The broker has not answered to it for long.
     pub(super) is_silent: bool,
 }
 
@@ -19,11 +19,11 @@ impl Flight {
     }
 }
 
-/// A message that was sent and that the broker has not answered for.
+/// A message that was sent and that the broker has not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unconfirmed {
     pub(crate) id: u64,
-    /// When it was sent.
+    /// Time at which it was sent.
     pub(crate) since: Instant,
     /// Size of its body.
     pub(crate) bytes: usize,

@@ -1,4 +1,4 @@
-//! Which channel a message goes over: so that a queue which confirms nothing holds up no other. Pure.
+//! Choice of the channel for a message, so that a queue which confirms nothing holds up no other. Pure.
 //!
 //! A quorum queue without a leader stops the channel that publishes to it: for a minute when it is
 //! the channel's first message for that queue, and later once 32 of them are open. For a channel that
@@ -17,38 +17,38 @@ use track::{Pending, Track};
 pub(crate) mod flight;
 mod track;
 
-/// So many tracks are made before one is used for another queue: a quorum queue gets to know each.
+/// Number of tracks made before one is used for another queue: a quorum queue gets to know each.
 const KEPT: usize = 8;
-/// The most tracks in use that answer,
+/// Maximum number of tracks in use that answer,
 const ANSWERING_MAX: usize = 32;
 /// and with those that do not.
 const TRACKS_MAX: usize = 256;
 
-/// The most messages unconfirmed on all tracks that answer,
+/// Maximum number of unconfirmed messages on all tracks that answer,
 const COUNT_MAX: usize = 1024;
-/// and the most bytes, but for a single message. What is more than the library's buffer, 4 MiB, would
-/// still go out when the broker has closed the channel, and then it ends the whole connection. (So
-/// does, now and then, what the library is handed in that very moment; only the library can mend it.)
+/// and of bytes, except for a single message. Bytes beyond the library's buffer, 4 MiB, would still
+/// go out when the broker has closed the channel, and then it ends the whole connection. (So does,
+/// now and then, what the library is handed in that very moment; only the library can fix it.)
 const BYTES_MAX: usize = 2 << 20;
 
-/// All addresses of the direct reply-to begin so. They are no queues: each is answered for at once.
+/// Prefix of all direct reply-to addresses. They are no queues: each is answered at once.
 const DIRECT: &str = "amq.rabbitmq.reply-to.";
 
-/// What is to be done.
+/// Next action of the publisher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TrackStep {
-    /// A channel is to be opened for this track.
+    /// Open a channel for this track.
     Open(usize),
-    /// This message is to be sent over this track, and counts as sent.
+    /// Send this message over this track; it counts as sent.
     Send { track: usize, id: u64 },
 }
 
-/// What follows from the end of a channel.
+/// Consequences of the end of a channel.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TrackEnd {
-    /// It is to blame, and is not sent again.
+    /// Message to blame, which is not sent again.
     pub(crate) refused: Option<u64>,
-    /// Nobody waits for these any more.
+    /// Messages that nothing waits for any more.
     pub(crate) forgotten: Vec<u64>,
 }
 
@@ -56,26 +56,26 @@ pub(crate) struct TrackEnd {
 #[derive(Debug)]
 pub(crate) struct Tracks<C> {
     tracks: Vec<Track<C>>,
-    /// Which track a queue has, or had last.
+    /// Track that a queue has, or had last.
     homes: HashMap<ShortString, usize>,
     /// Queues that wait for a track, in order,
     callers: VecDeque<ShortString>,
-    /// and what is to be sent to them.
+    /// and the messages to be sent to them.
     called: HashMap<ShortString, Pending>,
     open: HashMap<u64, Parcel>,
-    /// What is on its way, those included for which nobody waits any more.
+    /// Messages in flight, including those that nothing waits for any more.
     flights: HashMap<u64, Flight>,
-    /// What is sent again and the broker may have had: taken before it ended the channel.
+    /// Messages to be sent again that the broker may have had: taken before it ended the channel.
     doubtful: HashSet<u64>,
-    /// All share one track: whoever publishes waits for all of it.
+    /// All queues share one track: whoever publishes waits for all of it.
     shares: bool,
-    /// The most tracks.
+    /// Maximum number of tracks.
     most: usize,
-    /// No more are made for now.
+    /// No channels are opened for now.
     is_held: bool,
     /// The track whose turn it is.
     first: usize,
-    /// That one has found no room.
+    /// That track has found no room.
     lacks_room: bool,
 }
 
@@ -86,12 +86,12 @@ struct Parcel {
 }
 
 impl<C> Tracks<C> {
-    /// A track for each queue.
+    /// Creates tracks with one for each queue.
     pub(crate) fn each() -> Self {
         Self::new(false)
     }
 
-    /// One track for all.
+    /// Creates one track for all queues.
     pub(crate) fn one() -> Self {
         Self::new(true)
     }
@@ -115,25 +115,25 @@ impl<C> Tracks<C> {
 
     // -- channels --
 
-    /// There is a connection, which lets us have so many channels, and this one.
+    /// Takes over this channel of a new connection, which allows so many channels.
     pub(crate) fn adopt(&mut self, channel: C, most: u16, now: Instant) {
         self.most = self.most.min(usize::from(most).max(1));
         self.tracks.push(Track::new(Some(channel), now));
         self.is_held = false;
     }
 
-    /// The broker lets us have no more than there are.
+    /// Limits the channels to those that are open, since the broker allows no more.
     pub(crate) fn are_enough(&mut self) {
         let open = self.tracks.iter().filter(|track| track.channel().is_some());
         self.most = open.count().max(1);
     }
 
-    /// No channel is opened now, or is again.
+    /// Stops or resumes the opening of channels.
     pub(crate) fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;
     }
 
-    /// The channel of a track is open.
+    /// Takes in the channel of a track.
     pub(crate) fn opened(&mut self, track: usize, channel: C, now: Instant) {
         if let Some(track) = self.tracks.get_mut(track) {
             track.opened(channel, now);
@@ -144,14 +144,14 @@ impl<C> Tracks<C> {
         self.tracks.get(track).and_then(Track::channel)
     }
 
-    /// All that are open.
+    /// All open channels.
     pub(crate) fn into_channels(self) -> impl Iterator<Item = C> {
         self.tracks.into_iter().filter_map(Track::into_channel)
     }
 
-    // -- what is to be sent --
+    // -- to be sent --
 
-    /// Nothing is open.
+    /// Returns whether no message is open.
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
@@ -160,7 +160,7 @@ impl<C> Tracks<C> {
         self.open.len()
     }
 
-    /// A message is to be sent to a queue.
+    /// Adds a message to be sent to a queue.
     pub(crate) fn push(&mut self, id: u64, to: &ShortString, bytes: usize) {
         let whose = if self.shares {
             ShortString::default()
@@ -190,7 +190,7 @@ impl<C> Tracks<C> {
         self.open.get(&id).map_or(0, |parcel| parcel.bytes)
     }
 
-    /// What is to be done next. None if that waits for something.
+    /// Next action; `None` if it has to wait for something.
     pub(crate) fn next(&mut self, now: Instant) -> Option<TrackStep> {
         self.give_tracks(now);
         self.lacks_room = false;
@@ -222,7 +222,7 @@ impl<C> Tracks<C> {
         None
     }
 
-    /// Whether one of so many bytes may join all that is unconfirmed.
+    /// Returns whether a message of this size may join all unconfirmed ones.
     fn has_room(&self, more: usize, now: Instant) -> bool {
         let counted = |track: &&Track<C>| self.shares || track.answers(now);
         let counted = self.tracks.iter().filter(counted).map(Track::in_flight);
@@ -292,7 +292,7 @@ impl<C> Tracks<C> {
         (may_add && answering < ANSWERING_MAX).then_some(count)
     }
 
-    /// When there may be something to do although nobody has answered.
+    /// Time at which there may be something to do although nothing was answered.
     pub(crate) fn alarm(&self, now: Instant) -> Option<Instant> {
         if self.callers.is_empty() && !self.lacks_room {
             return None;
@@ -301,9 +301,9 @@ impl<C> Tracks<C> {
         patience.filter(|until| now < *until).min()
     }
 
-    // -- what becomes of it --
+    // -- outcomes --
 
-    /// The broker's word on a message has come. Returns whether it may have had it before.
+    /// Records the broker's answer to a message. Returns whether the broker may have had it before.
     pub(crate) fn land(&mut self, id: u64, now: Instant) -> bool {
         self.open.remove(&id);
         if let Some(flight) = self.flights.remove(&id) {
@@ -312,7 +312,7 @@ impl<C> Tracks<C> {
         self.doubtful.remove(&id)
     }
 
-    /// It has come down with its channel.
+    /// Records that a message was lost with its channel.
     pub(crate) fn lose(&mut self, id: u64) {
         if let Some(flight) = self.flights.remove(&id) {
             self.tracks[flight.track].lose(id, flight);
@@ -324,8 +324,8 @@ impl<C> Tracks<C> {
         self.tracks.iter().position(Track::has_ended)
     }
 
-    /// What is sent again after that. If `one_is_to_blame`, it is the one that was alone; the broker
-    /// has not had that, nor those that were sent after it.
+    /// Sends the lost messages again after that. If `one_is_to_blame`, it is the one that was
+    /// alone; the broker has had neither that nor those sent after it.
     pub(crate) fn settle_end(&mut self, track: usize, one_is_to_blame: bool) -> TrackEnd {
         let track = &mut self.tracks[track];
         let (mut lost, alone) = track.settle_end();
@@ -364,7 +364,7 @@ impl<C> Tracks<C> {
         self.tracks.iter().position(is_it)
     }
 
-    /// One of those in flight on a track is to be found out.
+    /// Makes suspects of all messages in flight on a track, to find the one to blame.
     pub(crate) fn suspect_all(&mut self, track: usize) {
         let here =
             |(id, flight): &(&u64, &Flight)| flight.track == track && self.open.contains_key(id);
@@ -374,21 +374,21 @@ impl<C> Tracks<C> {
         self.tracks[track].pending.suspects.extend(here);
     }
 
-    /// What was sent and is not answered for, those included that nobody waits for any more.
+    /// Messages sent and not answered, including those that nothing waits for any more.
     fn sent(&self) -> impl Iterator<Item = Unconfirmed> {
         let flights = self.flights.iter();
         let flights = flights.map(|(id, flight)| flight.unconfirmed(*id));
         flights.chain(self.tracks.iter().flat_map(Track::lost))
     }
 
-    /// What was sent and is not answered for.
+    /// Messages sent and not answered.
     pub(crate) fn unconfirmed(&self) -> Vec<Unconfirmed> {
         let is_open = |sent: &Unconfirmed| self.open.contains_key(&sent.id);
         self.sent().filter(is_open).collect()
     }
 
-    /// The connection is lost: all is to be sent again over the next. Returns how many the broker may
-    /// have had.
+    /// Queues all messages again for the next connection, since this one is lost. Returns how many
+    /// the broker may have had.
     pub(crate) fn line_up_again(&mut self) -> u64 {
         let mut again = std::mem::take(&mut self.doubtful);
         again.extend(self.sent().map(|sent| sent.id));
@@ -420,8 +420,8 @@ impl<C> Tracks<C> {
 
     // -- silence --
 
-    /// Nobody waits for this one any more: it is not sent again. Returns whether the broker's word on
-    /// it may come all the same.
+    /// Stops waiting for a message: it is not sent again. Returns whether the broker's answer may
+    /// still come.
     pub(crate) fn forget(&mut self, id: u64) -> bool {
         let Some(Parcel { whose, .. }) = self.open.remove(&id) else {
             return false;
@@ -439,8 +439,8 @@ impl<C> Tracks<C> {
         false
     }
 
-    /// The broker has said nothing of this one for long. What ends a channel does so at once: it is
-    /// not to blame for that, and others need not wait for it.
+    /// Marks a message as long unanswered. A message that ends a channel does so at once: this one
+    /// is not to blame for that, and others need not wait for it.
     pub(crate) fn be_silent(&mut self, id: u64) {
         if let Some(flight) = self.flights.get_mut(&id) {
             flight.is_silent = true;
@@ -448,15 +448,15 @@ impl<C> Tracks<C> {
         }
     }
 
-    /// Whether it waits for a queue that has answered to nothing for long: sent, which was said to
-    /// be silent, or not sent.
+    /// Returns whether the message waits for a queue that has not answered for long: sent and
+    /// marked silent, or not sent.
     pub(crate) fn is_stuck(&self, id: u64) -> bool {
         let flight = self.flights.get(&id);
         flight.is_none_or(|flight| flight.is_silent)
     }
 
-    /// Since when a message that was sent has no answer, or one that was not waits for a queue that
-    /// answers to nothing. None if it waits for something else.
+    /// Time since which a sent message has no answer, or one not sent waits for a queue that does
+    /// not answer; `None` if it waits for something else.
     pub(crate) fn unanswered_since(&self, id: u64) -> Option<Instant> {
         if let Some(flight) = self.flights.get(&id) {
             return Some(flight.since);
@@ -465,7 +465,7 @@ impl<C> Tracks<C> {
         self.tracks.get(*home)?.unanswered_since()
     }
 
-    /// The broker has not listened up to now.
+    /// Restarts all waiting times, since the broker has not read up to now.
     pub(crate) fn begin_anew(&mut self, now: Instant) {
         for flight in self.flights.values_mut() {
             flight.since = now;

@@ -1,5 +1,5 @@
-//! Tracks beside a model of a broker whose queues lose their leaders: of what it lets a channel have,
-//! and when it stops reading.
+//! Tracks beside a model of a broker whose queues lose their leaders: the credit that it gives a
+//! channel, and when it stops reading.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,25 +8,25 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What the broker's reader lends a channel, and gets back at a time.
+/// Credit that the broker's reader gives a channel, and gets back at a time.
 const CREDIT: usize = 400;
 const MORE_CREDIT: usize = 200;
-/// With so many open for one quorum queue a channel stops.
+/// Number of open messages for one quorum queue at which a channel stops.
 const SOFT_LIMIT: usize = 32;
 
-/// One of its channels.
+/// A channel of the model.
 #[derive(Default)]
 struct Channel {
     credit: usize,
     handled: usize,
-    /// Read, and not looked at by the channel.
+    /// Messages read, and not handled by the channel.
     mailbox: VecDeque<(u64, String)>,
-    /// Quorum queues that know it, and what they have not confirmed.
+    /// Quorum queues that know the channel, with their unconfirmed messages.
     pending: BTreeMap<String, VecDeque<u64>>,
 }
 
 impl Channel {
-    /// It gives its reader no credit.
+    /// Returns whether the channel gives its reader no credit.
     fn is_slow(&self) -> bool {
         let mut pending = self.pending.values();
         pending.any(|pending| pending.len() >= SOFT_LIMIT)
@@ -40,7 +40,7 @@ impl Channel {
     }
 }
 
-/// All of it, and those who publish there.
+/// The broker and its publishers.
 struct Broker {
     tracks: Tracks<usize>,
     channels: Vec<Channel>,
@@ -79,7 +79,7 @@ impl Broker {
         self.tracks.push(id, &to.into(), bytes);
     }
 
-    /// Sends what may be. Returns how many these were.
+    /// Sends what may be sent. Returns the number of messages.
     fn send(&mut self) -> usize {
         let mut sent = 0;
         while let Some(step) = self.tracks.next(self.now) {
@@ -101,7 +101,7 @@ impl Broker {
         sent
     }
 
-    /// A channel looks at so many messages, if it can.
+    /// Lets a channel handle so many messages, if it can.
     fn handle(&mut self, channel: usize, count: usize) {
         let channel = &mut self.channels[channel];
         for _ in 0..count {
@@ -119,7 +119,7 @@ impl Broker {
         }
     }
 
-    /// The queues of a channel confirm so many each, if they can.
+    /// Lets the queues of a channel confirm so many messages each, if they can.
     fn confirm(&mut self, channel: usize, count: usize) {
         let channel = &mut self.channels[channel];
         for (to, pending) in &mut channel.pending {
@@ -134,7 +134,7 @@ impl Broker {
         channel.lend();
     }
 
-    /// Until nothing goes on by itself, however long that takes.
+    /// Runs until nothing happens by itself any more, however long that takes.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             let confirmed = self.confirmed.values().map(Vec::len).sum::<usize>();
@@ -200,7 +200,7 @@ fn name(queue: u8) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever loses its leader at whatever moment: the broker goes on reading, those for others
+    /// Whatever loses its leader at whatever time: the broker goes on reading, messages for others
     /// arrive, and once all have leaders everything has arrived once, in order.
     #[test]
     fn queues_without_a_leader_hold_up_no_other(

@@ -1,4 +1,4 @@
-//! Tracks, one thing at a time.
+//! Tracks, one case at a time.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn tracks() -> (Tracks<usize>, Instant) {
     (tracks, now)
 }
 
-/// Sends what may be; what was sent, by tracks.
+/// Sends what may be sent; returns that, by tracks.
 fn sent(tracks: &mut Tracks<usize>, now: Instant) -> Vec<(usize, u64)> {
     let mut sent = Vec::new();
     while let Some(step) = tracks.next(now) {
@@ -54,7 +54,7 @@ fn a_queue_may_leave_a_mebibyte_unconfirmed_or_one_of_any_size() {
     assert_eq!(sent(&mut tracks, now), [(0, 3)]);
 }
 
-/// Each may leave a mebibyte; together they take all there is for those that answer, for a second.
+/// Each may hold a mebibyte; together they take all room of those that answer, for a second.
 #[test]
 fn nobody_waits_for_longer_than_a_second_for_room_that_silent_ones_have() {
     let (mut tracks, now) = tracks();
@@ -67,7 +67,7 @@ fn nobody_waits_for_longer_than_a_second_for_room_that_silent_ones_have() {
     assert_eq!(tracks.alarm(now + SECOND), None);
 }
 
-/// The same with tracks; a queue keeps its track while nobody else needs it.
+/// As above with the number of tracks; a queue keeps its track while no other needs it.
 #[test]
 fn a_silent_queue_keeps_its_track_and_others_get_more() {
     let (mut tracks, now) = tracks();
@@ -109,7 +109,7 @@ fn no_more_channels_are_opened_than_the_broker_allows_or_listens_to() {
     assert_eq!(sent(&mut tracks, now).len(), 2);
 }
 
-/// One that always has something to send gives its track up in time.
+/// A queue that always has something to send gives its track up in time.
 #[test]
 fn a_busy_queue_gives_way_to_those_that_wait_for_a_track() {
     let (mut tracks, now) = (Tracks::each(), Instant::now());
@@ -129,7 +129,7 @@ fn a_busy_queue_gives_way_to_those_that_wait_for_a_track() {
     assert_eq!(sent(&mut tracks, now).len(), LOW + BURST);
 }
 
-/// The end of a channel concerns its own track: there each goes by itself, and one is found.
+/// The end of a channel affects its own track only: there each is sent alone, and one is found.
 #[test]
 fn who_ends_a_channel_is_found_while_others_go_on() {
     let (mut tracks, now) = tracks();
@@ -158,7 +158,7 @@ fn who_ends_a_channel_is_found_while_others_go_on() {
     assert_eq!(tracks.len(), 3);
 }
 
-/// Only what was sent before the one to blame may the broker have had, and it may run twice.
+/// Only messages sent before the one to blame may the broker have had, and they may run twice.
 #[test]
 fn what_is_refused_was_not_taken_nor_what_was_sent_after_it() {
     let (mut tracks, now) = tracks();
@@ -245,7 +245,7 @@ fn what_waits_for_a_queue_that_says_nothing_is_unanswered_too() {
     assert_eq!(tracks.unanswered_since(count + 1), None);
 }
 
-/// Whoever waits for all of it needs one channel, on which order is kept.
+/// A command waits for all its messages, and needs one channel, on which order is kept.
 #[test]
 fn a_command_uses_one_channel_for_all() {
     let (mut tracks, now) = (Tracks::one(), Instant::now());
@@ -259,7 +259,7 @@ fn a_command_uses_one_channel_for_all() {
     assert_eq!(sent(&mut tracks, now + SECOND * 60), [], "silent or not");
 }
 
-/// An address of someone who waits for an answer right now is no queue: it is answered for at once.
+/// A direct reply-to address is no queue: it is answered at once.
 #[test]
 fn all_direct_replies_share_a_track() {
     let (mut tracks, now) = tracks();

@@ -1,5 +1,5 @@
-//! One track: a channel, the queue whose it is, what is to be sent to that, and how much of it may be
-//! unconfirmed. Pure.
+//! One track: a channel, the queue that owns it, the messages to be sent to that queue, and the
+//! limit of unconfirmed ones. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,40 +9,40 @@ use tokio::time::Instant;
 
 use super::flight::{Flight, Unconfirmed};
 
-/// With fewer unconfirmed the broker's channel runs, if it runs at all: it stops at 32.
+/// With fewer unconfirmed messages the broker's channel runs, if it runs at all: it stops at 32.
 pub(super) const LOW: usize = 30;
-/// So many more may follow beyond that, until there are as few again. The broker's reader has 400
-/// messages' credit with a channel, and gets it back by 200 while that runs: 199 + 30 + 170 < 400.
+/// Number of messages that may follow beyond that, until there are as few again. The broker's reader has
+/// 400 messages' credit with a channel, and gets it back by 200 while that runs: 199 + 30 + 170 < 400.
 pub(super) const BURST: usize = 170;
-/// The most bytes of bodies unconfirmed on a track, but for a single message.
+/// Maximum number of unconfirmed body bytes on a track, except for a single message.
 const BYTES_MAX: usize = 1 << 20;
-/// One that says nothing for so long does not answer: nobody waits for room on it.
+/// Silence after which a track counts as not answering: nothing waits for room on it.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A track, whose channel is `C`.
 #[derive(Debug)]
 pub(super) struct Track<C> {
     gate: Gate<C>,
-    /// Whose it is, or was last.
+    /// Queue that owns the track, or owned it last.
     pub(super) whose: Option<ShortString>,
     pub(super) pending: Pending,
     /// The suspect in flight.
     alone: Option<u64>,
-    /// How many messages are in flight,
+    /// Number of messages in flight,
     count: usize,
-    /// and how many bytes.
+    /// and of their bytes.
     bytes: usize,
-    /// So many were sent since there were few in flight,
+    /// Number of messages sent since few were in flight,
     burst: usize,
-    /// and since its queue has it.
+    /// and since its queue has the track.
     turn: usize,
-    /// It has answered nothing since.
+    /// Time since which it has not answered.
     since: Instant,
-    /// Its channel has ended, and these have come down.
+    /// Messages lost with its channel, which has ended.
     lost: Vec<(u64, Flight)>,
 }
 
-/// Its channel.
+/// State of its channel.
 #[derive(Debug)]
 enum Gate<C> {
     Shut,
@@ -50,13 +50,13 @@ enum Gate<C> {
     Open(C),
 }
 
-/// What is to be sent to one queue.
+/// Messages to be sent to one queue.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    /// In order.
+    /// Messages in order.
     pub(super) queue: VecDeque<u64>,
-    /// Those of which one ended the channel. While there are any, they are sent one at a time and
-    /// nothing else is.
+    /// Messages of which one ended the channel. While there are any, they are sent one at a time
+    /// and nothing else is.
     pub(super) suspects: VecDeque<u64>,
 }
 
@@ -72,7 +72,7 @@ impl Pending {
 }
 
 impl<C> Track<C> {
-    /// Nobody's, with its channel if that is open.
+    /// Creates a track without an owner, with its channel if that is open.
     pub(super) fn new(channel: Option<C>, now: Instant) -> Self {
         Self {
             gate: channel.map_or(Gate::Shut, Gate::Open),
@@ -90,7 +90,7 @@ impl<C> Track<C> {
 
     // -- its channel --
 
-    /// Whether it has to be opened, which is so once.
+    /// Returns whether the channel has to be opened, only once.
     pub(super) fn opens(&mut self, now: Instant) -> bool {
         let opens = matches!(self.gate, Gate::Shut) && !self.pending.is_empty();
         if opens {
@@ -117,14 +117,14 @@ impl<C> Track<C> {
         }
     }
 
-    // -- whose it is --
+    // -- its owner --
 
-    /// Its queue has nothing to send, and nothing in flight.
+    /// Returns whether its queue has nothing to send, and nothing in flight.
     pub(super) fn is_free(&self) -> bool {
         self.count == 0 && self.lost.is_empty() && self.pending.is_empty()
     }
 
-    /// Gives it to a queue. Returns whose it was.
+    /// Gives the track to a queue. Returns its former owner.
     pub(super) fn give(
         &mut self,
         whose: ShortString,
@@ -136,12 +136,12 @@ impl<C> Track<C> {
         self.whose.replace(whose)
     }
 
-    /// Its queue has had it for long enough if others wait.
+    /// Returns whether its queue has had it for long enough if others wait.
     pub(super) fn has_had_its_turn(&self) -> bool {
         self.turn >= BURST
     }
 
-    /// Takes it from its queue, with nothing in flight.
+    /// Takes the track from its queue, if nothing is in flight.
     pub(super) fn leave(&mut self) -> Option<(ShortString, Pending)> {
         if self.count > 0 || !self.lost.is_empty() || self.pending.is_empty() {
             return None;
@@ -150,9 +150,9 @@ impl<C> Track<C> {
         Some((whose, std::mem::take(&mut self.pending)))
     }
 
-    // -- what is sent --
+    // -- sending --
 
-    /// What goes next, if the channel is open and one suspect does not keep the others back.
+    /// Next message, if the channel is open and no suspect keeps the others back.
     pub(super) fn next(&self) -> Option<u64> {
         if self.alone.is_some() || !self.lost.is_empty() || self.channel().is_none() {
             return None;
@@ -165,13 +165,13 @@ impl<C> Track<C> {
         !self.pending.suspects.is_empty()
     }
 
-    /// Whether one of so many bytes may be sent before others are confirmed.
+    /// Returns whether a message of this size may be sent before others are confirmed.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let fits = self.count == 0 || self.bytes.saturating_add(bytes) <= BYTES_MAX;
         fits && (self.count < LOW || self.burst < BURST)
     }
 
-    /// What goes next is sent.
+    /// Records that the next message is sent.
     pub(super) fn send(&mut self, bytes: usize, now: Instant) {
         match self.pending.suspects.pop_front() {
             Some(suspect) => self.alone = Some(suspect),
@@ -186,14 +186,14 @@ impl<C> Track<C> {
         self.bytes += bytes;
     }
 
-    // -- what becomes of it --
+    // -- outcomes --
 
-    /// How many messages and bytes are in flight.
+    /// Number of messages and bytes in flight.
     pub(super) fn in_flight(&self) -> (usize, usize) {
         (self.count, self.bytes)
     }
 
-    /// One has been answered for.
+    /// Records the answer to a message.
     pub(super) fn land(&mut self, id: u64, bytes: usize, now: Instant) {
         self.count -= 1;
         self.bytes -= bytes;
@@ -201,7 +201,7 @@ impl<C> Track<C> {
         self.release(id);
     }
 
-    /// One has come down with its channel.
+    /// Records that a message was lost with its channel.
     pub(super) fn lose(&mut self, id: u64, flight: Flight) {
         self.count -= 1;
         self.bytes -= flight.bytes;
@@ -213,24 +213,24 @@ impl<C> Track<C> {
         self.alone
     }
 
-    /// Others need not wait for this one.
+    /// Lets others proceed without this one.
     pub(super) fn release(&mut self, id: u64) {
         self.alone = self.alone.filter(|alone| *alone != id);
     }
 
-    /// What has come down with its channel.
+    /// Messages lost with its channel.
     pub(super) fn lost(&self) -> impl Iterator<Item = Unconfirmed> {
         let lost = self.lost.iter();
         lost.map(|(id, flight)| flight.unconfirmed(*id))
     }
 
-    /// Its channel has ended, and nothing is in flight any more.
+    /// Returns whether its channel has ended, and nothing is in flight any more.
     pub(super) fn has_ended(&self) -> bool {
         !self.lost.is_empty() && self.count == 0
     }
 
-    /// Takes up what the end has left: what is lost, in order, and which of it is to blame if one
-    /// is. What ended the channel did so at once: what is silent is not to blame.
+    /// Handles the end of the channel: returns the lost messages, in order, and the one to blame if
+    /// there is one. A message that ends the channel does so at once: a silent one is not to blame.
     pub(super) fn settle_end(&mut self) -> (Vec<u64>, Option<u64>) {
         (self.gate, self.burst) = (Gate::Shut, 0);
         let mut lost = std::mem::take(&mut self.lost);
@@ -251,13 +251,13 @@ impl<C> Track<C> {
 
     // -- silence --
 
-    /// Since when the broker has not answered to it; none while it waits for nothing.
+    /// Time since which the broker has not answered on it; `None` while it waits for nothing.
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
         let waits = self.count > 0 || matches!(self.gate, Gate::Opening);
         waits.then_some(self.since)
     }
 
-    /// When it is said not to answer; none while it waits for nothing.
+    /// Time at which it counts as not answering; `None` while it waits for nothing.
     pub(super) fn patience(&self) -> Option<Instant> {
         self.unanswered_since().map(|since| since + ANSWERS_WITHIN)
     }
@@ -266,12 +266,12 @@ impl<C> Track<C> {
         self.patience().is_none_or(|until| now < until)
     }
 
-    /// For how long it has not been used, as a moment to compare.
+    /// Time of its last use, for comparison.
     pub(super) fn used(&self) -> Instant {
         self.since
     }
 
-    /// The broker has not listened up to now.
+    /// Restarts its waiting time, since the broker has not read up to now.
     pub(super) fn begin_anew(&mut self, now: Instant) {
         self.since = now;
     }

@@ -1,8 +1,8 @@
-//! Making the broker's frames readable for the library, which gives the connection up over a single
-//! text that is not UTF-8, again and again, while RabbitMQ takes any bytes for properties, names of
-//! headers and routing keys. Such bytes are replaced on their way in, one for one, so that nothing
-//! but the texts changes, and but headers nested so deep that they would end its stack; what becomes
-//! of the message is decided elsewhere. What comes back on the way is told to [`Returns`].
+//! Makes the broker's frames readable for the library, which gives up the connection over a single
+//! text that is not UTF-8, every time, while RabbitMQ accepts any bytes for properties, names of
+//! headers and routing keys. Such bytes are replaced on input, one for one, so that only the texts
+//! change, and headers nested so deep that they would overflow its stack; the fate of the message
+//! is decided elsewhere. Returned messages seen on the way are recorded in [`Returns`].
 
 pub(crate) mod restore;
 
@@ -10,25 +10,25 @@ use std::collections::BTreeSet;
 
 use super::returned::{self, Returns};
 
-/// What a byte that is not UTF-8 is replaced by: U+001A, which ASCII has for just that, and which
-/// no sane text has.
+/// Replacement of a byte that is not UTF-8: U+001A, which ASCII has for just that, and which no
+/// sane text has.
 pub(crate) const SUBSTITUTE: char = '\u{1a}';
 
-/// A frame's type, channel and size come before its payload, and a byte that ends it behind.
+/// Size of a frame's type, channel and payload size; a byte that ends the frame follows the payload.
 const HEAD_BYTES: usize = 7;
 const END_BYTES: usize = 1;
-/// Longer frames are not looked into: no broker sends methods or properties that long.
+/// Size above which frames are not inspected: no broker sends methods or properties that long.
 pub(crate) const FRAME_BYTES_MAX: usize = 1 << 20;
-/// The library follows nested tables without a limit, down to the end of its stack. It does not see
-/// headers that are nested deeper.
+/// Maximum nesting of headers that the library gets to see: it follows nested tables without a
+/// limit, down to the end of its stack.
 const DEPTH_MAX: usize = 32;
 
 const METHOD: u8 = 1;
 const HEADER: u8 = 2;
-/// The types of frames that there are.
+/// Valid frame types.
 const TYPES: std::ops::RangeInclusive<u8> = 1..=8;
 
-/// What comes before the properties: the class, a weight, the size of the body.
+/// Bytes before the properties: the class, a weight, the size of the body.
 const SIZE_AND_BEFORE: usize = 12;
 
 /// The class and method of `basic.return`, `basic.deliver` and `basic.get-ok`.
@@ -36,28 +36,28 @@ const RETURN: (u16, u16) = (60, 50);
 const DELIVER: (u16, u16) = (60, 60);
 const GET_OK: (u16, u16) = (60, 71);
 
-/// A stream of frames on its way in.
+/// An incoming stream of frames.
 #[derive(Debug, Default)]
 pub(crate) struct Mender {
-    /// What has come and not gone on.
+    /// Bytes received and not passed on.
     held: Vec<u8>,
-    /// So much of it may. What is behind that is the beginning of a frame.
+    /// Number of these that may be passed on. The beginning of a frame follows.
     ready: usize,
-    /// So many bytes are still to come of a frame that nobody looks into.
+    /// Number of bytes still to come of a frame that is not inspected.
     passing: usize,
     watch: Watch,
 }
 
-/// Sees what comes back.
+/// Detects returned messages.
 #[derive(Debug, Default)]
 struct Watch {
     returns: Returns,
-    /// The channels on which the properties of a message that comes back are next.
+    /// Channels on which the properties of a returned message are next.
     returning: BTreeSet<[u8; 2]>,
 }
 
 impl Mender {
-    /// One that tells what comes back.
+    /// Creates one that records returned messages.
     pub(crate) fn new(returns: Returns) -> Self {
         let watch = Watch {
             returns,
@@ -69,8 +69,8 @@ impl Mender {
         }
     }
 
-    /// Takes in what was read into the first `count` bytes of `buffer`, and puts there what may go
-    /// on. Returns how many bytes that is; none if more has to come first.
+    /// Takes in the first `count` bytes of `buffer`, and replaces them with those that may be
+    /// passed on. Returns their number; zero if more has to come first.
     pub(crate) fn pass(&mut self, buffer: &mut [u8], count: usize) -> usize {
         let read = &mut buffer[..count];
         if self.held.is_empty() {
@@ -84,7 +84,7 @@ impl Mender {
         self.rest(buffer)
     }
 
-    /// Puts into `buffer` what may go on and has not found room before.
+    /// Puts into `buffer` the bytes that may be passed on and found no room before.
     pub(crate) fn rest(&mut self, buffer: &mut [u8]) -> usize {
         let count = self.ready.min(buffer.len());
         buffer[..count].copy_from_slice(&self.held[..count]);
@@ -94,17 +94,17 @@ impl Mender {
     }
 }
 
-/// What a stream begins with.
+/// Beginning of a stream.
 enum Next {
-    /// A frame whose rest has to come first.
+    /// A frame that is not complete yet.
     Part,
-    /// A frame that may go on as it is, of so many bytes.
+    /// A frame of this size that may be passed on unchanged.
     Plain(usize),
-    /// A whole frame with texts, likewise.
+    /// A complete frame of this size, with texts.
     Texts(usize),
 }
 
-/// Mends all whole frames, and returns how many bytes may go on.
+/// Repairs all complete frames, and returns the number of bytes that may be passed on.
 fn mend(bytes: &mut [u8], passing: &mut usize, watch: &mut Watch) -> usize {
     let mut at = 0;
     loop {
@@ -125,7 +125,7 @@ fn mend(bytes: &mut [u8], passing: &mut usize, watch: &mut Watch) -> usize {
 fn next(bytes: &[u8]) -> Next {
     match bytes.first() {
         None => return Next::Part,
-        // What speaks no AMQP is the library's to complain of.
+        // Reporting input that is not AMQP is left to the library.
         Some(kind) if !TYPES.contains(kind) => return Next::Plain(usize::MAX),
         Some(_) => {}
     }
@@ -147,7 +147,7 @@ fn mend_frame(frame: &mut [u8], watch: &mut Watch) {
     let payload = &mut frame[payload];
     watch.see(kind, channel, payload);
     let mut cursor = Cursor { rest: payload };
-    // One that ends too early is the library's to complain of.
+    // Reporting one that ends too early is left to the library.
     let _ = match kind {
         METHOD => cursor.method(),
         _ => cursor.properties(),
@@ -168,7 +168,7 @@ impl Watch {
     }
 }
 
-/// What is left of a payload. Everything here is none if that is too short.
+/// Rest of a payload. All methods return `None` if it is too short.
 struct Cursor<'a> {
     rest: &'a mut [u8],
 }
@@ -194,7 +194,7 @@ impl<'a> Cursor<'a> {
         usize::try_from(long).ok()
     }
 
-    /// A text with its length before it.
+    /// Repairs a text with its length before it.
     fn text(&mut self) -> Option<()> {
         let [bytes] = self.chunk()?;
         mend_text(self.take(bytes.into())?);
@@ -219,7 +219,7 @@ impl<'a> Cursor<'a> {
         self.text()
     }
 
-    /// In the order of AMQP 0-9-1, section 1.8.4 of its definition of classes.
+    /// Repairs the properties in the order of AMQP 0-9-1, section 1.8.4 of its definition of classes.
     fn properties(&mut self) -> Option<()> {
         self.take(SIZE_AND_BEFORE)?;
         let present = self.short()?;
@@ -236,7 +236,7 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    /// The number that a message was sent with.
+    /// Number that a message was sent with.
     fn number(&mut self) -> Option<u64> {
         self.take(SIZE_AND_BEFORE)?;
         let present = self.short()?;
@@ -284,7 +284,7 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    /// How long the next header is.
+    /// Length of the next header.
     fn header_bytes(&mut self) -> Option<usize> {
         let all = self.rest.len();
         let mut behind = Cursor {
@@ -296,7 +296,7 @@ impl<'a> Cursor<'a> {
         Some(all - behind.rest.len())
     }
 
-    /// Mends a table. Returns whether it is not nested too deep.
+    /// Repairs a table. Returns whether it is not nested too deep.
     fn table(&mut self, depth: usize) -> Option<bool> {
         let bytes = self.long()?;
         let mut table = Cursor {
@@ -322,7 +322,7 @@ impl<'a> Cursor<'a> {
         Some(is_whole)
     }
 
-    /// Mends a value. Values are never texts that must be UTF-8, but tables have names.
+    /// Repairs a value. Values are never texts that must be UTF-8, but tables have names.
     fn value(&mut self, depth: usize) -> Option<bool> {
         let Some(depth) = depth.checked_sub(1) else {
             self.skip()?;
@@ -341,7 +341,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Passes over a value, by the letters that RabbitMQ gives to types.
+    /// Skips a value, by RabbitMQ's type letters.
     fn skip(&mut self) -> Option<()> {
         let bytes = match self.chunk()? {
             [b'F' | b'A' | b'S' | b'x'] => self.long()?,
@@ -367,8 +367,8 @@ fn mend_header(header: &mut [u8]) -> Option<()> {
     }
 }
 
-/// Makes one header of plain bytes of all that is left of a table, with a name that could not be
-/// read; of what is too short for that one with such a name and nothing in it.
+/// Turns the rest of a table into one header of plain bytes, with the name of an unreadable one; if
+/// it is too short for that, into one with such a name and no value.
 fn flatten_all(rest: &mut [u8]) -> Option<()> {
     const LEAST: usize = 1 + 1 + 1 + 4;
     let name = if rest.len() < LEAST {
@@ -386,9 +386,9 @@ fn flatten_all(rest: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Makes a header that is nested too deep, or can't be read, one of plain bytes, as long as it was, with a name that
-/// could not be read: so the message is taken for what it is. A name that is empty takes a byte
-/// from the value.
+/// Turns a header that is nested too deep, or can't be read, into one of plain bytes, as long as it
+/// was, with a name that could not be read: so the message is recognised as unreadable. An empty
+/// name takes a byte from the value.
 fn flatten(header: &mut [u8]) -> Option<()> {
     let name = (*header.first()?).max(1);
     let (_, value) = header.split_at_mut_checked(1 + usize::from(name))?;
@@ -403,7 +403,7 @@ fn flatten(header: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// How a property is written.
+/// Wire format of a property.
 enum Kind {
     Text,
     Table,

@@ -1,4 +1,4 @@
-//! Messages with texts of which the socket had to replace something: found out, and shown with question
+//! Messages with texts in which the socket had to replace bytes: detected, and shown with question
 //! marks instead. Pure.
 
 use lapin::BasicProperties;
@@ -7,10 +7,10 @@ use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};
 use super::SUBSTITUTE;
 use crate::broker::republish::Received;
 
-/// What is shown for a byte that could not be read.
+/// Text shown for a byte that could not be read.
 const SHOWN: &str = "?";
 
-/// The message with what can be shown of its texts, if any of them could not be read whole.
+/// Message with the readable part of its texts, if any of them could not be read completely.
 pub(crate) fn shown(received: &Received) -> Option<Received> {
     let properties = &received.properties;
     let texts = [&received.exchange, &received.routing_key].into_iter();

@@ -21,7 +21,7 @@ fn long(bytes: &[u8]) -> Vec<u8> {
     [&length, bytes].concat()
 }
 
-/// A message with a header and two properties: what is handed out, its properties, its body.
+/// A message with a header and two properties: the method, its properties, its body.
 fn message(key: &[u8], header: &[u8], id: &[u8], body: &[u8]) -> Vec<u8> {
     let deliver = [
         &[0, 60, 0, 60][..],
@@ -46,7 +46,7 @@ fn message(key: &[u8], header: &[u8], id: &[u8], body: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// Passes it on in pieces of these lengths, in turns, through a buffer of that size.
+/// Passes the bytes through in pieces of these lengths, in turns, with a buffer of that size.
 fn passed(bytes: &[u8], pieces: &[usize], room: usize) -> Vec<u8> {
     let mut mender = Mender::default();
     let mut buffer = vec![0; room];
@@ -131,7 +131,7 @@ fn properties(headers: &[(&[u8], Vec<u8>)], id: &[u8]) -> Vec<u8> {
     )
 }
 
-/// What becomes of a header, as the library reads it, and of the id behind it.
+/// A header as the library reads it, and the id behind it.
 fn read(name: &[u8], depth: usize) -> (Vec<(String, AMQPValue)>, Vec<u8>) {
     let headers = [(name, nested(depth)), (b"last", b"V".to_vec())];
     let bytes = properties(&headers, b"\xffd");
@@ -165,7 +165,7 @@ fn headers_without_end_are_plain_bytes_for_the_library() {
     }
 }
 
-/// One of a type that nobody knows must not take along those beside it, the id behind it, or the
+/// A header of an unknown type must not affect those beside it, the id behind it, or the
 /// connection.
 #[test]
 fn what_is_behind_a_header_of_an_unknown_type_is_mended() {

@@ -1,4 +1,4 @@
-//! What is read in a queue of dead letters, and how it goes back.
+//! Reading a queue of dead letters, and sending messages back.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ fn back(found: &Found, frame_max: u32) -> Result<OutboundMessage, String> {
     found.back(&WayBack::default(), frame_max, &key())
 }
 
-/// As the broker hands it out.
+/// A message as the broker delivers it.
 fn delivery(properties: BasicProperties, body: &str) -> Delivery {
     let mut delivery = Delivery::mock(
         1,
@@ -50,7 +50,7 @@ fn delivery(properties: BasicProperties, body: &str) -> Delivery {
     delivery
 }
 
-/// A copy of ours as a source takes it in.
+/// Takes in a copy of ours as a source does.
 fn received(properties: BasicProperties) -> (Original, Arrival) {
     let received = Received {
         properties,
@@ -80,7 +80,7 @@ fn long(text: &str) -> AMQPValue {
     AMQPValue::LongString(text.into())
 }
 
-/// As a source writes it.
+/// Writes a dead letter as a source does.
 fn written(original: &Original, failure: &Failure) -> (BasicProperties, Option<Own>) {
     let written = Letter {
         id: "id-1",

@@ -1,4 +1,4 @@
-//! Deliveries as a table of cases, and as a game of chance against a broker and a pool by the book.
+//! Deliveries as a table of cases, and as random runs against a model of a broker and a pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +44,7 @@ fn failure() -> Box<Failure> {
     Box::default()
 }
 
-/// One that the pool has.
+/// Deliveries with one that the pool has.
 fn out(arrival: Arrival, now: Instant) -> Deliveries {
     let mut deliveries = Deliveries::new(BASE);
     let step = deliveries.receive(1, held(arrival, now), LIMITS);
@@ -158,17 +158,17 @@ fn what_stays_too_long() {
     assert_eq!(deliveries.give_back_stuck(1, true), DeliveryStep::Return);
 }
 
-// -- a game of chance --
+// -- random runs --
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// The broker hands out some, of this kind.
+    /// The broker delivers some messages of this kind.
     Deliver(u8, Arrival),
     HandOut(u8),
     TakeTurns(u16),
     Settle(Index, Outcome),
     Confirm(Index),
-    /// A confirmation of nothing that is being published.
+    /// A confirm for a delivery without a publication.
     Stray(Index),
     Refuse(Index),
     Surplus(u8, bool),
@@ -213,20 +213,20 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(event, 0..150)
 }
 
-/// Who has which delivery, as the broker and the pool know it.
+/// State of all deliveries, as the broker and the pool know it.
 struct Game {
     deliveries: Deliveries,
     now: Instant,
     last: u64,
-    /// The broker waits for a word on these.
+    /// Deliveries unacknowledged at the broker.
     outstanding: BTreeSet<u64>,
-    /// The pool works on these.
+    /// Deliveries that the pool works on.
     out: BTreeSet<u64>,
     /// The suspect among them.
     suspect: Option<u64>,
-    /// What is on its way for which.
+    /// Publications in flight, by delivery.
     jobs: BTreeMap<u64, Publication>,
-    /// These may be acknowledged: done, or what there was to publish is safe.
+    /// Deliveries that may be acknowledged: done, or with their publication safe.
     safe: BTreeSet<u64>,
 }
 
@@ -329,7 +329,7 @@ impl Game {
         Ok(())
     }
 
-    /// As `turns.rs` has it, where no other pool wants the turn.
+    /// Takes turns as `turns.rs` does, while no other pool wants the turn.
     fn take_turns(&mut self, prefetch: u16) -> Checked {
         self.deliveries.give_up_turn(self.now);
         while let Some(turn) = self.deliveries.suspects().begun() {
@@ -444,7 +444,7 @@ impl Game {
         Ok(())
     }
 
-    /// Each is in one place, and that is where it is thought to be.
+    /// Checks that each delivery is in one place, and in the one recorded.
     fn check(&self) -> Checked {
         let Deliveries {
             ledger,
@@ -468,7 +468,7 @@ impl Game {
         Ok(())
     }
 
-    /// At the end of all everything is acknowledged or back.
+    /// Checks that at the end everything is acknowledged or returned.
     fn end(&mut self) -> Checked {
         while let Some(tag) = self.out.first().copied() {
             self.settle(tag, Outcome::Return { suspect: false })?;

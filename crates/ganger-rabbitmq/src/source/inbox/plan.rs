@@ -1,79 +1,79 @@
-//! What is to be done about the consumers, by what the pool can use and what was asked for before.
-//! Pure, but for the moments it is given.
+//! Decisions on the consumers, by what the pool can use and what was asked for before. Pure, but
+//! for the times it is given.
 
 use tokio::time::Instant;
 
 use crate::rules::demand;
 use crate::rules::demand::{Demand, Flow, Step};
 
-/// What was asked for, and why.
+/// The current plan, and its reasons.
 #[derive(Debug, Default)]
 pub(super) struct InboxPlan {
-    /// The size of a body, as an average of the recent ones, in bytes.
+    /// Average size of the recent bodies, in bytes.
     body_bytes: usize,
-    /// When the consumers change, if the pool has not changed its mind.
+    /// Time at which the consumers change, if the pool's demand has not changed.
     change_at: Option<Instant>,
     /// The pool could use less than its workers usually can when the steady consumer was cancelled.
     is_short: bool,
-    /// A consumer is cancelled; what it has been sent is on its way. At the end all are, for good.
+    /// A consumer is cancelled; its messages are still coming. At the end all are, for good.
     is_cancelled: bool,
-    /// At the end: what was not handed out has gone back.
+    /// At the end: messages not handed out have gone back.
     has_given_back: bool,
-    /// The broker has sent all that it may, since the consumers last changed.
+    /// The whole prefetch was used up since the consumers last changed.
     is_full: bool,
-    /// That the pool could use more than its one consumer may be sent has been told.
+    /// It was reported that the pool could use more than the prefetch of its one consumer.
     is_outgrown: bool,
 }
 
-/// What there is to be planned for.
+/// Input of a decision.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outlook {
-    /// How many messages the pool can use now,
+    /// Number of messages that the pool can use now,
     pub(crate) useful: u16,
-    /// and how many more are sent ahead for those that wait to be published.
+    /// and number sent ahead in addition for those that wait to be published.
     pub(crate) ahead: u16,
-    /// How many its workers use at any pace.
+    /// Number of messages that its workers use at any pace.
     pub(crate) usual: usize,
-    /// How many bytes there is room for.
+    /// Number of bytes that there is room for.
     pub(crate) most_bytes: usize,
-    /// How many deliveries are not acknowledged.
+    /// Number of unacknowledged deliveries.
     pub(crate) unacknowledged: usize,
-    /// Nothing more is wanted.
+    /// No more messages are wanted.
     pub(crate) closing: bool,
-    /// The queue is there, as far as we know.
+    /// The queue exists, as far as we know.
     pub(crate) consumable: bool,
 }
 
-/// How it is with the consumers.
+/// State of the consumers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TapsState {
-    /// A change is under way, or what a cancelled one was sent still comes.
+    /// A change is in progress, or messages of a cancelled consumer are still to come.
     pub(super) is_changing: bool,
     /// No message can come any more.
     pub(super) is_dry: bool,
-    /// What they may be sent. Whether that was used up is known here.
+    /// Their prefetch. The plan itself knows whether it was used up.
     pub(super) flow: Flow,
 }
 
-/// What is to be done.
+/// Decision of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PlanStep {
     /// Nothing.
     Stay,
-    /// What those had that are cancelled, and the pool has no use for, may go back.
+    /// Messages of the cancelled consumers that the pool has no use for may go back.
     Surplus,
-    /// One more consumer, for so many messages.
+    /// Add a consumer with this prefetch.
     Add(u16),
-    /// The newest is to be cancelled,
+    /// Cancel the newest consumer,
     CancelNewest,
-    /// or all are.
+    /// or all consumers.
     CancelAll,
-    /// The one consumer, which stays, may be sent far less than the pool can use: that is to be told.
+    /// Report that the prefetch of the one consumer, which stays, is far below what the pool can use.
     Outgrown,
 }
 
 impl InboxPlan {
-    /// A message with a body of so many bytes has come.
+    /// Records the arrival of a message with a body of this size.
     pub(super) fn weigh(&mut self, bytes: usize) {
         self.body_bytes = average(self.body_bytes, bytes);
     }
@@ -82,7 +82,7 @@ impl InboxPlan {
         self.body_bytes
     }
 
-    /// When the consumers may change.
+    /// Time at which the consumers may change.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.change_at
     }
@@ -91,7 +91,7 @@ impl InboxPlan {
         self.is_cancelled
     }
 
-    /// Decides it.
+    /// Decides the next step.
     pub(super) fn step(&mut self, outlook: &Outlook, taps: TapsState, now: Instant) -> PlanStep {
         let change_at = self.change_at.take();
         if taps.is_changing {
@@ -138,7 +138,7 @@ impl InboxPlan {
         }
     }
 
-    /// How many messages are to be sent ahead where so many are useful now.
+    /// Number of messages to send ahead, by the number that is useful now.
     fn demand(&mut self, outlook: &Outlook) -> Demand {
         let now = match outlook.useful {
             0 => 0,
@@ -158,8 +158,8 @@ impl InboxPlan {
         which
     }
 
-    /// What the cancelled consumers had goes back. At the end of all they stay cancelled: nothing
-    /// more is consumed. Returns whether this is the first time there.
+    /// Records that the messages of cancelled consumers go back. At the end of all they stay
+    /// cancelled: nothing more is consumed. Returns whether this is the first time there.
     pub(super) fn gives_back(&mut self, closing: bool) -> bool {
         let first = closing && !self.has_given_back;
         self.has_given_back |= closing;
@@ -168,7 +168,7 @@ impl InboxPlan {
     }
 }
 
-/// A moving average that believes a growth at once.
+/// Moving average that follows growth at once.
 fn average(old: usize, new: usize) -> usize {
     if new >= old {
         new
@@ -185,12 +185,12 @@ mod tests {
 
     use super::*;
 
-    /// Consumers by the book: live ones in the order in which they were made, and what is under way.
+    /// A model of consumers: live ones in the order of their creation, and changes in progress.
     #[derive(Debug, Default)]
     struct Taps {
         live: Vec<u16>,
         single: bool,
-        /// Cancelled ones that are not dry.
+        /// Number of cancelled ones that are not dry.
         leaving: usize,
         adding: Option<u16>,
     }
@@ -211,15 +211,14 @@ mod tests {
             }
         }
 
-        /// What is under way comes to its end.
+        /// Completes all changes in progress.
         fn go_on(&mut self) {
             self.live.extend(self.adding.take());
             self.leaving = 0;
         }
     }
 
-    /// One look: what there is, whether a change has come to its end before it, seconds since the
-    /// last.
+    /// One step: the input, whether a change has ended before it, seconds since the last step.
     type Look = (Outlook, bool, u64);
 
     fn look() -> impl Strategy<Value = Look> {
@@ -239,7 +238,7 @@ mod tests {
         })
     }
 
-    /// Plans, and does what is planned.
+    /// Makes a plan, and carries it out.
     fn plan(
         plan: &mut InboxPlan,
         taps: &mut Taps,

@@ -1,4 +1,4 @@
-//! What is published for each outcome, and what is left when it is refused.
+//! Publications of each outcome, and their substitutes when they are refused.
 
 use std::sync::LazyLock;
 
@@ -170,7 +170,7 @@ const ARRIVAL: Arrival = Arrival {
     is_unreadable: false,
 };
 
-/// The forms of the letters that follow, and what the last of them says.
+/// Forms of the dead letters that follow, and the failure in the last of them.
 fn forms(mut aim: Publication) -> (Vec<LetterDetail>, Failure) {
     let (mut forms, mut last) = (Vec::new(), Failure::default());
     while let Some(plainer) = plainer(aim, ARRIVAL, 9, "too large") {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use self::statements::{in_one_line, is_in, written};
 use super::*;
-use crate::finished;
+use crate::databases::open_finished;
 use crate::sqlite::tests_support::{OtherOwner, Run, has_run, runs};
 use crate::table::finished::Entry;
 use ganger_config::model::{Subscription, TableSource};
@@ -184,7 +184,7 @@ fn outgoing(queue: &str) -> Outgoing {
 
 /// What is entered of what is finished, and forgotten in the end.
 async fn remember(rig: &Rig, round: i64) {
-    let mut memory = finished::open(&rig.config(), &policy()).await.unwrap();
+    let mut memory = open_finished(&rig.config(), &policy()).await.unwrap();
     let finished = Finished {
         identity: Identity {
             queue: "q".into(),
