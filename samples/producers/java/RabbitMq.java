@@ -5,6 +5,8 @@ import com.rabbitmq.client.ConnectionFactory;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 
 public class RabbitMq {
@@ -25,9 +27,17 @@ public class RabbitMq {
             channel.confirmSelect();
             var returned = new AtomicReference<String>();
             channel.addReturnListener(message -> returned.set(message.getReplyText()));
+            // Not waitForConfirms, which can take a refusal for a confirmation (docs/producers.md).
+            var taken = new CompletableFuture<Boolean>();
+            channel.addConfirmListener(
+                (tag, multiple) -> taken.complete(true),
+                (tag, multiple) -> taken.complete(false));
+            channel.addShutdownListener(taken::completeExceptionally);
             var mandatory = true; // without the queue it comes back, before it is confirmed
             channel.basicPublish("", "orders", mandatory, properties, body);
-            channel.waitForConfirmsOrDie(30_000); // throws if it was not taken
+            if (!taken.get(30, TimeUnit.SECONDS)) {
+                throw new IllegalStateException("not sent: the broker did not take it");
+            }
             if (returned.get() != null) {
                 throw new IllegalStateException("not sent: " + returned.get());
             }
