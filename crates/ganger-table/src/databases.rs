@@ -1,10 +1,9 @@
 //! The choice of a database, once for each that is opened. Nothing else here knows which ones there are, but for
 //! the client of commands.
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-use std::time::Duration;
-
 use crate::finished::FinishedStore;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use crate::server::{store::Opening, turns::Line};
 use crate::sqlite::{self, WallClock};
 use crate::store::{Stores, TableStore};
 use crate::table::finished::Scope;
@@ -27,15 +26,13 @@ pub(crate) async fn open_store(
         }
         #[cfg(feature = "postgres")]
         Database::Postgres(database) => {
-            let (times, line) = (times(config), stores.lines.at(&database.hosts));
-            let store = crate::postgres::Store::open(database, name, scope, times, line).await?;
-            Box::new(store)
+            let opening = opening(config, name, scope, stores.lines.at(&database.hosts));
+            Box::new(crate::postgres::open_store(database, opening).await?)
         }
         #[cfg(feature = "mysql")]
         Database::Mysql(database) => {
-            let (times, line) = (times(config), stores.lines.at(&database.hosts));
-            let store = crate::mysql::Store::open(database, name, scope, times, line).await?;
-            Box::new(store)
+            let opening = opening(config, name, scope, stores.lines.at(&database.hosts));
+            Box::new(crate::mysql::open_store(database, opening).await?)
         }
         #[cfg(not(all(feature = "mysql", feature = "postgres")))]
         other => return Err(SourceFault::missing_feature(other.kind())),
@@ -43,8 +40,14 @@ pub(crate) async fn open_store(
 }
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-fn times(config: &TableSource) -> (Duration, Duration) {
-    (config.lease, config.poll_interval)
+fn opening<'a>(config: &TableSource, pool: &'a str, scope: Scope, turns: Line) -> Opening<'a> {
+    Opening {
+        pool,
+        scope,
+        lease: config.lease,
+        poll_interval: config.poll_interval,
+        turns,
+    }
 }
 
 /// Opens the database for that pool. A server that can't be reached is waited for later.
@@ -61,13 +64,11 @@ pub(crate) async fn open_finished(
         }
         #[cfg(feature = "postgres")]
         Database::Postgres(database) => {
-            let memory = crate::postgres::finished::Memory::open(database, &pool.name, scope);
-            Box::new(memory.await?)
+            Box::new(crate::postgres::open_memory(database, &pool.name, scope).await?)
         }
         #[cfg(feature = "mysql")]
         Database::Mysql(database) => {
-            let memory = crate::mysql::finished::Memory::open(database, &pool.name, scope);
-            Box::new(memory.await?)
+            Box::new(crate::mysql::open_memory(database, &pool.name, scope).await?)
         }
         #[cfg(not(all(feature = "mysql", feature = "postgres")))]
         other => return Err(SourceFault::missing_feature(other.kind())),

@@ -7,11 +7,11 @@ mod finished;
 pub mod idempotency;
 #[cfg(feature = "mysql")]
 mod mysql;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-mod on_server;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod rules;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod server;
 mod source;
 mod sqlite;
 mod store;

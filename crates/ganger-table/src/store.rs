@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::on_server::turns::{Line, Lines, Turn};
+use crate::server::turns::{Line, Lines, Turn};
 use crate::sqlite::leases::{self, Owners};
 use crate::table::{Fault, LookReason, Outlook, Waiting, Work, Written};
 use ganger_queue::attempts::Limits;

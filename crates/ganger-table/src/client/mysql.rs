@@ -13,11 +13,12 @@ use super::away::Away;
 use crate::mysql::MysqlError;
 use crate::mysql::client::{Client, Dialect};
 use crate::mysql::columns::{Sent, message, message_values};
-use crate::mysql::error::{CallError, failed, is_a_clash};
+use crate::mysql::error::{CallError, failed};
 use crate::mysql::line::Place;
 use crate::mysql::row::Row;
 use crate::mysql::{claim, topics, unique};
 use crate::rules::{BYTES_PER_TURN_MAX, together};
+use crate::server::dialect::StatementError;
 use dead::{SOME, Selection};
 use ganger_config::model::{MysqlDatabase, Subscription};
 use ganger_core::names::PAUSED_QUEUE;
@@ -133,7 +134,7 @@ impl MysqlClient {
             let mut tries = TRIES;
             loop {
                 match client.in_a_transaction(&question).await {
-                    Err(error) if tries > 0 && is_a_clash(&error) => tries -= 1,
+                    Err(error) if tries > 0 && error.is_a_clash() => tries -= 1,
                     done => return done,
                 }
             }

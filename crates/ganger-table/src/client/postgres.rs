@@ -13,15 +13,15 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
 use super::away::Away;
-use crate::on_server::registry::Told;
 use crate::postgres::PostgresError;
 use crate::postgres::client::Client;
 use crate::postgres::error::failed;
 use crate::postgres::line::{Line, Place};
-use crate::postgres::owners::{fall_asleep, let_go, listen};
+use crate::postgres::owners::{let_go, listen, request_notifications};
 use crate::postgres::settle::{Statements, is_row, now_ms, publish};
 use crate::postgres::{claim, pooler, row, topics, unique};
 use crate::rules::{BYTES_PER_TURN_MAX, together};
+use crate::server::registry::NotifyState;
 use crate::table::headers;
 use all_or_none::in_a_transaction;
 use dead::Chosen;
@@ -62,7 +62,7 @@ pub(crate) struct PostgresClient {
     /// The reply queue that is listened to.
     listens: Option<String>,
     /// Whether all that is sent to it is told of.
-    told: Told,
+    notifications: NotifyState,
     away: Away,
 }
 
@@ -81,7 +81,7 @@ impl PostgresClient {
             line,
             prepared: false,
             listens: None,
-            told: Told::No,
+            notifications: NotifyState::Incomplete,
             away: Away::default(),
         })
     }
@@ -95,7 +95,7 @@ impl PostgresClient {
         if self.line.client.is_closed() {
             self.line = self.runtime.block_on(connect(&self.place))?;
             self.listens = None;
-            self.told = Told::No;
+            self.notifications = NotifyState::Incomplete;
         }
         if !self.prepared {
             let preparing = self.place.prepare(&self.line.client);
@@ -129,16 +129,16 @@ impl PostgresClient {
         }
         let schema = self.place.schema.clone();
         if self.listens.as_deref() != Some(queue) {
-            self.told = Told::No;
+            self.notifications = NotifyState::Incomplete;
             self.ask("listening for the reply", async |client| {
                 let_go(client).await?;
                 listen(client, &schema, queue).await
             })?;
             self.listens = Some(queue.to_owned());
         }
-        if self.told != Told::ToUs {
-            self.told = self.ask("listening for the reply", async |client| {
-                fall_asleep(client, &schema, queue).await
+        if self.notifications != NotifyState::Own {
+            self.notifications = self.ask("listening for the reply", async |client| {
+                request_notifications(client, &schema, queue).await
             })?;
         }
         Ok(())
@@ -363,10 +363,10 @@ impl QueueClient for PostgresClient {
             let pause = longest.min(pause);
             return self.runtime.block_on(async { sleep(pause).await });
         }
-        let longest = match self.told {
-            Told::ToUs => longest,
+        let longest = match self.notifications {
+            NotifyState::Own => longest,
             // Behind a pooler, or while someone sends who tells nobody, or another may cease to sleep.
-            Told::ToOthers | Told::No => longest.min(LOOK_EVERY),
+            NotifyState::Others | NotifyState::Incomplete => longest.min(LOOK_EVERY),
         };
         let heard = self.line.bell.notified();
         // Woken or out of time: the caller looks either way.

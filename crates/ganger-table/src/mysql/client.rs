@@ -10,7 +10,7 @@ use mysql_async::prelude::Queryable;
 use super::error::CallError;
 use super::row::Row;
 use super::value::{Script, Value};
-use crate::on_server::names::Names;
+use crate::server::names::Names;
 
 /// How long a statement may take, if nothing else is said; MySQL knows that of those alone that only read.
 const LIMITS_OF_MARIADB: &str = "SET SESSION max_statement_time = 10, lock_wait_timeout = 10";

@@ -1,7 +1,7 @@
 //! Messages as rows.
 
 use super::value::Value;
-use crate::on_server::delays::delay_ms;
+use crate::server::delays::delay_ms;
 use crate::table::headers;
 use ganger_queue::delivery::Outgoing;
 

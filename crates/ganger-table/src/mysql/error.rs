@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use mysql_async::{DriverError, Error, IoError, ServerError};
 use rustls::AlertDescription;
 
+use crate::server::dialect::StatementError;
 use crate::table::Fault;
 
 /// Why a database of MySQL or MariaDB can't serve as a table queue.
@@ -152,9 +153,6 @@ impl CallError {
     }
 }
 
-/// How often a transaction is tried at once in which others were in the way.
-pub(super) const CLASHES_MAX: u32 = 5;
-
 /// What was to be done and was not.
 pub(crate) fn failed(doing: &'static str) -> impl Fn(CallError) -> MysqlError {
     move |error| MysqlError::Command {
@@ -278,10 +276,20 @@ fn is_of_the_message(code: u16) -> bool {
     OF_IT.contains(&code)
 }
 
-/// Others were in the way: the same may succeed at once. `ER_LOCK_DEADLOCK`, `ER_CHECKREAD`, and what a
-/// cluster says of two that wrote the same.
-pub(crate) fn is_a_clash(error: &CallError) -> bool {
-    matches!(error.code(), Some(1213 | 1020 | 3101 | 3572))
+impl StatementError for CallError {
+    fn fault(&self) -> Fault {
+        fault(self)
+    }
+
+    /// `ER_LOCK_DEADLOCK`, `ER_CHECKREAD`, and what a cluster says of two that wrote the same.
+    fn is_a_clash(&self) -> bool {
+        matches!(self.code(), Some(1213 | 1020 | 3101 | 3572))
+    }
+
+    /// `ER_QUERY_TIMEOUT`, or `ER_STATEMENT_TIMEOUT`.
+    fn is_out_of_time(&self) -> bool {
+        matches!(self.code(), Some(3024 | 1969))
+    }
 }
 
 /// Another row has what that unique index holds: `ER_DUP_ENTRY`.
@@ -290,12 +298,6 @@ pub(crate) fn is_taken(error: &CallError, index: &str) -> bool {
         CallError::Driver(Error::Server(said)) => said.code == 1062 && said.message.contains(index),
         CallError::Driver(_) | CallError::TooLarge { .. } | CallError::Unexpected(_) => false,
     }
-}
-
-/// It was given up for its time: the same may be done in a longer one. `ER_QUERY_TIMEOUT`, or
-/// `ER_STATEMENT_TIMEOUT`.
-pub(crate) fn is_out_of_time(error: &CallError) -> bool {
-    matches!(error.code(), Some(3024 | 1969))
 }
 
 /// The connection is gone, or is just being ended.

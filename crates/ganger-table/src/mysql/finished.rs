@@ -1,24 +1,17 @@
-//! What is finished, in MySQL or MariaDB: entered in whatever transaction is open, and the connection of
-//! those whose messages come from elsewhere.
+//! Finished messages in MySQL or MariaDB: entered in the transaction that is open, and looked for.
 
-use async_trait::async_trait;
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use tokio::time::timeout;
 
 use super::client::Client;
-use super::error::{CLASHES_MAX, CallError, MysqlError, is_a_clash};
-use super::line::Place;
+use super::error::CallError;
 use super::row::Row;
 use super::value::{Script, Value, now_ms};
-use crate::finished::FinishedStore;
-use crate::on_server::delays::delay_ms;
-use crate::on_server::lasting::{ANSWERS_WITHIN, Lasting, Silent};
 use crate::rules::{bytes, together};
+use crate::server::delays::delay_ms;
 use crate::table::finished::{Entry, Found, Remembered, Scope};
-use crate::table::{Fault, headers};
-use ganger_config::model::MysqlDatabase;
+use crate::table::headers;
 use ganger_queue::delivery::Identity;
 
 /// So many bytes go into one statement, or one entry alone that has more.
@@ -58,7 +51,8 @@ FROM finished_messages FORCE INDEX (PRIMARY) WHERE expires_at > ",
 
 const ONE: &str = "(source = ? AND queue = ? AND `key` = ? AND emit_id = ? AND step = ?)";
 
-const EXPIRE: &str = concat!(
+/// Removes so many entries that are out of date.
+pub(super) const EXPIRE: &str = concat!(
     "DELETE FROM finished_messages WHERE expires_at <= ",
     now_ms!(),
     " ORDER BY expires_at LIMIT ?"
@@ -157,7 +151,8 @@ fn add_search(script: &mut Script, scope: &Scope, identities: &[&Identity]) {
     }
 }
 
-async fn find(
+/// Looks for what is entered of each.
+pub(super) async fn find(
     client: &mut Client,
     scope: &Scope,
     identities: &[&Identity],
@@ -191,63 +186,4 @@ fn remembered(row: &Row) -> Result<Remembered, CallError> {
         body.map(Bytes::from),
         headers,
     ))
-}
-
-/// A connection of its own to the server on which something is entered.
-#[derive(Debug)]
-pub(crate) struct Memory {
-    scope: Scope,
-    client: Lasting<Client>,
-}
-
-impl Memory {
-    /// Connects. A server that can't be reached is waited for later.
-    pub(crate) async fn open(
-        database: &MysqlDatabase,
-        pool: &str,
-        scope: Scope,
-    ) -> Result<Self, MysqlError> {
-        let place = Place::of(database, &format!("ganger {pool} finished"))?;
-        let client = match place.connect().await {
-            Ok(client) => Some(client),
-            Err(error) if error.is_passing() => None,
-            Err(error) => return Err(error),
-        };
-        Ok(Self {
-            scope,
-            client: Lasting::new(place, client),
-        })
-    }
-}
-
-#[async_trait(?Send)]
-impl FinishedStore for Memory {
-    async fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
-        let scope = &self.scope;
-        let mut clashes = 0;
-        loop {
-            let client = self.client.get().await?;
-            let enter = client.in_a_transaction(async |client| enter(client, scope, entries).await);
-            match timeout(ANSWERS_WITHIN, enter).await {
-                Ok(Err(error)) if is_a_clash(&error) && clashes < CLASHES_MAX => clashes += 1,
-                answer => {
-                    return self
-                        .client
-                        .heard(answer.map_err(|_| Silent(ANSWERS_WITHIN)));
-                }
-            }
-        }
-    }
-
-    async fn find(&mut self, identities: &[&Identity]) -> Result<Found, Fault> {
-        let scope = &self.scope;
-        let find = async |client: &mut Client| find(client, scope, identities).await;
-        self.client.ask(find).await
-    }
-
-    async fn expire(&mut self, most: u32) -> Result<usize, Fault> {
-        let expire = async |client: &mut Client| client.execute(EXPIRE, &[most.into()]).await;
-        let removed = self.client.ask(expire).await?;
-        Ok(usize::try_from(removed).unwrap_or(usize::MAX))
-    }
 }

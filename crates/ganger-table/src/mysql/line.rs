@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::client::{About, Client, Dialect};
 use super::error::{CallError, MysqlError, failed, has_no_tls, has_other_tls, unconnected};
 use super::{schema, tls};
-use crate::on_server::names::Names;
+use crate::server::names::Names;
 use ganger_config::model::{Host, MysqlDatabase, SslMode};
 use ganger_core::threads::or_refused;
 

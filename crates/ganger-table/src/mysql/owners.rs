@@ -8,8 +8,8 @@ use super::line::{Place, is_set};
 use super::tidy;
 use super::transaction::roll_back_unless;
 use super::value::{Value, now_ms};
-use crate::on_server::registry::{self, Heard, Newcomer, Registry, Unconnected, Undone};
-use crate::on_server::vigil::Sight;
+use crate::server::registry::{self, Heard, Newcomer, Registry, Unconnected, Undone};
+use crate::server::vigil::Sight;
 use crate::table::Fault;
 
 const LOCK: &str = "SELECT COALESCE(GET_LOCK(?, 0), 0)";

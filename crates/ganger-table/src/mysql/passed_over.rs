@@ -6,8 +6,8 @@ use super::error::{CallError, fault, sentence};
 use super::settle;
 use super::transaction::roll_back_unless;
 use super::value::{Value, now_ms};
-use crate::on_server::passed_over::{self, Candidate};
 use crate::rules::ROWS_PER_TURN_MAX;
+use crate::server::passed_over::{self, Candidate};
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::Failure;
 

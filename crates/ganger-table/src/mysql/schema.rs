@@ -6,7 +6,7 @@ use super::error::{
     CallError, MysqlError, failed, is_made_or_in_use, may_not_make_triggers, sentence,
 };
 use super::value::Value;
-use crate::on_server::names::Names;
+use crate::server::names::Names;
 
 /// The steps from one version of the tables to the next, the first from an empty database. A step that
 /// was released is never changed.

@@ -9,8 +9,8 @@ use super::client::{Answer, Client};
 use super::columns::{Sent, message, message_values};
 use super::error::CallError;
 use super::value::{Script, Value, now_ms};
-use crate::on_server::delays::delay_ms;
 use crate::rules::{error_text, texts};
+use crate::server::delays::delay_ms;
 use crate::table::{Claim, Settled, headers};
 use ganger_queue::delivery::{Failure, Outcome, Outgoing};
 

@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::time::Duration;
 
 use super::claim::{self, Asked, Claimer, Picked};
 use super::client::{Answer, Client};
@@ -11,24 +10,8 @@ use super::error::CallError;
 use super::finished;
 use super::settle;
 use super::value::Script;
-use crate::on_server::seldom::{Searched, Seldom};
-use crate::table::finished::Scope;
-use crate::table::{Ask, Claim, Settled, Stop, Work, Written};
-use ganger_queue::delivery::Outcome;
-
-/// Why nothing was done.
-#[derive(Debug)]
-pub(super) enum Undone {
-    Server(CallError),
-    /// We are not among the owners.
-    Unseated,
-}
-
-impl From<CallError> for Undone {
-    fn from(error: CallError) -> Self {
-        Self::Server(error)
-    }
-}
+use crate::server::dialect::{Aborted, Terms, after_entering, given_back};
+use crate::table::{Ask, Claim, Settled, Work, Written};
 
 /// If it went wrong nothing of it has happened.
 pub(super) async fn roll_back_unless<T, E>(
@@ -42,18 +25,11 @@ pub(super) async fn roll_back_unless<T, E>(
     result
 }
 
-/// One transaction, and on whose behalf.
+/// One transaction.
 #[derive(Debug)]
 pub(super) struct Transaction<'a> {
     pub(super) client: &'a mut Client,
-    pub(super) pool: &'a str,
-    pub(super) scope: &'a Scope,
-    pub(super) owner: Option<i64>,
-    pub(super) passed_over: &'a [i64],
-    /// How long a statement may take, where that is not as usual.
-    pub(super) limit: Option<Duration>,
-    /// What the last look has found.
-    pub(super) seldom: Seldom,
+    pub(super) terms: Terms<'a>,
 }
 
 impl Transaction<'_> {
@@ -63,7 +39,7 @@ impl Transaction<'_> {
         mut self,
         work: &Work<'_>,
         doubtful: &mut Vec<Claim>,
-    ) -> Result<Written, Undone> {
+    ) -> Result<Written, Aborted<CallError>> {
         let written = self.in_three_steps(work, doubtful).await;
         roll_back_unless(self.client, written).await
     }
@@ -72,36 +48,35 @@ impl Transaction<'_> {
         &mut self,
         work: &Work<'_>,
         doubtful: &mut Vec<Claim>,
-    ) -> Result<Written, Undone> {
+    ) -> Result<Written, Aborted<CallError>> {
         let (script, settled, repeated) = self.enter(work.settled).await?;
-        let searched = self.seldom.searched();
-        let (held, due) = self.lock(script, &settled, work, searched).await?;
+        let (held, due) = self.lock(script, &settled, work).await?;
         let is_held = |settled: &&Settled| held.contains(&settled.claim);
         let lost = work.settled.iter().filter(|settled| !is_held(settled));
         let lost = lost.filter(|settled| settled.outcome.is_of_work());
         let lost = lost.map(|settled| settled.claim).collect();
 
         let mut script = self.client.script();
-        settle::settle(&mut script, self.pool, settled.iter().filter(is_held));
+        settle::settle(&mut script, self.terms.pool, settled.iter().filter(is_held));
         settle::publish(
             &mut script,
             work.publishes.iter().map(|publish| &publish.message),
         );
         self.probe(&mut script, work);
-        let written = match (&work.ask, self.owner) {
+        let written = match (&work.ask, self.terms.owner) {
             (None, _) => {
                 self.client.commit_by(&mut script);
                 self.client.run(script).await?;
                 Written::default()
             }
-            (Some(_), None) => return Err(Undone::Unseated),
+            (Some(_), None) => return Err(Aborted::NotAnOwner),
             (Some(ask), Some(owner)) => {
                 let who = self.claimer(owner);
                 claim::make_ready(&mut script, &due);
-                let asked = claim::ask(&mut script, who, ask, searched.suspects);
+                let asked = claim::ask(&mut script, who, ask, self.terms.searched.suspects);
                 let answers = self.client.run(script).await?;
                 let picked = pick(answers, &asked, ask, due.len())?;
-                self.finish(owner, picked, ask, searched, doubtful).await?
+                self.finish(owner, picked, ask, doubtful).await?
             }
         };
         Ok(Written {
@@ -114,8 +89,8 @@ impl Transaction<'_> {
     fn claimer(&self, owner: i64) -> Claimer<'_> {
         Claimer {
             owner,
-            queue: &self.scope.queue,
-            passed_over: self.passed_over,
+            queue: &self.terms.scope.queue,
+            passed_over: self.terms.passed_over,
         }
     }
 
@@ -125,24 +100,15 @@ impl Transaction<'_> {
         &mut self,
         settled: &'w [Settled],
     ) -> Result<(Script, Cow<'w, [Settled]>, Vec<Claim>), CallError> {
-        let begin = self.client.transaction(self.limit);
+        let begin = self.client.transaction(self.terms.limit);
         if settled.iter().all(|settled| settled.entry().is_none()) {
             return Ok((begin, settled.into(), Vec::new()));
         }
         self.client.run(begin).await?;
         let entries: Vec<_> = settled.iter().filter_map(Settled::entry).collect();
-        let first = finished::enter(self.client, self.scope, &entries).await?;
-        let mut first = first.into_iter();
-        let mut repeated = Vec::new();
-        let after = |one: &Settled| {
-            let first = one.entry().and_then(|_| first.next().flatten());
-            if first.is_some() {
-                repeated.push(one.claim);
-            }
-            one.after(first).into_owned()
-        };
-        let settled = settled.iter().map(after).collect();
-        Ok((self.client.script(), settled, repeated))
+        let first = finished::enter(self.client, self.terms.scope, &entries).await?;
+        let (settled, repeated) = after_entering(settled, first);
+        Ok((self.client.script(), settled.into(), repeated))
     }
 
     /// Locks what is settled and what has fallen due, if that is searched for. Returns what of the first is
@@ -152,11 +118,10 @@ impl Transaction<'_> {
         mut script: Script,
         settled: &[Settled],
         work: &Work<'_>,
-        searched: Searched,
     ) -> Result<(HashSet<Claim>, Vec<i64>), CallError> {
         let held = settle::hold(&mut script, settled.iter().map(|settled| settled.claim));
-        let due = match (&work.ask, self.owner) {
-            (Some(_), Some(owner)) if searched.due => {
+        let due = match (&work.ask, self.terms.owner) {
+            (Some(_), Some(owner)) if self.terms.searched.due => {
                 Some(claim::due(&mut script, self.claimer(owner)))
             }
             _ => None,
@@ -171,7 +136,7 @@ impl Transaction<'_> {
     fn probe(&self, script: &mut Script, work: &Work<'_>) {
         if work.probe {
             let pulse = "UPDATE owners SET heartbeat = heartbeat + 1 WHERE id = ?";
-            script.add(pulse, &[self.owner.unwrap_or(0).into()]);
+            script.add(pulse, &[self.terms.owner.unwrap_or(0).into()]);
         }
     }
 
@@ -182,9 +147,8 @@ impl Transaction<'_> {
         owner: i64,
         picked: Picked,
         ask: &Ask<'_>,
-        searched: Searched,
         doubtful: &mut Vec<Claim>,
-    ) -> Result<Written, Undone> {
+    ) -> Result<Written, Aborted<CallError>> {
         let mut script = self.client.script();
         let stop = picked.stop;
         let (mut marked, bodies) = picked.mark(&mut script, self.claimer(owner), ask)?;
@@ -193,8 +157,8 @@ impl Transaction<'_> {
             .iter()
             .map(|(claim, buried)| (claim.row, &buried.failure));
         let letters: Vec<_> = letters.collect();
-        settle::bury(&mut script, self.pool, &letters, false);
-        let look = claim::peek(&mut script, &self.scope.queue, self.passed_over);
+        settle::bury(&mut script, self.terms.pool, &letters, false);
+        let look = claim::peek(&mut script, &self.terms.scope.queue, self.terms.passed_over);
         self.client.commit_by(&mut script);
 
         let before = doubtful.len();
@@ -205,15 +169,7 @@ impl Transaction<'_> {
         marked.fill(bodies.map(|at| std::mem::take(&mut answers[at])))?;
         doubtful.truncate(before);
 
-        let stop = match stop {
-            Stop::Empty if searched.has_missed(&outlook) => Stop::Long,
-            // What is left did not fit.
-            Stop::Empty if outlook.ready => {
-                ask.share.deny();
-                Stop::Full
-            }
-            stop => stop,
-        };
+        let stop = self.terms.stop(stop, ask, &outlook);
         let buried = marked.buried.into_iter().map(|(_, buried)| buried);
         Ok(Written {
             claimed: marked.claimed,
@@ -231,8 +187,8 @@ fn pick(
     asked: &Asked,
     ask: &Ask<'_>,
     due: usize,
-) -> Result<Picked, Undone> {
-    claim::pick(&mut answers, asked, ask, due)?.ok_or(Undone::Unseated)
+) -> Result<Picked, Aborted<CallError>> {
+    claim::pick(&mut answers, asked, ask, due)?.ok_or(Aborted::NotAnOwner)
 }
 
 /// Gives back what of these claims was made after all. Returns how many.
@@ -249,13 +205,7 @@ async fn free(client: &mut Client, claims: &[Claim]) -> Result<usize, CallError>
     let held = at.map(|at| settle::held(&answers[at])).transpose()?;
     let held = held.unwrap_or_default();
     let ours = claims.iter().filter(|claim| held.contains(claim));
-    let back = |claim: &Claim| Settled {
-        claim: *claim,
-        outcome: Outcome::Return { suspect: false },
-        span: None,
-        finished: None,
-    };
-    let settled: Vec<Settled> = ours.map(back).collect();
+    let settled = given_back(&ours.copied().collect::<Vec<_>>());
     let mut script = client.script();
     settle::settle(&mut script, "", settled.iter());
     client.commit_by(&mut script);

@@ -5,7 +5,7 @@ use super::client::Client;
 use super::columns::{Sent, message, message_values};
 use super::error::{CallError, is_taken};
 use super::value::{Value, now_ms};
-use crate::on_server::delays::delay_ms;
+use crate::server::delays::delay_ms;
 use ganger_queue::delivery::{IfTaken, Outgoing, Unique, UniqueScope};
 
 /// The index that refuses a key that is held.

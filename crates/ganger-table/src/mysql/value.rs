@@ -2,7 +2,7 @@
 //! in one turn of the network. A value can be nothing but a value, whatever is in it: every connection
 //! speaks utf8mb4 and knows a backslash within quotes.
 
-use crate::on_server::names::Names;
+use crate::server::names::Names;
 
 /// No packet is larger but for one statement: what is told at once is held in memory, here and there.
 const PACKET_BYTES: usize = 1 << 20;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
 
-use crate::on_server::names::Names;
+use crate::server::names::Names;
 
 /// A value for a statement.
 type Value<'a> = &'a (dyn ToSql + Sync);
@@ -15,33 +15,33 @@ type Value<'a> = &'a (dyn ToSql + Sync);
 /// A statement that is told once and run often.
 #[derive(Debug, Clone)]
 pub(crate) enum Statement {
-    /// The session knows it.
-    Known(tokio_postgres::Statement),
-    /// It is told each time, in one turn with its values.
-    Told { text: String, types: Vec<Type> },
+    /// The session knows it already.
+    Prepared(tokio_postgres::Statement),
+    /// It is sent each time, in one turn with its values.
+    Unprepared { text: String, types: Vec<Type> },
 }
 
-/// What can be run: a statement, or its text.
-pub(crate) trait Runs {
-    fn told(&self) -> Told<'_>;
+/// Something that can be run: a statement, or its text.
+pub(crate) trait AsQuery {
+    fn as_query(&self) -> Query<'_>;
 }
 
-/// Which of both it is.
+/// A statement, or its text.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Told<'a> {
+pub(crate) enum Query<'a> {
     Text(&'a str),
     Statement(&'a Statement),
 }
 
-impl Runs for str {
-    fn told(&self) -> Told<'_> {
-        Told::Text(self)
+impl AsQuery for str {
+    fn as_query(&self) -> Query<'_> {
+        Query::Text(self)
     }
 }
 
-impl Runs for Statement {
-    fn told(&self) -> Told<'_> {
-        Told::Statement(self)
+impl AsQuery for Statement {
+    fn as_query(&self) -> Query<'_> {
+        Query::Statement(self)
     }
 }
 
@@ -160,11 +160,11 @@ impl Client {
     pub(crate) async fn prepare(&self, text: &str) -> Result<Statement, Error> {
         let text = self.names.put_into(text);
         if !self.is_pooled() {
-            return self.driver.prepare(&text).await.map(Statement::Known);
+            return self.driver.prepare(&text).await.map(Statement::Prepared);
         }
         let types = self.as_one(Box::pin(self.types(&text))).await?;
         let text = text.into_owned();
-        Ok(Statement::Told { text, types })
+        Ok(Statement::Unprepared { text, types })
     }
 
     /// What its values are, by a statement that is gone again with that: rows would keep it beyond the
@@ -175,13 +175,13 @@ impl Client {
     }
 
     /// Runs it, and returns its rows.
-    pub(crate) async fn query<R: Runs + ?Sized>(
+    pub(crate) async fn query<R: AsQuery + ?Sized>(
         &self,
         what: &R,
         values: &[Value<'_>],
     ) -> Result<Vec<Row>, Error> {
-        let run = async || match what.told() {
-            Told::Text(text) => {
+        let run = async || match what.as_query() {
+            Query::Text(text) => {
                 let text = self.names.put_into(text);
                 if self.is_pooled() {
                     let types = self.types(&text).await?;
@@ -189,8 +189,8 @@ impl Client {
                 }
                 self.driver.query(&*text, values).await
             }
-            Told::Statement(Statement::Known(known)) => self.driver.query(known, values).await,
-            Told::Statement(Statement::Told { text, types }) => {
+            Query::Statement(Statement::Prepared(known)) => self.driver.query(known, values).await,
+            Query::Statement(Statement::Unprepared { text, types }) => {
                 self.driver.query_typed(text, &typed(values, types)).await
             }
         };
@@ -198,13 +198,13 @@ impl Client {
     }
 
     /// Runs it, and returns its one row.
-    pub(crate) async fn query_one<R: Runs + ?Sized>(
+    pub(crate) async fn query_one<R: AsQuery + ?Sized>(
         &self,
         what: &R,
         values: &[Value<'_>],
     ) -> Result<Row, Error> {
-        let run = async || match what.told() {
-            Told::Text(text) => {
+        let run = async || match what.as_query() {
+            Query::Text(text) => {
                 let text = self.names.put_into(text);
                 if self.is_pooled() {
                     let types = self.types(&text).await?;
@@ -213,8 +213,10 @@ impl Client {
                 }
                 self.driver.query_one(&*text, values).await
             }
-            Told::Statement(Statement::Known(known)) => self.driver.query_one(known, values).await,
-            Told::Statement(Statement::Told { text, types }) => {
+            Query::Statement(Statement::Prepared(known)) => {
+                self.driver.query_one(known, values).await
+            }
+            Query::Statement(Statement::Unprepared { text, types }) => {
                 let values = typed(values, types);
                 self.driver.query_typed_one(text, &values).await
             }
@@ -223,7 +225,7 @@ impl Client {
     }
 
     /// Runs it, and returns its one row, or none.
-    pub(crate) async fn query_opt<R: Runs + ?Sized>(
+    pub(crate) async fn query_opt<R: AsQuery + ?Sized>(
         &self,
         what: &R,
         values: &[Value<'_>],
@@ -233,19 +235,21 @@ impl Client {
     }
 
     /// Runs it, and returns how many rows it has changed.
-    pub(crate) async fn execute<R: Runs + ?Sized>(
+    pub(crate) async fn execute<R: AsQuery + ?Sized>(
         &self,
         what: &R,
         values: &[Value<'_>],
     ) -> Result<u64, Error> {
-        let run = async || match what.told() {
+        let run = async || match what.as_query() {
             // No row keeps the statement: it is gone before the transaction ends.
-            Told::Text(text) => {
+            Query::Text(text) => {
                 let text = self.names.put_into(text);
                 self.driver.execute(&*text, values).await
             }
-            Told::Statement(Statement::Known(known)) => self.driver.execute(known, values).await,
-            Told::Statement(Statement::Told { text, types }) => {
+            Query::Statement(Statement::Prepared(known)) => {
+                self.driver.execute(known, values).await
+            }
+            Query::Statement(Statement::Unprepared { text, types }) => {
                 let values = typed(values, types);
                 self.driver.execute_typed(text, &values).await
             }

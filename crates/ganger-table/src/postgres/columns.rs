@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use tokio_postgres::types::ToSql;
 
-use crate::on_server::delays::delay_ms;
 use crate::rules::{FailureTexts, texts};
+use crate::server::delays::delay_ms;
 use crate::table::{Claim, headers};
 use ganger_queue::delivery::{Failure, Outgoing};
 

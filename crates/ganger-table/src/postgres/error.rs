@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
+use crate::server::dialect::StatementError;
 use crate::table::Fault;
 
 /// Why a database of PostgreSQL can't serve as a table queue.
@@ -131,9 +132,6 @@ impl PostgresError {
         )
     }
 }
-
-/// How often a transaction is tried at once in which others were in the way.
-pub(super) const CLASHES_MAX: u32 = 5;
 
 /// What a message may have: a value of PostgreSQL's, and a statement with it, ends at 1 GB.
 pub(super) const MESSAGE_BYTES_MAX: usize = 1000 << 20;
@@ -283,18 +281,22 @@ fn is_of_the_message(code: &SqlState) -> bool {
     ["22", "23", "54"].into_iter().any(of_class) || *code == SqlState::RAISE_EXCEPTION
 }
 
-/// Others were in the way: the same may succeed at once.
-pub(crate) fn is_a_clash(error: &Error) -> bool {
-    let clashes = [
-        &SqlState::T_R_SERIALIZATION_FAILURE,
-        &SqlState::T_R_DEADLOCK_DETECTED,
-    ];
-    error.code().is_some_and(|code| clashes.contains(&code))
-}
+impl StatementError for Error {
+    fn fault(&self) -> Fault {
+        fault(self)
+    }
 
-/// It was given up for its time: the same may be done in a longer one.
-pub(crate) fn is_out_of_time(error: &Error) -> bool {
-    error.code() == Some(&SqlState::QUERY_CANCELED)
+    fn is_a_clash(&self) -> bool {
+        let clashes = [
+            &SqlState::T_R_SERIALIZATION_FAILURE,
+            &SqlState::T_R_DEADLOCK_DETECTED,
+        ];
+        self.code().is_some_and(|code| clashes.contains(&code))
+    }
+
+    fn is_out_of_time(&self) -> bool {
+        self.code() == Some(&SqlState::QUERY_CANCELED)
+    }
 }
 
 /// The connection is of no use any more: it is gone, the server ends, or it has become one that
@@ -391,6 +393,14 @@ mod tests {
             let refused = failed("making the tables")(answered(&said(code, "any")).await);
             assert!(!refused.is_passing(), "{refused}");
         }
+    }
+
+    #[test]
+    fn what_no_statement_can_hold_is_refused_for_good() {
+        too_large([1, MESSAGE_BYTES_MAX].into_iter()).unwrap();
+        too_large(std::iter::empty()).unwrap();
+        let refused = too_large([1, MESSAGE_BYTES_MAX + 1].into_iter());
+        assert!(refused.unwrap_err().for_good);
     }
 
     #[test]

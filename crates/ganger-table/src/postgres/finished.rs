@@ -1,26 +1,17 @@
-//! What is finished, in PostgreSQL: entered in whatever transaction is open, and the connection of
-//! those whose messages come from elsewhere.
+//! Finished messages in PostgreSQL: entered in the transaction that is open, looked for, and removed.
 
-use async_trait::async_trait;
 use std::collections::{HashMap, HashSet};
 
-use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
 use super::client::{Client, Statement};
 use super::columns::body;
-use super::error::{CLASHES_MAX, PostgresError, failed, is_a_clash, too_large};
-use super::line::{Line, Place};
 use super::row;
 use super::settle::now_ms;
-use crate::finished::FinishedStore;
-use crate::on_server::delays::delay_ms;
-use crate::on_server::lasting::{ANSWERS_WITHIN, Lasting, Openable, Silent};
-use crate::rules::bytes;
+use crate::server::delays::delay_ms;
 use crate::table::finished::{Entry, Found, Remembered, Scope};
-use crate::table::{Fault, headers};
-use ganger_config::model::PostgresDatabase;
+use crate::table::headers;
 use ganger_queue::delivery::Identity;
 
 /// In the order of what they are known by, so that nobody who does the like waits for us while we
@@ -165,7 +156,7 @@ pub(super) async fn enter(
         .filter(|identity| !entered.contains(identity))
         .collect();
     // By another statement, which sees what others have committed since this one began.
-    let mut found = find(client, statements, scope, &left).await?;
+    let mut found = search(client, statements, scope, &left).await?;
     let first = entries.iter().map(|entry| {
         let found = found.remove(&entry.finished.identity);
         entry.first(found)
@@ -173,7 +164,7 @@ pub(super) async fn enter(
     Ok(first.collect())
 }
 
-async fn find(
+async fn search(
     client: &Client,
     statements: &FinishedStatements,
     scope: &Scope,
@@ -214,98 +205,24 @@ fn remembered(row: &Row) -> Result<Remembered, Error> {
     Ok(Remembered::read(row.try_get("reply_queue")?, body, headers))
 }
 
-/// A connection of its own to the server on which something is entered.
-#[derive(Debug)]
-pub(crate) struct Memory {
-    scope: Scope,
-    session: Lasting<MemorySession>,
+/// Looks for what is entered of each.
+pub(super) async fn find(
+    client: &Client,
+    statements: &FinishedStatements,
+    scope: &Scope,
+    identities: &[&Identity],
+) -> Result<Found, Error> {
+    let mut found = search(client, statements, scope, identities).await?;
+    let identities = identities.iter();
+    Ok(identities.map(|identity| found.remove(identity)).collect())
 }
 
-#[derive(Debug)]
-struct MemorySession {
-    line: Line,
-    statements: FinishedStatements,
-}
-
-impl Memory {
-    /// Connects. A server that can't be reached is waited for later.
-    pub(crate) async fn open(
-        database: &PostgresDatabase,
-        pool: &str,
-        scope: Scope,
-    ) -> Result<Self, PostgresError> {
-        let place = Place::of(database, &format!("ganger {pool} finished"))?;
-        let session = match MemorySession::open(&place).await {
-            Ok(session) => Some(session),
-            Err(error) if error.is_passing() => None,
-            Err(error) => return Err(error),
-        };
-        Ok(Self {
-            scope,
-            session: Lasting::new(place, session),
-        })
-    }
-}
-
-#[async_trait(?Send)]
-impl FinishedStore for Memory {
-    async fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
-        too_large(entries.iter().map(|entry| bytes(entry.outcome)))?;
-        let mut clashes = 0;
-        loop {
-            let MemorySession { line, statements } = self.session.get().await?;
-            // One statement changes anything, so it is a transaction by itself.
-            let enter = enter(&line.client, statements, &self.scope, entries);
-            match timeout(ANSWERS_WITHIN, enter).await {
-                Ok(Err(error)) if is_a_clash(&error) && clashes < CLASHES_MAX => clashes += 1,
-                answer => {
-                    return self
-                        .session
-                        .heard(answer.map_err(|_| Silent(ANSWERS_WITHIN)));
-                }
-            }
-        }
-    }
-
-    async fn find(&mut self, identities: &[&Identity]) -> Result<Found, Fault> {
-        let scope = &self.scope;
-        let find = async |session: &mut MemorySession| {
-            find(&session.line.client, &session.statements, scope, identities).await
-        };
-        let mut found = self.session.ask(find).await?;
-        let identities = identities.iter();
-        Ok(identities.map(|identity| found.remove(identity)).collect())
-    }
-
-    async fn expire(&mut self, most: u32) -> Result<usize, Fault> {
-        let most = i64::from(most);
-        let expire = async |session: &mut MemorySession| {
-            let values: [&(dyn ToSql + Sync); 1] = [&most];
-            let MemorySession { line, statements } = session;
-            line.client.execute(&statements.expire, &values).await
-        };
-        let removed = self.session.ask(expire).await?;
-        Ok(usize::try_from(removed).unwrap_or(usize::MAX))
-    }
-}
-
-impl Openable for MemorySession {
-    type Place = Place;
-    type Refusal = PostgresError;
-    type Error = Error;
-
-    async fn open(place: &Place) -> Result<Self, PostgresError> {
-        let line = place.connect().await?;
-        let statements = FinishedStatements::prepare(&line.client).await;
-        let statements = statements.map_err(failed("preparing the statements"))?;
-        Ok(Self { line, statements })
-    }
-
-    fn is_closed(&self) -> bool {
-        self.line.client.is_closed()
-    }
-
-    fn hang_up(self) {
-        self.line.hang_up();
-    }
+/// Removes at most so many entries that are out of date. Returns their number.
+pub(super) async fn expire(
+    client: &Client,
+    statements: &FinishedStatements,
+    most: u32,
+) -> Result<u64, Error> {
+    let most = i64::from(most);
+    client.execute(&statements.expire, &[&most]).await
 }

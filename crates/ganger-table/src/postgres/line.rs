@@ -14,7 +14,7 @@ use super::client::{Client, Statement};
 use super::error::{PostgresError, failed, unconnected};
 use super::schema;
 use super::tls::Encryption;
-use crate::on_server::names::Names;
+use crate::server::names::Names;
 use ganger_config::model::{Host, PostgresDatabase, SslMode};
 use ganger_core::threads::or_refused;
 

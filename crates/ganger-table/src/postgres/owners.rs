@@ -11,8 +11,8 @@ use super::line::{Line, Place};
 use super::schema::quoted;
 use super::settle::now_ms;
 use super::unique::RELEASE;
-use crate::on_server::registry::{self, Heard, Newcomer, Registry, Told, Unconnected, Undone};
-use crate::on_server::vigil::Sight;
+use crate::server::registry::{self, Heard, Newcomer, NotifyState, Registry, Unconnected, Undone};
+use crate::server::vigil::Sight;
 
 const LOCK: &str = "SELECT pg_try_advisory_lock($1)";
 
@@ -136,7 +136,7 @@ macro_rules! lock {
 }
 
 /// 1 if the lock is ours alone now, 2 if it is another's, 0 if someone sends who tells nobody.
-const FALL_ASLEEP: &str = concat!(
+const REQUEST_NOTIFICATIONS: &str = concat!(
     "
 SELECT CASE
   WHEN ",
@@ -161,12 +161,18 @@ const WAKE_UP: &str = concat!(
 
 /// Sees to it that all that is sent to a queue from now on is told of. All that was sent before is committed
 /// then.
-pub(crate) async fn fall_asleep(client: &Client, schema: &str, queue: &str) -> Result<Told, Error> {
-    let asleep = client.query_one(FALL_ASLEEP, &[&schema, &queue]).await?;
+pub(crate) async fn request_notifications(
+    client: &Client,
+    schema: &str,
+    queue: &str,
+) -> Result<NotifyState, Error> {
+    let asleep = client
+        .query_one(REQUEST_NOTIFICATIONS, &[&schema, &queue])
+        .await?;
     Ok(match asleep.try_get::<_, i32>(0)? {
-        1 => Told::ToUs,
-        2 => Told::ToOthers,
-        _ => Told::No,
+        1 => NotifyState::Own,
+        2 => NotifyState::Others,
+        _ => NotifyState::Incomplete,
     })
 }
 
@@ -234,14 +240,14 @@ impl Registry for Line {
         }
     }
 
-    async fn fall_asleep(&mut self, queue: &str) -> Result<Told, Undone> {
+    async fn request_notifications(&mut self, queue: &str) -> Result<NotifyState, Undone> {
         match self.client.is_pooled() {
-            true => Ok(Told::No),
-            false => Ok(fall_asleep(&self.client, &self.schema, queue).await?),
+            true => Ok(NotifyState::Incomplete),
+            false => Ok(request_notifications(&self.client, &self.schema, queue).await?),
         }
     }
 
-    async fn wake_up(&mut self, queue: &str) -> Result<(), Undone> {
+    async fn release_notifications(&mut self, queue: &str) -> Result<(), Undone> {
         let of = [&self.schema.as_str() as &(dyn ToSql + Sync), &queue];
         self.client.query_one(WAKE_UP, &of).await?;
         Ok(())

@@ -1,16 +1,14 @@
 //! Which rows it is that the database refuses to have claimed or buried: what a claim would take or move is
 //! tried in parts.
 
-use std::sync::Arc;
-
 use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
 use super::client::{Client, Statement};
 use super::error::{fault, sentence};
 use super::settle::{Statements, bury, now_ms};
-use crate::on_server::passed_over::{self, Candidate, tell};
 use crate::rules::ROWS_PER_TURN_MAX;
+use crate::server::passed_over::{self, Candidate, tell};
 use crate::table::Claim;
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::Failure;
@@ -55,7 +53,7 @@ const TOKEN: i64 = 1;
 pub(super) async fn refused(
     client: &Client,
     statements: &Statements,
-    queue: &Arc<str>,
+    queue: &str,
     limits: Limits,
     known: &[i64],
 ) -> Result<Vec<i64>, Error> {
@@ -68,14 +66,14 @@ pub(super) async fn refused(
 async fn tried(
     client: &Client,
     statements: &Statements,
-    queue: &Arc<str>,
+    queue: &str,
     limits: Limits,
     known: &[i64],
 ) -> Result<Vec<i64>, Error> {
     let (crashes, lapses) = (limits.crashes_max.max(1), limits.lapses_max);
     let (crashes, lapses) = (i64::from(crashes), i64::from(lapses));
     let most = i64::from(ROWS_PER_TURN_MAX);
-    let values: [&(dyn ToSql + Sync); 5] = [&queue.as_ref(), &known, &crashes, &lapses, &most];
+    let values: [&(dyn ToSql + Sync); 5] = [&queue, &known, &crashes, &lapses, &most];
     let (mut candidates, mut too_large) = (Vec::new(), Vec::new());
     for some in CANDIDATES {
         for found in client.query(some, &values).await? {

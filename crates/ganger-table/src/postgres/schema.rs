@@ -7,7 +7,7 @@ use tokio_postgres::Error;
 
 use super::client::Client;
 use super::error::{PostgresError, failed};
-use crate::on_server::names::Names;
+use crate::server::names::Names;
 
 /// The oldest server that knows all that is asked of it, as it tells its version.
 pub(super) const OLDEST_SERVER: i32 = 120_000;

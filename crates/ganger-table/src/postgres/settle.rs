@@ -10,8 +10,8 @@ use tokio_postgres::{Error, Row};
 
 use super::client::{Client, Statement};
 use super::columns::{Columns, LetterColumns, parted};
-use crate::on_server::delays::delay_ms;
 use crate::rules::error_text;
+use crate::server::delays::delay_ms;
 use crate::table::{Claim, Settled};
 use ganger_queue::delivery::{Failure, Outcome, Outgoing};
 

@@ -3,36 +3,19 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_postgres::Error;
 
 use super::claim::{self, Claimer, Picked};
 use super::client::Client;
+use super::connection::Session;
 use super::finished;
 use super::front::{Front, Position};
 use super::line::Line;
-use super::session::Session;
 use super::settle::{self, Sorted};
-use crate::on_server::seldom::Searched;
-use crate::table::finished::Scope;
+use crate::server::dialect::{Aborted, Terms, after_entering, given_back};
 use crate::table::{Ask, Claim, Settled, Stop, Work, Written};
-use ganger_queue::delivery::Outcome;
-
-/// Why nothing was done.
-#[derive(Debug)]
-pub(super) enum Undone {
-    Server(Error),
-    /// We are not among the owners.
-    Unseated,
-}
-
-impl From<Error> for Undone {
-    fn from(error: Error) -> Self {
-        Self::Server(error)
-    }
-}
 
 /// If it went wrong nothing of it has happened.
 pub(super) async fn roll_back_unless<T, E>(client: &Client, result: Result<T, E>) -> Result<T, E> {
@@ -43,17 +26,11 @@ pub(super) async fn roll_back_unless<T, E>(client: &Client, result: Result<T, E>
     result
 }
 
-/// One transaction, and on whose behalf.
+/// One transaction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transaction<'a> {
     pub(super) session: &'a Session,
-    pub(super) pool: &'a str,
-    pub(super) scope: &'a Scope,
-    pub(super) owner: Option<i64>,
-    pub(super) passed_over: &'a [i64],
-    /// How long a statement may take, where that is not as usual.
-    pub(super) limit: Option<Duration>,
-    pub(super) searched: Searched,
+    pub(super) terms: Terms<'a>,
 }
 
 impl Transaction<'_> {
@@ -64,7 +41,7 @@ impl Transaction<'_> {
         work: &Work<'_>,
         doubtful: &mut Vec<Claim>,
         front: &mut Front,
-    ) -> Result<Written, Undone> {
+    ) -> Result<Written, Aborted<Error>> {
         let client = &self.session.line.client;
         let written = self.in_two_steps(work, doubtful, front).await;
         roll_back_unless(client, written).await
@@ -76,7 +53,7 @@ impl Transaction<'_> {
         work: &Work<'_>,
         doubtful: &mut Vec<Claim>,
         front: &mut Front,
-    ) -> Result<Written, Undone> {
+    ) -> Result<Written, Aborted<Error>> {
         let Session {
             line: Line { client, .. },
             statements,
@@ -90,7 +67,7 @@ impl Transaction<'_> {
             biased;
             self.begin_unless(enters(work.settled)),
             settle::publish(client, statements, messages),
-            settle::settle(client, statements, self.pool, &sorted),
+            settle::settle(client, statements, self.terms.pool, &sorted),
             self.claim(work, beyond),
         );
         begun?;
@@ -113,7 +90,7 @@ impl Transaction<'_> {
                     ..written
                 })
             }
-            (None, Some(_)) => Err(Undone::Unseated),
+            (None, Some(_)) => Err(Aborted::NotAnOwner),
             (_, None) => {
                 client.commit().await?;
                 Ok(Written {
@@ -138,17 +115,9 @@ impl Transaction<'_> {
         self.begin().await?;
         let entries: Vec<_> = settled.iter().filter_map(Settled::entry).collect();
         let statements = self.session.finished().await?;
-        let first = finished::enter(client, statements, self.scope, &entries).await?;
-        let mut first = first.into_iter();
-        let mut repeated = Vec::new();
-        let after = |one: &Settled| {
-            let first = one.entry().and_then(|_| first.next().flatten());
-            if first.is_some() {
-                repeated.push(one.claim);
-            }
-            one.after(first).into_owned()
-        };
-        Ok((settled.iter().map(after).collect(), repeated))
+        let first = finished::enter(client, statements, self.terms.scope, &entries).await?;
+        let (settled, repeated) = after_entering(settled, first);
+        Ok((settled.into(), repeated))
     }
 
     /// Begins the transaction, where that was not done to enter something.
@@ -161,7 +130,7 @@ impl Transaction<'_> {
 
     async fn begin(self) -> Result<(), Error> {
         let client = &self.session.line.client;
-        match self.limit {
+        match self.terms.limit {
             None => client.begin().await,
             Some(limit) => {
                 let limit = format!("SET LOCAL statement_timeout = {}", limit.as_millis());
@@ -174,7 +143,7 @@ impl Transaction<'_> {
     async fn probe(self, work: &Work<'_>) -> Result<(), Error> {
         if work.probe {
             let pulse = "UPDATE owners SET heartbeat = heartbeat + 1 WHERE id = $1";
-            let owner = self.owner.unwrap_or(0);
+            let owner = self.terms.owner.unwrap_or(0);
             self.session.line.client.execute(pulse, &[&owner]).await?;
         }
         Ok(())
@@ -185,17 +154,17 @@ impl Transaction<'_> {
         work: &Work<'_>,
         beyond: Option<Position>,
     ) -> Result<Option<Picked>, Error> {
-        let (Some(ask), Some(owner)) = (&work.ask, self.owner) else {
+        let (Some(ask), Some(owner)) = (&work.ask, self.terms.owner) else {
             return Ok(None);
         };
         let who = Claimer {
             owner,
-            queue: &self.scope.queue,
-            passed_over: self.passed_over,
+            queue: &self.terms.scope.queue,
+            passed_over: self.terms.passed_over,
             beyond,
         };
         let Session { line, looks, .. } = self.session;
-        claim::claim(&line.client, looks, who, ask, self.searched).await
+        claim::claim(&line.client, looks, who, ask, self.terms.searched).await
     }
 
     /// Buries what is not to be handed out, looks what is left, and ends the transaction.
@@ -206,7 +175,7 @@ impl Transaction<'_> {
         beyond: Option<Position>,
         doubtful: &mut Vec<Claim>,
         front: &mut Front,
-    ) -> Result<Written, Undone> {
+    ) -> Result<Written, Aborted<Error>> {
         let Session {
             line: Line { client, .. },
             statements,
@@ -222,25 +191,16 @@ impl Transaction<'_> {
         let letters: Vec<_> = letters.collect();
         let (buried, outlook, committed) = tokio::join!(
             biased;
-            settle::bury(client, statements, self.pool, &letters, false),
-            self.session.look(front, &self.scope.queue, ask.limits, self.passed_over, beyond),
+            settle::bury(client, statements, self.terms.pool, &letters, false),
+            self.session.look(front, &self.terms.scope.queue, ask.limits, self.terms.passed_over, beyond),
             client.commit(),
         );
         // After any of them has failed the end is no commit, whatever the server says of it.
         let (_, outlook, ()) = (buried?, outlook?, committed?);
         doubtful.truncate(before);
         front.claimed(picked.last, !matches!(picked.stop, Some(Stop::Full)));
-        let stop = match picked.stop {
-            Some(Stop::Empty) if self.searched.has_missed(&outlook) => Some(Stop::Long),
-            // What is left did not fit.
-            Some(Stop::Empty) if outlook.ready => {
-                ask.share.deny();
-                Some(Stop::Full)
-            }
-            // There were not more than that.
-            Some(Stop::Full) if !outlook.ready => Some(Stop::Empty),
-            stop => stop,
-        };
+        let stop = picked.stop;
+        let stop = stop.map(|stop| self.terms.stop(stop, ask, &outlook));
         Ok(Written {
             claimed: picked.claimed,
             buried: picked
@@ -265,13 +225,7 @@ fn enters(settled: &[Settled]) -> bool {
 pub(super) async fn give_back(session: &Session, claims: &[Claim]) -> Result<usize, Error> {
     let client = &session.line.client;
     let rows: Vec<i64> = claims.iter().map(|claim| claim.row).collect();
-    let back = |claim: &Claim| Settled {
-        claim: *claim,
-        outcome: Outcome::Return { suspect: false },
-        span: None,
-        finished: None,
-    };
-    let settled: Vec<Settled> = claims.iter().map(back).collect();
+    let settled = given_back(claims);
     let sorted = Sorted::of(&settled);
     // By the row alone: by the claim it would not be found before the other has ended.
     let wait = "SELECT FROM consumer_messages WHERE id = ANY($1) ORDER BY id FOR UPDATE";

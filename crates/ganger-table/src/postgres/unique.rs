@@ -9,7 +9,7 @@ use tokio_postgres::types::ToSql;
 use super::client::Client;
 use super::columns::Columns;
 use super::settle::{available_after, now_ms};
-use crate::on_server::delays::delay_ms;
+use crate::server::delays::delay_ms;
 use ganger_queue::delivery::{IfTaken, Outgoing, Unique, UniqueScope};
 
 /// The columns of a message that is sent, as [`Columns`] has them.

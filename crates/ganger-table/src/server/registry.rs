@@ -37,16 +37,16 @@ pub(crate) enum Heard {
     Lost,
 }
 
-/// Whether all that is sent to a queue from now on is told of, once its transaction is committed.
+/// Notification of what is sent to a queue from now on, once its transaction is committed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// Something may be sent that is not.
+pub(crate) enum NotifyState {
+    /// Something may be sent without one.
     #[default]
-    No,
-    /// Because we sleep.
-    ToUs,
-    /// Because another does, for as long as that lasts.
-    ToOthers,
+    Incomplete,
+    /// All is notified, because we asked for it.
+    Own,
+    /// All is notified because another asks for it, for as long as that lasts.
+    Others,
 }
 
 /// The table of owners, and what is claimed by them, as a connection reaches it.
@@ -60,13 +60,19 @@ pub(crate) trait Registry: Send + 'static {
     /// Begins to listen for news of a queue.
     fn listen(&mut self, queue: &str) -> impl Future<Output = Result<(), Undone>> + Send;
 
-    /// Asks to be told of all that is sent to a queue from now on.
-    fn fall_asleep(&mut self, _queue: &str) -> impl Future<Output = Result<Told, Undone>> + Send {
-        std::future::ready(Ok(Told::No))
+    /// Requests notifications of all that is sent to a queue from now on.
+    fn request_notifications(
+        &mut self,
+        _queue: &str,
+    ) -> impl Future<Output = Result<NotifyState, Undone>> + Send {
+        std::future::ready(Ok(NotifyState::Incomplete))
     }
 
-    /// Need not be told any more, and says so to those who rely on us.
-    fn wake_up(&mut self, _queue: &str) -> impl Future<Output = Result<(), Undone>> + Send {
+    /// Withdraws the request, and notifies those who rely on it.
+    fn release_notifications(
+        &mut self,
+        _queue: &str,
+    ) -> impl Future<Output = Result<(), Undone>> + Send {
         std::future::ready(Ok(()))
     }
 

@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{self, Instant, sleep_until, timeout};
 
 use super::cut_off::watch_heartbeats;
+use super::notifications::{NotificationKeeper, Notifications, notifications};
 use super::registry::{Heard, Newcomer, Place, Registry, Undone};
-use super::sleep::{Sleep, Sleeper, sleep};
 use super::take_back::TakeBack;
 use super::tidying::Tidying;
 use super::vigil::{BEATS_PER_LEASE, Sight, Vigil};
@@ -52,7 +52,7 @@ pub(crate) struct Lease {
     standing: watch::Receiver<Standing>,
     news: Arc<Notify>,
     doubt: Arc<Notify>,
-    sleep: Sleep,
+    notifications: Notifications,
     losses: watch::Receiver<u64>,
     keeper: JoinHandle<()>,
 }
@@ -77,7 +77,7 @@ impl Lease {
         let (news, doubt) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (beaten, heard) = watch::channel(Instant::now());
         let (lose, losses) = watch::channel(0);
-        let (sleep, sleeper) = sleep();
+        let (notifications, notification_keeper) = notifications();
         // Ends with the keeper.
         tokio::spawn(watch_heartbeats(heard, tenant.lease, lose.clone()));
         let keeper = Keeper {
@@ -86,7 +86,7 @@ impl Lease {
             tell,
             news: Arc::clone(&news),
             doubt: Arc::clone(&doubt),
-            sleeper,
+            notifications: notification_keeper,
             beaten,
             lose,
             take_back: TakeBack::default(),
@@ -97,7 +97,7 @@ impl Lease {
             standing,
             news,
             doubt,
-            sleep,
+            notifications,
             losses,
             keeper: tokio::spawn(keeper.keep(line)),
         }
@@ -140,9 +140,9 @@ impl Lease {
         self.doubt.notify_one();
     }
 
-    /// Whether news are told.
-    pub(crate) fn sleep(&self) -> &Sleep {
-        &self.sleep
+    /// Notifications of what is sent to the queue.
+    pub(crate) fn notifications(&self) -> &Notifications {
+        &self.notifications
     }
 
     /// Resolves when there may be something new. Loses nothing when it is dropped.
@@ -166,7 +166,7 @@ struct Keeper<P> {
     tell: watch::Sender<Standing>,
     news: Arc<Notify>,
     doubt: Arc<Notify>,
-    sleeper: Sleeper,
+    notifications: NotificationKeeper,
     /// When the last heartbeat was sent that the server has answered.
     beaten: watch::Sender<Instant>,
     lose: watch::Sender<u64>,
@@ -209,7 +209,7 @@ impl<P: Place> Keeper<P> {
                 Ok(mut line) => {
                     let ended = self.serve(&mut line).await;
                     line.hang_up();
-                    self.sleeper.forget();
+                    self.notifications.forget();
                     (RECONNECT, ended.why())
                 }
                 Err(error) if error.is_passing => (RECONNECT, error.why),
@@ -246,7 +246,7 @@ impl<P: Place> Keeper<P> {
                 Err(_) => return Ended::Silent,
             }
             let next_look = (last_look + LOOK_EVERY).min(next_beat);
-            let again = self.sleeper.again().unwrap_or(next_look);
+            let again = self.notifications.again().unwrap_or(next_look);
             tokio::select! {
                 biased;
                 heard = line.heard() => match heard {
@@ -254,7 +254,7 @@ impl<P: Place> Keeper<P> {
                     Heard::News => self.news.notify_one(),
                 },
                 () = self.doubt.notified() => next_beat = Instant::now(),
-                () = self.sleeper.changed() => {}
+                () = self.notifications.changed() => {}
                 () = sleep_until(next_look.min(again)) => {}
             }
             let now = Instant::now();
@@ -285,7 +285,9 @@ impl<P: Place> Keeper<P> {
 
     /// Has news told, or not any more, as is wanted.
     async fn arrange(&mut self, line: &mut P::Line) -> Result<(), Undone> {
-        if self.sleeper.is_due() && self.sleeper.arrange(line, &self.tenant.queue).await? {
+        if self.notifications.is_due()
+            && self.notifications.arrange(line, &self.tenant.queue).await?
+        {
             self.news.notify_one();
         }
         Ok(())

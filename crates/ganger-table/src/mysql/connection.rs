@@ -1,0 +1,128 @@
+//! A connection as the store and the memory of a server ask it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::client::Client;
+use super::error::{CallError, MysqlError};
+use super::line::Place;
+use super::transaction::{Transaction, give_back};
+use super::{claim, finished, owners, passed_over, settle, waiting};
+use crate::server::dialect::{Aborted, Dialect, Terms};
+use crate::server::lasting::Openable;
+use crate::server::poll_plan::Polling;
+use crate::server::rhythm::Pace;
+use crate::table::finished::{Entry, Found, Scope};
+use crate::table::{Claim, Outlook, Waiting, Work, Written};
+use ganger_queue::attempts::Limits;
+use ganger_queue::delivery::Identity;
+
+const BYTES: &str = "
+SELECT COALESCE(SUM(data_length + index_length), 0) FROM information_schema.tables
+WHERE table_schema = DATABASE() AND table_name IN (?, ?)";
+
+impl Openable for Client {
+    type Place = Place;
+    type Refusal = MysqlError;
+    type Error = CallError;
+
+    async fn open(place: &Place) -> Result<Self, MysqlError> {
+        place.connect().await
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed()
+    }
+
+    fn hang_up(self) {
+        self.hang_up();
+    }
+}
+
+impl Dialect for Client {
+    const POLLING: Polling = Polling {
+        pace: Pace {
+            shortest: Duration::from_millis(5),
+            lasts: Duration::from_secs(1),
+        },
+        notifies: false,
+    };
+
+    async fn write(
+        &mut self,
+        terms: Terms<'_>,
+        work: &Work<'_>,
+        doubtful: &mut Vec<Claim>,
+    ) -> Result<Written, Aborted<CallError>> {
+        let client = self;
+        Transaction { client, terms }.write(work, doubtful).await
+    }
+
+    async fn give_back(&mut self, claims: &[Claim]) -> Result<usize, CallError> {
+        give_back(self, claims).await
+    }
+
+    async fn refused(
+        &mut self,
+        queue: &str,
+        limits: Limits,
+        known: &[i64],
+    ) -> Result<Vec<i64>, CallError> {
+        passed_over::refused(self, queue, limits, known).await
+    }
+
+    async fn peek(
+        &mut self,
+        queue: &str,
+        limits: Limits,
+        passed_over: &[i64],
+    ) -> Result<Outlook, CallError> {
+        let mut script = self.script();
+        let look = claim::peek(&mut script, queue, passed_over);
+        let answers = self.run(script).await?;
+        claim::outlook(&answers[look], limits)
+    }
+
+    async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, CallError> {
+        waiting::waiting(self, queue, most).await
+    }
+
+    async fn queues(&mut self, most: u32) -> Result<BTreeSet<String>, CallError> {
+        waiting::queues(self, most).await
+    }
+
+    async fn count_delayed(&mut self, queue: &str, most: u32) -> Result<u64, CallError> {
+        waiting::count_delayed(self, queue, most).await
+    }
+
+    async fn is_paused(&mut self, queue: &str) -> Result<bool, CallError> {
+        claim::is_paused(self, queue).await
+    }
+
+    async fn bytes(&mut self) -> Result<u64, CallError> {
+        let tables = ["consumer_messages", "poisoned_messages"].map(|table| self.called(table));
+        let tables = tables.each_ref().map(Into::into);
+        self.query_one(BYTES, &tables).await?.get(0)
+    }
+
+    async fn locked(&mut self, rows: &[i64]) -> Result<Vec<i64>, CallError> {
+        settle::locked(self, rows).await
+    }
+
+    async fn leave(&mut self, owner: i64) -> Result<(), CallError> {
+        owners::leave(self, owner).await
+    }
+
+    async fn enter(&mut self, scope: &Scope, entries: &[Entry<'_>]) -> Result<Found, CallError> {
+        let enter = async |client: &mut Self| finished::enter(client, scope, entries).await;
+        self.in_a_transaction(enter).await
+    }
+
+    async fn find(&mut self, scope: &Scope, identities: &[&Identity]) -> Result<Found, CallError> {
+        finished::find(self, scope, identities).await
+    }
+
+    async fn expire(&mut self, most: u32) -> Result<u64, CallError> {
+        self.execute(finished::EXPIRE, &[most.into()]).await
+    }
+}

@@ -1,0 +1,219 @@
+//! A connection that claims and settles, with the statements that it knows.
+
+use std::collections::BTreeSet;
+
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+use tokio_postgres::Error;
+
+use super::claim::{self, Looks};
+use super::error::{PostgresError, failed, too_large};
+use super::finished::{self, FinishedStatements};
+use super::front::{Front, Position};
+use super::line::{Line, Place};
+use super::settle::{self, Statements};
+use super::transaction::{Transaction, give_back};
+use super::waiting::{self, Counts};
+use super::{owners, passed_over};
+use crate::server::dialect::{Aborted, Dialect, Terms};
+use crate::server::lasting::Openable;
+use crate::server::poll_plan::{Polling, QUIET};
+use crate::server::rhythm::Pace;
+use crate::table::finished::{Entry, Found, Scope};
+use crate::table::{Claim, Fault, Outlook, Waiting, Work, Written};
+use ganger_queue::attempts::Limits;
+use ganger_queue::delivery::Identity;
+use std::time::Duration;
+
+const BYTES: &str = "
+SELECT coalesce(sum(pg_total_relation_size(name)), 0)::bigint
+FROM (VALUES ('consumer_messages'::regclass), ('poisoned_messages')) AS t(name)";
+
+/// A connection, and where those that wait begin as far as it knows.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    session: Session,
+    front: Front,
+}
+
+/// The statements that the server knows of it.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) line: Line,
+    pub(super) looks: Looks,
+    pub(super) statements: Statements,
+    counts: Counts,
+    /// Only where something is entered.
+    finished: OnceCell<FinishedStatements>,
+}
+
+impl Session {
+    /// Returns the statements on what is finished.
+    pub(super) async fn finished(&self) -> Result<&FinishedStatements, Error> {
+        let prepare = || FinishedStatements::prepare(&self.line.client);
+        self.finished.get_or_try_init(prepare).await
+    }
+
+    /// Looks whether the queue has anything ready, beyond a place or anywhere. What is ready before it is
+    /// looked for once it is time for that.
+    pub(super) async fn look(
+        &self,
+        front: &mut Front,
+        queue: &str,
+        limits: Limits,
+        passed_over: &[i64],
+        beyond: Option<Position>,
+    ) -> Result<Outlook, Error> {
+        let (client, looks) = (&self.line.client, &self.looks);
+        let began = Instant::now();
+        let peek = claim::peek(client, looks, queue, limits, passed_over, beyond);
+        let mut outlook = peek.await?;
+        let now = Instant::now();
+        if beyond.is_none() {
+            front.looked(now, now - began, outlook.ready);
+        } else if let Some(again) = front.again() {
+            let again_in = again.saturating_duration_since(now);
+            let due_in = outlook.due_in;
+            outlook.due_in = Some(due_in.map_or(again_in, |due_in| due_in.min(again_in)));
+        }
+        Ok(outlook)
+    }
+}
+
+impl Openable for Connection {
+    type Place = Place;
+    type Refusal = PostgresError;
+    type Error = Error;
+
+    /// Connects, and prepares the statements.
+    async fn open(place: &Place) -> Result<Self, PostgresError> {
+        let line = place.connect().await?;
+        let client = &line.client;
+        let prepared = client.as_one(async {
+            tokio::try_join!(
+                Looks::prepare(client),
+                Counts::prepare(client),
+                Statements::prepare(client)
+            )
+        });
+        let (looks, counts, statements) =
+            prepared.await.map_err(failed("preparing the statements"))?;
+        let session = Session {
+            line,
+            looks,
+            statements,
+            counts,
+            finished: OnceCell::new(),
+        };
+        Ok(Self {
+            session,
+            front: Front::default(),
+        })
+    }
+
+    fn is_closed(&self) -> bool {
+        self.session.line.client.is_closed()
+    }
+
+    fn hang_up(self) {
+        self.session.line.hang_up();
+    }
+}
+
+impl Dialect for Connection {
+    const POLLING: Polling = Polling {
+        pace: Pace {
+            shortest: Duration::from_millis(5),
+            lasts: QUIET,
+        },
+        notifies: true,
+    };
+
+    fn check_sizes(bytes: impl Iterator<Item = usize>) -> Result<(), Fault> {
+        too_large(bytes)
+    }
+
+    async fn write(
+        &mut self,
+        terms: Terms<'_>,
+        work: &Work<'_>,
+        doubtful: &mut Vec<Claim>,
+    ) -> Result<Written, Aborted<Error>> {
+        let session = &self.session;
+        let transaction = Transaction { session, terms };
+        transaction.write(work, doubtful, &mut self.front).await
+    }
+
+    async fn give_back(&mut self, claims: &[Claim]) -> Result<usize, Error> {
+        give_back(&self.session, claims).await
+    }
+
+    async fn refused(
+        &mut self,
+        queue: &str,
+        limits: Limits,
+        known: &[i64],
+    ) -> Result<Vec<i64>, Error> {
+        let (client, statements) = (&self.session.line.client, &self.session.statements);
+        passed_over::refused(client, statements, queue, limits, known).await
+    }
+
+    async fn peek(
+        &mut self,
+        queue: &str,
+        limits: Limits,
+        passed_over: &[i64],
+    ) -> Result<Outlook, Error> {
+        let beyond = self.front.beyond(Instant::now());
+        let front = &mut self.front;
+        let look = self.session.look(front, queue, limits, passed_over, beyond);
+        look.await
+    }
+
+    async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Error> {
+        let Session { line, counts, .. } = &self.session;
+        waiting::waiting(&line.client, counts, queue, most).await
+    }
+
+    async fn queues(&mut self, most: u32) -> Result<BTreeSet<String>, Error> {
+        waiting::queues(&self.session.line.client, most).await
+    }
+
+    async fn count_delayed(&mut self, queue: &str, most: u32) -> Result<u64, Error> {
+        let Session { line, counts, .. } = &self.session;
+        waiting::count_delayed(&line.client, counts, queue, most).await
+    }
+
+    async fn is_paused(&mut self, queue: &str) -> Result<bool, Error> {
+        claim::is_paused(&self.session.line.client, queue).await
+    }
+
+    async fn bytes(&mut self) -> Result<u64, Error> {
+        let bytes = self.session.line.client.query_one(BYTES, &[]).await?;
+        bytes.try_get(0).map(i64::unsigned_abs)
+    }
+
+    async fn locked(&mut self, rows: &[i64]) -> Result<Vec<i64>, Error> {
+        settle::locked(&self.session.line.client, rows).await
+    }
+
+    async fn leave(&mut self, owner: i64) -> Result<(), Error> {
+        owners::leave(&self.session.line.client, owner).await
+    }
+
+    /// One statement alone changes anything, so it is a transaction by itself.
+    async fn enter(&mut self, scope: &Scope, entries: &[Entry<'_>]) -> Result<Found, Error> {
+        let statements = self.session.finished().await?;
+        finished::enter(&self.session.line.client, statements, scope, entries).await
+    }
+
+    async fn find(&mut self, scope: &Scope, identities: &[&Identity]) -> Result<Found, Error> {
+        let statements = self.session.finished().await?;
+        finished::find(&self.session.line.client, statements, scope, identities).await
+    }
+
+    async fn expire(&mut self, most: u32) -> Result<u64, Error> {
+        let statements = self.session.finished().await?;
+        finished::expire(&self.session.line.client, statements, most).await
+    }
+}
