@@ -3,7 +3,7 @@
 
 use crate::finished::FinishedStore;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::server::{store::Opening, turns::Line};
+use crate::server::{store::Opening, turns::WriterQueue};
 use crate::sqlite::{self, WallClock};
 use crate::store::{Stores, TableStore};
 use crate::table::finished::Scope;
@@ -26,12 +26,22 @@ pub(crate) async fn open_store(
         }
         #[cfg(feature = "postgres")]
         Database::Postgres(database) => {
-            let opening = opening(config, name, scope, stores.lines.at(&database.hosts));
+            let opening = opening(
+                config,
+                name,
+                scope,
+                stores.writer_queues.at(&database.hosts),
+            );
             Box::new(crate::postgres::open_store(database, opening).await?)
         }
         #[cfg(feature = "mysql")]
         Database::Mysql(database) => {
-            let opening = opening(config, name, scope, stores.lines.at(&database.hosts));
+            let opening = opening(
+                config,
+                name,
+                scope,
+                stores.writer_queues.at(&database.hosts),
+            );
             Box::new(crate::mysql::open_store(database, opening).await?)
         }
         #[cfg(not(all(feature = "mysql", feature = "postgres")))]
@@ -40,7 +50,12 @@ pub(crate) async fn open_store(
 }
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-fn opening<'a>(config: &TableSource, pool: &'a str, scope: Scope, turns: Line) -> Opening<'a> {
+fn opening<'a>(
+    config: &TableSource,
+    pool: &'a str,
+    scope: Scope,
+    turns: WriterQueue,
+) -> Opening<'a> {
     Opening {
         pool,
         scope,

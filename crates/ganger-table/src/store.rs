@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::server::turns::{Line, Lines, Turn};
+use crate::server::turns::{Turn, WriterQueue, WriterQueues};
 use crate::sqlite::leases::{self, Owners};
 use crate::table::{Fault, LookReason, Outlook, Waiting, Work, Written};
 use ganger_queue::attempts::Limits;
@@ -23,7 +23,7 @@ const BEATS_BY_ITSELF: Duration = Duration::from_secs(3600);
 pub struct Stores {
     pub(crate) owners: Owners,
     #[cfg(any(feature = "mysql", feature = "postgres"))]
-    pub(crate) lines: Lines,
+    pub(crate) writer_queues: WriterQueues,
 }
 
 /// Where the sources of a daemon that write to one place wait for their turn.
@@ -33,7 +33,7 @@ pub(crate) enum Writing {
     File(leases::Writing),
     /// A server has many, and does better with few of ours that have much to write.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
-    Server(Line),
+    Server(WriterQueue),
 }
 
 /// A source's turn to write.

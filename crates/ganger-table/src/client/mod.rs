@@ -2,10 +2,13 @@
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod away;
+mod dead_letters;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod server;
 mod sqlite;
 
 use ganger_config::model::{Database, TableSource};
@@ -20,9 +23,9 @@ pub fn open(config: &TableSource) -> Result<Box<dyn QueueClient>, SourceFault> {
     Ok(match &config.database {
         Database::Sqlite(path) => Box::new(sqlite::SqliteClient::open(path, config.mode)?),
         #[cfg(feature = "postgres")]
-        Database::Postgres(database) => Box::new(postgres::PostgresClient::open(database)?),
+        Database::Postgres(database) => Box::new(postgres::open(database)?),
         #[cfg(feature = "mysql")]
-        Database::Mysql(database) => Box::new(mysql::MysqlClient::open(database)?),
+        Database::Mysql(database) => Box::new(mysql::open(database)?),
         #[cfg(not(all(feature = "mysql", feature = "postgres")))]
         other => return Err(SourceFault::missing_feature(other.kind())),
     })

@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
+use super::dead_letters::{SOME, list};
 use crate::sqlite::change_watch::Wake;
 use crate::sqlite::clock::WallClock;
 use crate::sqlite::error::SqliteError;
@@ -22,9 +23,6 @@ use ganger_queue::client::{
 };
 use ganger_queue::delivery::{CANCELLED, Failure, Outgoing, Post, Reason};
 use ganger_queue::fault::SourceFault;
-
-/// So many waiting messages are cancelled in one transaction.
-const SOME: usize = 500;
 
 /// A connection for commands.
 #[derive(Debug)]
@@ -267,25 +265,10 @@ impl ganger_queue::client::QueueClient for SqliteClient {
     }
 
     fn dead_list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, SourceFault> {
-        let mut after = match page.after.as_deref().map(str::parse) {
-            None => i64::MIN,
-            Some(Ok(row)) => row,
-            Some(Err(_)) => return Ok(Listed::Lost),
-        };
-        let mut left = page.limit;
-        loop {
-            let some = dead::some(&self.conn, &page.filter, after, left.saturating_add(1));
-            let some = some.map_err(failed("reading the dead letters"))?;
-            if some.is_empty() {
-                return Ok(Listed::All);
-            }
-            for (row, letter) in some {
-                if left == 0 || each(letter).is_break() {
-                    return Ok(Listed::More);
-                }
-                (left, after) = (left - 1, row);
-            }
-        }
+        list(page, each, |after, most| {
+            let some = dead::some(&self.conn, &page.filter, after, most);
+            Ok(some.map_err(failed("reading the dead letters"))?)
+        })
     }
 
     fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {

@@ -22,7 +22,7 @@ const PACKET_HEAD: usize = 64;
 
 /// Which of both the server is, where they differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum Product {
     MariaDb,
     MySql,
 }
@@ -32,7 +32,7 @@ pub(crate) enum Dialect {
 pub(crate) struct Client {
     conn: Conn,
     names: Names,
-    dialect: Dialect,
+    product: Product,
     /// How many bytes the server takes at once: its `max_allowed_packet`.
     packet: usize,
     /// Whether locks by name are known to all of its servers.
@@ -51,7 +51,7 @@ pub(crate) struct Answer {
 /// What a server says of itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct About {
-    pub(super) dialect: Dialect,
+    pub(super) product: Product,
     pub(super) packet: usize,
     pub(super) locks: bool,
 }
@@ -61,7 +61,7 @@ impl Client {
         Self {
             conn,
             names,
-            dialect: about.dialect,
+            product: about.product,
             packet: about.packet,
             locks: about.locks,
             limit: None,
@@ -74,8 +74,8 @@ impl Client {
     }
 
     /// Which server it is.
-    pub(crate) fn dialect(&self) -> Dialect {
-        self.dialect
+    pub(crate) fn product(&self) -> Product {
+        self.product
     }
 
     /// Whether locks by name hold among all of its servers: those of Galera know only their own.
@@ -95,18 +95,18 @@ impl Client {
 
     /// Sets how long a statement may take, if nothing else is said.
     pub(super) async fn set_limits(&mut self) -> Result<(), CallError> {
-        let limits = match self.dialect {
-            Dialect::MariaDb => LIMITS_OF_MARIADB,
-            Dialect::MySql => LIMITS_OF_MYSQL,
+        let limits = match self.product {
+            Product::MariaDb => LIMITS_OF_MARIADB,
+            Product::MySql => LIMITS_OF_MYSQL,
         };
         self.batch_execute(limits).await
     }
 
     /// Lets a statement take as long as it needs.
     pub(super) async fn lift_limits(&mut self) -> Result<(), CallError> {
-        let limits = match self.dialect {
-            Dialect::MariaDb => "SET SESSION max_statement_time = 0, lock_wait_timeout = 86400",
-            Dialect::MySql => "SET SESSION max_execution_time = 0, lock_wait_timeout = 86400",
+        let limits = match self.product {
+            Product::MariaDb => "SET SESSION max_statement_time = 0, lock_wait_timeout = 86400",
+            Product::MySql => "SET SESSION max_execution_time = 0, lock_wait_timeout = 86400",
         };
         self.batch_execute(limits).await
     }
@@ -128,13 +128,13 @@ impl Client {
         if limit != self.limit {
             let limit = limit.unwrap_or(STATEMENT).as_secs();
             let limit = Value::Number(i64::try_from(limit).unwrap_or(i64::MAX / 1000));
-            match self.dialect {
-                Dialect::MariaDb => script.add("SET SESSION max_statement_time = ?", &[limit]),
-                Dialect::MySql => script.add("SET SESSION max_execution_time = ? * 1000", &[limit]),
+            match self.product {
+                Product::MariaDb => script.add("SET SESSION max_statement_time = ?", &[limit]),
+                Product::MySql => script.add("SET SESSION max_execution_time = ? * 1000", &[limit]),
             };
         }
         self.limit = limit;
-        if self.dialect == Dialect::MySql {
+        if self.product == Product::MySql {
             script.add("SET SESSION wait_timeout = 20", &[]);
         }
         script.add("START TRANSACTION", &[]);
@@ -144,7 +144,7 @@ impl Client {
     /// Adds what ends a transaction.
     pub(super) fn commit_by(&self, script: &mut Script) {
         script.add("COMMIT", &[]);
-        if self.dialect == Dialect::MySql {
+        if self.product == Product::MySql {
             script.add("SET SESSION wait_timeout = 28800", &[]);
         }
     }

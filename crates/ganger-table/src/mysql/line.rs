@@ -5,7 +5,7 @@ use std::time::Duration;
 use mysql_async::{Conn, Opts, OptsBuilder, SslOpts};
 use tokio::time::timeout;
 
-use super::client::{About, Client, Dialect};
+use super::client::{About, Client, Product};
 use super::error::{CallError, MysqlError, failed, has_no_tls, has_other_tls, unconnected};
 use super::{schema, tls};
 use crate::server::names::Names;
@@ -188,9 +188,9 @@ impl Place {
 
     /// Sets what only one of both servers knows.
     async fn set_up(&self, client: &mut Client) -> Result<(), CallError> {
-        let settings = match client.dialect() {
-            Dialect::MariaDb => SETTINGS_OF_MARIADB,
-            Dialect::MySql => SETTINGS_OF_MYSQL,
+        let settings = match client.product() {
+            Product::MariaDb => SETTINGS_OF_MARIADB,
+            Product::MySql => SETTINGS_OF_MYSQL,
         };
         client.batch_execute(settings).await?;
         client.set_limits().await
@@ -199,7 +199,7 @@ impl Place {
     /// Sets up the connection, and looks whether the server is one that can serve.
     async fn fit(&self, host: &Host, conn: Conn) -> Result<Client, MysqlError> {
         let about = About {
-            dialect: Dialect::MySql,
+            product: Product::MySql,
             packet: 1 << 20,
             locks: true,
         };
@@ -219,7 +219,7 @@ impl Place {
         let said: Result<_, CallError> = said.await;
         let said = said.map_err(|error| unconnected(&self.told(host), &error));
         let (version, packet, read_only, cluster) = said?;
-        let dialect = fits(&version).map_err(|found| MysqlError::Old {
+        let product = fits(&version).map_err(|found| MysqlError::Old {
             server: self.told(host),
             found,
         })?;
@@ -227,7 +227,7 @@ impl Place {
             return Err(self.away(host, "it is read-only, as its `read_only` says".to_owned()));
         }
         Ok(client.known_as(About {
-            dialect,
+            product,
             packet: usize::try_from(packet).unwrap_or(usize::MAX),
             locks: !cluster.is_some_and(|on| is_set(&on)),
         }))
@@ -240,10 +240,10 @@ pub(super) fn is_set(value: &str) -> bool {
 }
 
 /// Which server that is, or its name and version if it is too old.
-fn fits(version: &str) -> Result<Dialect, String> {
-    let (dialect, name, oldest) = match version.contains("MariaDB") {
-        true => (Dialect::MariaDb, "MariaDB", [10, 6, 0]),
-        false => (Dialect::MySql, "MySQL", [8, 0, 13]),
+fn fits(version: &str) -> Result<Product, String> {
+    let (product, name, oldest) = match version.contains("MariaDB") {
+        true => (Product::MariaDb, "MariaDB", [10, 6, 0]),
+        false => (Product::MySql, "MySQL", [8, 0, 13]),
     };
     // MariaDB once said so to replicas of MySQL's.
     let version = version.strip_prefix("5.5.5-").unwrap_or(version);
@@ -253,7 +253,7 @@ fn fits(version: &str) -> Result<Dialect, String> {
     let found: [u32; 3] = std::array::from_fn(|_| parts.next().unwrap_or(0));
     let number = version.split('-').next().unwrap_or_default();
     match found >= oldest {
-        true => Ok(dialect),
+        true => Ok(product),
         false => Err(format!("{name} {number}")),
     }
 }
@@ -265,12 +265,12 @@ mod tests {
     #[test]
     fn servers_too_old_are_told_by_name_and_version() {
         for (version, expected) in [
-            ("10.11.6-MariaDB-0+deb12u1-log", Ok(Dialect::MariaDb)),
-            ("5.5.5-10.6.0-MariaDB", Ok(Dialect::MariaDb)),
-            ("11.4.2-MariaDB-ubu2404", Ok(Dialect::MariaDb)),
-            ("8.0.13", Ok(Dialect::MySql)),
-            ("8.4.0-commercial", Ok(Dialect::MySql)),
-            ("9.1.0", Ok(Dialect::MySql)),
+            ("10.11.6-MariaDB-0+deb12u1-log", Ok(Product::MariaDb)),
+            ("5.5.5-10.6.0-MariaDB", Ok(Product::MariaDb)),
+            ("11.4.2-MariaDB-ubu2404", Ok(Product::MariaDb)),
+            ("8.0.13", Ok(Product::MySql)),
+            ("8.4.0-commercial", Ok(Product::MySql)),
+            ("9.1.0", Ok(Product::MySql)),
             ("10.5.23-MariaDB", Err("MariaDB 10.5.23")),
             ("5.5.5-10.3.39-MariaDB", Err("MariaDB 10.3.39")),
             ("8.0.12", Err("MySQL 8.0.12")),

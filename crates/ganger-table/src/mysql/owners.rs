@@ -123,7 +123,7 @@ pub(super) async fn leave(client: &mut Client, owner: i64) -> Result<(), CallErr
     client.run(script).await.map(drop)
 }
 
-impl registry::Place for Place {
+impl registry::Endpoint for Place {
     type Line = Client;
 
     async fn connect(&self) -> Result<Client, Unconnected> {

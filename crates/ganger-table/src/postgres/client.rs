@@ -10,7 +10,7 @@ use tokio_postgres::{Error, Row};
 use crate::server::names::Names;
 
 /// A value for a statement.
-type Value<'a> = &'a (dyn ToSql + Sync);
+pub(crate) type Parameter<'a> = &'a (dyn ToSql + Sync);
 
 /// A statement that is told once and run often.
 #[derive(Debug, Clone)]
@@ -178,7 +178,7 @@ impl Client {
     pub(crate) async fn query<R: AsQuery + ?Sized>(
         &self,
         what: &R,
-        values: &[Value<'_>],
+        values: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Error> {
         let run = async || match what.as_query() {
             Query::Text(text) => {
@@ -201,7 +201,7 @@ impl Client {
     pub(crate) async fn query_one<R: AsQuery + ?Sized>(
         &self,
         what: &R,
-        values: &[Value<'_>],
+        values: &[Parameter<'_>],
     ) -> Result<Row, Error> {
         let run = async || match what.as_query() {
             Query::Text(text) => {
@@ -228,7 +228,7 @@ impl Client {
     pub(crate) async fn query_opt<R: AsQuery + ?Sized>(
         &self,
         what: &R,
-        values: &[Value<'_>],
+        values: &[Parameter<'_>],
     ) -> Result<Option<Row>, Error> {
         let rows = self.query(what, values).await?;
         Ok(rows.into_iter().next())
@@ -238,7 +238,7 @@ impl Client {
     pub(crate) async fn execute<R: AsQuery + ?Sized>(
         &self,
         what: &R,
-        values: &[Value<'_>],
+        values: &[Parameter<'_>],
     ) -> Result<u64, Error> {
         let run = async || match what.as_query() {
             // No row keeps the statement: it is gone before the transaction ends.
@@ -258,7 +258,7 @@ impl Client {
     }
 }
 
-fn typed<'a>(values: &[Value<'a>], types: &[Type]) -> Vec<(Value<'a>, Type)> {
+fn typed<'a>(values: &[Parameter<'a>], types: &[Type]) -> Vec<(Parameter<'a>, Type)> {
     let values = values.iter().copied();
     values.zip(types.iter().cloned()).collect()
 }

@@ -1,20 +1,17 @@
-//! A connection that claims and settles, with the statements that it knows.
+//! A connection as the store and the memory of a server ask it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tokio_postgres::Error;
 
-use super::claim::{self, Looks};
-use super::error::{PostgresError, failed, too_large};
-use super::finished::{self, FinishedStatements};
-use super::front::{Front, Position};
-use super::line::{Line, Place};
-use super::settle::{self, Statements};
+use super::error::{PostgresError, too_large};
+use super::front::Front;
+use super::line::Place;
+use super::session::Session;
 use super::transaction::{Transaction, give_back};
-use super::waiting::{self, Counts};
-use super::{owners, passed_over};
+use super::{claim, finished, owners, passed_over, settle, waiting};
 use crate::server::dialect::{Aborted, Dialect, Terms};
 use crate::server::lasting::Openable;
 use crate::server::poll_plan::{Polling, QUIET};
@@ -23,7 +20,6 @@ use crate::table::finished::{Entry, Found, Scope};
 use crate::table::{Claim, Fault, Outlook, Waiting, Work, Written};
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::Identity;
-use std::time::Duration;
 
 const BYTES: &str = "
 SELECT coalesce(sum(pg_total_relation_size(name)), 0)::bigint
@@ -36,75 +32,13 @@ pub(crate) struct Connection {
     front: Front,
 }
 
-/// The statements that the server knows of it.
-#[derive(Debug)]
-pub(super) struct Session {
-    pub(super) line: Line,
-    pub(super) looks: Looks,
-    pub(super) statements: Statements,
-    counts: Counts,
-    /// Only where something is entered.
-    finished: OnceCell<FinishedStatements>,
-}
-
-impl Session {
-    /// Returns the statements on what is finished.
-    pub(super) async fn finished(&self) -> Result<&FinishedStatements, Error> {
-        let prepare = || FinishedStatements::prepare(&self.line.client);
-        self.finished.get_or_try_init(prepare).await
-    }
-
-    /// Looks whether the queue has anything ready, beyond a place or anywhere. What is ready before it is
-    /// looked for once it is time for that.
-    pub(super) async fn look(
-        &self,
-        front: &mut Front,
-        queue: &str,
-        limits: Limits,
-        passed_over: &[i64],
-        beyond: Option<Position>,
-    ) -> Result<Outlook, Error> {
-        let (client, looks) = (&self.line.client, &self.looks);
-        let began = Instant::now();
-        let peek = claim::peek(client, looks, queue, limits, passed_over, beyond);
-        let mut outlook = peek.await?;
-        let now = Instant::now();
-        if beyond.is_none() {
-            front.looked(now, now - began, outlook.ready);
-        } else if let Some(again) = front.again() {
-            let again_in = again.saturating_duration_since(now);
-            let due_in = outlook.due_in;
-            outlook.due_in = Some(due_in.map_or(again_in, |due_in| due_in.min(again_in)));
-        }
-        Ok(outlook)
-    }
-}
-
 impl Openable for Connection {
     type Place = Place;
     type Refusal = PostgresError;
     type Error = Error;
 
-    /// Connects, and prepares the statements.
     async fn open(place: &Place) -> Result<Self, PostgresError> {
-        let line = place.connect().await?;
-        let client = &line.client;
-        let prepared = client.as_one(async {
-            tokio::try_join!(
-                Looks::prepare(client),
-                Counts::prepare(client),
-                Statements::prepare(client)
-            )
-        });
-        let (looks, counts, statements) =
-            prepared.await.map_err(failed("preparing the statements"))?;
-        let session = Session {
-            line,
-            looks,
-            statements,
-            counts,
-            finished: OnceCell::new(),
-        };
+        let session = Session::open(place).await?;
         Ok(Self {
             session,
             front: Front::default(),

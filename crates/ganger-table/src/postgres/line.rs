@@ -76,7 +76,7 @@ pub(crate) struct Line {
     /// Rung when something was heard that was not asked for.
     pub(crate) bell: Arc<Notify>,
     /// The schema that the tables are in.
-    pub(super) schema: String,
+    pub(crate) schema: String,
     /// What is done twice a second: the look at all owners,
     pub(super) others: OnceCell<Statement>,
     /// and what tidies up.

@@ -13,6 +13,7 @@ mod passed_over;
 pub(crate) mod pooler;
 pub(crate) mod row;
 pub(crate) mod schema;
+mod session;
 pub(crate) mod settle;
 mod tls;
 pub(crate) mod topics;

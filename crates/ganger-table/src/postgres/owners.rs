@@ -204,7 +204,7 @@ pub(super) async fn leave(client: &Client, owner: i64) -> Result<(), Error> {
     Ok(())
 }
 
-impl registry::Place for Place {
+impl registry::Endpoint for Place {
     type Line = Line;
 
     async fn connect(&self) -> Result<Line, Unconnected> {

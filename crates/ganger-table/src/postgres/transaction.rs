@@ -9,10 +9,10 @@ use tokio_postgres::Error;
 
 use super::claim::{self, Claimer, Picked};
 use super::client::Client;
-use super::connection::Session;
 use super::finished;
 use super::front::{Front, Position};
 use super::line::Line;
+use super::session::Session;
 use super::settle::{self, Sorted};
 use crate::server::dialect::{Aborted, Terms, after_entering, given_back};
 use crate::table::{Ask, Claim, Settled, Stop, Work, Written};

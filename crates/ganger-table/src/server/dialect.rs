@@ -97,7 +97,7 @@ pub(crate) fn given_back(claims: &[Claim]) -> Vec<Settled> {
 
 /// A connection to a database, with the SQL in which queues are claimed, settled and looked at there.
 pub(crate) trait Dialect:
-    Openable<Place: registry::Place + Clone, Error: StatementError> + Debug + Send + 'static
+    Openable<Place: registry::Endpoint + Clone, Error: StatementError> + Debug + Send + 'static
 {
     /// When a queue is looked at.
     const POLLING: Polling;

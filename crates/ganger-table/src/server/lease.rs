@@ -11,7 +11,7 @@ use tokio::time::{self, Instant, sleep_until, timeout};
 
 use super::cut_off::watch_heartbeats;
 use super::notifications::{NotificationKeeper, Notifications, notifications};
-use super::registry::{Heard, Newcomer, Place, Registry, Undone};
+use super::registry::{Endpoint, Heard, Newcomer, Registry, Undone};
 use super::take_back::TakeBack;
 use super::tidying::Tidying;
 use super::vigil::{BEATS_PER_LEASE, Sight, Vigil};
@@ -69,7 +69,7 @@ pub(crate) struct Tenant<P> {
 impl Lease {
     /// Begins to keep it, within the runtime that we are in. The first connection is the caller's, if
     /// there is one.
-    pub(crate) fn begin<P: Place>(tenant: Tenant<P>, line: Option<P::Line>) -> Self {
+    pub(crate) fn begin<P: Endpoint>(tenant: Tenant<P>, line: Option<P::Line>) -> Self {
         let (tell, standing) = watch::channel(Standing {
             owner: None,
             problem: Some("the database is not reached yet".to_owned()),
@@ -198,7 +198,7 @@ impl Ended {
     }
 }
 
-impl<P: Place> Keeper<P> {
+impl<P: Endpoint> Keeper<P> {
     async fn keep(mut self, mut first: Option<P::Line>) {
         loop {
             let connected = match first.take() {

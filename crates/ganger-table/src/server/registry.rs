@@ -4,7 +4,7 @@ use super::vigil::Sight;
 use crate::table::Fault;
 
 /// Where connections are made to.
-pub(crate) trait Place: std::fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Endpoint: std::fmt::Debug + Send + Sync + 'static {
     /// One of them.
     type Line: Registry;
 

@@ -16,9 +16,9 @@ use super::lease::{Lease, Tenant};
 use super::passed_over::PassedOver;
 use super::patience::Patience;
 use super::poll_plan::PollPlan;
-use super::registry::Place;
+use super::registry::Endpoint;
 use super::seldom::Seldom;
-use super::turns::{Line, in_turn};
+use super::turns::{WriterQueue, in_turn};
 use crate::rules;
 use crate::store::{TableStore, Writing, WritingTurn};
 use crate::table::finished::Scope;
@@ -37,7 +37,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) lease: Duration,
     pub(crate) poll_interval: Duration,
     /// The queue of the daemon's sources that write to that server.
-    pub(crate) turns: Line,
+    pub(crate) turns: WriterQueue,
 }
 
 /// A connection that claims and settles the rows of one queue, and another that keeps the lease and listens.
@@ -54,7 +54,7 @@ pub(crate) struct ServerStore<D: Dialect> {
     patience: Patience,
     plan: PollPlan,
     seldom: Seldom,
-    turns: Line,
+    turns: WriterQueue,
 }
 
 impl<D: Dialect> ServerStore<D> {
@@ -62,7 +62,7 @@ impl<D: Dialect> ServerStore<D> {
     /// keeps the lease.
     pub(crate) async fn begin(
         place: D::Place,
-        first: Option<<D::Place as Place>::Line>,
+        first: Option<<D::Place as Endpoint>::Line>,
         opening: Opening<'_>,
     ) -> Self {
         let is_there = first.is_some();

@@ -21,30 +21,30 @@ const TURN_MAX: Duration = Duration::from_millis(250);
 
 /// The lines before all servers.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Lines(Arc<Mutex<HashMap<Vec<Host>, Line>>>);
+pub(crate) struct WriterQueues(Arc<Mutex<HashMap<Vec<Host>, WriterQueue>>>);
 
 /// Where the sources on one server wait. It is fair.
 #[derive(Debug, Clone)]
-pub(crate) struct Line(Arc<Semaphore>);
+pub(crate) struct WriterQueue(Arc<Semaphore>);
 
 /// A source's turn, until it is dropped, which [`in_turn`] sees to.
 pub(crate) type Turn<'a> = SemaphorePermit<'a>;
 
-impl Lines {
+impl WriterQueues {
     /// The one before the server that listens there.
-    pub(crate) fn at(&self, hosts: &[Host]) -> Line {
+    pub(crate) fn at(&self, hosts: &[Host]) -> WriterQueue {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.entry(hosts.to_vec()).or_default().clone()
     }
 }
 
-impl Default for Line {
+impl Default for WriterQueue {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(AT_ONCE)))
     }
 }
 
-impl Line {
+impl WriterQueue {
     /// Waits for our turn where so many `rows` are out; else there is none. Loses nothing when it is dropped.
     pub(crate) async fn turn(&self, rows: usize) -> Option<Turn<'_>> {
         if rows <= FEW_ROWS {
@@ -79,7 +79,7 @@ mod tests {
         }]
     }
 
-    async fn all_but_one(line: &Line) -> Vec<Turn<'_>> {
+    async fn all_but_one(line: &WriterQueue) -> Vec<Turn<'_>> {
         let mut turns = Vec::new();
         for _ in 1..AT_ONCE {
             turns.push(line.turn(MANY).await.unwrap());
@@ -89,7 +89,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_rows_wait_while_several_of_ours_write_many() {
-        let lines = Lines::default();
+        let lines = WriterQueues::default();
         let (ours, theirs) = (lines.at(&hosts("a")), lines.at(&hosts("a")));
         let began = Instant::now();
         let _turns = all_but_one(&ours).await;
@@ -102,7 +102,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn few_rows_and_those_for_another_server_wait_for_nobody() {
-        let lines = Lines::default();
+        let lines = WriterQueues::default();
         let (ours, other) = (lines.at(&hosts("a")), lines.at(&hosts("b")));
         let began = Instant::now();
         let _turns = all_but_one(&ours).await;
@@ -114,7 +114,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_that_the_server_keeps_waiting_goes_on_without_its_turn() {
-        let line = Line::default();
+        let line = WriterQueue::default();
         let _turns = all_but_one(&line).await;
         let began = Instant::now();
         let turn = line.turn(MANY).await;

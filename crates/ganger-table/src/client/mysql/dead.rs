@@ -1,9 +1,8 @@
 //! The dead letters in a database of MySQL or MariaDB: read, sent back, dropped.
 
-use std::collections::BTreeSet;
-
 use bytes::Bytes;
 
+use crate::client::dead_letters::{SOME, Selection};
 use crate::mysql::client::Client;
 use crate::mysql::error::{CallError, is_taken};
 use crate::mysql::row::{self, Row};
@@ -11,11 +10,7 @@ use crate::mysql::unique;
 use crate::mysql::value::{Value, now_ms};
 use crate::rules::together;
 use crate::table::{headers, message_name};
-use ganger_queue::client::DeadFilter;
 use ganger_queue::dead_letter::{DeadLetter, DeadReply, rfc_3339};
-
-/// So many messages are moved, or letters read, at once.
-pub(super) const SOME: usize = 500;
 
 /// So many bytes of letters are read at once, or one letter that has more.
 const SOME_BYTES: usize = 4 << 20;
@@ -52,45 +47,28 @@ FROM poisoned_messages WHERE id IN ? ORDER BY id";
 
 const GONE: &str = "DELETE FROM poisoned_messages WHERE id IN ?";
 
-/// What a [`DeadFilter`] means: a condition, and its values.
-#[derive(Debug)]
-pub(super) struct Selection<'a> {
-    ids: Option<Vec<i64>>,
-    pool: Option<&'a str>,
-}
-
-impl<'a> Selection<'a> {
-    /// What is no number is the id of no letter.
-    pub(super) fn of(filter: &'a DeadFilter) -> Self {
-        let rows = |ids: &BTreeSet<String>| ids.iter().filter_map(|id| id.parse().ok()).collect();
-        Self {
-            ids: filter.ids.as_ref().map(rows),
-            pool: filter.pool.as_deref(),
-        }
+/// Makes the condition of a selection, with its values.
+fn condition<'a>(selection: &'a Selection<'_>) -> (String, Vec<Value<'a>>) {
+    let (mut texts, mut values) = (vec!["TRUE".to_owned()], Vec::new());
+    if let Some(ids) = &selection.ids {
+        texts.push("id IN ?".to_owned());
+        values.push(Value::from(ids));
     }
-
-    fn condition(&self) -> (String, Vec<Value<'_>>) {
-        let (mut texts, mut values) = (vec!["TRUE".to_owned()], Vec::new());
-        if let Some(ids) = &self.ids {
-            texts.push("id IN ?".to_owned());
-            values.push(Value::from(ids));
-        }
-        if let Some(pool) = self.pool {
-            texts.push("pool = ?".to_owned());
-            values.push(pool.into());
-        }
-        (texts.join(" AND "), values)
+    if let Some(pool) = selection.pool {
+        texts.push("pool = ?".to_owned());
+        values.push(pool.into());
     }
+    (texts.join(" AND "), values)
 }
 
 /// The first letters behind that row, at most so many, and no more of them than memory has room for.
 pub(super) async fn some(
     client: &mut Client,
-    chosen: &Selection<'_>,
+    selection: &Selection<'_>,
     after: i64,
     most: usize,
 ) -> Result<Vec<(i64, DeadLetter)>, CallError> {
-    let (condition, mut values) = chosen.condition();
+    let (condition, mut values) = condition(selection);
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     values.extend([Value::Number(after), Value::Number(most)]);
     let sizes = format!("{SIZES} WHERE {condition} AND id > ? ORDER BY id LIMIT ?");
@@ -114,14 +92,14 @@ pub(super) async fn some(
 /// stays. In the transaction that is open. Returns how many went.
 pub(super) async fn send_back(
     client: &mut Client,
-    chosen: &Selection<'_>,
+    selection: &Selection<'_>,
     edit: Option<&Bytes>,
 ) -> Result<usize, CallError> {
     let mut moved = 0;
     let edit = edit.map(|edit| Value::Bytes(edit)).unwrap_or(Value::Null);
     loop {
         let keyless = format!("NOT {KEEPS_ITS_KEY}");
-        let some = locked(client, chosen, &keyless, i64::MIN).await?;
+        let some = locked(client, selection, &keyless, i64::MIN).await?;
         if some.is_empty() {
             break;
         }
@@ -135,7 +113,7 @@ pub(super) async fn send_back(
     let mut after = i64::MIN;
     loop {
         let free = format!("{KEEPS_ITS_KEY} AND NOT {IS_HELD}");
-        let some = locked(client, chosen, &free, after).await?;
+        let some = locked(client, selection, &free, after).await?;
         let Some(last) = some.last() else {
             return Ok(moved);
         };
@@ -157,11 +135,11 @@ pub(super) async fn send_back(
 /// Some of the letters behind that one for which this holds, too, locked.
 async fn locked(
     client: &mut Client,
-    chosen: &Selection<'_>,
+    selection: &Selection<'_>,
     also: &str,
     after: i64,
 ) -> Result<Vec<i64>, CallError> {
-    let (condition, mut values) = chosen.condition();
+    let (condition, mut values) = condition(selection);
     let most = i64::try_from(SOME).unwrap_or(i64::MAX);
     values.extend([Value::Number(after), Value::Number(most)]);
     let locked = format!(
@@ -173,8 +151,11 @@ async fn locked(
 }
 
 /// How many can't go back because another message has their key.
-pub(super) async fn held(client: &mut Client, chosen: &Selection<'_>) -> Result<usize, CallError> {
-    let (condition, values) = chosen.condition();
+pub(super) async fn held(
+    client: &mut Client,
+    selection: &Selection<'_>,
+) -> Result<usize, CallError> {
+    let (condition, values) = condition(selection);
     let held = format!(
         "SELECT COUNT(*) FROM poisoned_messages WHERE {condition} AND {KEEPS_ITS_KEY} AND {IS_HELD}"
     );
@@ -182,8 +163,11 @@ pub(super) async fn held(client: &mut Client, chosen: &Selection<'_>) -> Result<
 }
 
 /// Deletes them. Returns how many.
-pub(super) async fn discard(client: &mut Client, chosen: &Selection<'_>) -> Result<u64, CallError> {
-    let (condition, values) = chosen.condition();
+pub(super) async fn discard(
+    client: &mut Client,
+    selection: &Selection<'_>,
+) -> Result<u64, CallError> {
+    let (condition, values) = condition(selection);
     let discard = format!("DELETE FROM poisoned_messages WHERE {condition}");
     client.execute(&discard, &values).await
 }

@@ -1,24 +1,20 @@
 //! The dead letters in a database of PostgreSQL: read, sent back, dropped.
 
-use std::collections::BTreeSet;
-
 use bytes::Bytes;
-use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
-use super::all_or_none::in_a_transaction;
-use crate::postgres::client::Client;
+use crate::client::dead_letters::Selection;
+use crate::postgres::client::{Client, Parameter};
 use crate::postgres::columns::body;
 use crate::postgres::row;
 use crate::postgres::settle::{is_row, now_ms};
 use crate::table::{headers, message_name};
-use ganger_queue::client::DeadFilter;
 use ganger_queue::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 
 /// So many bytes of letters are read at once, and the one beyond.
 const SOME_BYTES: i64 = 4 << 20;
 
-/// What a [`DeadFilter`] means.
+/// The condition of a [`Selection`].
 macro_rules! chosen {
     () => {
         "($1::bigint[] IS NULL OR id = ANY($1)) AND ($2::text IS NULL OR pool = $2)"
@@ -108,76 +104,54 @@ SELECT count(*) FROM poisoned_messages AS letter WHERE ",
 const DROP: &str = concat!("DELETE FROM poisoned_messages WHERE ", chosen!());
 
 /// The parameters of that.
-#[derive(Debug)]
-pub(super) struct Chosen<'a> {
-    ids: Option<Vec<i64>>,
-    pool: Option<&'a str>,
-}
-
-type Value<'a> = &'a (dyn ToSql + Sync);
-
-impl<'a> Chosen<'a> {
-    /// What is no number is the id of no letter.
-    pub(super) fn of(filter: &'a DeadFilter) -> Self {
-        let rows = |ids: &BTreeSet<String>| ids.iter().filter_map(|id| id.parse().ok()).collect();
-        Self {
-            ids: filter.ids.as_ref().map(rows),
-            pool: filter.pool.as_deref(),
-        }
-    }
-
-    fn values(&self) -> [Value<'_>; 2] {
-        [&self.ids, &self.pool]
-    }
+fn chosen<'a>(selection: &'a Selection<'_>) -> [Parameter<'a>; 2] {
+    [&selection.ids, &selection.pool]
 }
 
 /// The first letters behind that row, at most so many, and no more of them than memory has room for.
 pub(super) async fn some(
     client: &Client,
-    chosen: &Chosen<'_>,
+    selection: &Selection<'_>,
     after: i64,
     most: usize,
 ) -> Result<Vec<(i64, DeadLetter)>, Error> {
-    let [ids, pool] = chosen.values();
+    let [ids, pool] = chosen(selection);
     let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let values: [Value<'_>; 5] = [ids, pool, &after, &most, &SOME_BYTES];
+    let values: [Parameter<'_>; 5] = [ids, pool, &after, &most, &SOME_BYTES];
     let rows = client.query(LETTERS, &values).await?;
     let letters = rows.iter().map(|row| Ok((row.try_get(0)?, letter(row)?)));
     letters.collect()
 }
 
 /// First those that need no key, all at once, then those that do, one by one: each takes its key or
-/// stays. Returns how many went.
+/// stays. In the transaction that is open. Returns how many went.
 pub(super) async fn send_back(
     client: &Client,
-    chosen: &Chosen<'_>,
+    selection: &Selection<'_>,
     edit: Option<&Bytes>,
 ) -> Result<u64, Error> {
-    let [ids, pool] = chosen.values();
+    let [ids, pool] = chosen(selection);
     let (text, bytes) = edit.map_or((None, None), |edit| body(edit));
     let edited = edit.is_some();
-    let back = async {
-        let values: [Value<'_>; 5] = [ids, pool, &edited, &text, &bytes];
-        let mut moved = client.execute(BACK, &values).await?;
-        for letter in client.query(KEYED, &[ids, pool]).await? {
-            let id: i64 = letter.try_get(0)?;
-            let values: [Value<'_>; 4] = [&id, &edited, &text, &bytes];
-            moved += client.execute(BACK_IF_FREE, &values).await?;
-        }
-        Ok(moved)
-    };
-    in_a_transaction(client, back).await
+    let values: [Parameter<'_>; 5] = [ids, pool, &edited, &text, &bytes];
+    let mut moved = client.execute(BACK, &values).await?;
+    for letter in client.query(KEYED, &[ids, pool]).await? {
+        let id: i64 = letter.try_get(0)?;
+        let values: [Parameter<'_>; 4] = [&id, &edited, &text, &bytes];
+        moved += client.execute(BACK_IF_FREE, &values).await?;
+    }
+    Ok(moved)
 }
 
 /// How many can't go back because another message has their key.
-pub(super) async fn held(client: &Client, chosen: &Chosen<'_>) -> Result<i64, Error> {
-    let held = client.query_one(HELD, &chosen.values()).await?;
+pub(super) async fn held(client: &Client, selection: &Selection<'_>) -> Result<i64, Error> {
+    let held = client.query_one(HELD, &chosen(selection)).await?;
     held.try_get(0)
 }
 
 /// Deletes them. Returns how many.
-pub(super) async fn discard(client: &Client, chosen: &Chosen<'_>) -> Result<u64, Error> {
-    client.execute(DROP, &chosen.values()).await
+pub(super) async fn discard(client: &Client, selection: &Selection<'_>) -> Result<u64, Error> {
+    client.execute(DROP, &chosen(selection)).await
 }
 
 fn letter(row: &Row) -> Result<DeadLetter, Error> {

@@ -11,9 +11,7 @@ use crate::table::message_name;
 use ganger_queue::client::DeadFilter;
 use ganger_queue::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 
-/// So many dead letters are read at once.
-const SOME: usize = 500;
-/// Or so many bytes of them, and the one beyond.
+/// Number of bytes of dead letters after which no more of them are read at once.
 const SOME_BYTES: usize = 4 << 20;
 
 /// The first letters behind that row, at most so many, and no more of them than memory has room
@@ -27,7 +25,6 @@ pub(super) fn some(
 ) -> rusqlite::Result<Vec<(i64, DeadLetter)>> {
     let (chosen, ids, pool) = chosen(filter);
     let sql = format!("{LETTERS} {chosen} AND id > ?3 ORDER BY id LIMIT ?4");
-    let count_max = count_max.min(SOME);
     let mut statement = conn.prepare_cached(&sql)?;
     let (mut some, mut bytes) = (Vec::new(), 0);
     for id in ids {

@@ -1,0 +1,81 @@
+//! The statements that the server knows of a connection, prepared once.
+
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+use tokio_postgres::Error;
+
+use super::claim::{self, Looks};
+use super::error::{PostgresError, failed};
+use super::finished::FinishedStatements;
+use super::front::{Front, Position};
+use super::line::{Line, Place};
+use super::settle::Statements;
+use super::waiting::Counts;
+use crate::table::Outlook;
+use ganger_queue::attempts::Limits;
+
+/// A connection with its statements.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) line: Line,
+    pub(super) looks: Looks,
+    pub(super) statements: Statements,
+    pub(super) counts: Counts,
+    /// Only where something is entered.
+    finished: OnceCell<FinishedStatements>,
+}
+
+impl Session {
+    /// Connects, and prepares the statements.
+    pub(super) async fn open(place: &Place) -> Result<Self, PostgresError> {
+        let line = place.connect().await?;
+        let client = &line.client;
+        let prepared = client.as_one(async {
+            tokio::try_join!(
+                Looks::prepare(client),
+                Counts::prepare(client),
+                Statements::prepare(client)
+            )
+        });
+        let prepared = prepared.await.map_err(failed("preparing the statements"));
+        let (looks, counts, statements) = prepared?;
+        Ok(Self {
+            line,
+            looks,
+            statements,
+            counts,
+            finished: OnceCell::new(),
+        })
+    }
+
+    /// Returns the statements on what is finished.
+    pub(super) async fn finished(&self) -> Result<&FinishedStatements, Error> {
+        let prepare = || FinishedStatements::prepare(&self.line.client);
+        self.finished.get_or_try_init(prepare).await
+    }
+
+    /// Looks whether the queue has anything ready, beyond a place or anywhere. What is ready before it is
+    /// looked for once it is time for that.
+    pub(super) async fn look(
+        &self,
+        front: &mut Front,
+        queue: &str,
+        limits: Limits,
+        passed_over: &[i64],
+        beyond: Option<Position>,
+    ) -> Result<Outlook, Error> {
+        let (client, looks) = (&self.line.client, &self.looks);
+        let began = Instant::now();
+        let peek = claim::peek(client, looks, queue, limits, passed_over, beyond);
+        let mut outlook = peek.await?;
+        let now = Instant::now();
+        if beyond.is_none() {
+            front.looked(now, now - began, outlook.ready);
+        } else if let Some(again) = front.again() {
+            let again_in = again.saturating_duration_since(now);
+            let due_in = outlook.due_in;
+            outlook.due_in = Some(due_in.map_or(again_in, |due_in| due_in.min(again_in)));
+        }
+        Ok(outlook)
+    }
+}
