@@ -22,11 +22,10 @@ type Import = Vec<String>;
 const FILES_PER_TYPE_MAX: usize = 2;
 
 /// Types whose methods are in more files, and in how many: these may only become fewer.
-const SPREAD: [(&str, &str, usize); 4] = [
+const SPREAD: &[(&str, &str, usize)] = &[
     ("ganger-kafka", "Task", 9),
     ("ganger-pool", "Pool", 7),
     ("ganger-rabbitmq", "Session", 7),
-    ("ganger-table", "Task", 8),
 ];
 
 /// The databases of ganger-table, each of which has a part of its own for what all of them do.
@@ -39,16 +38,12 @@ fn part(path: &str) -> &str {
 }
 
 /// Names that mean several things in one crate: these may only become fewer.
-const AMBIGUOUS: [(&str, &str); 7] = [
+const AMBIGUOUS: &[(&str, &str)] = &[
     ("ganger", "Notice Seen"),
     ("ganger-admin", "Entry"),
     ("ganger-kafka", "Entry Found Group Partition Seen Standing"),
     ("ganger-pool", "Open Seen"),
     ("ganger-rabbitmq", "Change Fate Flight Next Order"),
-    (
-        "ganger-table",
-        "Asked Out PassedOver Task Writing WritingTurn",
-    ),
     ("ganger-workerkit", "Trouble"),
 ];
 
@@ -260,8 +255,9 @@ fn a_type_name_means_one_thing_in_a_crate() {
             found.push((name.clone(), several.join(" ")));
         }
     }
-    let known = AMBIGUOUS.map(|(name, types)| (name.to_owned(), types.to_owned()));
-    assert_eq!(found, known);
+    let known = AMBIGUOUS.iter();
+    let known = known.map(|(name, types)| ((*name).to_owned(), (*types).to_owned()));
+    assert_eq!(found, known.collect::<Vec<_>>());
 }
 
 #[test]
@@ -278,8 +274,9 @@ fn the_methods_of_a_type_are_in_few_files() {
         let spread = count.filter(|(_, files)| *files > FILES_PER_TYPE_MAX);
         found.extend(spread.map(|(own, files)| (name.clone(), own.to_owned(), files)));
     }
-    let known = SPREAD.map(|(name, own, files)| (name.to_owned(), own.to_owned(), files));
-    assert_eq!(found, known);
+    let known = SPREAD.iter();
+    let known = known.map(|(name, own, files)| ((*name).to_owned(), (*own).to_owned(), *files));
+    assert_eq!(found, known.collect::<Vec<_>>());
 }
 
 /// How one of our libraries would be taken from a registry, and what in the line says that it is not. No

@@ -9,6 +9,7 @@ pub mod idempotency;
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod rejected_rows;
 mod rules;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod server;

@@ -30,7 +30,7 @@ pub struct Stores {
 #[derive(Debug)]
 pub(crate) enum Writing {
     /// One file has one writer.
-    File(leases::Writing),
+    File(leases::FileQueue),
     /// A server has many, and does better with few of ours that have much to write.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     Server(WriterQueue),
@@ -40,7 +40,7 @@ pub(crate) enum Writing {
 #[derive(Debug)]
 pub(crate) enum WritingTurn<'a> {
     /// Until it is dropped.
-    File(leases::WritingTurn<'a>),
+    File(leases::FileTurn<'a>),
     /// Or until it has lasted too long, where there is one to be had.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     Server(Option<Turn<'a>>),

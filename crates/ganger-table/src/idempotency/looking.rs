@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::known::{beside, body_hash, identity};
-use super::{Done, Out, Task};
+use super::{Done, Filter, Out};
 use crate::rules::{BYTES_PER_TURN_MAX, bytes, together};
 use crate::table::Fault;
 use crate::table::finished::{Entry, Remembered};
@@ -24,14 +24,14 @@ const ASKED_MAX: usize = 100;
 const EXPIRY_GAP: Duration = Duration::from_millis(50);
 
 /// A message that is looked up.
-struct Asked {
+struct Lookup {
     identity: Identity,
     /// Its body's hash.
     body: String,
     delivery: Delivery,
 }
 
-impl Task {
+impl Filter {
     /// Does what there is to do. An error says why it could not be done; nothing is lost by that.
     pub(super) async fn look_and_write(&mut self) -> Result<(), Fault> {
         self.enter().await?;
@@ -117,7 +117,7 @@ impl Task {
     /// Looks up what has come, and passes on what was not done before.
     async fn look(&mut self) -> Result<(), Fault> {
         while !self.arrived.is_empty() {
-            let mut asked: Vec<Asked> = Vec::new();
+            let mut asked: Vec<Lookup> = Vec::new();
             while asked.len() < ASKED_MAX
                 && let Some(delivery) = self.arrived.pop_front()
             {
@@ -137,9 +137,9 @@ impl Task {
     }
 
     /// Takes it in hand, to be looked up; none if it waits for one like it.
-    fn ask(&mut self, identity: Identity, body: String, delivery: Delivery) -> Option<Asked> {
+    fn ask(&mut self, identity: Identity, body: String, delivery: Delivery) -> Option<Lookup> {
         let delivery = self.in_hand.take(&identity, delivery)?;
-        Some(Asked {
+        Some(Lookup {
             identity,
             body,
             delivery,
@@ -148,7 +148,7 @@ impl Task {
 
     /// Looks these up. Returns those whose key another message has: they are looked up under one of
     /// their own.
-    async fn look_for(&mut self, asked: Vec<Asked>) -> Result<Vec<Asked>, Fault> {
+    async fn look_for(&mut self, asked: Vec<Lookup>) -> Result<Vec<Lookup>, Fault> {
         let identities: Vec<&Identity> = asked.iter().map(|asked| &asked.identity).collect();
         match self.store.find(&identities).await {
             Ok(found) => {
@@ -166,8 +166,8 @@ impl Task {
         }
     }
 
-    fn looked_up(&mut self, asked: Asked, found: Option<Remembered>) -> Option<Asked> {
-        let Asked {
+    fn looked_up(&mut self, asked: Lookup, found: Option<Remembered>) -> Option<Lookup> {
+        let Lookup {
             identity,
             body,
             delivery,

@@ -100,7 +100,7 @@ fn open(idempotency: Idempotency, pool: &PoolConfig, ends: Ends) -> Result<Opene
         .expect("a runtime needs an event queue and a pipe of the system, no more");
     let store = runtime.block_on(open_finished(&idempotency.table, pool))?;
     let is_here = idempotency.store == pool.source;
-    let task = Task::new(pool.name.clone(), idempotency, is_here, store, ends);
+    let task = Filter::new(pool.name.clone(), idempotency, is_here, store, ends);
     Ok(Opened { runtime, task })
 }
 
@@ -108,7 +108,7 @@ fn open(idempotency: Idempotency, pool: &PoolConfig, ends: Ends) -> Result<Opene
 #[derive(Debug)]
 struct Opened {
     runtime: Runtime,
-    task: Task,
+    task: Filter,
 }
 
 impl Opened {
@@ -128,7 +128,7 @@ impl Opened {
 
 /// What passes messages on.
 #[derive(Debug)]
-struct Task {
+struct Filter {
     pool: String,
     rules: Idempotency,
     /// The store is the database that the messages are in.
@@ -172,7 +172,7 @@ struct Done {
     span: Option<SpanContext>,
 }
 
-impl Task {
+impl Filter {
     fn new(
         pool: String,
         rules: Idempotency,

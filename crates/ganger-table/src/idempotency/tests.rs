@@ -44,7 +44,7 @@ impl Rig {
             },
         };
         let store = open_finished(&rules.table, &policy()).await.unwrap();
-        let task = Task::new("p".to_owned(), rules, is_here, store, ends);
+        let task = Filter::new("p".to_owned(), rules, is_here, store, ends);
         tokio::task::spawn_local(task.run());
         pool.intake.send(Intake::Credit(10)).unwrap();
         let mut rig = Self {

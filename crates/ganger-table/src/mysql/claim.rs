@@ -100,7 +100,7 @@ pub(super) struct Claimer<'a> {
     pub(super) owner: i64,
     pub(super) queue: &'a Arc<str>,
     /// Rows that the database refuses to change.
-    pub(super) passed_over: &'a [i64],
+    pub(super) rejected: &'a [i64],
 }
 
 /// Where the answers to a claim will be.
@@ -129,8 +129,8 @@ pub(super) struct Marked {
 }
 
 /// Adds a look whether the queue has a row that is ready or due.
-pub(super) fn peek(script: &mut Script, queue: &str, passed_over: &[i64]) -> usize {
-    let (queue, over) = (Value::from(queue), Value::from(passed_over));
+pub(super) fn peek(script: &mut Script, queue: &str, rejected: &[i64]) -> usize {
+    let (queue, over) = (Value::from(queue), Value::from(rejected));
     let values = [queue, over, queue, over, queue, over];
     script.add(PEEK, &values)
 }
@@ -169,7 +169,7 @@ WHERE queue = ? AND owner IS NULL AND available_after = 0 AND `key` = ?";
 pub(super) fn due(script: &mut Script, who: Claimer<'_>) -> usize {
     let values = [
         Value::from(who.queue.as_ref()),
-        who.passed_over.into(),
+        who.rejected.into(),
         ROWS_PER_TURN_MAX.into(),
     ];
     script.add(DUE, &values)
@@ -196,7 +196,7 @@ pub(super) fn ask(
             Value::from(who.queue.as_ref()),
             from.into(),
             to.into(),
-            who.passed_over.into(),
+            who.rejected.into(),
             rows.into(),
         ];
         script.add(NEXT, &values)

@@ -7,7 +7,7 @@ use super::client::Client;
 use super::error::{CallError, MysqlError};
 use super::line::Place;
 use super::transaction::{Transaction, give_back};
-use super::{claim, finished, owners, passed_over, settle, waiting};
+use super::{claim, finished, owners, rejected, settle, waiting};
 use crate::server::dialect::{Aborted, Dialect, Terms};
 use crate::server::lasting::Openable;
 use crate::server::poll_plan::Polling;
@@ -68,17 +68,17 @@ impl Dialect for Client {
         limits: Limits,
         known: &[i64],
     ) -> Result<Vec<i64>, CallError> {
-        passed_over::refused(self, queue, limits, known).await
+        rejected::refused(self, queue, limits, known).await
     }
 
     async fn peek(
         &mut self,
         queue: &str,
         limits: Limits,
-        passed_over: &[i64],
+        rejected: &[i64],
     ) -> Result<Outlook, CallError> {
         let mut script = self.script();
-        let look = claim::peek(&mut script, queue, passed_over);
+        let look = claim::peek(&mut script, queue, rejected);
         let answers = self.run(script).await?;
         claim::outlook(&answers[look], limits)
     }

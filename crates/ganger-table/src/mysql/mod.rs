@@ -9,7 +9,7 @@ pub(crate) mod error;
 pub(crate) mod finished;
 pub(crate) mod line;
 mod owners;
-mod passed_over;
+mod rejected;
 pub(crate) mod row;
 pub(crate) mod schema;
 pub(crate) mod settle;

@@ -90,7 +90,7 @@ impl Transaction<'_> {
         Claimer {
             owner,
             queue: &self.terms.scope.queue,
-            passed_over: self.terms.passed_over,
+            rejected: self.terms.rejected,
         }
     }
 
@@ -158,7 +158,7 @@ impl Transaction<'_> {
             .map(|(claim, buried)| (claim.row, &buried.failure));
         let letters: Vec<_> = letters.collect();
         settle::bury(&mut script, self.terms.pool, &letters, false);
-        let look = claim::peek(&mut script, &self.terms.scope.queue, self.terms.passed_over);
+        let look = claim::peek(&mut script, &self.terms.scope.queue, self.terms.rejected);
         self.client.commit_by(&mut script);
 
         let before = doubtful.len();

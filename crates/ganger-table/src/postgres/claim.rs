@@ -171,7 +171,7 @@ const CLAIM_BEYOND: &str = claim!(concat!(
 
 /// The statements, as a connection knows them.
 #[derive(Debug)]
-pub(crate) struct Looks {
+pub(crate) struct ClaimStatements {
     peek: Statement,
     peek_beyond: Statement,
     due: Statement,
@@ -180,7 +180,7 @@ pub(crate) struct Looks {
     claim_beyond: Statement,
 }
 
-impl Looks {
+impl ClaimStatements {
     pub(crate) async fn prepare(client: &Client) -> Result<Self, Error> {
         let (peek, peek_beyond, due, seat, claim, claim_beyond) = tokio::try_join!(
             client.prepare(PEEK),
@@ -207,7 +207,7 @@ pub(crate) struct Claimer<'a> {
     pub(crate) owner: i64,
     pub(crate) queue: &'a Arc<str>,
     /// Rows that the database refuses to change.
-    pub(crate) passed_over: &'a [i64],
+    pub(crate) rejected: &'a [i64],
     /// Only what is beyond it; all if there is none.
     pub(crate) beyond: Option<Position>,
 }
@@ -223,22 +223,22 @@ pub(crate) struct Picked {
     pub(crate) last: Option<Position>,
 }
 
-/// Looks whether the queue has a row that is ready or due, beyond a place or anywhere.
+/// ClaimStatements whether the queue has a row that is ready or due, beyond a place or anywhere.
 pub(crate) async fn peek(
     client: &Client,
-    looks: &Looks,
+    looks: &ClaimStatements,
     queue: &str,
     limits: Limits,
-    passed_over: &[i64],
+    rejected: &[i64],
     beyond: Option<Position>,
 ) -> Result<Outlook, Error> {
     let row = match &beyond {
         None => {
-            let values: [&(dyn ToSql + Sync); 2] = [&queue, &passed_over];
+            let values: [&(dyn ToSql + Sync); 2] = [&queue, &rejected];
             client.query_one(&looks.peek, &values).await?
         }
         Some(Position { priority, id }) => {
-            let values: [&(dyn ToSql + Sync); 4] = [&queue, &passed_over, priority, id];
+            let values: [&(dyn ToSql + Sync); 4] = [&queue, &rejected, priority, id];
             client.query_one(&looks.peek_beyond, &values).await?
         }
     };
@@ -267,12 +267,12 @@ SELECT EXISTS (SELECT FROM consumer_messages
 /// owners.
 pub(crate) async fn claim(
     client: &Client,
-    looks: &Looks,
+    looks: &ClaimStatements,
     who: Claimer<'_>,
     ask: &Ask<'_>,
     searched: Searched,
 ) -> Result<Option<Picked>, Error> {
-    let (queue, passed_over) = (&who.queue.as_ref(), &who.passed_over);
+    let (queue, rejected) = (&who.queue.as_ref(), &who.rejected);
     let turn = i64::from(ROWS_PER_TURN_MAX);
     let spent = i64::from(ask.limits.lapses_max.saturating_sub(1).max(1));
     let rows = i64::try_from(ask.rows).unwrap_or(turn).min(turn);
@@ -292,7 +292,7 @@ pub(crate) async fn claim(
         one_in_any_case: ask.share.used() == 0,
     };
     let seat: [&(dyn ToSql + Sync); 1] = [&who.owner];
-    let due: [&(dyn ToSql + Sync); 3] = [queue, passed_over, &turn];
+    let due: [&(dyn ToSql + Sync); 3] = [queue, rejected, &turn];
     let make_due_ready = async {
         match searched.due {
             true => client.execute(&looks.due, &due).await,
@@ -360,7 +360,7 @@ struct Wanted {
 /// Marks rows as ours and charges the attempt. Returns them in their order.
 async fn mark(
     client: &Client,
-    looks: &Looks,
+    looks: &ClaimStatements,
     who: Claimer<'_>,
     wanted: Wanted,
 ) -> Result<Vec<Row>, Error> {
@@ -389,7 +389,7 @@ async fn mark(
         &who.owner,
         &tokens,
         &bytes,
-        &who.passed_over,
+        &who.rejected,
         &one_in_any_case,
     ];
     let mut marked = client.query(statement, &values).await?;

@@ -11,7 +11,7 @@ use super::front::Front;
 use super::line::Place;
 use super::session::Session;
 use super::transaction::{Transaction, give_back};
-use super::{claim, finished, owners, passed_over, settle, waiting};
+use super::{claim, finished, owners, rejected, settle, waiting};
 use crate::server::dialect::{Aborted, Dialect, Terms};
 use crate::server::lasting::Openable;
 use crate::server::poll_plan::{Polling, QUIET};
@@ -89,18 +89,18 @@ impl Dialect for Connection {
         known: &[i64],
     ) -> Result<Vec<i64>, Error> {
         let (client, statements) = (&self.session.line.client, &self.session.statements);
-        passed_over::refused(client, statements, queue, limits, known).await
+        rejected::refused(client, statements, queue, limits, known).await
     }
 
     async fn peek(
         &mut self,
         queue: &str,
         limits: Limits,
-        passed_over: &[i64],
+        rejected: &[i64],
     ) -> Result<Outlook, Error> {
         let beyond = self.front.beyond(Instant::now());
         let front = &mut self.front;
-        let look = self.session.look(front, queue, limits, passed_over, beyond);
+        let look = self.session.look(front, queue, limits, rejected, beyond);
         look.await
     }
 

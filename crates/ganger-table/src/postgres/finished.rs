@@ -205,7 +205,7 @@ fn remembered(row: &Row) -> Result<Remembered, Error> {
     Ok(Remembered::read(row.try_get("reply_queue")?, body, headers))
 }
 
-/// Looks for what is entered of each.
+/// ClaimStatements for what is entered of each.
 pub(super) async fn find(
     client: &Client,
     statements: &FinishedStatements,

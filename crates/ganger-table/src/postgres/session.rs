@@ -4,7 +4,7 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tokio_postgres::Error;
 
-use super::claim::{self, Looks};
+use super::claim::{self, ClaimStatements};
 use super::error::{PostgresError, failed};
 use super::finished::FinishedStatements;
 use super::front::{Front, Position};
@@ -18,7 +18,7 @@ use ganger_queue::attempts::Limits;
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) line: Line,
-    pub(super) looks: Looks,
+    pub(super) looks: ClaimStatements,
     pub(super) statements: Statements,
     pub(super) counts: Counts,
     /// Only where something is entered.
@@ -32,7 +32,7 @@ impl Session {
         let client = &line.client;
         let prepared = client.as_one(async {
             tokio::try_join!(
-                Looks::prepare(client),
+                ClaimStatements::prepare(client),
                 Counts::prepare(client),
                 Statements::prepare(client)
             )
@@ -54,19 +54,19 @@ impl Session {
         self.finished.get_or_try_init(prepare).await
     }
 
-    /// Looks whether the queue has anything ready, beyond a place or anywhere. What is ready before it is
+    /// ClaimStatements whether the queue has anything ready, beyond a place or anywhere. What is ready before it is
     /// looked for once it is time for that.
     pub(super) async fn look(
         &self,
         front: &mut Front,
         queue: &str,
         limits: Limits,
-        passed_over: &[i64],
+        rejected: &[i64],
         beyond: Option<Position>,
     ) -> Result<Outlook, Error> {
         let (client, looks) = (&self.line.client, &self.looks);
         let began = Instant::now();
-        let peek = claim::peek(client, looks, queue, limits, passed_over, beyond);
+        let peek = claim::peek(client, looks, queue, limits, rejected, beyond);
         let mut outlook = peek.await?;
         let now = Instant::now();
         if beyond.is_none() {

@@ -160,7 +160,7 @@ impl Transaction<'_> {
         let who = Claimer {
             owner,
             queue: &self.terms.scope.queue,
-            passed_over: self.terms.passed_over,
+            rejected: self.terms.rejected,
             beyond,
         };
         let Session { line, looks, .. } = self.session;
@@ -192,7 +192,7 @@ impl Transaction<'_> {
         let (buried, outlook, committed) = tokio::join!(
             biased;
             settle::bury(client, statements, self.terms.pool, &letters, false),
-            self.session.look(front, &self.terms.scope.queue, ask.limits, self.terms.passed_over, beyond),
+            self.session.look(front, &self.terms.scope.queue, ask.limits, self.terms.rejected, beyond),
             client.commit(),
         );
         // After any of them has failed the end is no commit, whatever the server says of it.

@@ -46,7 +46,7 @@ pub(crate) struct Terms<'a> {
     /// The owner of what is claimed; none where nothing is.
     pub(crate) owner: Option<i64>,
     /// Rows that are not claimed.
-    pub(crate) passed_over: &'a [i64],
+    pub(crate) rejected: &'a [i64],
     /// Longest duration of a statement, where it is not the usual one.
     pub(crate) limit: Option<Duration>,
     pub(crate) searched: Searched,
@@ -131,7 +131,7 @@ pub(crate) trait Dialect:
         &mut self,
         queue: &str,
         limits: Limits,
-        passed_over: &[i64],
+        rejected: &[i64],
     ) -> Result<Outlook, Self::Error>;
 
     async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Self::Error>;

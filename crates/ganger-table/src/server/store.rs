@@ -13,12 +13,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::dialect::{Aborted, Dialect, StatementError, Terms};
 use super::lasting::{ANSWERS_WITHIN, Lasting, Silent};
 use super::lease::{Lease, Tenant};
-use super::passed_over::PassedOver;
 use super::patience::Patience;
 use super::poll_plan::PollPlan;
 use super::registry::Endpoint;
 use super::seldom::Seldom;
 use super::turns::{WriterQueue, in_turn};
+use crate::rejected_rows::RejectedRows;
 use crate::rules;
 use crate::store::{TableStore, Writing, WritingTurn};
 use crate::table::finished::Scope;
@@ -50,7 +50,7 @@ pub(crate) struct ServerStore<D: Dialect> {
     /// Claims of transactions whose outcome is unknown: the connection was lost during the commit. Nobody works on
     /// them, so they are given back.
     doubtful: Vec<Claim>,
-    passed_over: PassedOver,
+    rejected: RejectedRows,
     patience: Patience,
     plan: PollPlan,
     seldom: Seldom,
@@ -82,7 +82,7 @@ impl<D: Dialect> ServerStore<D> {
             lease,
             connection: Lasting::new(place, None),
             doubtful: Vec::new(),
-            passed_over: PassedOver::default(),
+            rejected: RejectedRows::default(),
             patience: Patience::default(),
             plan: PollPlan::new(D::POLLING, opening.poll_interval),
             seldom: Seldom::unknown(),
@@ -105,7 +105,7 @@ impl<D: Dialect> ServerStore<D> {
                 pool: &self.pool,
                 scope: &self.scope,
                 owner,
-                passed_over: self.passed_over.rows(),
+                rejected: self.rejected.rows(),
                 limit: self.patience.statement(),
                 searched: self.seldom.searched(),
             };
@@ -164,10 +164,10 @@ impl<D: Dialect> ServerStore<D> {
     /// Finds the rows that the database refuses to have claimed, once it has refused something, to try
     /// the same without them. Returns whether that helps.
     async fn pass_over(&mut self, limits: Limits) -> Result<bool, Fault> {
-        let (queue, known) = (&self.scope.queue, self.passed_over.rows());
+        let (queue, known) = (&self.scope.queue, self.rejected.rows());
         let refused = async |connection: &mut D| connection.refused(queue, limits, known).await;
         let refused = self.connection.ask(refused).await?;
-        Ok(self.passed_over.add(refused))
+        Ok(self.rejected.add(refused))
     }
 
     /// Gives back the claims of a transaction whose outcome is unknown. Its rows are locked until it has ended,
@@ -230,8 +230,8 @@ impl<D: Dialect> TableStore for ServerStore<D> {
     }
 
     async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
-        self.passed_over.expire();
-        let (queue, known) = (&self.scope.queue, self.passed_over.rows());
+        self.rejected.expire();
+        let (queue, known) = (&self.scope.queue, self.rejected.rows());
         let peek = async |connection: &mut D| connection.peek(queue, limits, known).await;
         let began = Instant::now();
         let outlook = self.connection.ask(peek).await;

@@ -1,49 +1,93 @@
-//! What a table source knows of itself, for whoever watches it.
+//! Figures of a table source, for whoever watches it. What can't be read is left out: the claims show what is wrong.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Task;
-use super::depth::COUNTED_MAX;
+use super::book::Book;
+use super::depth::{COUNTED_MAX, Depth};
+use crate::store::TableStore;
+use ganger_config::model::PoolConfig;
 use ganger_queue::credit;
+use ganger_queue::delivery::SourceEnd;
 
-/// How often is looked at what costs a look at the file.
+/// Interval of what costs a look at the database.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// So many delayed rows are counted at most.
+/// Maximum number of delayed rows that are counted.
 const DELAYED_MAX: u32 = 20_000;
 
-impl Task {
-    /// Takes it down. What is not known is not told: the claims show what is wrong.
-    pub(super) async fn tell_facts(&mut self) {
-        let (settlements, publishes) = (self.settled.len(), self.publishes.len());
-        self.end.facts.note(|figures| {
+/// The times at which the figures are taken.
+#[derive(Debug)]
+pub(super) struct Facts {
+    next: Instant,
+    depth: Depth,
+}
+
+impl Facts {
+    /// All are taken at once.
+    pub(super) fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            next: now,
+            depth: Depth::new(now),
+        }
+    }
+
+    /// Time of the next count of the rows that wait.
+    pub(super) fn next_count(&self) -> Instant {
+        self.depth.next()
+    }
+
+    /// Counts at once: by new rules.
+    pub(super) fn count_now(&mut self) {
+        self.depth.again(Instant::now());
+    }
+
+    /// A claim has found none that it could have.
+    pub(super) fn none_waits(&mut self) {
+        self.depth.none_waits();
+    }
+
+    /// Publishes the figures, and those of the database if it is time and it answers.
+    pub(super) async fn tell(
+        &mut self,
+        store: &mut dyn TableStore,
+        end: &SourceEnd,
+        book: &Book,
+        is_troubled: bool,
+    ) {
+        let (settlements, publishes) = (book.settled().len(), book.publishes());
+        end.facts.note(|figures| {
             figures.settlements_pending = Some(settlements as u64);
             figures.publishes_pending = Some(publishes as u64);
         });
         let now = Instant::now();
-        if now >= self.next_facts && !self.pause.is_troubled() {
-            self.next_facts = now + LOOK_EVERY;
-            let delayed = self.store.count_delayed(DELAYED_MAX).await;
-            let database = self.store.sizes().await;
-            self.end.facts.note(|figures| {
+        if now >= self.next && !is_troubled {
+            self.next = now + LOOK_EVERY;
+            let delayed = store.count_delayed(DELAYED_MAX).await;
+            let database = store.sizes().await;
+            end.facts.note(|figures| {
                 (figures.delayed, figures.database) = (delayed.ok(), database);
             });
         }
     }
 
-    /// Counts what waits, if it is time. What is not known is not told: the claims show what is wrong.
-    pub(super) async fn tell_backlog(&mut self) {
+    /// Counts the rows that wait, if it is time.
+    pub(super) async fn tell_backlog(
+        &mut self,
+        store: &mut dyn TableStore,
+        end: &SourceEnd,
+        pool: &PoolConfig,
+    ) {
         let began = Instant::now();
         if began < self.depth.next() {
             return;
         }
-        let pool = self.policy.borrow().clone();
-        let waiting = self.store.waiting(&pool.queue, COUNTED_MAX).await.ok();
+        let waiting = store.waiting(&pool.queue, COUNTED_MAX).await.ok();
         let now = Instant::now();
         self.depth.counted(&pool.workers, now, now - began);
         let backlog = waiting.map(|waiting| self.depth.backlog(waiting));
-        credit::tell_backlog(&self.end, backlog);
+        credit::tell_backlog(end, backlog);
     }
 }

@@ -3,14 +3,14 @@
 //! it decides is in `rules`.
 
 mod aside;
-mod batch;
+mod book;
 mod depth;
 mod facts;
 mod gather;
 mod grip;
 mod health;
 mod locked;
-mod out;
+mod looks;
 mod paused;
 mod suspects;
 #[cfg(test)]
@@ -18,9 +18,7 @@ mod tests;
 mod unread;
 mod write_failure;
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -29,37 +27,29 @@ use tokio::time::{Instant, sleep_until};
 use crate::databases::open_store;
 use crate::rules;
 use crate::store::{Stores, TableStore};
-use crate::table::{Claim, Claimed, Fault, LookReason, Settled, Stop};
+use crate::table::{Ask, Claim, Claimed, Fault, LookReason, Stop, Written};
 use aside::Aside;
-use depth::Depth;
+use book::{Batch, Book};
+use facts::Facts;
 use ganger_config::model::{PoolConfig, TableSource};
 use ganger_core::budget::Share;
 use ganger_core::heartbeat::Heart;
 use ganger_queue::attempts::Limits;
 use ganger_queue::credit;
-use ganger_queue::delivery::{Intake, Publish, SourceEnd};
+use ganger_queue::delivery::{Intake, LogName, SourceEnd};
 use ganger_queue::exclusive::Turn;
 use ganger_queue::fault::SourceFault;
 use ganger_queue::pause::Pause;
 use ganger_queue::source::Link;
 use ganger_queue::unread::Reader;
+use ganger_telemetry::metrics::dead_lettered;
 use gather::Gather;
 use grip::Grip;
 use health::{Health, HealthIssue};
 use locked::Locked;
-use out::{Out, note};
+use looks::Looks;
 use paused::Paused;
-
-/// The least time between two looks at a queue in which nothing was ready, however often others
-/// write to the database.
-const LOOK_GAP: Duration = Duration::from_millis(1);
-
-/// The kernel tells of a closed lock file just before it lets go of the lock, so a look at once
-/// may come too early.
-const SECOND_LOOK_AT_OWNERS: Duration = Duration::from_millis(10);
-
-/// The most publishes that are kept while the database takes none.
-const PUBLISHES_KEPT_MAX: usize = 64;
+use suspects::Suspects;
 
 /// The source of one pool.
 #[derive(Debug)]
@@ -67,38 +57,21 @@ pub(super) struct Task {
     end: SourceEnd,
     store: Box<dyn TableStore>,
     policy: watch::Receiver<Arc<PoolConfig>>,
-    /// Our part in the daemon's turn for suspects.
-    turn: Turn,
-    /// The suspect that is out.
-    suspect: Option<u64>,
-    /// Until when none is asked for.
-    suspects_rest: Instant,
+    suspects: Suspects,
     /// The pool's name.
     pool: String,
     health: Health,
     pause: Pause,
-    poll_interval: Duration,
     /// For the bodies and headers of what is out and not settled.
     share: Share,
-    out: HashMap<u64, Out>,
     grip: Grip,
-    /// Settlements that have not taken effect yet.
-    settled: Vec<Settled>,
-    /// Publishes that are not confirmed yet.
-    publishes: Vec<Publish>,
-    /// The most that one transaction writes.
-    bytes_per_turn: usize,
+    book: Book,
     aside: Aside,
     locked: Locked,
-    depth: Depth,
+    looks: Looks,
+    facts: Facts,
     reader: Reader,
     gather: Gather,
-    next_look: Instant,
-    last_look: Instant,
-    next_poll: Instant,
-    next_beat: Instant,
-    next_facts: Instant,
-    owners_again: Option<Instant>,
     paused: Paused,
 }
 
@@ -147,35 +120,23 @@ fn run(runtime: &Runtime, task: Task) {
 impl Task {
     fn new(store: Box<dyn TableStore>, config: &TableSource, link: Link, reader: Reader) -> Self {
         let pool = link.policy.borrow().name.clone();
-        let now = Instant::now();
         Self {
-            pool: pool.clone(),
             health: Health::new(&pool),
             pause: Pause::default(),
             end: link.end,
             store,
             policy: link.policy,
-            turn: Turn::new(&link.exclusive, &pool),
-            suspect: None,
-            suspects_rest: now,
-            poll_interval: config.poll_interval,
+            suspects: Suspects::new(Turn::new(&link.exclusive, &pool)),
+            pool,
             share: link.share.within(rules::BYTES_OUT_MAX),
-            out: HashMap::new(),
             grip: Grip::default(),
-            settled: Vec::new(),
-            publishes: Vec::new(),
-            bytes_per_turn: rules::BYTES_PER_TURN_MAX,
+            book: Book::new(rules::BYTES_PER_TURN_MAX),
             aside: Aside::default(),
             locked: Locked::default(),
-            depth: Depth::new(now),
+            looks: Looks::new(config.poll_interval),
+            facts: Facts::new(),
             reader,
             gather: Gather::default(),
-            next_look: now,
-            last_look: now,
-            next_poll: now,
-            next_beat: now,
-            next_facts: now,
-            owners_again: None,
             paused: Paused::default(),
         }
     }
@@ -195,10 +156,14 @@ impl Task {
                 self.gather().await;
                 self.write_and_claim().await;
                 self.tend_aside().await;
-                self.tell_backlog().await;
-                self.look_for_unread().await;
+                let pool = self.policy.borrow().clone();
+                let store = &mut *self.store;
+                self.facts.tell_backlog(store, &self.end, &pool).await;
+                unread::look(&mut self.reader, store).await;
             }
-            self.tell_facts().await;
+            let (store, is_troubled) = (&mut *self.store, self.pause.is_troubled());
+            let facts = &mut self.facts;
+            facts.tell(store, &self.end, &self.book, is_troubled).await;
         }
         self.give_up_aside().await;
         self.store.close().await;
@@ -206,10 +171,7 @@ impl Task {
 
     /// Told to end, and nothing is left to settle or publish.
     fn is_finished(&self) -> bool {
-        self.intake() == Intake::Closed
-            && self.out.is_empty()
-            && !self.has_work()
-            && self.end.publishes.is_empty()
+        self.intake() == Intake::Closed && self.book.is_empty() && self.end.publishes.is_empty()
     }
 
     fn intake(&self) -> Intake {
@@ -222,27 +184,21 @@ impl Task {
         let timer = self.timer();
         // Without room for another row, news of one is of no use.
         let news = self.room() > 0;
-        let room_for_publishes = self.publishes.len() < PUBLISHES_KEPT_MAX;
-        let (end, policy) = (&mut self.end, &mut self.policy);
+        let room_for_publishes = self.book.has_room_for_publishes();
+        let (end, policy, looks) = (&mut self.end, &mut self.policy, &mut self.looks);
         tokio::select! {
             biased;
             // Whatever else is done is done by the newest rules.
-            Ok(()) = policy.changed() => self.depth.again(Instant::now()),
-            _ = end.intake.changed(), if end.intake.has_changed().is_ok() => {
-                self.next_look = Instant::now();
-            }
+            Ok(()) = policy.changed() => self.facts.count_now(),
+            _ = end.intake.changed(), if end.intake.has_changed().is_ok() => looks.look_now(),
             woken = self.store.woken(news) => match woken {
-                LookReason::Data => self.next_look = self.next_look.min(self.last_look + LOOK_GAP),
-                LookReason::Owners => self.next_poll = Instant::now(),
+                LookReason::Data => looks.news(),
+                LookReason::Owners => looks.look_at_owners_now(),
             },
-            () = self.turn.called() => self.next_look = Instant::now(),
-            () = self.share.freed() => self.next_look = Instant::now(),
-            Some(publish) = end.publishes.recv(), if room_for_publishes => {
-                self.publishes.push(publish);
-            }
-            Some(settlement) = end.settlements.recv() => {
-                note(&mut self.out, &mut self.settled, settlement);
-            }
+            () = self.suspects.called() => looks.look_now(),
+            () = self.share.freed() => looks.look_now(),
+            Some(publish) = end.publishes.recv(), if room_for_publishes => self.book.publish(publish),
+            Some(settlement) = end.settlements.recv() => self.book.settle(settlement),
             () = sleep_until(timer) => {}
         }
     }
@@ -250,36 +206,34 @@ impl Task {
     /// When something falls due by itself. A pause after trouble puts it off, or we would spin; but
     /// not the heartbeat: others would take what we have in hand.
     fn timer(&self) -> Instant {
-        let mut timer = self.next_look.min(self.next_poll).min(self.depth.next());
-        let (again, locks) = (self.aside.again(), self.locked.next_look());
-        for when in [self.owners_again, again, locks] {
+        let mut timer = self.looks.next().min(self.facts.next_count());
+        for when in [self.aside.again(), self.locked.next_look()] {
             timer = timer.min(when.unwrap_or(timer));
         }
-        self.pause.timer(timer).min(self.next_beat)
+        self.pause.timer(timer).min(self.looks.next_beat())
     }
 
     /// Takes along what else is at hand, for one transaction.
     fn collect(&mut self) {
         while let Ok(settlement) = self.end.settlements.try_recv() {
-            note(&mut self.out, &mut self.settled, settlement);
+            self.book.settle(settlement);
         }
-        while self.publishes.len() < PUBLISHES_KEPT_MAX {
+        while self.book.has_room_for_publishes() {
             match self.end.publishes.try_recv() {
-                Ok(publish) => self.publishes.push(publish),
+                Ok(publish) => self.book.publish(publish),
                 Err(_) => break,
             }
         }
-        // Whoever asked has given up, so the task behind it failed and will publish again.
-        self.publishes
-            .retain(|publish| !publish.confirmed.is_closed());
+        self.book.drop_abandoned_publishes();
     }
 
     /// Waits a little for what the workers are about to settle, where that saves a transaction.
     async fn gather(&mut self) {
-        let out = self.out.len() - self.locked.len();
+        let out = self.book.out() - self.locked.len();
         let nearly_all = gather::nearly_all(out);
-        let is_enough = self.settled.is_empty() || self.settled.len() >= nearly_all;
-        if is_enough || !self.publishes.is_empty() || self.pause.is_troubled() || self.room() == 0 {
+        let settled = self.book.settled().len();
+        let is_enough = settled == 0 || settled >= nearly_all || self.book.publishes() > 0;
+        if is_enough || self.pause.is_troubled() || self.room() == 0 {
             return;
         }
         let turn = self.end.facts.turn();
@@ -288,39 +242,33 @@ impl Task {
         };
         let until = sleep_until(Instant::now() + wait);
         tokio::pin!(until);
-        while self.settled.len() < nearly_all && self.publishes.is_empty() {
+        let book = &mut self.book;
+        while book.settled().len() < nearly_all && book.publishes() == 0 {
             tokio::select! {
                 biased;
-                Some(publish) = self.end.publishes.recv() => self.publishes.push(publish),
-                Some(settlement) = self.end.settlements.recv() => {
-                    note(&mut self.out, &mut self.settled, settlement);
-                }
+                Some(publish) = self.end.publishes.recv() => book.publish(publish),
+                Some(settlement) = self.end.settlements.recv() => book.settle(settlement),
                 () = &mut until => break,
             }
         }
-        self.gather.waited(self.settled.len() >= nearly_all);
+        self.gather.waited(book.settled().len() >= nearly_all);
     }
 
     /// Beats, and looks after those who no longer do.
     async fn tend_owners(&mut self) {
         let now = Instant::now();
         let mut found = Ok(false);
-        if now >= self.next_beat {
-            self.next_beat = now + self.store.beat_interval();
+        if self.looks.beats(now, self.store.beat_interval()) {
             found = self.store.beat();
         }
-        let again = self.owners_again.is_some_and(|again| now >= again);
-        if now >= self.next_poll || again {
-            self.owners_again = (!again).then(|| now + SECOND_LOOK_AT_OWNERS);
-            self.next_poll = now + self.poll_interval;
-            self.next_look = now;
+        if self.looks.are_owners_due(now) {
             self.paused.look_again();
             if found.is_ok() {
                 found = self.store.take_back_from_the_dead();
             }
         }
         match found {
-            Ok(true) => self.next_look = now,
+            Ok(true) => self.looks.look_now(),
             // In trouble the next write shows whether it lasts: it must not wait for the owners.
             Err(fault) if !self.pause.is_troubled() => self.trouble(&fault),
             Ok(false) | Err(_) => {}
@@ -330,8 +278,7 @@ impl Task {
     /// Goes on with the file that has taken the database's place, once nothing is left to settle in
     /// the old one.
     async fn follow_the_file(&mut self) {
-        let idle = self.out.is_empty() && !self.has_work();
-        if !idle || !self.pause.is_troubled() || !self.store.is_replaced() {
+        if !self.book.is_empty() || !self.pause.is_troubled() || !self.store.is_replaced() {
             return;
         }
         self.give_up_aside().await;
@@ -357,8 +304,8 @@ impl Task {
         {
             return self.trouble(&fault);
         }
-        let must_write = self.has_work() || self.pause.is_troubled();
-        let look = Instant::now() >= self.next_look;
+        let must_write = self.book.has_work() || self.pause.is_troubled();
+        let look = Instant::now() >= self.looks.next_at_queue();
         let may_claim = must_write || (look && self.anything_to_claim().await);
         if !may_claim {
             return;
@@ -382,30 +329,24 @@ impl Task {
         }
     }
 
-    fn has_work(&self) -> bool {
-        !self.settled.is_empty() || !self.publishes.is_empty()
-    }
-
     /// A look that takes no lock, so that an idle queue disturbs nobody.
     async fn anything_to_claim(&mut self) -> bool {
-        let now = Instant::now();
-        self.last_look = now;
-        self.next_look = now + self.poll_interval;
+        self.looks.begin(Instant::now());
         if let Err(fault) = self.store.is_in_place() {
             self.trouble(&fault);
             return false;
         }
         if self.room() == 0 {
-            self.step_aside();
+            self.suspects.step_aside();
             return false;
         }
         match self.store.peek(self.limits()).await {
             Ok(outlook) => {
-                self.next_look = now + rules::next_look(self.poll_interval, outlook.due_in);
+                self.looks.found(outlook.due_in);
                 if !outlook.ready && !outlook.suspects_wait {
-                    self.depth.none_waits();
+                    self.facts.none_waits();
                 }
-                let suspect = self.line_up(outlook.suspects_wait);
+                let suspect = self.suspects.line_up(outlook.suspects_wait, &self.end);
                 if outlook.ready || suspect {
                     self.store.was_fruitful();
                 }
@@ -423,10 +364,9 @@ impl Task {
 
     /// How many rows there is room for, once what is settled is written.
     fn room(&self) -> usize {
-        let staying = self.out.len() - self.settled.len();
         let rows = match self.paused.is_on() {
             true => 0,
-            false => rules::room(self.intake(), staying),
+            false => rules::room(self.intake(), self.book.staying()),
         };
         if rows == 0 {
             self.share.rest();
@@ -441,48 +381,86 @@ impl Task {
         Limits::of(&self.policy.borrow())
     }
 
-    /// When to look again, by how the claim ended.
-    fn plan_look(&mut self, stop: Stop, claimed: bool, due_in: Option<Duration>) {
-        let now = Instant::now();
-        self.last_look = now;
-        self.gather.claimed(claimed && stop == Stop::Full);
-        if stop == Stop::Empty {
-            self.depth.none_waits();
-        }
-        self.next_look = match stop {
-            Stop::Long => now,
-            Stop::Full if claimed => now,
-            // Not even one row fitted: settlements have to make room first, and claim by themselves.
-            Stop::Full => now + self.poll_interval,
-            Stop::Empty => now + rules::next_look(self.poll_interval, due_in),
+    /// Writes what there is to write, and claims what there is room for. What has come while others
+    /// wrote goes along. Where that is too much for one transaction the rest is left for the next.
+    async fn write(&mut self, claim: bool, probe: bool) -> Result<(Batch, Written), Fault> {
+        let writing = self.store.writing();
+        let turn = writing.turn(self.book.out()).await;
+        self.collect();
+        let mut batch = self.book.batch();
+        let rows = match claim && self.book.is_last(batch) {
+            true => self.room(),
+            false => 0,
         };
+        let ask = (rows > 0).then(|| Ask {
+            rows,
+            share: &self.share,
+            suspect: self.suspects.may_be_claimed(),
+            limits: Limits::of(&self.policy.borrow()),
+        });
+        batch.asks_for_suspect = ask.as_ref().is_some_and(|ask| ask.suspect);
+        let work = self.book.work(batch, ask, probe);
+        Ok((batch, self.store.write(turn, &work).await?))
+    }
+
+    /// The transaction is durable: only now is anything forgotten, confirmed or handed out.
+    fn written(&mut self, batch: Batch, written: Written) {
+        for settled in self.book.written(batch) {
+            self.forget(settled.claim);
+        }
+        health::lost(&self.pool, &self.end, &written.lost);
+        health::repeated(&self.pool, &self.end, &written.repeated);
+        for buried in &written.buried {
+            let name = self.name(&buried.correlation_id, buried.row);
+            dead_lettered(&self.pool, &name, &buried.failure);
+        }
+        let claimed_any = !written.claimed.is_empty();
+        for claimed in written.claimed {
+            self.hand_out(claimed);
+        }
+        if let Some(stop) = written.stop {
+            self.gather.claimed(claimed_any && stop == Stop::Full);
+            if stop == Stop::Empty {
+                self.facts.none_waits();
+            }
+            self.looks.claimed(stop, claimed_any, written.due_in);
+            if batch.asks_for_suspect && written.suspects_wait {
+                self.suspects.none_to_be_had(self.looks.next_at_queue());
+            }
+            if self.suspects.line_up(written.suspects_wait, &self.end) {
+                self.looks.look_now();
+            }
+        }
+        if self.book.has_work() {
+            self.looks.look_now();
+        }
     }
 
     fn hand_out(&mut self, claimed: Claimed) {
         let token = claimed.claim.number();
         if claimed.suspect {
-            self.suspect = Some(token);
+            self.suspects.handed_out(token);
         }
-        let out = Out {
-            claim: claimed.claim,
-            hold: Some(claimed.hold),
-        };
-        self.out.insert(token, out);
+        self.book.hand_out(claimed.claim, claimed.hold);
         self.grip
             .deliver(&self.end, token, claimed.message, claimed.history);
     }
 
     fn forget(&mut self, claim: Claim) {
-        self.out.remove(&claim.number());
-        if self.suspect == Some(claim.number()) {
-            self.suspect = None;
-            self.turn.leave();
-            self.next_look = Instant::now();
+        self.book.strike(claim);
+        if self.suspects.settled(claim.number()) {
+            self.looks.look_now();
         }
     }
 
+    /// The name of the message in that row in log records.
+    fn name(&self, correlation_id: &str, row: i64) -> LogName {
+        let queue = &self.policy.borrow().queue;
+        LogName::or(correlation_id, || format!("{queue}:{row}"))
+    }
+
     fn trouble(&mut self, fault: &Fault) {
-        self.step_aside();
+        self.suspects.step_aside();
         let now = Instant::now();
         if !self.pause.is_on(now) {
             self.pause.begin(now, fastrand::f64());

@@ -1,33 +1,80 @@
-//! The suspects of the queue: the daemon's turn for them, and what becomes of it where they can't be had.
+//! The suspects of the queue: the daemon's turn for them, and the one that is out.
 
 use tokio::time::Instant;
 
-use super::Task;
+use ganger_queue::delivery::SourceEnd;
+use ganger_queue::exclusive::Turn;
 
-impl Task {
+#[derive(Debug)]
+pub(super) struct Suspects {
+    /// Our part in the daemon's turn.
+    turn: Turn,
+    /// The token of the one that is out.
+    out: Option<u64>,
+    /// Time before which none is asked for.
+    rest: Instant,
+}
+
+impl Suspects {
+    pub(super) fn new(turn: Turn) -> Self {
+        Self {
+            turn,
+            out: None,
+            rest: Instant::now(),
+        }
+    }
+
+    /// Resolves when it may be our turn. Loses nothing when it is dropped.
+    pub(super) async fn called(&mut self) {
+        self.turn.called().await;
+    }
+
+    /// Returns whether a claim may ask for one.
+    pub(super) fn may_be_claimed(&self) -> bool {
+        self.out.is_none() && self.turn.is_held()
+    }
+
     /// Gets in line for the daemon's turn while a suspect waits, and out of it when none does.
     /// Returns whether one may be claimed now.
-    pub(super) fn line_up(&mut self, suspects_wait: bool) -> bool {
-        if self.suspect.is_none() && !suspects_wait {
+    pub(super) fn line_up(&mut self, suspects_wait: bool, end: &SourceEnd) -> bool {
+        if self.out.is_none() && !suspects_wait {
             self.turn.leave();
         }
-        let may_ask = self.suspect.is_none() && Instant::now() >= self.suspects_rest;
+        let may_ask = self.out.is_none() && Instant::now() >= self.rest;
         let ours = may_ask && suspects_wait && self.turn.ask();
         if !ours {
-            self.turn.tell(&self.end, suspects_wait);
+            self.turn.tell(end, suspects_wait);
         }
         ours
     }
 
-    /// Another program has the suspects that wait locked: others may have the turn until the next look.
-    pub(super) fn leave_suspects(&mut self) {
-        self.suspects_rest = self.next_look;
-        self.step_aside();
+    /// One is out.
+    pub(super) fn handed_out(&mut self, token: u64) {
+        self.out = Some(token);
+    }
+
+    /// Leaves the turn if it was that one which is settled. Returns whether it was.
+    pub(super) fn settled(&mut self, token: u64) -> bool {
+        let was_out = self.out == Some(token);
+        if was_out {
+            self.out = None;
+            self.turn.leave();
+        }
+        was_out
+    }
+
+    /// A claim that could ask for one has got none though some wait: another program has them locked. Others may
+    /// have the turn until then.
+    pub(super) fn none_to_be_had(&mut self, until: Instant) {
+        if self.out.is_none() {
+            self.rest = until;
+            self.turn.pause();
+        }
     }
 
     /// Lets other sources have the turn while we could not use it.
     pub(super) fn step_aside(&mut self) {
-        if self.suspect.is_none() {
+        if self.out.is_none() {
             self.turn.pause();
         }
     }

@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use super::Task;
+use crate::store::TableStore;
 use crate::table::{Fault, Waiting};
 use ganger_queue::delivery::Backlog;
-use ganger_queue::unread::UnreadQueue;
+use ganger_queue::unread::{Reader, UnreadQueue};
 
 /// How often they are looked for, by one pool of each source.
 const EVERY: Duration = Duration::from_secs(60);
@@ -25,37 +25,35 @@ const COUNTED_MAX: u32 = 10_000;
 /// The private queues of those who wait for an answer.
 const REPLIES: &str = "ganger.reply.";
 
-impl Task {
-    /// Looks for them, if it is time and this pool's turn.
-    pub(super) async fn look_for_unread(&mut self) {
-        let began = Instant::now();
-        if !self.reader.begins(began, began + EVERY) {
-            return;
-        }
-        // What is wrong with the database the claims show.
-        let found = self.unread().await.unwrap_or_default();
-        let now = Instant::now();
-        let pause = EVERY.max(PART_OF_TIME * (now - began));
-        self.reader.found(found, now + pause);
+/// Looks for them, if it is time and this pool's turn.
+pub(super) async fn look(reader: &mut Reader, store: &mut dyn TableStore) {
+    let began = Instant::now();
+    if !reader.begins(began, began + EVERY) {
+        return;
     }
+    // What is wrong with the database the claims show.
+    let found = unread(reader, store).await.unwrap_or_default();
+    let now = Instant::now();
+    let pause = EVERY.max(PART_OF_TIME * (now - began));
+    reader.found(found, now + pause);
+}
 
-    async fn unread(&mut self) -> Result<Vec<UnreadQueue>, Fault> {
-        let mut found = Vec::new();
-        for queue in self.store.queues(QUEUES_MAX).await? {
-            if queue.starts_with(REPLIES) || self.reader.is_read(&queue) {
-                continue;
-            }
-            let waiting = self.store.waiting(&queue, COUNTED_MAX).await?;
-            if waiting.count > 0 {
-                let backlog = backlog(waiting);
-                found.push(UnreadQueue { queue, backlog });
-            }
-            if found.len() == TOLD_MAX {
-                break;
-            }
+async fn unread(reader: &Reader, store: &mut dyn TableStore) -> Result<Vec<UnreadQueue>, Fault> {
+    let mut found = Vec::new();
+    for queue in store.queues(QUEUES_MAX).await? {
+        if queue.starts_with(REPLIES) || reader.is_read(&queue) {
+            continue;
         }
-        Ok(found)
+        let waiting = store.waiting(&queue, COUNTED_MAX).await?;
+        if waiting.count > 0 {
+            let backlog = backlog(waiting);
+            found.push(UnreadQueue { queue, backlog });
+        }
+        if found.len() == TOLD_MAX {
+            break;
+        }
     }
+    Ok(found)
 }
 
 fn backlog(waiting: Waiting) -> Backlog {

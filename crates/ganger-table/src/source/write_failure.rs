@@ -16,13 +16,13 @@ impl Task {
     /// to be written, a claim or a probe, it is tried without that; what is refused for good is told
     /// from the rest, and so is what another program has locked; the rest is kept.
     pub(super) async fn rescue(&mut self, fault: &Fault, more: bool) {
-        if !self.has_work() {
+        if !self.book.has_work() {
             return self.trouble(fault);
         }
         if fault.is_of_a_lock {
             match self.leave_locked_out().await {
                 Ok(true) => {
-                    self.next_look = Instant::now();
+                    self.looks.look_now();
                     return;
                 }
                 Ok(false) => {}
@@ -47,18 +47,20 @@ impl Task {
     /// Whether it is time to look what is still locked: before anything is settled, too, since whoever
     /// locks rows for long may have locked more of them.
     pub(super) fn must_look_for_locks(&self) -> bool {
-        let is_due = |next_look| !self.settled.is_empty() || Instant::now() >= next_look;
+        let is_due = |next_look| !self.book.settled().is_empty() || Instant::now() >= next_look;
         self.locked.next_look().is_some_and(is_due)
     }
 
     /// Leaves out of what is to be settled what another program has locked, until it lets go. Returns
     /// whether there is any that was not known of.
     pub(super) async fn leave_locked_out(&mut self) -> Result<bool, Fault> {
-        let settled = self.settled.iter().map(|settled| settled.claim.row);
+        let settled = self.book.settled().iter().map(|settled| settled.claim.row);
         let rows: Vec<i64> = self.locked.rows().chain(settled).collect();
         let locked = self.store.locked(&rows).await?;
         let locked = locked.into_iter().collect();
-        let is_news = self.locked.sort(&mut self.settled, &locked, Instant::now());
+        let is_news = self
+            .locked
+            .sort(self.book.settled_mut(), &locked, Instant::now());
         match self.locked.len() {
             0 => self.health.over(&self.end, HealthIssue::Locked),
             count => {
@@ -74,17 +76,18 @@ impl Task {
     /// database refuses does not stand in the way of the others. Once trouble of another kind
     /// begins, the rest is kept for later.
     async fn one_by_one(&mut self) {
-        self.next_look = Instant::now();
-        for publish in std::mem::take(&mut self.publishes) {
+        self.looks.look_now();
+        let (publishes, settled) = self.book.take_work();
+        for publish in publishes {
             if self.pause.is_on(Instant::now()) {
-                self.publishes.push(publish);
+                self.book.publish(publish);
             } else {
                 self.publish_one(publish).await;
             }
         }
-        for settled in std::mem::take(&mut self.settled) {
+        for settled in settled {
             if self.pause.is_on(Instant::now()) {
-                self.settled.push(settled);
+                self.book.settled_mut().push(settled);
             } else {
                 self.settle_one(settled).await;
             }
@@ -105,7 +108,7 @@ impl Task {
                 confirm(publish.confirmed, queue, Err(fault.problem));
             }
             Err(fault) => {
-                self.publishes.push(publish);
+                self.book.publish(publish);
                 self.trouble(&fault);
             }
         }
@@ -124,7 +127,7 @@ impl Task {
                 self.keep_aside(settled, &fault);
             }
             Err(fault) => {
-                self.settled.push(settled);
+                self.book.settled_mut().push(settled);
                 self.trouble(&fault);
             }
         }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::clock::WallClock;
-use super::passed_over::{PassedOver, Refused, with};
+use super::rejected::{Refused, with};
 use super::row::RowHeaders;
 use super::{row, settle, unique};
+use crate::rejected_rows::RejectedRows;
 use crate::rules::ROWS_PER_TURN_MAX;
 use crate::table::{Ask, Buried, Claim, Claimed, Outlook, Stop, Written};
 use ganger_core::budget::Hold;
@@ -28,7 +29,7 @@ pub(crate) struct Claimer<'a> {
     pub(crate) queue: &'a Arc<str>,
     pub(crate) clock: &'a WallClock,
     /// Rows that the database refuses to change.
-    pub(crate) passed_over: &'a PassedOver,
+    pub(crate) rejected: &'a RejectedRows,
 }
 
 /// Whether the queue has a row that is ready or due, without any lock that others would notice.
@@ -37,10 +38,10 @@ pub(crate) fn peek(
     queue: &str,
     limits: Limits,
     clock: &WallClock,
-    passed_over: &PassedOver,
+    rejected: &RejectedRows,
 ) -> rusqlite::Result<Outlook> {
     let due_in = due_in(conn, queue, 0, clock)?;
-    let worst = worst_suspect(conn, queue, passed_over)?;
+    let worst = worst_suspect(conn, queue, rejected)?;
     let spent = worst.is_some_and(|lapses| lapses >= limits.lapses_max);
     Ok(Outlook {
         ready: spent || due_in == Some(Duration::ZERO) || any_ready(conn, queue)?,
@@ -69,7 +70,7 @@ pub(crate) fn is_paused(conn: &Connection, queue: &str) -> rusqlite::Result<bool
 fn worst_suspect(
     conn: &Connection,
     queue: &str,
-    passed_over: &PassedOver,
+    rejected: &RejectedRows,
 ) -> rusqlite::Result<Option<u32>> {
     let worst = "SELECT id, lapses FROM consumer_messages INDEXED BY consumer_messages_ready \
                  WHERE queue = ?1 AND suspicion > 0 AND owner IS NULL AND available_after = 0 \
@@ -77,7 +78,7 @@ fn worst_suspect(
     let mut statement = conn.prepare_cached(worst)?;
     let mut rows = statement.query([queue])?;
     while let Some(row) = rows.next()? {
-        if !passed_over.has(row.get(0)?) {
+        if !rejected.has(row.get(0)?) {
             return Ok(Some(row::count(row.get(1)?)));
         }
     }
@@ -122,7 +123,7 @@ pub(crate) fn claim(tx: &Connection, who: Claimer<'_>, ask: &Ask<'_>) -> Result<
         claimed: picked.claimed,
         buried: picked.buried,
         stop: Some(stop),
-        suspects_wait: worst_suspect(tx, who.queue, who.passed_over)?.is_some(),
+        suspects_wait: worst_suspect(tx, who.queue, who.rejected)?.is_some(),
         due_in: due_in(tx, who.queue, now_ms, who.clock)?,
         ..Written::default()
     })
@@ -142,7 +143,7 @@ fn make_due_ready(tx: &Connection, who: Claimer<'_>, now_ms: i64) -> Result<bool
     let due: Vec<i64> = due.collect::<rusqlite::Result<_>>()?;
     let ready = "UPDATE consumer_messages SET available_after = 0 WHERE id = ?1";
     let mut ready = tx.prepare_cached(ready)?;
-    for id in due.iter().filter(|id| !who.passed_over.has(**id)) {
+    for id in due.iter().filter(|id| !who.rejected.has(**id)) {
         ready.execute([id]).map_err(with(*id))?;
     }
     Ok(due.len() < ROWS_PER_TURN_MAX as usize)
@@ -166,7 +167,7 @@ impl Picked {
         who: Claimer<'_>,
         ask: &Ask<'_>,
     ) -> rusqlite::Result<()> {
-        if who.passed_over.has(row.get(0)?) {
+        if who.rejected.has(row.get(0)?) {
             return Ok(());
         }
         let (counters, lapses) = counts(row)?;

@@ -14,9 +14,10 @@ use super::clock::WallClock;
 use super::heartbeats::{Beat, Standstill};
 use super::identity::FileId;
 use super::lock::{Lock, LockFile};
-use super::passed_over::PassedOver;
+use super::rejected::pass_over;
 use super::take_back::Lost;
 use super::{lock, owners, rights, take_back};
+use crate::rejected_rows::RejectedRows;
 use crate::table::Fault;
 
 /// So many heartbeats go into a lease.
@@ -37,26 +38,26 @@ type File = (PathBuf, Option<FileId>);
 struct Owner {
     dir: PathBuf,
     lease: Duration,
-    writing: Writing,
+    writing: FileQueue,
     seat: Mutex<Seat>,
     watch: Mutex<Watch>,
     /// Claims of others that the database refuses to give back.
-    stuck: Mutex<PassedOver>,
+    stuck: Mutex<RejectedRows>,
 }
 
 /// Whose turn it is to write among the sources of one daemon, so that they wait for each other by the
 /// kernel's wake-up and not by SQLite's sleeps.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Writing(Arc<Mutex<()>>);
+pub(crate) struct FileQueue(Arc<Mutex<()>>);
 
 /// Our turn to write, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct WritingTurn<'a>(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>);
+pub(crate) struct FileTurn<'a>(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>);
 
-impl Writing {
+impl FileQueue {
     /// Waits until it is our turn.
-    pub(crate) fn turn(&self) -> WritingTurn<'_> {
-        WritingTurn(locked(&self.0))
+    pub(crate) fn turn(&self) -> FileTurn<'_> {
+        FileTurn(locked(&self.0))
     }
 }
 
@@ -130,7 +131,7 @@ impl Owner {
         Ok(Self {
             dir,
             lease,
-            writing: Writing::default(),
+            writing: FileQueue::default(),
             seat: Mutex::new(seat),
             watch: Mutex::default(),
             stuck: Mutex::default(),
@@ -206,7 +207,7 @@ impl Member {
     }
 
     /// Where the sources of the daemon wait for their turn to write.
-    pub(crate) fn writing(&self) -> Writing {
+    pub(crate) fn writing(&self) -> FileQueue {
         self.owner.writing.clone()
     }
 
@@ -218,7 +219,7 @@ impl Member {
     /// Enters us again, under a new id, after others have taken us for dead.
     pub(crate) fn sit_down_again(
         &self,
-        _turn: &WritingTurn<'_>,
+        _turn: &FileTurn<'_>,
         conn: &Connection,
         clock: &WallClock,
     ) -> Result<(), Fault> {
@@ -322,7 +323,7 @@ impl Member {
                     }
                     return Ok(true);
                 }
-                Err(refused) => stuck.pass_over(&refused, "taken back")?,
+                Err(refused) => pass_over(&mut stuck, &refused, "taken back")?,
             }
         }
     }
@@ -356,7 +357,7 @@ impl Member {
 
 /// Begins to write, now that it is our turn.
 pub(crate) fn begin<'a>(
-    _turn: &WritingTurn<'_>,
+    _turn: &FileTurn<'_>,
     conn: &'a mut Connection,
 ) -> rusqlite::Result<Transaction<'a>> {
     conn.transaction_with_behavior(TransactionBehavior::Immediate)

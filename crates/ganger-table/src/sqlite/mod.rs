@@ -14,7 +14,7 @@ pub(crate) mod journal;
 pub(crate) mod leases;
 mod lock;
 mod owners;
-mod passed_over;
+mod rejected;
 mod rights;
 pub(crate) mod row;
 pub(crate) mod schema;
@@ -39,13 +39,14 @@ use ganger_queue::delivery::DatabaseFigures;
 
 use super::table::finished::Scope;
 use super::table::{Fault, LookReason, Outlook, Waiting, Work, Written};
+use crate::rejected_rows::RejectedRows;
 use crate::store::{self, TableStore};
 use claim::Claimer;
 pub(crate) use clock::WallClock;
 pub(crate) use error::SqliteError;
 use identity::{FileStanding, Identity};
-use leases::{Owners, WritingTurn};
-use passed_over::{PassedOver, Refused};
+use leases::{FileTurn, Owners};
+use rejected::{Refused, pass_over};
 pub(crate) use schema::canonical;
 
 /// A connection that claims and settles the rows of one queue.
@@ -61,7 +62,7 @@ pub(crate) struct Store {
     clock: WallClock,
     member: leases::Member,
     wake: Option<change_watch::Wake>,
-    passed_over: PassedOver,
+    rejected: RejectedRows,
     /// There was no room for what was to be written, nor for what is in the journal.
     lacks_room: bool,
 }
@@ -97,7 +98,7 @@ impl Store {
             clock,
             member,
             wake: None,
-            passed_over: PassedOver::default(),
+            rejected: RejectedRows::default(),
             lacks_room: false,
         })
     }
@@ -110,12 +111,12 @@ impl Store {
 
     /// Does all of the work in one transaction, or none of it. A row that can't be claimed is passed
     /// over.
-    fn write_in_turn(&mut self, turn: &WritingTurn<'_>, work: &Work<'_>) -> Result<Written, Fault> {
+    fn write_in_turn(&mut self, turn: &FileTurn<'_>, work: &Work<'_>) -> Result<Written, Fault> {
         // What was claimed is settled where it was claimed, wherever that is now.
         if work.ask.is_some() || work.probe || !self.may_write() {
             self.is_in_place()?;
         }
-        self.passed_over.expire();
+        self.rejected.expire();
         // What room there is now is for that first: else the journal would take it.
         self.lacks_room = self.lacks_room && !journal::empty(&self.conn);
         let mut absences = 0;
@@ -131,7 +132,7 @@ impl Store {
                     self.lacks_room = true;
                     journal::empty(&self.conn);
                 }
-                Err(refused) => self.passed_over.pass_over(&refused, "claimed or buried")?,
+                Err(refused) => pass_over(&mut self.rejected, &refused, "claimed or buried")?,
             }
         }
         Err(Fault::passing(
@@ -142,7 +143,7 @@ impl Store {
     /// None if nothing was written because we are not among the owners any more.
     fn try_write(
         &mut self,
-        turn: &WritingTurn<'_>,
+        turn: &FileTurn<'_>,
         work: &Work<'_>,
     ) -> Result<Option<Written>, Refused> {
         let tx = leases::begin(turn, &mut self.conn)?;
@@ -175,7 +176,7 @@ impl Store {
                 pool: &self.pool,
                 queue: &self.scope.queue,
                 clock: &self.clock,
-                passed_over: &self.passed_over,
+                rejected: &self.rejected,
             };
             written = Written {
                 lost: written.lost,
@@ -238,14 +239,14 @@ impl TableStore for Store {
     }
 
     async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
-        self.passed_over.expire();
-        let (queue, passed_over) = (&self.scope.queue, &self.passed_over);
+        self.rejected.expire();
+        let (queue, rejected) = (&self.scope.queue, &self.rejected);
         Ok(claim::peek(
             &self.conn,
             queue,
             limits,
             &self.clock,
-            passed_over,
+            rejected,
         )?)
     }
 

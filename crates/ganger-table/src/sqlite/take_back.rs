@@ -4,7 +4,8 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::heartbeats::Beat;
 use super::owners::exists;
-use super::passed_over::{PassedOver, Refused, with};
+use super::rejected::{Refused, with};
+use crate::rejected_rows::RejectedRows;
 
 /// An owner to be taken from.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +57,7 @@ impl TakenBack {
 pub(crate) fn from(
     tx: &Transaction<'_>,
     lost: &[Lost],
-    stuck: &PassedOver,
+    stuck: &RejectedRows,
 ) -> Result<Vec<TakenBack>, Refused> {
     let mut taken = Vec::new();
     for lost in lost {
@@ -68,7 +69,7 @@ pub(crate) fn from(
 fn from_one(
     tx: &Transaction<'_>,
     lost: Lost,
-    stuck: &PassedOver,
+    stuck: &RejectedRows,
 ) -> Result<Option<TakenBack>, Refused> {
     let strike = "DELETE FROM owners WHERE id = ?1 AND (?2 IS NULL OR heartbeat = ?2) \
                   RETURNING lock_file";
@@ -93,7 +94,7 @@ fn from_one(
 }
 
 /// Frees the rows of an owner but those that are stuck. Returns how many.
-fn free(tx: &Transaction<'_>, owner: i64, stuck: &PassedOver) -> Result<usize, Refused> {
+fn free(tx: &Transaction<'_>, owner: i64, stuck: &RejectedRows) -> Result<usize, Refused> {
     let mut claimed = tx.prepare_cached(CLAIMED)?;
     let rows = claimed.query_map([owner], |row| row.get(0))?;
     let mut rows: Vec<i64> = rows.collect::<rusqlite::Result<_>>()?;
@@ -122,7 +123,7 @@ WHERE id = ?1";
 
 /// The owners of claims that are not in the table, as after someone has edited it, or because their
 /// last rows are stuck; of the latter none is returned.
-pub(crate) fn ownerless(conn: &Connection, stuck: &PassedOver) -> rusqlite::Result<Vec<Lost>> {
+pub(crate) fn ownerless(conn: &Connection, stuck: &RejectedRows) -> rusqlite::Result<Vec<Lost>> {
     let mut statement = conn.prepare_cached(OWNERLESS)?;
     let owners = statement.query_map([], |row| row.get(0))?;
     let mut lost = Vec::new();
@@ -135,7 +136,7 @@ pub(crate) fn ownerless(conn: &Connection, stuck: &PassedOver) -> rusqlite::Resu
     Ok(lost)
 }
 
-fn has_any_but(conn: &Connection, owner: i64, stuck: &PassedOver) -> rusqlite::Result<bool> {
+fn has_any_but(conn: &Connection, owner: i64, stuck: &RejectedRows) -> rusqlite::Result<bool> {
     let mut claimed = conn.prepare_cached(CLAIMED)?;
     let mut rows = claimed.query([owner])?;
     while let Some(row) = rows.next()? {
@@ -173,7 +174,7 @@ mod tests {
              SELECT 'q', '', 1 + i % 3 * 2, i FROM n;",
         )
         .unwrap();
-        let strays = ownerless(&conn, &PassedOver::default()).unwrap();
+        let strays = ownerless(&conn, &RejectedRows::default()).unwrap();
         assert_eq!(
             strays.iter().map(|lost| lost.owner).collect::<Vec<_>>(),
             [3]

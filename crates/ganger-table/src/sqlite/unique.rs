@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::clock::WallClock;
 use super::columns::{self, columns, values};
-use super::passed_over::{Refused, with};
+use super::rejected::{Refused, with};
 use ganger_queue::delivery::{IfTaken, Outgoing, Unique, UniqueScope};
 
 /// Lets go the keys that rows have as long as they wait: they are begun. Most rows have none, and

@@ -332,7 +332,7 @@ async fn what_is_too_much_for_one_transaction_is_written_in_several() {
     let rig = Rig::new();
     ["a", "b", "c"].iter().for_each(|body| rig.insert(body));
     let (mut task, mut pool, _limits) = rig.open(&Shared::default(), &rig.config());
-    task.bytes_per_turn = 10;
+    task.book.set_bytes_per_turn(10);
     pool.intake.send(Intake::Credit(2)).unwrap();
     task.write_and_claim().await;
     for _ in 0..2 {

@@ -34,10 +34,10 @@ async fn nearly_all_that_is_out_goes_into_one() {
             delivery.settle(Outcome::Done);
         }
     });
-    assert_eq!(task.settled.len(), 7, "one is not waited for");
+    assert_eq!(task.book.settled().len(), 7, "one is not waited for");
     assert!(begun.elapsed() < TURN, "{:?}", begun.elapsed());
     task.write_and_claim().await;
-    assert_eq!(task.out.len(), 8, "seven others are out instead");
+    assert_eq!(task.book.out(), 8, "seven others are out instead");
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,7 +54,7 @@ async fn slow_work_is_waited_for_no_longer_than_half_a_transaction_takes() {
         assert_eq!(half.contains(&waited), waits, "{waited:?}");
         assert_eq!(waited.is_zero(), !waits, "{waited:?}");
     }
-    assert_eq!(task.settled.len(), 4);
+    assert_eq!(task.book.settled().len(), 4);
 }
 
 #[tokio::test(start_paused = true)]

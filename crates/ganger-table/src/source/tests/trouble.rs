@@ -239,9 +239,9 @@ async fn trouble_does_not_put_off_the_heartbeat() {
     let fault = Fault::passing("the disk is full");
     let now = Instant::now();
     task.trouble(&fault);
-    task.next_beat = now + Duration::from_millis(1);
-    assert_eq!(task.timer(), task.next_beat);
-    task.next_beat = now + NEVER;
+    task.looks.set_beat(now + Duration::from_millis(1));
+    assert_eq!(task.timer(), task.looks.next_beat());
+    task.looks.set_beat(now + NEVER);
     let retry = task.timer();
     assert!(now < retry && retry < now + SOON, "what else is due waits");
 }

@@ -8,7 +8,7 @@ use super::client::{Client, Statement};
 use super::error::{fault, sentence};
 use super::settle::{Statements, bury, now_ms};
 use crate::rules::ROWS_PER_TURN_MAX;
-use crate::server::passed_over::{self, Candidate, tell};
+use crate::server::rejected::{self, Candidate, tell};
 use crate::table::Claim;
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::Failure;
@@ -88,7 +88,7 @@ async fn tried(
     }
     let mark = client.prepare(TRY).await?;
     let refusal = async |some: &[Candidate]| refusal(client, statements, &mark, some).await;
-    let mut refused = passed_over::refused(&candidates, refusal).await?;
+    let mut refused = rejected::refused(&candidates, refusal).await?;
     refused.append(&mut too_large);
     Ok(refused)
 }

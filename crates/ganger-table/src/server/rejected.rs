@@ -1,48 +1,6 @@
-//! Rows that the database refuses to have claimed or buried, as a trigger of someone's may: they are
-//! found once a claim is refused, passed over, so that one of them does not stand in the way of its whole
-//! queue, and tried again after a while.
+//! The search for the rows that the database refuses to have claimed or buried, once a claim is refused.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
-
-/// More than so many, and it is not the rows: then the source is in trouble as a whole.
-const ROWS_MAX: usize = 256;
-
-/// Whoever wrote the trigger may have thought better of it by then.
-const TRIED_AGAIN_AFTER: Duration = Duration::from_secs(300);
-
-/// The rows that are passed over.
-#[derive(Debug, Default)]
-pub(crate) struct PassedOver {
-    rows: Vec<i64>,
-    since: Option<Instant>,
-}
-
-impl PassedOver {
-    /// Those that are.
-    pub(crate) fn rows(&self) -> &[i64] {
-        &self.rows
-    }
-
-    /// Passes over those, too. Returns whether that helps: it does not if there are none, or too many.
-    pub(crate) fn add(&mut self, rows: Vec<i64>) -> bool {
-        self.since.get_or_insert_with(Instant::now);
-        let helps = !rows.is_empty() && self.rows.len() + rows.len() <= ROWS_MAX;
-        if helps {
-            self.rows.extend(rows);
-        }
-        helps
-    }
-
-    /// Lets all of them be tried again once their time has come.
-    pub(crate) fn expire(&mut self) {
-        let due = |since: Instant| since.elapsed() >= TRIED_AGAIN_AFTER;
-        if self.since.is_some_and(due) {
-            *self = Self::default();
-        }
-    }
-}
+use crate::rejected_rows::ROWS_MAX;
 
 /// A row that a claim would take or move, and whether it would be buried.
 #[derive(Debug, Clone, Copy)]
@@ -88,17 +46,6 @@ pub(crate) fn tell(row: i64, problem: &str) {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn rows_are_passed_over_for_a_while() {
-        let mut rows = PassedOver::default();
-        assert!(rows.add(vec![7]) && !rows.add(Vec::new()));
-        rows.expire();
-        assert_eq!(rows.rows(), [7]);
-        tokio::time::advance(TRIED_AGAIN_AFTER).await;
-        rows.expire();
-        assert!(rows.rows().is_empty());
-    }
-
     fn candidates(rows: std::ops::Range<i64>) -> Vec<Candidate> {
         rows.map(|row| Candidate {
             row,
@@ -128,11 +75,5 @@ mod tests {
         assert_eq!(found(|row| row % 100 == 7).await.0.len(), 10);
         let (refused, tries) = found(|_| true).await;
         assert!(refused.len() == ROWS_MAX + 1 && tries < 600, "{tries}");
-    }
-
-    #[tokio::test]
-    async fn when_everything_is_refused_it_does_not_help() {
-        let mut rows = PassedOver::default();
-        assert!(rows.add((0..200).collect()) && !rows.add((200..300).collect()));
     }
 }

@@ -7,7 +7,7 @@ use super::settle;
 use super::transaction::roll_back_unless;
 use super::value::{Value, now_ms};
 use crate::rules::ROWS_PER_TURN_MAX;
-use crate::server::passed_over::{self, Candidate};
+use crate::server::rejected::{self, Candidate};
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::Failure;
 
@@ -81,7 +81,7 @@ async fn tried(
             is_dead: row.get::<i64>(1)? != 0,
         });
     }
-    passed_over::refused(&candidates, async |some| refusal(client, some).await).await
+    rejected::refused(&candidates, async |some| refusal(client, some).await).await
 }
 
 /// What the database has against some of them.

@@ -1,0 +1,176 @@
+//! Deliveries that are out at the pool, settlements that are not written yet, and publishes that are not confirmed.
+
+use std::collections::HashMap;
+
+use crate::rules;
+use crate::table::{Ask, Claim, Settled, Work};
+use ganger_core::budget::Hold;
+use ganger_queue::delivery::{Publish, Settlement};
+use ganger_queue::publishing::confirm;
+
+/// Maximum number of publishes that are kept while the database takes none.
+const PUBLISHES_KEPT_MAX: usize = 64;
+
+/// A delivery that is out.
+#[derive(Debug)]
+struct OpenDelivery {
+    claim: Claim,
+    /// None once it is settled: its body is not needed any more.
+    hold: Option<Hold>,
+}
+
+/// The record of one source.
+#[derive(Debug)]
+pub(super) struct Book {
+    out: HashMap<u64, OpenDelivery>,
+    settled: Vec<Settled>,
+    publishes: Vec<Publish>,
+    bytes_per_turn: usize,
+}
+
+/// Number of the publishes and of the settlements, from the first on, that one transaction writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Batch {
+    publishes: usize,
+    settled: usize,
+    /// It asks for a suspect besides.
+    pub(super) asks_for_suspect: bool,
+}
+
+impl Book {
+    /// Makes an empty one, of which a transaction writes so many bytes, or one message that has more.
+    pub(super) fn new(bytes_per_turn: usize) -> Self {
+        Self {
+            out: HashMap::new(),
+            settled: Vec::new(),
+            publishes: Vec::new(),
+            bytes_per_turn,
+        }
+    }
+
+    /// Number of deliveries that are out, settled or not.
+    pub(super) fn out(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Number of deliveries that are out once what is settled is written.
+    pub(super) fn staying(&self) -> usize {
+        self.out.len() - self.settled.len()
+    }
+
+    /// Settlements that are not written yet.
+    pub(super) fn settled(&self) -> &[Settled] {
+        &self.settled
+    }
+
+    /// The same, for those to be left out that can't be written now.
+    pub(super) fn settled_mut(&mut self) -> &mut Vec<Settled> {
+        &mut self.settled
+    }
+
+    /// Number of publishes that are not confirmed yet.
+    pub(super) fn publishes(&self) -> usize {
+        self.publishes.len()
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        !self.settled.is_empty() || !self.publishes.is_empty()
+    }
+
+    /// Nothing is out, nothing is to be written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.out.is_empty() && !self.has_work()
+    }
+
+    /// Enters a delivery that is handed out.
+    pub(super) fn hand_out(&mut self, claim: Claim, hold: Hold) {
+        let hold = Some(hold);
+        self.out
+            .insert(claim.number(), OpenDelivery { claim, hold });
+    }
+
+    /// Notes a settlement, which is to be written.
+    pub(super) fn settle(&mut self, settlement: Settlement) {
+        match self.out.get_mut(&settlement.token) {
+            Some(out) => {
+                out.hold = None;
+                self.settled.push(Settled {
+                    claim: out.claim,
+                    outcome: settlement.outcome,
+                    span: settlement.span,
+                    finished: settlement.finished,
+                });
+            }
+            None => tracing::error!(token = settlement.token, "settled, but never handed out"),
+        }
+    }
+
+    pub(super) fn has_room_for_publishes(&self) -> bool {
+        self.publishes.len() < PUBLISHES_KEPT_MAX
+    }
+
+    /// Keeps a publish, which is to be written.
+    pub(super) fn publish(&mut self, publish: Publish) {
+        self.publishes.push(publish);
+    }
+
+    /// Drops publishes that nobody waits for: the task behind one has failed, and publishes again.
+    pub(super) fn drop_abandoned_publishes(&mut self) {
+        self.publishes
+            .retain(|publish| !publish.confirmed.is_closed());
+    }
+
+    /// Chooses what the next transaction writes: as much as it has room for.
+    pub(super) fn batch(&self) -> Batch {
+        let publishes = self.publishes.iter();
+        let publishes = publishes.map(|publish| publish.message.bytes());
+        let settled = self.settled.iter();
+        let settled = settled.map(|settled| rules::bytes(&settled.outcome));
+        let together = rules::together(publishes.chain(settled), self.bytes_per_turn);
+        let publishes = together.min(self.publishes.len());
+        Batch {
+            publishes,
+            settled: together - publishes,
+            asks_for_suspect: false,
+        }
+    }
+
+    /// All settlements are in the batch.
+    pub(super) fn is_last(&self, batch: Batch) -> bool {
+        batch.settled == self.settled.len()
+    }
+
+    /// The work of a transaction that writes the batch.
+    pub(super) fn work<'a>(&'a self, batch: Batch, ask: Option<Ask<'a>>, probe: bool) -> Work<'a> {
+        Work {
+            publishes: &self.publishes[..batch.publishes],
+            settled: &self.settled[..batch.settled],
+            ask,
+            probe,
+        }
+    }
+
+    /// Confirms the publishes of a batch that is durable. Returns its settlements, which are still out.
+    pub(super) fn written(&mut self, batch: Batch) -> Vec<Settled> {
+        for publish in self.publishes.drain(..batch.publishes) {
+            confirm(publish.confirmed, &publish.message.queue, Ok(()));
+        }
+        self.settled.drain(..batch.settled).collect()
+    }
+
+    /// Strikes a delivery whose settlement is written.
+    pub(super) fn strike(&mut self, claim: Claim) {
+        self.out.remove(&claim.number());
+    }
+
+    /// Takes all that is to be written, to be written one by one.
+    pub(super) fn take_work(&mut self) -> (Vec<Publish>, Vec<Settled>) {
+        let settled = std::mem::take(&mut self.settled);
+        (std::mem::take(&mut self.publishes), settled)
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_bytes_per_turn(&mut self, bytes: usize) {
+        self.bytes_per_turn = bytes;
+    }
+}

@@ -1,0 +1,58 @@
+//! Refusals of the database, as a trigger of someone's may make them, with the row that each came with.
+
+use super::error::fault;
+use super::journal;
+use crate::rejected_rows::RejectedRows;
+use crate::table::Fault;
+
+/// Why nothing was written.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// The row that could not be changed, if it is one row.
+    row: Option<i64>,
+    error: rusqlite::Error,
+}
+
+impl From<rusqlite::Error> for Refused {
+    fn from(error: rusqlite::Error) -> Self {
+        Self { row: None, error }
+    }
+}
+
+impl Refused {
+    /// There was no room for it.
+    pub(crate) fn is_of_room(&self) -> bool {
+        journal::is_of_room(&self.error)
+    }
+}
+
+/// Says of an error which row it came with.
+pub(crate) fn with(row: i64) -> impl FnOnce(rusqlite::Error) -> Refused {
+    move |error| Refused {
+        row: Some(row),
+        error,
+    }
+}
+
+/// Passes over the row that is refused for good, so that the same can be tried without it. If it
+/// is not that, the fault remains.
+pub(crate) fn pass_over(
+    rejected: &mut RejectedRows,
+    refused: &Refused,
+    what: &str,
+) -> Result<(), Fault> {
+    let fault = fault(&refused.error);
+    let Some(row) = refused
+        .row
+        .filter(|row| fault.for_good && rejected.add(vec![*row]))
+    else {
+        return Err(fault);
+    };
+    let problem = fault.problem;
+    tracing::error!(
+        row,
+        problem,
+        "the database refuses to have this message {what}; it is passed over for a while"
+    );
+    Ok(())
+}
