@@ -1,5 +1,5 @@
 //! The kinds of queue that this program knows. A further one is a crate, a section of the configuration and a
-//! line in each of the two lists here.
+//! line in the list here.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use ganger_config::model::{PoolConfig, SourceConfig};
 use ganger_core::budget::Budget;
-use ganger_queue::client::{Client, QueueClient};
+use ganger_queue::client::Client;
 use ganger_queue::delivery::SourceEnd;
 use ganger_queue::exclusive::Exclusive;
 use ganger_queue::fault::SourceFault;
@@ -66,26 +66,6 @@ fn source(
     })
 }
 
-#[cfg_attr(
-    not(any(feature = "kafka", feature = "rabbitmq")),
-    expect(unused_variables, reason = "a table needs no pools")
-)]
-fn connect(
-    source: &SourceConfig,
-    pools: &[Arc<PoolConfig>],
-) -> Result<Box<dyn QueueClient>, SourceFault> {
-    match source {
-        #[cfg(feature = "kafka")]
-        SourceConfig::Kafka(config) => ganger_kafka::connect(config, pools),
-        #[cfg(feature = "rabbitmq")]
-        SourceConfig::RabbitMq(config) => ganger_rabbitmq::connect(config, pools),
-        #[cfg(feature = "sqlite")]
-        SourceConfig::Table(config) => ganger_table::connect(config),
-        #[cfg(not(all(feature = "kafka", feature = "rabbitmq", feature = "sqlite")))]
-        other => Err(missing(other)),
-    }
-}
-
 #[cfg(not(all(feature = "kafka", feature = "rabbitmq", feature = "sqlite")))]
 fn missing(source: &SourceConfig) -> SourceFault {
     SourceFault::missing_feature(match source {
@@ -140,17 +120,13 @@ pub fn client(
 ) -> Result<Client, SourceFault> {
     let pools = pools.iter().filter(|pool| pool.source == name);
     let pools: Vec<Arc<PoolConfig>> = pools.cloned().collect();
-    let kind = connect(source, &pools).map_err(|fault| fault.of(name))?;
+    let kind = self::source(name, source, &Shared::default())?;
+    let kind = kind.client(&pools).map_err(|fault| fault.of(name))?;
     Ok(Client::new(name, kind))
 }
 
-/// Returns the statements that create the tables of a source; none for one that has no tables.
-pub fn schema(source: &SourceConfig) -> Option<String> {
-    match source {
-        #[cfg(feature = "sqlite")]
-        SourceConfig::Table(config) => ganger_table::schema(config),
-        #[cfg(not(feature = "sqlite"))]
-        SourceConfig::Table(_) => None,
-        SourceConfig::RabbitMq(_) | SourceConfig::Kafka(_) => None,
-    }
+/// Returns the statements that create the tables of a source; none for one that has no tables, or that this
+/// build was left without.
+pub fn schema(config: &SourceConfig) -> Option<String> {
+    source("", config, &Shared::default()).ok()?.schema()
 }

@@ -10,7 +10,7 @@ mod elsewhere;
 #[cfg(not(feature = "admin"))]
 pub(super) use super::common::ConfigFile as Address;
 #[cfg(feature = "admin")]
-pub(super) use super::remote::Address;
+pub(super) use super::live::remote::Address;
 pub(super) use configured::Configured;
 pub(super) use contract::{Backend, subscriptions};
 

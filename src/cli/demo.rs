@@ -37,6 +37,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Work of a message: the primes below numbers from here on, about a millisecond's work.
 const PRIMES_BELOW: u32 = 20_000;
 
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum DemoCommand {
+    /// Run a demo: workers are killed, no message is lost
+    Demo(DemoArgs),
+    /// Run a worker of `ganger demo`; started by the demo only
+    #[command(hide = true)]
+    DemoWorker,
+}
+
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoArgs {
     /// Number of messages to send
@@ -80,12 +89,14 @@ fn parse_kill_every(text: &str) -> Result<KillEvery, String> {
     }
 }
 
-/// Runs the work of a demo worker.
-pub(super) fn work() -> CommandResult {
-    worker::run()
+pub(super) fn run(command: DemoCommand) -> CommandResult {
+    match command {
+        DemoCommand::Demo(args) => demo(args),
+        DemoCommand::DemoWorker => worker::run(),
+    }
 }
 
-pub(super) fn run(args: DemoArgs) -> CommandResult {
+fn demo(args: DemoArgs) -> CommandResult {
     let directory = tempfile::Builder::new()
         .prefix("ganger-demo-")
         .permissions(Permissions::from_mode(0o700))

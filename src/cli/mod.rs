@@ -8,35 +8,19 @@ mod dead;
 #[cfg(feature = "sqlite")]
 mod demo;
 mod exec;
-#[cfg(feature = "admin")]
-mod figures;
 mod init;
 #[cfg(feature = "admin")]
 mod live;
 mod man;
-#[cfg(feature = "admin")]
-mod notes;
-#[cfg(feature = "admin")]
-mod open;
 mod output;
-#[cfg(feature = "admin")]
-mod remote;
 mod run;
-#[cfg(all(test, feature = "admin"))]
-mod samples;
 mod schema;
 mod send;
 mod signals;
-#[cfg(feature = "admin")]
-mod steer;
 mod subscriptions;
-#[cfg(feature = "admin")]
-mod surface;
 #[cfg(not(feature = "admin"))]
 #[path = "no_surface.rs"]
 mod surface;
-#[cfg(feature = "admin")]
-mod top;
 mod usage;
 mod warnings;
 mod worker;
@@ -47,6 +31,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use nix::errno::Errno;
 
 use ganger_config::Problems;
+#[cfg(feature = "admin")]
+use live::surface;
 use usage::WrongUsage;
 
 /// Turns any program into a reliable consumer of a message queue.
@@ -67,8 +53,8 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 enum Command {
     #[cfg(feature = "sqlite")]
-    /// Run a demo: workers are killed, no message is lost
-    Demo(demo::DemoArgs),
+    #[command(flatten)]
+    Demo(demo::DemoCommand),
     /// Write a first worker, its pool and its test
     Init(init::InitArgs),
     /// Run the daemon
@@ -103,10 +89,6 @@ enum Command {
     },
     /// Print the manual page, or write one for each command
     Man(man::ManArgs),
-    #[cfg(feature = "sqlite")]
-    /// Run a worker of `ganger demo`; started by the demo only
-    #[command(hide = true)]
-    DemoWorker,
     /// Kill the programs of a `ganger exec` that was killed; started by that only
     #[command(hide = true)]
     ExecGuard(exec::GuardArgs),
@@ -129,7 +111,7 @@ pub fn main() -> ExitCode {
 fn execute(cli: Cli) -> ExitCode {
     let result = match cli.command {
         #[cfg(feature = "sqlite")]
-        Command::Demo(args) => demo::run(args),
+        Command::Demo(command) => demo::run(command),
         Command::Init(args) => init::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
@@ -147,8 +129,6 @@ fn execute(cli: Cli) -> ExitCode {
             output::bytes(&script).map(|()| ExitCode::SUCCESS)
         }
         Command::Man(args) => man::run(&args, Cli::command(), EXIT_CODES),
-        #[cfg(feature = "sqlite")]
-        Command::DemoWorker => demo::work(),
         Command::Exec(args) => exec::run(args),
         Command::ExecGuard(args) => exec::guard(&args),
     };

@@ -39,15 +39,8 @@ impl Source for Kafka {
             opened.map_err(|error| SourceFault::from(error).of(&name).into())
         })
     }
-}
 
-/// Connects for commands.
-///
-/// # Errors
-/// If the brokers reject the client, or the properties are invalid.
-pub fn connect(
-    config: &KafkaSource,
-    pools: &[Arc<PoolConfig>],
-) -> Result<Box<dyn QueueClient>, SourceFault> {
-    Ok(Box::new(client::KafkaClient::open(config, pools)?))
+    fn client(&self, pools: &[Arc<PoolConfig>]) -> Result<Box<dyn QueueClient>, SourceFault> {
+        Ok(Box::new(client::KafkaClient::open(&self.config, pools)?))
+    }
 }

@@ -38,15 +38,8 @@ impl Source for RabbitMq {
             opened.map_err(|error| SourceFault::from(error).of(&name).into())
         })
     }
-}
 
-/// Connects for commands.
-///
-/// # Errors
-/// If the broker can't be reached or refuses us.
-pub fn connect(
-    config: &RabbitMqSource,
-    pools: &[Arc<PoolConfig>],
-) -> Result<Box<dyn QueueClient>, SourceFault> {
-    Ok(Box::new(client::RabbitMqClient::open(config, pools)?))
+    fn client(&self, pools: &[Arc<PoolConfig>]) -> Result<Box<dyn QueueClient>, SourceFault> {
+        Ok(Box::new(client::RabbitMqClient::open(&self.config, pools)?))
+    }
 }

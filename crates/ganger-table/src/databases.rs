@@ -1,90 +1,43 @@
-//! The choice of a database, once for each that is opened. Nothing else here knows which ones there are, but for
-//! the client of commands.
+//! The databases that this build knows. Nothing else knows which ones there are.
+
+use async_trait::async_trait;
 
 use crate::finished::FinishedStore;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::server::{store::Opening, turns::WriterQueue};
-use crate::sqlite::{self, WallClock};
+use crate::sqlite::DatabaseFile;
 use crate::store::{Stores, TableStore};
-use crate::table::finished::Scope;
 use ganger_config::model::{Database, PoolConfig, TableSource};
+use ganger_queue::client::QueueClient;
 use ganger_queue::fault::SourceFault;
 
-/// Opens the database for the source of that pool, and enters this daemon among its owners.
-pub(crate) async fn open_store(
-    config: &TableSource,
-    pool: &PoolConfig,
-    stores: &Stores,
-) -> Result<Box<dyn TableStore>, SourceFault> {
-    let (name, scope) = (&pool.name, Scope::of(pool));
+/// A configured database.
+#[async_trait(?Send)]
+pub(crate) trait TableDatabase {
+    /// Opens the store for the source of that pool, and enters this daemon among its owners.
+    async fn store(
+        &self,
+        config: &TableSource,
+        pool: &PoolConfig,
+        stores: &Stores,
+    ) -> Result<Box<dyn TableStore>, SourceFault>;
+
+    /// Opens the memory of that pool. A server that can't be reached is waited for later.
+    async fn memory(&self, pool: &PoolConfig) -> Result<Box<dyn FinishedStore>, SourceFault>;
+
+    /// Connects for commands.
+    fn client(&self) -> Result<Box<dyn QueueClient>, SourceFault>;
+
+    /// Returns the statements that create its tables.
+    fn schema(&self) -> String;
+}
+
+/// Returns the database of a source, unless this build was left without it.
+pub(crate) fn database(config: &TableSource) -> Result<Box<dyn TableDatabase + '_>, SourceFault> {
     Ok(match &config.database {
-        Database::Sqlite(path) => {
-            let (file, clock) = ((path.as_path(), config.mode), WallClock::system());
-            let (lease, owners) = (config.lease, &stores.owners);
-            let store = sqlite::Store::open(file, name, scope, lease, owners, clock)?;
-            Box::new(store)
-        }
+        Database::Sqlite(path) => Box::new(DatabaseFile::new(path, config.mode)),
         #[cfg(feature = "postgres")]
-        Database::Postgres(database) => {
-            let opening = opening(
-                config,
-                name,
-                scope,
-                stores.writer_queues.at(&database.hosts),
-            );
-            Box::new(crate::postgres::open_store(database, opening).await?)
-        }
+        Database::Postgres(database) => Box::new(&**database),
         #[cfg(feature = "mysql")]
-        Database::Mysql(database) => {
-            let opening = opening(
-                config,
-                name,
-                scope,
-                stores.writer_queues.at(&database.hosts),
-            );
-            Box::new(crate::mysql::open_store(database, opening).await?)
-        }
-        #[cfg(not(all(feature = "mysql", feature = "postgres")))]
-        other => return Err(SourceFault::missing_feature(other.kind())),
-    })
-}
-
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-fn opening<'a>(
-    config: &TableSource,
-    pool: &'a str,
-    scope: Scope,
-    turns: WriterQueue,
-) -> Opening<'a> {
-    Opening {
-        pool,
-        scope,
-        lease: config.lease,
-        poll_interval: config.poll_interval,
-        turns,
-    }
-}
-
-/// Opens the database for that pool. A server that can't be reached is waited for later.
-pub(crate) async fn open_finished(
-    table: &TableSource,
-    pool: &PoolConfig,
-) -> Result<Box<dyn FinishedStore>, SourceFault> {
-    let scope = Scope::of(pool);
-    Ok(match &table.database {
-        Database::Sqlite(path) => {
-            let (path, clock) = (path.clone(), WallClock::system());
-            let store = sqlite::finished::Memory::open(path, table.mode, scope, clock)?;
-            Box::new(store)
-        }
-        #[cfg(feature = "postgres")]
-        Database::Postgres(database) => {
-            Box::new(crate::postgres::open_memory(database, &pool.name, scope).await?)
-        }
-        #[cfg(feature = "mysql")]
-        Database::Mysql(database) => {
-            Box::new(crate::mysql::open_memory(database, &pool.name, scope).await?)
-        }
+        Database::Mysql(database) => Box::new(&**database),
         #[cfg(not(all(feature = "mysql", feature = "postgres")))]
         other => return Err(SourceFault::missing_feature(other.kind())),
     })

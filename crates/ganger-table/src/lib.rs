@@ -1,8 +1,8 @@
 //! Everything about queues that are tables of a database: the reader of a pool, the client of commands, SQLite,
 //! PostgreSQL and MySQL; and the memory of what is finished, which is a table beside them.
 
-mod client;
 mod databases;
+mod dead_letters;
 mod finished;
 pub mod idempotency;
 #[cfg(feature = "mysql")]
@@ -18,11 +18,15 @@ mod sqlite;
 mod store;
 mod table;
 
-use ganger_config::model::TableSource;
+use std::sync::Arc;
+
+use databases::database;
+use ganger_config::model::{PoolConfig, TableSource};
+use ganger_queue::client::QueueClient;
+use ganger_queue::fault::SourceFault;
 use ganger_queue::source::{Link, Opening, Source, SourceError, opened_on_a_thread};
 use ganger_queue::unread::UnreadQueues;
 
-pub use client::{open as connect, schema};
 pub use store::Stores;
 
 /// A configured database.
@@ -58,5 +62,13 @@ impl Source for Table {
             let opened = source::open(&config, link, &stores, reader);
             opened.map_err(|fault| fault.of(&name).into())
         })
+    }
+    fn client(&self, _: &[Arc<PoolConfig>]) -> Result<Box<dyn QueueClient>, SourceFault> {
+        database(&self.config)?.client()
+    }
+
+    fn schema(&self) -> Option<String> {
+        let database = database(&self.config).ok();
+        database.map(|database| database.schema())
     }
 }

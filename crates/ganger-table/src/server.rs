@@ -1,6 +1,8 @@
 //! The table queue on a server: one store and one memory over the SQL of a dialect, with connections that last,
 //! owners and their leases, polling and turns to write. No SQL here.
 
+mod away;
+pub(crate) mod client;
 mod cut_off;
 pub(crate) mod delays;
 pub(crate) mod dialect;
@@ -15,6 +17,7 @@ pub(crate) mod registry;
 pub(crate) mod rejected;
 pub(crate) mod rhythm;
 pub(crate) mod seldom;
+pub(crate) mod selection;
 pub(crate) mod store;
 mod take_back;
 mod tidying;

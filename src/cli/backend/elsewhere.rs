@@ -5,7 +5,7 @@ use std::time::Duration;
 use miette::{IntoDiagnostic, miette};
 
 use super::contract::Backend;
-use crate::cli::remote::{Address, block_on, undone};
+use crate::cli::live::remote::{Address, block_on, undone};
 use crate::cli::usage::wrong;
 use ganger_admin::RemoteSource;
 use ganger_admin::client::{Remote, WAIT_MAX, segment};

@@ -13,6 +13,12 @@ pub use thread::{
     opened_on_a_thread,
 };
 
+use std::sync::Arc;
+
+use crate::client::QueueClient;
+use crate::fault::SourceFault;
+use ganger_config::model::PoolConfig;
+
 /// A configured connection to a broker or a database, of any kind.
 pub trait Source {
     /// Begins to open a reader for the pool at the other end of `link`. Several can be opening at once;
@@ -22,4 +28,15 @@ pub trait Source {
     /// # Errors
     /// If no thread can be started.
     fn reader(&self, link: Link) -> Result<Opening, SourceError>;
+
+    /// Connects for commands and requests. The `pools` that read from the source determine its queues.
+    ///
+    /// # Errors
+    /// If it can't be reached, or used.
+    fn client(&self, pools: &[Arc<PoolConfig>]) -> Result<Box<dyn QueueClient>, SourceFault>;
+
+    /// Returns the statements that create its tables; none for a source that has no tables.
+    fn schema(&self) -> Option<String> {
+        None
+    }
 }

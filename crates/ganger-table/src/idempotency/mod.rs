@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep_until};
 
-use crate::databases::open_finished;
+use crate::databases::database;
 use crate::finished::FinishedStore;
 use crate::table::Fault;
 use ganger_config::model::{Idempotency, PoolConfig};
@@ -98,7 +98,7 @@ fn open(idempotency: Idempotency, pool: &PoolConfig, ends: Ends) -> Result<Opene
         .enable_all()
         .build()
         .expect("a runtime needs an event queue and a pipe of the system, no more");
-    let store = runtime.block_on(open_finished(&idempotency.table, pool))?;
+    let store = runtime.block_on(database(&idempotency.table)?.memory(pool))?;
     let is_here = idempotency.store == pool.source;
     let task = Filter::new(pool.name.clone(), idempotency, is_here, store, ends);
     Ok(Opened { runtime, task })

@@ -43,7 +43,8 @@ impl Rig {
                 lease: SOON,
             },
         };
-        let store = open_finished(&rules.table, &policy()).await.unwrap();
+        let store = database(&rules.table).unwrap().memory(&policy()).await;
+        let store = store.unwrap();
         let task = Filter::new("p".to_owned(), rules, is_here, store, ends);
         tokio::task::spawn_local(task.run());
         pool.intake.send(Intake::Credit(10)).unwrap();

@@ -4,6 +4,7 @@
 pub(crate) mod claim;
 pub(crate) mod client;
 pub(crate) mod columns;
+mod commands;
 mod connection;
 pub(crate) mod error;
 pub(crate) mod finished;
@@ -21,16 +22,23 @@ pub(crate) mod unique;
 pub(crate) mod value;
 mod waiting;
 
+use async_trait::async_trait;
+
+use crate::databases::TableDatabase;
+use crate::finished::FinishedStore;
 use crate::server::memory::ServerMemory;
 use crate::server::store::{Opening, ServerStore};
+use crate::store::{Stores, TableStore};
 use crate::table::finished::Scope;
 use client::Client;
 pub(crate) use error::MysqlError;
-use ganger_config::model::MysqlDatabase;
+use ganger_config::model::{MysqlDatabase, PoolConfig, TableSource};
+use ganger_queue::client::QueueClient;
+use ganger_queue::fault::SourceFault;
 use line::Place;
 
-/// Connects the store of a source. A server that can't be reached is waited for later.
-pub(crate) async fn open_store(
+/// Connects. A server that can't be reached is waited for later.
+async fn open_store(
     database: &MysqlDatabase,
     opening: Opening<'_>,
 ) -> Result<ServerStore<Client>, MysqlError> {
@@ -50,12 +58,30 @@ pub(crate) async fn open_store(
     Ok(ServerStore::begin(place, first, opening).await)
 }
 
-/// Connects the memory of a pool whose messages come from elsewhere.
-pub(crate) async fn open_memory(
-    database: &MysqlDatabase,
-    pool: &str,
-    scope: Scope,
-) -> Result<ServerMemory<Client>, MysqlError> {
-    let place = Place::of(database, &format!("ganger {pool} finished"))?;
-    ServerMemory::open(place, scope, MysqlError::is_passing).await
+#[async_trait(?Send)]
+impl TableDatabase for &MysqlDatabase {
+    async fn store(
+        &self,
+        config: &TableSource,
+        pool: &PoolConfig,
+        stores: &Stores,
+    ) -> Result<Box<dyn TableStore>, SourceFault> {
+        let turns = stores.writer_queues.at(&self.hosts);
+        let opening = Opening::of(config, pool, turns);
+        Ok(Box::new(open_store(self, opening).await?))
+    }
+
+    async fn memory(&self, pool: &PoolConfig) -> Result<Box<dyn FinishedStore>, SourceFault> {
+        let place = Place::of(self, &format!("ganger {} finished", pool.name))?;
+        let memory = ServerMemory::<Client>::open(place, Scope::of(pool), MysqlError::is_passing);
+        Ok(Box::new(memory.await?))
+    }
+
+    fn client(&self) -> Result<Box<dyn QueueClient>, SourceFault> {
+        Ok(Box::new(commands::open(self)?))
+    }
+
+    fn schema(&self) -> String {
+        schema::statements(&self.table_prefix)
+    }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod claim;
 pub(crate) mod client;
 pub(crate) mod columns;
+mod commands;
 mod connection;
 pub(crate) mod error;
 pub(crate) mod finished;
@@ -21,16 +22,23 @@ mod transaction;
 pub(crate) mod unique;
 mod waiting;
 
+use async_trait::async_trait;
+
+use crate::databases::TableDatabase;
+use crate::finished::FinishedStore;
 use crate::server::memory::ServerMemory;
 use crate::server::store::{Opening, ServerStore};
+use crate::store::{Stores, TableStore};
 use crate::table::finished::Scope;
 use connection::Connection;
 pub(crate) use error::PostgresError;
-use ganger_config::model::PostgresDatabase;
+use ganger_config::model::{PoolConfig, PostgresDatabase, TableSource};
+use ganger_queue::client::QueueClient;
+use ganger_queue::fault::SourceFault;
 use line::Place;
 
-/// Connects the store of a source. A server that can't be reached is waited for later.
-pub(crate) async fn open_store(
+/// Connects. A server that can't be reached is waited for later.
+async fn open_store(
     database: &PostgresDatabase,
     opening: Opening<'_>,
 ) -> Result<ServerStore<Connection>, PostgresError> {
@@ -53,12 +61,31 @@ pub(crate) async fn open_store(
     Ok(ServerStore::begin(place, first, opening).await)
 }
 
-/// Connects the memory of a pool whose messages come from elsewhere.
-pub(crate) async fn open_memory(
-    database: &PostgresDatabase,
-    pool: &str,
-    scope: Scope,
-) -> Result<ServerMemory<Connection>, PostgresError> {
-    let place = Place::of(database, &format!("ganger {pool} finished"))?;
-    ServerMemory::open(place, scope, PostgresError::is_passing).await
+#[async_trait(?Send)]
+impl TableDatabase for &PostgresDatabase {
+    async fn store(
+        &self,
+        config: &TableSource,
+        pool: &PoolConfig,
+        stores: &Stores,
+    ) -> Result<Box<dyn TableStore>, SourceFault> {
+        let turns = stores.writer_queues.at(&self.hosts);
+        let opening = Opening::of(config, pool, turns);
+        Ok(Box::new(open_store(self, opening).await?))
+    }
+
+    async fn memory(&self, pool: &PoolConfig) -> Result<Box<dyn FinishedStore>, SourceFault> {
+        let place = Place::of(self, &format!("ganger {} finished", pool.name))?;
+        let memory =
+            ServerMemory::<Connection>::open(place, Scope::of(pool), PostgresError::is_passing);
+        Ok(Box::new(memory.await?))
+    }
+
+    fn client(&self) -> Result<Box<dyn QueueClient>, SourceFault> {
+        Ok(Box::new(commands::open(self)?))
+    }
+
+    fn schema(&self) -> String {
+        schema::statements(&self.schema, &self.table_prefix)
+    }
 }

@@ -23,6 +23,7 @@ use crate::rules;
 use crate::store::{TableStore, Writing, WritingTurn};
 use crate::table::finished::Scope;
 use crate::table::{Claim, Fault, LookReason, Outlook, Stop, Waiting, Work, Written};
+use ganger_config::model::{PoolConfig, TableSource};
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::DatabaseFigures;
 
@@ -33,11 +34,23 @@ pub(super) const CLASHES_MAX: u32 = 5;
 #[derive(Debug)]
 pub(crate) struct Opening<'a> {
     pub(crate) pool: &'a str,
-    pub(crate) scope: Scope,
-    pub(crate) lease: Duration,
-    pub(crate) poll_interval: Duration,
+    scope: Scope,
+    lease: Duration,
+    poll_interval: Duration,
     /// The queue of the daemon's sources that write to that server.
-    pub(crate) turns: WriterQueue,
+    turns: WriterQueue,
+}
+
+impl<'a> Opening<'a> {
+    pub(crate) fn of(config: &TableSource, pool: &'a PoolConfig, turns: WriterQueue) -> Self {
+        Self {
+            pool: &pool.name,
+            scope: Scope::of(pool),
+            lease: config.lease,
+            poll_interval: config.poll_interval,
+            turns,
+        }
+    }
 }
 
 /// A connection that claims and settles the rows of one queue, and another that keeps the lease and listens.

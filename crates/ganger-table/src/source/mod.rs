@@ -24,7 +24,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::databases::open_store;
+use crate::databases::database;
 use crate::rules;
 use crate::store::{Stores, TableStore};
 use crate::table::{Ask, Claim, Claimed, Fault, LookReason, Stop, Written};
@@ -91,8 +91,9 @@ pub(crate) fn open(
 ) -> Result<impl FnOnce() + use<>, SourceFault> {
     let runtime = runtime();
     let pool = Arc::clone(&link.policy.borrow());
-    let opening = open_store(config, &pool, stores);
-    let task = Task::new(runtime.block_on(opening)?, config, link, reader);
+    let database = database(config)?;
+    let store = runtime.block_on(database.store(config, &pool, stores))?;
+    let task = Task::new(store, config, link, reader);
     Ok(move || run(&runtime, task))
 }
 

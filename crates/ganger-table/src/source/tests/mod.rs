@@ -91,7 +91,13 @@ impl Rig {
     }
 
     fn client(&self) -> Client {
-        Client::new("local", crate::connect(&self.config()).unwrap())
+        Client::new(
+            "local",
+            crate::databases::database(&self.config())
+                .unwrap()
+                .client()
+                .unwrap(),
+        )
     }
 
     /// Opens a source of queue `q` without running it.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use self::statements::{in_one_line, is_in, written};
 use super::*;
-use crate::databases::open_finished;
+use crate::databases::database;
 use crate::sqlite::tests_support::{OtherOwner, Run, has_run, runs};
 use crate::table::finished::Entry;
 use ganger_config::model::{Subscription, TableSource};
@@ -184,7 +184,9 @@ fn outgoing(queue: &str) -> Outgoing {
 
 /// What is entered of what is finished, and forgotten in the end.
 async fn remember(rig: &Rig, round: i64) {
-    let mut memory = open_finished(&rig.config(), &policy()).await.unwrap();
+    let config = rig.config();
+    let database = database(&config).unwrap();
+    let mut memory = database.memory(&policy()).await.unwrap();
     let finished = Finished {
         identity: Identity {
             queue: "q".into(),
@@ -213,7 +215,13 @@ async fn remember(rig: &Rig, round: i64) {
 
 /// What commands ask for.
 fn command(config: &TableSource, database: &Path, round: i64) {
-    let mut client = Client::new("main", crate::connect(config).unwrap());
+    let mut client = Client::new(
+        "main",
+        crate::databases::database(config)
+            .unwrap()
+            .client()
+            .unwrap(),
+    );
     let subscription = Subscription {
         source: "main".to_owned(),
         topic: "t".to_owned(),

@@ -27,9 +27,9 @@ use ratatui::crossterm::event::{Event, KeyEvent};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::common::CommandResult;
 use super::remote::{self, Address};
 use super::steer::paint;
+use crate::cli::common::CommandResult;
 use asking::{Request, Seen, Told, look_on, told};
 use ganger_admin::client::Remote;
 use ganger_queue::client::json::duration;
@@ -49,7 +49,7 @@ const REQUESTS_MAX: usize = 8;
 const LOOKS_MAX: usize = 2;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct TopArgs {
+pub(in crate::cli) struct TopArgs {
     #[command(flatten)]
     address: Address,
     /// Interval at which the daemon is polled

@@ -11,15 +11,16 @@ use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
-use super::dead_letters::{SOME, Selection};
-use super::server::{Commands, ServerClient};
-use crate::postgres::PostgresError;
-use crate::postgres::error::failed;
-use crate::postgres::line::{Line, Place};
-use crate::postgres::owners::{let_go, listen, request_notifications};
-use crate::postgres::settle::{Statements, is_row, now_ms, publish};
-use crate::postgres::{claim, pooler, row, topics, unique};
+use super::PostgresError;
+use super::error::failed;
+use super::line::{Line, Place};
+use super::owners::{let_go, listen, request_notifications};
+use super::settle::{Statements, is_row, now_ms, publish};
+use super::{claim, pooler, row, topics, unique};
+use crate::dead_letters::SOME;
+use crate::server::client::{Commands, ServerClient};
 use crate::server::registry::NotifyState;
+use crate::server::selection::Selection;
 use crate::table::headers;
 use ganger_config::model::{PostgresDatabase, Subscription};
 use ganger_core::names::PAUSED_QUEUE;
@@ -40,7 +41,7 @@ const SETTINGS: &[(&str, &str)] = &[
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Connects for commands.
-pub(super) fn open(
+pub(crate) fn open(
     database: &PostgresDatabase,
 ) -> Result<ServerClient<CommandConnection>, PostgresError> {
     ServerClient::open(Place::of(database, "ganger")?)
@@ -48,7 +49,7 @@ pub(super) fn open(
 
 /// A connection for commands.
 #[derive(Debug)]
-pub(super) struct CommandConnection {
+pub(crate) struct CommandConnection {
     line: Line,
     statements: OnceCell<Statements>,
     /// The reply queue that is listened to.

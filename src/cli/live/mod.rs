@@ -1,9 +1,18 @@
 //! Commands that inspect and steer a running daemon.
 
+mod figures;
+mod notes;
+mod open;
+pub(super) mod remote;
+#[cfg(test)]
+mod samples;
+mod steer;
+pub(super) mod surface;
+mod top;
+
 use clap::Subcommand;
 
 use super::common::CommandResult;
-use super::{open, steer, top};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LiveCommand {

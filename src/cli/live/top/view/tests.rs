@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use super::super::model::{Focus, Model, Step};
 use super::{Palette, View, draw, palette};
-use crate::cli::samples;
-use crate::cli::top::asking::Request;
-use crate::cli::top::{Done, pressed};
+use crate::cli::live::samples;
+use crate::cli::live::top::asking::Request;
+use crate::cli::live::top::{Done, pressed};
 use ganger_pool::overview::{Status, UnreadQueueStatus};
 use ganger_pool::status::{BacklogStatus, PoolState, PoolStatus, ScalingStatus, WorkerStatus};
 use ganger_queue::dead_letter::Group;

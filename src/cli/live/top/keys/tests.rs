@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::*;
-use crate::cli::samples;
+use crate::cli::live::samples;
 use ganger_pool::status::{ScalingStatus, WorkerStatus};
 
 fn model(state: PoolState) -> Model {

@@ -9,15 +9,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use super::dead_letters::Selection;
-use super::server::{Commands, ServerClient};
-use crate::mysql::MysqlError;
-use crate::mysql::client::{Client, Product};
-use crate::mysql::columns::{Sent, message, message_values};
-use crate::mysql::error::{CallError, failed};
-use crate::mysql::line::Place;
-use crate::mysql::row::Row;
-use crate::mysql::{claim, topics, unique};
+use super::MysqlError;
+use super::client::{Client, Product};
+use super::columns::{Sent, message, message_values};
+use super::error::{CallError, failed};
+use super::line::Place;
+use super::row::Row;
+use super::{claim, topics, unique};
+use crate::server::client::{Commands, ServerClient};
+use crate::server::selection::Selection;
 use ganger_config::model::{MysqlDatabase, Subscription};
 use ganger_core::names::PAUSED_QUEUE;
 use ganger_queue::client::{Depth, Reply, Subscribed};
@@ -40,7 +40,7 @@ const INSERT: &str = concat!(
 const VALUES: &str = concat!("(?, ", message_values!(), ")");
 
 /// Connects for commands.
-pub(super) fn open(database: &MysqlDatabase) -> Result<ServerClient<Client>, MysqlError> {
+pub(crate) fn open(database: &MysqlDatabase) -> Result<ServerClient<Client>, MysqlError> {
     ServerClient::open(Place::of(database, "ganger")?)
 }
 

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use tokio_postgres::{Error, Row};
 
-use crate::client::dead_letters::Selection;
 use crate::postgres::client::{Client, Parameter};
 use crate::postgres::columns::body;
 use crate::postgres::row;
 use crate::postgres::settle::{is_row, now_ms};
+use crate::server::selection::Selection;
 use crate::table::{headers, message_name};
 use ganger_queue::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 

@@ -8,9 +8,9 @@ use miette::{IntoDiagnostic, miette};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::super::common::{CommandResult, Format};
-use super::super::output;
 use super::super::remote::undone;
+use crate::cli::common::{CommandResult, Format};
+use crate::cli::output;
 use ganger_admin::client::{ClientError, Remote};
 use ganger_core::foreign;
 use ganger_pool::overview::Status;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
-use crate::cli::samples;
+use crate::cli::live::samples;
 use ganger_config::changed::ChangedKeys;
 use ganger_pool::overview::{ActiveAlert, AlertsStatus, UnreadQueueStatus, WebhookStatus};
 use ganger_pool::request::ReloadStatus;

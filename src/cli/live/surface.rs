@@ -6,7 +6,7 @@ use std::sync::Arc;
 use miette::IntoDiagnostic;
 use tokio::sync::mpsc;
 
-use super::common::ConfigFile;
+use crate::cli::common::ConfigFile;
 use crate::kinds;
 use ganger_admin::alerts::{self, Alerts};
 use ganger_admin::{Admin, Daemon};
@@ -18,13 +18,13 @@ use ganger_pool::request::Request;
 /// The interfaces, open until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Surface {
+pub(in crate::cli) struct Surface {
     _alerts: Alerts,
     _admin: Admin,
 }
 
 /// Opens the admin API and starts the alerts.
-pub(super) fn open(
+pub(in crate::cli) fn open(
     (file, admin, telemetry): (&ConfigFile, &AdminConfig, &TelemetryConfig),
     overview: Overview,
     requests: mpsc::Sender<Request>,

@@ -2,7 +2,7 @@
 
 use super::super::figures::{age, depth, oldest};
 use super::super::notes::{daemon_notes, pool_notes, unread_notes};
-use super::super::output;
+use crate::cli::output;
 use serde_json::Value;
 
 use ganger_core::foreign;

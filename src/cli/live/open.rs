@@ -9,12 +9,12 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 use url::Url;
 
-use super::common::CommandResult;
-use super::output;
 use super::remote::{Address, block_on};
+use crate::cli::common::CommandResult;
+use crate::cli::output;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct OpenArgs {
+pub(in crate::cli) struct OpenArgs {
     #[command(flatten)]
     address: Address,
     /// Print the URL instead of opening it; it is valid once and for a minute

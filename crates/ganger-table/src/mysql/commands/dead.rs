@@ -2,13 +2,14 @@
 
 use bytes::Bytes;
 
-use crate::client::dead_letters::{SOME, Selection};
+use crate::dead_letters::SOME;
 use crate::mysql::client::Client;
 use crate::mysql::error::{CallError, is_taken};
 use crate::mysql::row::{self, Row};
 use crate::mysql::unique;
 use crate::mysql::value::{Value, now_ms};
 use crate::rules::together;
+use crate::server::selection::Selection;
 use crate::table::{headers, message_name};
 use ganger_queue::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 

@@ -10,7 +10,7 @@ use ratatui::crossterm::event::{self, Event};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::sync::mpsc;
 
-use super::super::signals::Signals;
+use crate::cli::signals::Signals;
 
 /// Maximum number of inputs that wait to be handled.
 const INPUTS_MAX: usize = 64;

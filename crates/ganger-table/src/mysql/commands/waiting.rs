@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::client::dead_letters::SOME;
+use crate::dead_letters::SOME;
 use crate::mysql::client::Client;
 use crate::mysql::error::CallError;
 use crate::mysql::value::{Value, now_ms};

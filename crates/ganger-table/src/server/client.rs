@@ -9,7 +9,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
 use super::away::Away;
-use super::dead_letters::{SOME, Selection, list};
+use super::selection::Selection;
+use crate::dead_letters::{SOME, list};
 use crate::rules::{BYTES_PER_TURN_MAX, together};
 use crate::server::dialect::StatementError;
 use ganger_config::model::Subscription;
@@ -24,7 +25,7 @@ use ganger_queue::fault::SourceFault;
 const TRIES: u32 = 10;
 
 /// A connection for commands, with the SQL of its database. What changes several rows changes all or none.
-pub(super) trait Commands: Debug + Send + Sized {
+pub(crate) trait Commands: Debug + Send + Sized {
     type Place: Debug + Send;
     type Refusal: Display + Into<SourceFault>;
     type Error: StatementError;
@@ -136,7 +137,7 @@ pub(super) trait Commands: Debug + Send + Sized {
 
 /// A client for commands.
 #[derive(Debug)]
-pub(super) struct ServerClient<C: Commands> {
+pub(crate) struct ServerClient<C: Commands> {
     runtime: Runtime,
     place: C::Place,
     connection: C,
@@ -147,7 +148,7 @@ pub(super) struct ServerClient<C: Commands> {
 
 impl<C: Commands> ServerClient<C> {
     /// Connects. Tables are made with the first question that needs them.
-    pub(super) fn open(place: C::Place) -> Result<Self, C::Refusal> {
+    pub(crate) fn open(place: C::Place) -> Result<Self, C::Refusal> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| C::no_runtime(&error))?;
         let connection = runtime.block_on(C::connect(&place))?;

@@ -10,12 +10,12 @@ use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use super::dead_letters::{SOME, list};
-use crate::sqlite::change_watch::Wake;
-use crate::sqlite::clock::WallClock;
-use crate::sqlite::error::SqliteError;
-use crate::sqlite::leases::directory;
-use crate::sqlite::{canonical, claim, journal, row, schema, settle, topics, unique};
+use super::change_watch::Wake;
+use super::clock::WallClock;
+use super::error::SqliteError;
+use super::leases::directory;
+use super::{canonical, claim, journal, row, schema, settle, topics, unique};
+use crate::dead_letters::{SOME, list};
 use ganger_config::model::Subscription;
 use ganger_core::names::PAUSED_QUEUE;
 use ganger_queue::client::{
