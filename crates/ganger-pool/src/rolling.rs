@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::roster::Generation;
-use super::trial::{AnswerTally, Answers, BUSY, OldAnswers, Progress, Seen};
+use super::trial::{AnswerTally, Answers, BUSY, OldAnswers, Progress, TrialSample};
 use super::{Handle, Pool};
 
 impl Pool {
@@ -47,7 +47,7 @@ impl Pool {
             let Some(Handle { gauge, .. }) = self.slots.get(&slot) else {
                 continue;
             };
-            let seen = Seen {
+            let seen = TrialSample {
                 answers: gauge.served(),
                 successes: gauge.succeeded(),
                 busy: gauge.load() > 0,
