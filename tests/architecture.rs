@@ -24,7 +24,6 @@ const FILES_PER_TYPE_MAX: usize = 2;
 /// Types whose methods are in more files, and in how many: these may only become fewer.
 const SPREAD: &[(&str, &str, usize)] = &[
     ("ganger-kafka", "Task", 9),
-    ("ganger-pool", "Pool", 7),
     ("ganger-rabbitmq", "Session", 7),
 ];
 
@@ -42,7 +41,6 @@ const AMBIGUOUS: &[(&str, &str)] = &[
     ("ganger", "Notice Seen"),
     ("ganger-admin", "Entry"),
     ("ganger-kafka", "Entry Found Group Partition Seen Standing"),
-    ("ganger-pool", "Open Seen"),
     ("ganger-rabbitmq", "Change Fate Flight Next Order"),
     ("ganger-workerkit", "Trouble"),
 ];

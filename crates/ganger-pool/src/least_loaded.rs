@@ -59,6 +59,14 @@ impl Load {
     }
 }
 
+/// Rule by which the lane for a message is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Choice {
+    LeastLoaded,
+    Idle,
+    Run { last: Option<usize>, most: usize },
+}
+
 /// Rank of a lane: the fewest messages first, and among equals the lane that has waited longest.
 type Rank = (usize, u64, usize);
 
@@ -170,6 +178,15 @@ impl Board {
             self.work = self.work.minus(load.work());
         }
         Some(load)
+    }
+
+    /// Returns the lane for a message by that rule.
+    pub(super) fn choose_by(&mut self, choice: Choice) -> Option<usize> {
+        match choice {
+            Choice::LeastLoaded => self.choose(),
+            Choice::Idle => self.choose_idle(),
+            Choice::Run { last, most } => self.choose_for_run(last, most),
+        }
     }
 
     /// Returns the lane for the next message.

@@ -4,11 +4,12 @@
 
 pub mod autoscale;
 pub mod breaker;
+mod control;
 pub mod events;
-mod intake;
 pub mod lane;
+mod lanes;
 pub mod least_loaded;
-mod load;
+mod losses;
 mod machine;
 mod orders;
 pub mod overview;
@@ -16,60 +17,55 @@ pub mod pauses;
 mod printed;
 pub mod publish_to;
 pub mod registry;
-mod report;
 pub mod request;
-mod rolling;
+mod rollout;
 pub mod roster;
 mod scaling;
 mod showcase;
 pub mod status;
-mod steer;
 mod steering;
-mod stop;
 mod stopping;
 mod streak;
 pub mod supervise;
 pub mod trial;
 pub mod turns;
 pub mod verdict;
+mod waiting;
 pub mod window;
 pub mod worker;
-mod workers;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
 use crate::worker::output::LastLines;
+use autoscale::Held;
+use breaker::News;
 use events::{EventFeed, PoolEvents};
-use ganger_config::model::WorkerCommand;
 use ganger_core::event_loop::Standstills;
 use ganger_core::shutdown::Phase;
-use ganger_queue::delivery::{Delivery, PoolEnd};
-use lane::{Ended, Gauge, Question, Shared};
-use least_loaded::Board;
-use load::Scaling;
+use ganger_queue::delivery::{CREDIT_MAX, Delivery, Intake, PoolEnd};
+use ganger_telemetry::metrics::WorkerEnd;
+use lane::{Ended, Gauge, Shared};
+use lanes::{Lanes, MAILBOX};
+use losses::Losses;
 pub use orders::Orders;
-use printed::Printed;
+use rollout::Rollout;
 use roster::Generation;
+use scaling::{PoolLoad, Scaling};
 use showcase::Showcase;
-use status::{PoolStatus, WorkerLoss};
+use status::PoolStatus;
 pub use steering::{LastingPause, Refusal, Steer, Steering};
-use stopping::{SETTLE_WITHIN, Stopping};
-use supervise::Supervisor;
-use trial::{AnswerTally, Answers};
+pub use stopping::PoolError;
+use stopping::Stopping;
+use supervise::{Action, End, Supervisor};
+use waiting::Waiting;
 
 /// Maximum number of messages taken from the source at once.
 const BATCH: usize = 256;
-/// Capacity of a lane's mailbox: more than any window, so that handing a message over never waits.
-const MAILBOX: usize = 1024;
-/// Maximum number of operators' questions that wait for a lane; it reads them before all messages.
-const QUESTIONS_WAITING_MAX: usize = 64;
 
 /// A command to a pool from others than the daemon.
 #[derive(Debug)]
@@ -83,17 +79,6 @@ pub enum Command {
     /// Return the last lines that the worker in that slot has printed, or those of the one before
     /// if none runs. Not answered if there was none.
     LastLines(usize, oneshot::Sender<LastLines>),
-}
-
-/// Reason for which a pool failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PoolError {
-    /// The source ended without being asked to.
-    #[error("the source ended by itself")]
-    SourceEnded,
-    /// The source could not write the last settlements; their messages will be redelivered.
-    #[error("the last settlements could not be written within {SETTLE_WITHIN:?}")]
-    Unsettled,
 }
 
 /// Runs a pool on the calling thread, inside a `LocalSet`. The thread must outlive the workers:
@@ -113,16 +98,11 @@ pub async fn run(
 ) -> Result<(), PoolError> {
     let (connected_tx, mut connected) = mpsc::channel(MAILBOX);
     let first = orders.borrow_and_update().clone();
-    let mut pool = Pool::new(
-        first.begun(),
-        link,
-        connected_tx,
-        Showcase::new(shown),
-        steered,
-        feed,
-    );
-    if pool.steering != Steering::default() {
-        let (pool, scaled) = (pool.name(), pool.steering.scaled());
+    let shown = Showcase::new(shown);
+    let mut pool = Pool::new(first.begun(), link, connected_tx, shown, steered, feed);
+    let steering = pool.steering();
+    if steering != Steering::default() {
+        let (pool, scaled) = (pool.shared.name(), steering.scaled());
         tracing::info!(
             pool,
             scaled,
@@ -135,11 +115,11 @@ pub async fn run(
     loop {
         let now = Instant::now();
         pool.make_up(now);
-        pool.look_at_lanes();
+        pool.lanes.look();
         pool.watch_trials(now);
         pool.follow_load(now);
         pool.carry_out_plan(now);
-        pool.give_back_stale(now);
+        pool.waiting.give_back_stale(now);
         pool.follow_breaker();
         pool.dispatch(now);
         pool.set_credit();
@@ -160,10 +140,11 @@ pub async fn run(
             }
             Some(command) = commands.recv() => pool.obey(command),
             Some(slot) = connected.recv() => pool.connected(slot),
-            Some(ended) = pool.lanes.join_next_with_id() => pool.lane_ended(ended),
+            Some((slot, ended)) = pool.lanes.next_ended() => pool.worker_ended(slot, &ended),
             () = pool.shared.room.notified() => pool.watch_answers(),
             count = pool.link.deliveries.recv_many(&mut batch, BATCH), if pool.takes_deliveries() => {
-                pool.received(count, &mut batch);
+                pool.source_is_gone = count == 0;
+                pool.take_in(&mut batch);
             }
             Ok(()) = pool.link.state.changed() => pool.follow_source(),
             () = at(alarm) => pool.keep_time(),
@@ -179,69 +160,24 @@ async fn at(alarm: Option<Instant>) {
     }
 }
 
-/// The pool's end of a lane.
-struct Handle {
-    gauge: Rc<Gauge>,
-    mailbox: mpsc::Sender<Delivery>,
-    questions: mpsc::Sender<Question>,
-    phase: watch::Sender<Phase>,
-}
-
-impl Handle {
-    fn raise(&self, phase: Phase) {
-        self.phase.send_if_modified(|current| {
-            let later = phase > *current;
-            *current = phase.max(*current);
-            later
-        });
-    }
-}
-
 struct Pool {
     shared: Rc<Shared>,
-    link: PoolEnd,
-    supervisor: Supervisor,
-    /// State of the autoscaling, where the number of workers follows the load.
-    scaling: Option<Scaling>,
-    /// Command of each generation of workers; the last one is known to work.
-    commands: BTreeMap<Generation, Arc<WorkerCommand>>,
-    /// Tally of the answers of each generation of workers.
-    tallies: BTreeMap<Generation, Rc<AnswerTally>>,
-    /// Answers of the old workers before the rolling restart began.
-    answers_before_roll: Answers,
-    slots: BTreeMap<usize, Handle>,
-    /// Load of the lanes.
-    board: Board,
-    lanes: JoinSet<Ended>,
-    slot_of: HashMap<Id, usize>,
-    /// Messages from the source that wait for a worker with room.
-    held: VecDeque<Delivery>,
-    /// Minimum number of workers that share the waiting messages, also where these are given out in
-    /// runs.
-    parts_min: usize,
-    /// Messages from the source that wait for an idle worker.
-    suspects: VecDeque<Delivery>,
-    stopping: Option<Stopping>,
-    standstills: Standstills,
     /// The daemon's orders, as far as carried out.
     orders: Orders,
     orders_ended: bool,
-    source_gone: bool,
-    /// The source ended before it was asked to.
-    source_failed: bool,
-    proofs_at_last_end: u64,
-    steering: Steering,
-    /// Publishes `steering`.
+    /// Publishes what operators have asked for.
     steered: watch::Sender<Steering>,
-    /// Cause of the end of the new worker that stopped the last rolling restart, until one is done.
-    roll_stopped: Option<String>,
-    /// Cause of the end of the last worker that ended unasked.
-    last_worker_lost: Option<String>,
-    last_loss: Option<WorkerLoss>,
-    /// Last lines of workers that have ended.
-    printed: Printed,
-    /// Number of consecutive workers that did not get as far as connecting.
-    failed_starts: u64,
+    link: PoolEnd,
+    source_is_gone: bool,
+    waiting: Waiting,
+    supervisor: Supervisor,
+    rollout: Rollout,
+    lanes: Lanes,
+    losses: Losses,
+    /// State of the autoscaling, where the number of workers follows the load.
+    scaling: Option<Scaling>,
+    stopping: Option<Stopping>,
+    standstills: Standstills,
     shown: Showcase,
 }
 
@@ -255,95 +191,455 @@ impl Pool {
         feed: EventFeed,
     ) -> Self {
         let policy = Arc::clone(&orders.policy);
-        let steering = *steered.borrow();
-        let target = steering.target(policy.workers.min());
+        let workers = policy.workers.min();
+        let target = steered.borrow().target(workers);
         let supervisor = Supervisor::new(target, policy.restart);
-        let scaling = Scaling::new(&policy.workers, policy.workers.min(), Instant::now());
-        let commands = BTreeMap::from([(0, Arc::new(policy.command.clone()))]);
+        let scaling = Scaling::new(&policy.workers, workers, Instant::now());
+        let rollout = Rollout::new(policy.command.clone());
         let events = PoolEvents::new(feed, &policy.name);
-        let shared = Shared::new(
-            policy,
-            events,
-            link.facts.clone(),
-            link.publishes.clone(),
-            connected,
-        );
+        let (facts, publishes) = (link.facts.clone(), link.publishes.clone());
+        let shared = Rc::new(Shared::new(policy, events, facts, publishes, connected));
         Self {
-            shared: Rc::new(shared),
-            link,
-            supervisor,
-            scaling,
-            commands,
-            tallies: BTreeMap::new(),
-            answers_before_roll: Answers::default(),
-            slots: BTreeMap::new(),
-            board: Board::default(),
-            lanes: JoinSet::new(),
-            slot_of: HashMap::new(),
-            held: VecDeque::new(),
-            parts_min: 2 * std::thread::available_parallelism().map_or(1, usize::from),
-            suspects: VecDeque::new(),
-            stopping: None,
-            standstills: Standstills::from_now(),
+            waiting: Waiting::new(Rc::clone(&shared)),
+            lanes: Lanes::new(Rc::clone(&shared)),
+            shared,
             orders,
             orders_ended: false,
-            source_gone: false,
-            source_failed: false,
-            proofs_at_last_end: 0,
-            steering,
             steered,
-            roll_stopped: None,
-            last_worker_lost: None,
-            last_loss: None,
-            printed: Printed::default(),
-            failed_starts: 0,
+            link,
+            source_is_gone: false,
+            supervisor,
+            rollout,
+            losses: Losses::default(),
+            scaling,
+            stopping: None,
+            standstills: Standstills::from_now(),
             shown,
         }
     }
+}
 
-    fn name(&self) -> String {
-        self.shared.policy.borrow().name.clone()
+/// Messages, from the source to the lanes.
+impl Pool {
+    fn takes_deliveries(&self) -> bool {
+        // While the breaker is open messages wait here without being tried, within the credit.
+        let may_wait = self.shared.breaker.borrow().is_open();
+        (!self.waiting.has_ordinary() || may_wait) && !self.source_is_gone
     }
 
-    /// Carries out changed orders; without a daemon the pool ends.
-    fn follow_orders(&mut self, orders: Option<Orders>) {
-        let Some(orders) = orders else {
-            self.orders_ended = true;
-            return self.stop(Duration::ZERO);
+    /// Takes messages in. They may have been on their way when the intake or the breaker changed.
+    fn take_in(&mut self, batch: &mut Vec<Delivery>) {
+        let most = match self.takes_nothing() {
+            true => 0,
+            false => self.kept_while_open().unwrap_or(usize::MAX),
         };
-        let before = std::mem::replace(&mut self.orders, orders.clone());
-        if !Arc::ptr_eq(&before.policy, &orders.policy) {
-            self.follow(orders.policy);
-            self.wake_lanes();
-        }
-        if before.rolls != orders.rolls {
-            self.roll();
-        }
-        if let Some(drain_timeout) = orders.drain_timeout {
-            self.stop(drain_timeout);
-        }
-        for _ in before.hurries..orders.hurries {
-            self.hurry();
+        self.waiting.take_in(batch, most);
+    }
+
+    fn takes_nothing(&self) -> bool {
+        self.stopping.is_some() || self.steering().takes_nothing()
+    }
+
+    /// Returns the number of messages that may be here while the breaker is open. None may without
+    /// a worker; those that workers may still have from before must leave room for those to be
+    /// tried.
+    fn kept_while_open(&self) -> Option<usize> {
+        let at_hand = self.shared.breaker.borrow().at_hand()?;
+        let board = self.lanes.board();
+        match board.open() {
+            0 => Some(0),
+            _ => Some(at_hand + board.windows()),
         }
     }
 
-    fn obey(&mut self, command: Command) {
-        match command {
-            Command::Status(reply) => {
-                // The caller may have gone.
-                drop(reply.send(self.show_now(Instant::now())));
+    /// Gives back the messages that no worker has been given.
+    fn give_back(&mut self) {
+        self.waiting.give_back();
+        while let Ok(delivery) = self.link.deliveries.try_recv() {
+            self.shared.counters.taken(1);
+            self.shared.counters.given_back(1);
+            drop(delivery);
+        }
+    }
+
+    /// Gives out waiting messages as far as there is room. Without any worker they go back: other
+    /// daemons may have one, and it is unknown when this pool will.
+    fn dispatch(&mut self, now: Instant) {
+        if self.lanes.board().open() == 0 {
+            return self.give_back();
+        }
+        let (waiting, lanes) = (&mut self.waiting, &mut self.lanes);
+        waiting.give_out_suspects(now, |one, choice| lanes.place(one, choice));
+        if !waiting.has_suspects() {
+            lanes.release();
+        }
+        waiting.give_out(now, |one, choice| lanes.place(one, choice));
+    }
+
+    /// Returns the time at which the breaker admits the first of the waiting messages.
+    fn next_probe(&self, now: Instant) -> Option<Instant> {
+        let probe_at = self.shared.breaker.borrow().probe_at()?;
+        // Past that moment the pool waits for a lane.
+        (self.waiting.len() > 0 && probe_at > now).then_some(probe_at)
+    }
+
+    /// Gives back the messages that no worker has when the breaker has opened; the lanes do
+    /// likewise.
+    fn follow_breaker(&mut self) {
+        let news = self.shared.breaker.borrow_mut().news();
+        match news {
+            None => {}
+            Some(News::Opened { failed, error }) => {
+                self.give_back();
+                self.lanes.wake();
+                tracing::error!(
+                    pool = self.shared.name(),
+                    failed,
+                    error,
+                    "the breaker is open: nearly all first attempts fail; one message at a time is tried"
+                );
             }
-            Command::Steer(steer, reply) => drop(reply.send(self.steer(steer))),
-            Command::Cancel(id, asker) => self.cancel(id, asker),
-            Command::LastLines(slot, asker) => self.last_lines(slot, asker),
+            Some(News::Closed) => {
+                tracing::info!(
+                    pool = self.shared.name(),
+                    "the breaker is closed: attempts succeed again"
+                );
+            }
         }
     }
 
-    /// Wakes the lanes: a waiting lane checks the rules, the breaker and its claims again when its
-    /// phase is sent anew.
-    fn wake_lanes(&self) {
-        for handle in self.slots.values() {
-            handle.phase.send_modify(|_| {});
+    /// Returns the number of messages that the workers can use.
+    fn credit(&self) -> usize {
+        let most = match self.supervisor.degraded() {
+            true => 1,
+            false => CREDIT_MAX,
+        };
+        match self.takes_nothing() {
+            true => 0,
+            false => {
+                let wanted = self.kept_while_open();
+                wanted
+                    .unwrap_or_else(|| self.lanes.board().wanted())
+                    .min(most)
+            }
         }
+    }
+
+    /// Tells the source the credit.
+    fn set_credit(&self) {
+        let intake = match self.stopping.is_some() {
+            true => Intake::Closed,
+            false => Intake::Credit(self.credit()),
+        };
+        self.link.intake.send_if_modified(|current| {
+            let changed = *current != intake;
+            *current = intake;
+            changed
+        });
+    }
+
+    /// Follows changes of the source's state. Messages that it has lost are for others to process:
+    /// the lanes check whether they have some of them.
+    fn follow_source(&mut self) {
+        let (losses, paused) = {
+            let state = self.link.state.borrow();
+            (state.losses, state.paused)
+        };
+        if self.shared.set_losses(losses) {
+            self.waiting.give_back_void();
+            self.lanes.wake();
+        }
+        let mut steering = self.steering();
+        if steering.set_for_all(paused) {
+            let pool = self.shared.name();
+            match paused {
+                true => tracing::info!(pool, "paused for all daemons: nothing is taken in"),
+                false => tracing::info!(pool, "no longer paused for all daemons"),
+            }
+            self.follow_steering(steering);
+        }
+    }
+}
+
+/// Workers: their number, their starts and their ends.
+impl Pool {
+    /// Checks, if it is time, whether there are too few or too many workers.
+    fn follow_load(&mut self, now: Instant) {
+        let is_due = |scaling: &Scaling| scaling.next_look() <= now;
+        if !self.scaling.as_ref().is_some_and(is_due) || self.stopping.is_some() {
+            return;
+        }
+        let (policy, load) = (self.shared.policy(), self.load());
+        let (Some(scaling), Some(rules)) = (&mut self.scaling, policy.workers.range()) else {
+            return;
+        };
+        let pids = self.lanes.gauges().filter_map(Gauge::pid);
+        if scaling.look(&policy.name, rules, load, pids, now) {
+            self.resize();
+        }
+    }
+
+    fn load(&self) -> PoolLoad {
+        let board = self.lanes.board();
+        PoolLoad {
+            coming: self.supervisor.coming(),
+            finished: self.shared.counters.answers(),
+            out: board.out() + self.waiting.len(),
+            worked_on: board.work().worked_on,
+            queued: self.queued(),
+            held: self.held_for(),
+            scaled: self.steering().scaled(),
+        }
+    }
+
+    /// Returns the number of messages in the queue beside those that are here, where the source
+    /// knows.
+    fn queued(&self) -> Option<u64> {
+        let backlog = self.link.state.borrow().backlog?;
+        Some(backlog.depth)
+    }
+
+    /// Returns the reason not to change the number of workers now.
+    fn held_for(&self) -> Option<Held> {
+        match () {
+            () if self.steering().takes_nothing() => Some(Held::Paused),
+            () if self.supervisor.degraded() => Some(Held::Degraded),
+            () if self.shared.breaker.borrow().is_open() => Some(Held::BreakerOpen),
+            () if !self.link.state.borrow().healthy => Some(Held::SourceDown),
+            () if self.supervisor.is_rolling() => Some(Held::Rolling),
+            () => None,
+        }
+    }
+
+    /// Records the workers' current load.
+    fn note_load(&mut self, now: Instant) {
+        let board = self.lanes.board();
+        if let Some(scaling) = &mut self.scaling {
+            scaling.note(board.work(), board.open(), now);
+        }
+    }
+
+    /// Checks the new workers of a rolling restart. They are removed if they are worse than the old
+    /// ones.
+    fn watch_trials(&mut self, now: Instant) {
+        if !self.supervisor.is_rolling() {
+            return;
+        }
+        let start_timeout = self.shared.policy().start_timeout;
+        let gauge = |slot| self.lanes.gauge(slot);
+        let passed = self
+            .rollout
+            .check(&mut self.supervisor, gauge, start_timeout, now);
+        for worker in passed {
+            tracing::info!(pool = self.shared.name(), worker, "the new worker works");
+        }
+    }
+
+    fn carry_out_plan(&mut self, now: Instant) {
+        if self.stopping.is_some() {
+            return;
+        }
+        let board = self.lanes.board();
+        for action in self.supervisor.plan(now, |slot| !board.is_idle(slot)) {
+            match action {
+                Action::Start(slot, generation) => self.start(slot, generation),
+                Action::Drain(slot) => self.lanes.raise(slot, Phase::Draining),
+                Action::Rolled(generation) => {
+                    self.rollout.done(generation);
+                    tracing::info!(pool = self.shared.name(), generation, "every worker is new");
+                }
+                Action::RollFailed(generation) => {
+                    self.rollout.failed(generation);
+                    tracing::error!(
+                        pool = self.shared.name(),
+                        cause = self.rollout.stopped(),
+                        "rolling restart stopped: a new worker did not work; the old ones stay"
+                    );
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, slot: usize, generation: Generation) {
+        if let Some((command, tally)) = self.rollout.of(generation) {
+            let on_trial = self.supervisor.is_on_trial(slot);
+            self.lanes.start(slot, command, tally, on_trial);
+        }
+    }
+
+    fn connected(&mut self, slot: usize) {
+        let was_degraded = self.supervisor.degraded();
+        self.losses.connected();
+        self.supervisor.connected(slot, Instant::now());
+        let pid = self.lanes.gauge(slot).and_then(Gauge::pid);
+        tracing::info!(pool = self.shared.name(), worker = slot, pid, "worker up");
+        self.note_recovery(was_degraded);
+    }
+
+    /// Ends a crash loop with the first worker that shows that it works.
+    fn watch_answers(&mut self) {
+        let proofs = self.shared.proofs();
+        if self.supervisor.degraded() && self.losses.has_worked_since(proofs) {
+            self.supervisor.worked(Instant::now());
+            self.note_recovery(true);
+        }
+    }
+
+    fn note_recovery(&self, was_degraded: bool) {
+        if was_degraded && !self.supervisor.degraded() {
+            tracing::info!(pool = self.shared.name(), "the pool has recovered");
+        }
+    }
+
+    fn worker_ended(&mut self, slot: usize, ended: &Ended) {
+        let was_degraded = self.supervisor.degraded();
+        let was_rolling = self.supervisor.is_rolling();
+        let on_trial = self.supervisor.is_on_trial(slot);
+        let is_proven = |gauge: &Gauge| gauge.is_open() && gauge.has_worked();
+        let proofs = self.shared.proofs();
+        let end = End {
+            connected: ended.connected,
+            worked: ended.worked,
+            explained: ended.explained,
+            late: matches!(ended.how, WorkerEnd::TimedOut | WorkerEnd::Stalled),
+            over: ended.over,
+            orderly: ended.orderly,
+            recycled: ended.how == WorkerEnd::Recycled,
+            pool_worked: self.losses.ended(slot, ended, on_trial, proofs),
+            others_proven: self.lanes.gauges().any(is_proven),
+        };
+        self.supervisor
+            .ended(slot, end, Instant::now(), fastrand::f64());
+        if was_rolling && !self.supervisor.is_rolling() {
+            self.rollout.stop(&ended.cause);
+        }
+        if self.supervisor.degraded() && !was_degraded {
+            self.give_back();
+            tracing::error!(
+                pool = self.shared.name(),
+                cause = ended.cause,
+                "the pool is degraded: its workers fail one after the other; one at a time is tried"
+            );
+        }
+    }
+}
+
+/// Time: alarms, deadlines and the end.
+impl Pool {
+    fn next_alarm(&self, now: Instant) -> Option<Instant> {
+        let shown = self.shown.next();
+        if let Some(stopping) = &self.stopping {
+            let deadline = stopping.next_alarm(!self.lanes.is_empty());
+            return deadline.into_iter().chain(shown).min();
+        }
+        let alarms = [
+            self.supervisor.next_start(),
+            self.waiting.next_stale(),
+            self.next_probe(now),
+            self.scaling.as_ref().map(Scaling::next_look),
+            shown,
+        ];
+        alarms.into_iter().flatten().min()
+    }
+
+    /// Moves the deadlines by the time in which this thread's loop stood still, which is nobody's
+    /// fault. The lanes move theirs.
+    fn make_up(&mut self, now: Instant) {
+        let Some(stood_still) = self.standstills.news(now) else {
+            return;
+        };
+        if let Some(stopping) = &mut self.stopping {
+            stopping.postpone(stood_still);
+        }
+        tracing::warn!(
+            pool = self.shared.name(),
+            ?stood_still,
+            "the pool's event loop stood still: deadlines are moved by as much"
+        );
+    }
+
+    fn keep_time(&mut self) {
+        let now = Instant::now();
+        self.make_up(now);
+        let Some(stopping) = &mut self.stopping else {
+            return;
+        };
+        let (yields, names_laggards) = (stopping.yields(now), stopping.names_laggards(now));
+        let abandons = stopping.abandons(now);
+        if yields {
+            self.lanes.raise_all(Phase::Yielding);
+        }
+        if names_laggards {
+            self.name_laggards(now);
+        }
+        if abandons {
+            // SIGKILL is pending, so they will not run another line of their program.
+            self.lanes.abandon();
+        }
+    }
+
+    fn name_laggards(&self, now: Instant) {
+        let pool = self.shared.name();
+        if self.lanes.is_empty() {
+            let problem = self.link.state.borrow().problem.clone();
+            tracing::warn!(pool, problem, "the stop waits for the source");
+        }
+        let workers = self.lanes.statuses(now);
+        for worker in workers.filter(|worker| worker.pid.is_some()) {
+            tracing::warn!(
+                pool,
+                worker = worker.slot,
+                pid = worker.pid,
+                state = worker.state,
+                in_flight = worker.in_flight,
+                message_age = worker.message_age,
+                "the stop waits for this worker"
+            );
+        }
+    }
+
+    /// Returns the result of the pool once it has ended.
+    fn result(&mut self, now: Instant) -> Option<Result<(), PoolError>> {
+        if self.source_is_gone {
+            // Without a stop under way it has failed.
+            self.stop(Duration::ZERO);
+        }
+        let stopping = self.stopping.as_mut().filter(|_| self.lanes.is_empty())?;
+        stopping.result(now, self.source_is_gone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use ganger_config::model;
+    use ganger_config::model::Workers;
+    use ganger_config::sample::policy;
+    use ganger_queue::delivery::link;
+
+    /// Whatever the reason for missing the first order: the second is enough.
+    #[tokio::test]
+    async fn a_hurry_stops_one_that_was_not_told_to_stop() {
+        let (mut source, pool) = link();
+        let policy = model::PoolConfig {
+            workers: Workers::Fixed(0),
+            ..policy()
+        };
+        let (orders, told) = watch::channel(Orders::new(Arc::new(policy)));
+        let (_commands, commands) = mpsc::channel(1);
+        orders.send_modify(Orders::hurry);
+        let source = async {
+            let closed = |intake: &Intake| *intake == Intake::Closed;
+            drop(source.intake.wait_for(closed).await.unwrap());
+            drop(source);
+        };
+        let (shown, _) = watch::channel(Arc::default());
+        let (steered, _) = watch::channel(Steering::default());
+        let feed = EventFeed::new(std::time::SystemTime::now());
+        let run = run(told, pool, commands, shown, steered, feed);
+        let both = async { tokio::join!(run, source).0 };
+        assert_eq!(LocalSet::new().run_until(both).await, Ok(()));
     }
 }

@@ -1,159 +1,197 @@
-//! A pool's number of workers where it follows the load: measures the load at intervals and carries
-//! out decisions. The decision itself is made in `autoscale`.
+//! A pool's number of workers where it follows the load: records the load between two looks and
+//! carries the decisions out. The decision itself is made in `autoscale`.
+
+use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use super::Pool;
-use super::autoscale::{Decision, Held, Look};
-use super::load::Scaling;
+use super::autoscale::{Autoscaler, Decision, Held, Look, Reason};
+use super::least_loaded::Work;
+use super::machine::MachineWatch;
 use super::status::ScalingStatus;
 use ganger_config::model::{Autoscale, Workers};
 
-impl Pool {
-    /// Applies new rules for the number of workers.
-    pub(super) fn follow_workers(&mut self, workers: &Workers, now: Instant) {
-        match (&mut self.scaling, workers) {
-            (Some(scaling), Workers::Range(_)) => scaling.next_look = now,
-            (_, workers) => {
-                let target = self.supervisor.target();
-                self.scaling = Scaling::new(workers, target, now);
-            }
+/// State of the pool at a look, beside what is recorded between looks.
+#[derive(Debug)]
+pub(super) struct PoolLoad {
+    /// Number of workers that are planned and have not connected.
+    pub(super) coming: usize,
+    /// Number of messages answered so far.
+    pub(super) finished: u64,
+    /// Number of messages taken in and not settled.
+    pub(super) out: usize,
+    /// Number of those in progress.
+    pub(super) worked_on: usize,
+    /// Number of messages in the queue beside those, where the source knows.
+    pub(super) queued: Option<u64>,
+    /// Reason not to change the number of workers now.
+    pub(super) held: Option<Held>,
+    /// Number of workers set by hand.
+    pub(super) scaled: Option<usize>,
+}
+
+/// State kept from one look to the next.
+#[derive(Debug)]
+pub(super) struct Scaling {
+    scaler: Autoscaler,
+    next_look: Instant,
+    /// Load of the workers since the last turn of the pool.
+    work: Work,
+    up: usize,
+    since: Instant,
+    /// Time that workers have worked, and time that workers were available, added up, in seconds.
+    worked: f64,
+    available: f64,
+    /// Smallest number of workers with room at any moment since the last look.
+    idle: usize,
+    /// Time since which messages have waited here at every look.
+    waiting_since: Option<Instant>,
+    machine: MachineWatch,
+    /// Last reported reason for having no more workers.
+    hindrance: Option<&'static str>,
+    /// Number of changes of the target, by the word for the reason.
+    changes: BTreeMap<&'static str, u64>,
+}
+
+impl Scaling {
+    /// Creates the state of a pool that begins with so many workers; `None` if their number is
+    /// fixed.
+    pub(super) fn new(workers: &Workers, target: usize, now: Instant) -> Option<Self> {
+        workers.range()?;
+        Some(Self {
+            scaler: Autoscaler::new(target),
+            next_look: now,
+            work: Work::default(),
+            up: 0,
+            since: now,
+            worked: 0.0,
+            available: 0.0,
+            idle: usize::MAX,
+            waiting_since: None,
+            machine: MachineWatch::default(),
+            hindrance: None,
+            changes: BTreeMap::new(),
+        })
+    }
+
+    /// Returns the state under new rules for the number of workers, which is `target` now.
+    pub(super) fn renewed(
+        before: Option<Self>,
+        workers: &Workers,
+        target: usize,
+        now: Instant,
+    ) -> Option<Self> {
+        match (before, workers) {
+            (Some(scaling), Workers::Range(_)) => Some(Self {
+                next_look: now,
+                ..scaling
+            }),
+            (_, workers) => Self::new(workers, target, now),
         }
     }
 
-    /// Returns the number of workers by the rules.
-    pub(super) fn workers_by_rules(&self) -> usize {
-        let fixed = || self.shared.policy.borrow().workers.min();
-        let scaling = self.scaling.as_ref();
-        scaling.map_or_else(fixed, |scaling| scaling.scaler.target())
+    /// Returns the target number of workers.
+    pub(super) fn target(&self) -> usize {
+        self.scaler.target()
     }
 
-    /// Returns the target number of workers, operators' requests included.
-    pub(super) fn workers_wanted(&self) -> usize {
-        self.steering.target(self.workers_by_rules())
+    /// Returns the time of the next look at the load.
+    pub(super) fn next_look(&self) -> Instant {
+        self.next_look
     }
 
-    /// Returns the state of the autoscaling, if the number of workers follows the load.
-    pub(super) fn scaling_status(&self, now: Instant) -> Option<ScalingStatus> {
-        let scaling = self.scaling.as_ref()?;
-        let policy = self.shared.policy();
-        let report = scaling.scaler.report(policy.workers.range()?);
-        let changes = scaling.changes.iter();
-        Some(ScalingStatus {
+    /// Returns the state for the status.
+    pub(super) fn status(
+        &self,
+        rules: &Autoscale,
+        queued: Option<u64>,
+        now: Instant,
+    ) -> ScalingStatus {
+        let report = self.scaler.report(rules);
+        let changes = self.changes.iter();
+        ScalingStatus {
             min: report.min,
             max: report.max,
             reason: report.reason.as_str().to_owned(),
             why: report.reason.to_string(),
             changed_seconds_ago: report.changed.map(|(at, _)| (now - at).as_secs_f64()),
             changed_for: report.changed.map(|(_, why)| why.to_string()),
-            queued: self.queued(),
+            queued,
             changes: changes
                 .map(|(why, count)| ((*why).into(), *count))
                 .collect(),
-        })
-    }
-
-    /// Returns the time of the next look at the load, if it is followed.
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        Some(self.scaling.as_ref()?.next_look)
-    }
-
-    /// Records the workers' current load.
-    pub(super) fn note_load(&mut self, now: Instant) {
-        let (work, up) = (self.board.work(), self.board.open());
-        if let Some(scaling) = &mut self.scaling {
-            scaling.goes_on(work, up, now);
         }
     }
 
-    /// Checks, if it is time, whether there are too few or too many workers.
-    pub(super) fn follow_load(&mut self, now: Instant) {
-        let is_due = |scaling: &Scaling| scaling.next_look <= now;
-        if !self.scaling.as_ref().is_some_and(is_due) || self.stopping.is_some() {
-            return;
-        }
-        let policy = self.shared.policy();
-        let Some(rules) = policy.workers.range() else {
-            return;
-        };
-        let held = self.held_for();
-        let Some(look) = self.look_at_load(rules, held, now) else {
-            return;
-        };
-        let scaled = self.steering.scaled();
-        let Some(scaling) = &mut self.scaling else {
-            return;
-        };
-        scaling.next_look = now + rules.look_every();
-        scaling.scaler.pin(scaled, now);
-        let before = scaling.scaler.target();
-        let decision = scaling.scaler.look(rules, &look);
-        if let Some(decision) = decision {
-            if decision.target != before {
-                *scaling.changes.entry(decision.reason.as_str()).or_default() += 1;
-                self.resize();
-            }
-            self.tell_of(decision, before, &look);
-        }
+    /// Adds up the time with the previous load, and sets the load from now on.
+    pub(super) fn note(&mut self, work: Work, up: usize, now: Instant) {
+        let seconds = (now - self.since).as_secs_f64();
+        #[expect(clippy::cast_precision_loss, reason = "thousands of workers at most")]
+        let (worked, available) = (self.work.busy_thousandths as f64, self.up as f64);
+        self.worked += worked * seconds / 1000.0;
+        self.available += available * seconds;
+        (self.work, self.up, self.since) = (work, up, now);
+        self.idle = self.idle.min(work.with_room);
     }
 
-    fn look_at_load(
+    /// Checks whether there are too few or too many workers, and logs the decision. Returns whether
+    /// the target has changed.
+    pub(super) fn look(
+        &mut self,
+        pool: &str,
+        rules: &Autoscale,
+        load: PoolLoad,
+        pids: impl Iterator<Item = u32>,
+        now: Instant,
+    ) -> bool {
+        self.next_look = now + rules.look_every();
+        let scaled = load.scaled;
+        let look = self.measure(rules, load, pids, now);
+        self.scaler.pin(scaled, now);
+        let before = self.scaler.target();
+        let Some(decision) = self.scaler.look(rules, &look) else {
+            return false;
+        };
+        let has_changed = decision.target != before;
+        if has_changed {
+            *self.changes.entry(decision.reason.as_str()).or_default() += 1;
+        }
+        self.log(pool, decision, before, &look);
+        has_changed
+    }
+
+    fn measure(
         &mut self,
         rules: &Autoscale,
-        held: Option<Held>,
+        load: PoolLoad,
+        pids: impl Iterator<Item = u32>,
         now: Instant,
-    ) -> Option<Look> {
-        let out = self.board.out() + self.held.len() + self.suspects.len();
-        let waiting = out.saturating_sub(self.board.work().worked_on) as u64;
-        let queued = self.queued();
-        let pids = self.slots.values().filter_map(|handle| handle.gauge.pid());
-        let scaling = self.scaling.as_mut()?;
-        scaling.goes_on(scaling.work, scaling.up, now);
-        let since = scaling.waiting_since.unwrap_or(now);
-        scaling.waiting_since = (waiting > 0).then_some(since);
-        Some(Look {
+    ) -> Look {
+        self.note(self.work, self.up, now);
+        let waiting = load.out.saturating_sub(load.worked_on) as u64;
+        let since = self.waiting_since.unwrap_or(now);
+        self.waiting_since = (waiting > 0).then_some(since);
+        Look {
             now,
-            up: scaling.up,
-            coming: self.supervisor.coming(),
-            idle: std::mem::replace(&mut scaling.idle, usize::MAX),
-            worked: scaling.worked,
-            available: scaling.available,
-            finished: self.shared.counters.answers(),
+            up: self.up,
+            coming: load.coming,
+            idle: std::mem::replace(&mut self.idle, usize::MAX),
+            worked: self.worked,
+            available: self.available,
+            finished: load.finished,
             waiting,
-            out: out as u64,
-            queued,
-            waiting_since: scaling.waiting_since,
-            held,
-            machine: scaling.machine.look(rules, pids),
-        })
-    }
-
-    /// Returns the number of messages in the queue beside those that are here, where the source
-    /// knows.
-    fn queued(&self) -> Option<u64> {
-        let backlog = self.link.state.borrow().backlog?;
-        Some(backlog.depth)
-    }
-
-    /// Returns the reason not to change the number of workers now.
-    fn held_for(&self) -> Option<Held> {
-        match () {
-            () if self.steering.takes_nothing() => Some(Held::Paused),
-            () if self.supervisor.degraded() => Some(Held::Degraded),
-            () if self.shared.breaker.borrow().is_open() => Some(Held::BreakerOpen),
-            () if !self.link.state.borrow().healthy => Some(Held::SourceDown),
-            () if self.supervisor.is_rolling() => Some(Held::Rolling),
-            () => None,
+            out: load.out as u64,
+            queued: load.queued,
+            waiting_since: self.waiting_since,
+            held: load.held,
+            machine: self.machine.look(rules, pids),
         }
     }
 
-    fn tell_of(&mut self, decision: Decision, before: usize, look: &Look) {
+    fn log(&mut self, pool: &str, decision: Decision, before: usize, look: &Look) {
         let Decision { target, reason } = decision;
-        let Some(scaling) = &mut self.scaling else {
-            return;
-        };
-        let is_hindered = scaling.is_new_hindrance(&reason);
-        let (pool, why) = (self.name(), reason.to_string());
+        let is_hindered = self.is_new_hindrance(&reason);
+        let why = reason.to_string();
         let (queued, here) = (look.queued, look.out);
         if target != before {
             tracing::info!(
@@ -169,6 +207,99 @@ impl Pool {
             tracing::info!(pool, workers = target, why, queued, here, "no more workers");
         } else {
             tracing::debug!(pool, workers = target, why, "the number of workers stays");
+        }
+    }
+
+    /// Returns whether a reason for having no more workers is new.
+    fn is_new_hindrance(&mut self, reason: &Reason) -> bool {
+        let word = match reason {
+            Reason::AtMax | Reason::Memory | Reason::Cpu => Some(reason.as_str()),
+            // The previous hindrance may still be there.
+            Reason::CoolingDown | Reason::Coming(_) | Reason::Held(_) => return false,
+            _ => None,
+        };
+        std::mem::replace(&mut self.hindrance, word) != word && word.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn rules(min: usize) -> Autoscale {
+        Autoscale {
+            min,
+            max: 8,
+            clear_within: 60 * SECOND,
+            cooldown: SECOND,
+            shrink_after: 60 * SECOND,
+            memory_free_min: None,
+            cpu_max: None,
+        }
+    }
+
+    fn load(scaled: Option<usize>) -> PoolLoad {
+        PoolLoad {
+            coming: 0,
+            finished: 0,
+            out: 0,
+            worked_on: 0,
+            queued: None,
+            held: None,
+            scaled,
+        }
+    }
+
+    #[test]
+    fn a_change_of_the_target_is_reported_once_and_counted() {
+        let now = Instant::now();
+        let workers = Workers::Range(rules(3));
+        let mut scaling = Scaling::new(&workers, 1, now).unwrap();
+        let mut look = |seconds, scaled| {
+            let now = now + seconds * SECOND;
+            let none = std::iter::empty();
+            scaling.look("p", &rules(3), load(scaled), none, now)
+        };
+        assert!(look(0, None), "there are to be three at least");
+        assert!(!look(9, None));
+        assert_eq!(scaling.target(), 3);
+        assert!(scaling.next_look() > now + 9 * SECOND);
+        let changes = scaling.status(&rules(3), None, now).changes;
+        assert_eq!(changes.values().sum::<u64>(), 1, "{changes:?}");
+    }
+
+    #[test]
+    fn new_rules_are_looked_at_at_once_and_keep_the_target() {
+        let now = Instant::now();
+        let later = now + SECOND;
+        let (range, fixed) = (Workers::Range(rules(1)), Workers::Fixed(5));
+        let mut before = Scaling::new(&range, 4, now).unwrap();
+        before.next_look = later + SECOND;
+        let again = Scaling::renewed(Some(before), &Workers::Range(rules(2)), 7, later).unwrap();
+        assert_eq!((again.target(), again.next_look()), (4, later));
+        assert!(Scaling::renewed(Some(again), &fixed, 7, later).is_none());
+        let anew = Scaling::renewed(None, &range, 7, later).unwrap();
+        assert_eq!(anew.target(), 7);
+    }
+
+    #[test]
+    fn a_hindrance_is_news_until_it_has_gone() {
+        let mut scaling = Scaling::new(&Workers::Range(rules(1)), 1, Instant::now()).unwrap();
+        let table = [
+            (Reason::AtMax, true),
+            (Reason::AtMax, false),
+            (Reason::CoolingDown, false),
+            (Reason::AtMax, false),
+            (Reason::Memory, true),
+            (Reason::Enough, false),
+            (Reason::Memory, true),
+        ];
+        for (step, (reason, expected)) in (0..).zip(table) {
+            assert_eq!(scaling.is_new_hindrance(&reason), expected, "{step}");
         }
     }
 }

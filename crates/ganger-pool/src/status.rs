@@ -166,6 +166,22 @@ impl Default for PoolStatus {
     }
 }
 
+/// Returns the number of messages that came in and are neither settled nor in hand. Anything but
+/// zero is a bug.
+pub(super) fn unaccounted(counts: &Counts, in_hand: usize) -> i64 {
+    let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let Counts {
+        taken,
+        done,
+        dead,
+        returned,
+        requeued,
+        retried,
+        ..
+    } = *counts;
+    whole(taken) - whole(done + dead + returned + requeued + retried) - whole(in_hand as u64)
+}
+
 /// Messages that wait in a queue and are due.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default)]

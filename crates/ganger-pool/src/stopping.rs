@@ -1,17 +1,28 @@
-//! The deadlines of a pool's stop. The pool acts on them.
+//! The stop of a pool: its deadlines and its result. The pool acts on them.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// Time allowed for the last settlements when everything else is done.
-pub(super) const SETTLE_WITHIN: Duration = Duration::from_secs(10);
+const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 /// Number of phases from the request to yield to SIGKILL: yielding, quitting, terminating.
 const PHASES_TO_SIGKILL: u32 = 3;
 /// Time allowed for killed workers to be gone when the stop is hurried.
 const ABANDON_WITHIN: Duration = Duration::from_secs(1);
 /// Interval at which the log names what delays a stop.
 const LAGGARDS_EVERY: Duration = Duration::from_secs(5);
+
+/// Reason for which a pool failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// The source ended without being asked to.
+    #[error("the source ended by itself")]
+    SourceEnded,
+    /// The source could not write the last settlements; their messages will be redelivered.
+    #[error("the last settlements could not be written within {SETTLE_WITHIN:?}")]
+    Unsettled,
+}
 
 /// A stop under way.
 #[derive(Debug)]
@@ -22,15 +33,24 @@ pub(super) struct Stopping {
     /// Time at which the source is given up, once every worker has gone.
     give_up_at: Option<Instant>,
     name_laggards_at: Instant,
+    /// The source ended before it was asked to.
+    source_failed: bool,
 }
 
 impl Stopping {
-    pub(super) fn begin(now: Instant, drain_timeout: Duration, stop_timeout: Duration) -> Self {
+    /// Begins a stop, which the source may have ended before.
+    pub(super) fn begin(
+        now: Instant,
+        drain_timeout: Duration,
+        stop_timeout: Duration,
+        source_is_gone: bool,
+    ) -> Self {
         Self {
             yield_at: now + drain_timeout,
             abandon_at: now + drain_timeout + PHASES_TO_SIGKILL * stop_timeout + LAGGARDS_EVERY,
             give_up_at: None,
             name_laggards_at: now + LAGGARDS_EVERY,
+            source_failed: source_is_gone,
         }
     }
 
@@ -77,9 +97,20 @@ impl Stopping {
         self.abandon_at <= now
     }
 
-    /// Returns whether the source has had its time since every worker has gone.
-    pub(super) fn gives_up(&mut self, now: Instant) -> bool {
-        *self.give_up_at.get_or_insert(now + SETTLE_WITHIN) <= now
+    /// Returns the pool's result, once every worker has gone: that of the source, as soon as it has
+    /// ended or has had its time.
+    pub(super) fn result(
+        &mut self,
+        now: Instant,
+        source_is_gone: bool,
+    ) -> Option<Result<(), PoolError>> {
+        let gives_up = *self.give_up_at.get_or_insert(now + SETTLE_WITHIN) <= now;
+        match () {
+            () if self.source_failed => Some(Err(PoolError::SourceEnded)),
+            () if source_is_gone => Some(Ok(())),
+            () if gives_up => Some(Err(PoolError::Unsettled)),
+            () => None,
+        }
     }
 }
 
@@ -96,10 +127,14 @@ fn is_due(at: &mut Instant, now: Instant) -> bool {
 mod tests {
     use super::*;
 
+    fn gives_up(stopping: &mut Stopping, now: Instant) -> bool {
+        stopping.result(now, false) == Some(Err(PoolError::Unsettled))
+    }
+
     #[test]
     fn each_deadline_comes_when_it_should() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut stopping = Stopping::begin(start, 30 * second, 2 * second);
+        let mut stopping = Stopping::begin(start, 30 * second, 2 * second, false);
         assert_eq!(stopping.next_alarm(true), Some(start + LAGGARDS_EVERY));
         assert!(!stopping.yields(start + 29 * second));
         assert!(stopping.yields(start + 30 * second));
@@ -109,18 +144,19 @@ mod tests {
         assert!(!stopping.abandons(start + 40 * second));
         assert!(stopping.abandons(start + 41 * second));
         let gone = start + 50 * second;
-        assert!(!stopping.gives_up(gone));
-        assert!(stopping.gives_up(gone + SETTLE_WITHIN));
+        assert!(!gives_up(&mut stopping, gone));
+        assert!(gives_up(&mut stopping, gone + SETTLE_WITHIN));
     }
 
     #[test]
     fn a_standstill_moves_all_of_them() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut stopping = Stopping::begin(start, 30 * second, 2 * second);
-        assert!(!stopping.gives_up(start));
+        let mut stopping = Stopping::begin(start, 30 * second, 2 * second, false);
+        assert!(!gives_up(&mut stopping, start));
         stopping.postpone(100 * second);
         let late = start + 104 * second;
-        assert!(!stopping.yields(late) && !stopping.abandons(late) && !stopping.gives_up(late));
+        assert!(!stopping.yields(late) && !stopping.abandons(late));
+        assert!(!gives_up(&mut stopping, late));
         assert!(stopping.next_alarm(true) > Some(late));
         assert!(stopping.yields(start + 130 * second));
     }
@@ -128,11 +164,24 @@ mod tests {
     #[test]
     fn a_hurry_ends_what_is_waited_for() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut stopping = Stopping::begin(start, 30 * second, 30 * second);
+        let mut stopping = Stopping::begin(start, 30 * second, 30 * second, false);
         stopping.hurry(start, false);
         assert!(stopping.yields(start) && !stopping.abandons(start + ABANDON_WITHIN));
-        assert!(!stopping.gives_up(start));
+        assert!(!gives_up(&mut stopping, start));
         stopping.hurry(start, true);
-        assert!(stopping.abandons(start + ABANDON_WITHIN) && stopping.gives_up(start));
+        assert!(stopping.abandons(start + ABANDON_WITHIN));
+        assert!(gives_up(&mut stopping, start));
+    }
+
+    #[test]
+    fn only_a_source_that_ends_when_asked_to_ends_well() {
+        let now = Instant::now();
+        let result = |gone_before, is_gone| {
+            let mut stopping = Stopping::begin(now, Duration::ZERO, Duration::ZERO, gone_before);
+            stopping.result(now, is_gone)
+        };
+        assert_eq!(result(false, false), None);
+        assert_eq!(result(false, true), Some(Ok(())));
+        assert_eq!(result(true, true), Some(Err(PoolError::SourceEnded)));
     }
 }

@@ -5,7 +5,7 @@
 use tokio::time::Instant;
 
 use super::roster::{Generation, Roster, Slot, Stage};
-use super::trial::{Progress, Seen, Trial};
+use super::trial::{Progress, Trial, TrialSample};
 use ganger_config::model::Restart;
 
 /// Number of consecutive ends, over different messages or none, that make a crash loop if no worker
@@ -173,7 +173,7 @@ impl Supervisor {
     }
 
     /// Records the current state of a worker on trial. Returns the progress of the trial.
-    pub fn observe(&mut self, number: usize, seen: Seen, now: Instant) -> Progress {
+    pub fn observe(&mut self, number: usize, seen: TrialSample, now: Instant) -> Progress {
         let success = self.restart.success;
         let slot = self.roster.get_mut(number);
         let Some(slot) = slot.filter(|slot| slot.stage == Stage::Up) else {

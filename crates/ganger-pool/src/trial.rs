@@ -119,7 +119,7 @@ impl OldAnswers {
 
 /// State of a worker on trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct TrialSample {
     /// Number of its answers so far.
     pub answers: u64,
     /// Number of its answers that are no failures.
@@ -188,7 +188,7 @@ impl Trial {
     }
 
     /// Evaluates the worker's state, where so many successes are enough.
-    pub fn look(&mut self, seen: Seen, success: u64, now: Instant) -> Progress {
+    pub fn look(&mut self, seen: TrialSample, success: u64, now: Instant) -> Progress {
         self.busy_max = seen.busy_max;
         if self.busy != seen.busy {
             *self = Self {
@@ -223,8 +223,8 @@ impl Trial {
 mod tests {
     use super::*;
 
-    fn seen(answers: u64, successes: u64, busy: bool) -> Seen {
-        Seen {
+    fn seen(answers: u64, successes: u64, busy: bool) -> TrialSample {
+        TrialSample {
             answers,
             successes,
             busy,
@@ -233,11 +233,11 @@ mod tests {
         }
     }
 
-    fn after(seen: Seen, seconds: u64) -> Progress {
+    fn after(seen: TrialSample, seconds: u64) -> Progress {
         let now = Instant::now();
         let mut trial = Trial::begin(now);
         trial.look(
-            Seen {
+            TrialSample {
                 answers: 0,
                 successes: 0,
                 ..seen
@@ -275,7 +275,7 @@ mod tests {
         for busy in [false, true] {
             assert_eq!(after(seen(5, 0, busy), 59), Progress::Pending);
             assert_eq!(after(seen(5, 0, busy), 60), Progress::Failed);
-            let so_do_old_ones = |answers| Seen {
+            let so_do_old_ones = |answers| TrialSample {
                 old_ones_fail: true,
                 ..seen(answers, 0, busy)
             };
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn who_may_be_killed_later_is_waited_for_until_then() {
         let (now, limit) = (Instant::now(), 5 * BUSY);
-        let starts = Seen {
+        let starts = TrialSample {
             busy_max: limit,
             ..seen(0, 0, true)
         };

@@ -129,6 +129,11 @@ impl Shared {
         Some(self.last_error.borrow().clone()).filter(|error| !error.is_empty())
     }
 
+    /// Name of the pool.
+    pub fn name(&self) -> String {
+        self.policy.borrow().name.clone()
+    }
+
     /// Current rules of the pool.
     pub fn policy(&self) -> Arc<PoolConfig> {
         self.policy.borrow().clone()

@@ -21,7 +21,7 @@ const RESTART: Restart = Restart {
     surge: 1,
     success: 1,
 };
-const WORKS: Seen = Seen {
+const WORKS: TrialSample = TrialSample {
     answers: 1,
     successes: 1,
     busy: false,
@@ -230,7 +230,7 @@ fn one_that_an_operator_ends_on_trial_has_shown_nothing() {
         supervisor.ended(surge, End { recycled, ..ASKED }, now, 0.5);
         assert_eq!(starts(&step(&mut supervisor, now)), [surge]);
         supervisor.connected(surge, now);
-        let nothing = Seen {
+        let nothing = TrialSample {
             answers: 0,
             successes: 0,
             ..WORKS
@@ -251,7 +251,7 @@ fn a_trial_that_nothing_disturbs_is_over_in_time() {
     assert_eq!(supervisor.on_trial(), [surge]);
     let over = supervisor.next_start().unwrap();
     assert_eq!(over, later + Duration::from_secs(5));
-    let idle = Seen {
+    let idle = TrialSample {
         answers: 0,
         successes: 0,
         busy: false,
@@ -352,7 +352,7 @@ fn a_worker_that_reaches_its_limits_on_trial_has_passed_once_its_successor_is_up
     let new = supervisor.roll(now);
     assert_eq!(supervisor.plan(now, idle), [Action::Start(2, new)]);
     supervisor.connected(2, now);
-    let fails = Seen {
+    let fails = TrialSample {
         answers: 4,
         successes: 0,
         busy: true,
@@ -368,7 +368,7 @@ fn a_worker_that_reaches_its_limits_on_trial_has_passed_once_its_successor_is_up
     let successor = [Action::Start(2, new)];
     assert_eq!(step(&mut supervisor, now), successor, "no old one goes yet");
     supervisor.connected(2, now);
-    let nothing_yet = Seen {
+    let nothing_yet = TrialSample {
         answers: 0,
         ..fails
     };

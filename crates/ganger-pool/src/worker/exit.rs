@@ -31,11 +31,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct OomKills {
     file: Option<PathBuf>,
-    seen: Mutex<Seen>,
+    seen: Mutex<OomCount>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct OomCount {
     count: u64,
     at: Instant,
 }
@@ -57,7 +57,7 @@ impl OomKills {
         let at = Instant::now();
         Self {
             file,
-            seen: Mutex::new(Seen { count, at }),
+            seen: Mutex::new(OomCount { count, at }),
         }
     }
 
@@ -73,14 +73,14 @@ impl OomKills {
         let count = self.file.as_deref().and_then(read_count);
         let mut seen = self.seen();
         let before = seen.count;
-        *seen = Seen {
+        *seen = OomCount {
             count: count.unwrap_or(before),
             at: now,
         };
         before < seen.count
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, OomCount> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

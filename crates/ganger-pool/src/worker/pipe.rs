@@ -29,7 +29,7 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 #[derive(Debug)]
 pub struct Listener {
     place: PipePath,
-    open: Option<Open>,
+    open: Option<OpenPipe>,
     expected: Expected,
     identity: Identity,
     frame_bytes_max: usize,
@@ -75,12 +75,12 @@ impl Listener {
 #[derive(Debug)]
 pub(super) struct Unclaimed {
     place: PipePath,
-    open: Open,
+    open: OpenPipe,
 }
 
 /// Parts that exist only until the one connection.
 #[derive(Debug)]
-struct Open {
+struct OpenPipe {
     /// Removes the socket's path when dropped.
     socket: Socket,
     /// Link where .NET looks, if elsewhere.
@@ -135,7 +135,7 @@ impl Unclaimed {
         let link = place.link.clone().map(Link);
         Ok(Self {
             place,
-            open: Open {
+            open: OpenPipe {
                 socket,
                 _link: link,
             },
