@@ -34,12 +34,11 @@ const SPREAD: [(&str, &str, usize); 8] = [
 ];
 
 /// Names that mean several things in one crate: these may only become fewer.
-const AMBIGUOUS: [(&str, &str); 7] = [
+const AMBIGUOUS: [(&str, &str); 6] = [
     ("ganger", "Notice Seen"),
     ("ganger-admin", "Entry"),
     ("ganger-kafka", "Entry Found Group Partition Seen Standing"),
     ("ganger-pool", "Open Seen"),
-    ("ganger-rabbitmq", "Change Fate Flight Next Order"),
     (
         "ganger-table",
         "Asked Claimer Client Line Memory Out PassedOver Picked Place Store Task Told Transaction Undone Value \

@@ -9,7 +9,9 @@ use lapin::types::ShortString;
 
 use crate::broker::field_table::long;
 use crate::broker::publisher::OutboundMessage;
-use crate::broker::republish::{HEAD_ROOM_BYTES, Marks, Original, check_size, fitting, published};
+use crate::broker::republish::{
+    HEAD_ROOM_BYTES, Marks, Original, PERSISTENT, check_size, fitting, published,
+};
 use crate::broker::signature::CopyKey;
 use crate::rules::{Arrival, RETURNS_MAX, message_name, tiers};
 use ganger_queue::attempts;
@@ -318,7 +320,7 @@ fn own_properties(own: &Own) -> BasicProperties {
     debug_assert!(table.contains_key(header::REPLY_OF));
     BasicProperties::default()
         .with_headers(table)
-        .with_delivery_mode(2)
+        .with_delivery_mode(PERSISTENT)
 }
 
 /// Substitute for a publication that the broker permanently rejects; `None` if there is none left

@@ -24,7 +24,7 @@ use super::inbox::Inbox;
 use super::outbox::Outbox;
 use super::task::Task;
 use crate::broker::connect::{Broker, connect};
-use crate::broker::consumers::{ConsumerNews, Consumers, Order};
+use crate::broker::consumers::{ConsumerNews, ConsumerSpec, Consumers};
 use crate::broker::error::RabbitMqError;
 use crate::broker::isolating::IsolatingPublisher;
 use crate::broker::lifetime::ShortLived;
@@ -126,12 +126,12 @@ impl Session {
         topology: Topology,
         next_token: u64,
     ) -> Result<Self, RabbitMqError> {
-        let order = Order::new(&pool.queue, &pool.name, options(&pool))?;
+        let spec = ConsumerSpec::new(&pool.queue, &pool.name, options(&pool))?;
         let events = Box::pin(broker.connection().events_listener());
         let channel = broker.channel().await?;
         let now = Instant::now();
         Ok(Self {
-            inbox: Inbox::new(Consumers::new(Rc::clone(&broker), channel.clone(), order)),
+            inbox: Inbox::new(Consumers::new(Rc::clone(&broker), channel.clone(), spec)),
             broker,
             acks: Acks::new(channel),
             outbox: Outbox::new(publisher, now),

@@ -22,14 +22,14 @@ pub(super) struct Suspects {
     waiting: VecDeque<u64>,
     /// Tags and turn numbers of copies that have just come and whose turn has begun.
     begun: VecDeque<(u64, u64)>,
-    next: Option<Next>,
+    next: Option<TurnState>,
     /// The pool knows that suspects wait.
     told: bool,
 }
 
 /// The one whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum TurnState {
     /// Its copy is on its way through the queue.
     Coming { turn: u64, until: Instant },
     /// It is here, and is handed out as soon as the pool has room.
@@ -51,8 +51,8 @@ impl Suspects {
     /// given up meanwhile it waits for another: it may be somebody else's now.
     pub(super) fn run_unmarked(&mut self, tag: u64, its_turn: Option<u64>) {
         match self.next {
-            Some(Next::Coming { turn, .. }) if Some(turn) == its_turn => {
-                self.next = Some(Next::Here(tag));
+            Some(TurnState::Coming { turn, .. }) if Some(turn) == its_turn => {
+                self.next = Some(TurnState::Here(tag));
             }
             _ => self.wait(tag),
         }
@@ -63,8 +63,8 @@ impl Suspects {
         self.waiting.retain(|tag| stays(*tag));
         self.begun.retain(|(tag, _)| stays(*tag));
         self.next = self.next.filter(|next| match next {
-            Next::Here(tag) => stays(*tag),
-            Next::Coming { .. } => true,
+            TurnState::Here(tag) => stays(*tag),
+            TurnState::Coming { .. } => true,
         });
     }
 
@@ -72,7 +72,7 @@ impl Suspects {
     pub(super) fn drain(&mut self) -> Vec<u64> {
         let mut all: Vec<u64> = self.waiting.drain(..).collect();
         all.extend(self.begun.drain(..).map(|(tag, _)| tag));
-        if let Some(Next::Here(tag)) = self.next.take() {
+        if let Some(TurnState::Here(tag)) = self.next.take() {
             all.push(tag);
         }
         all
@@ -98,19 +98,19 @@ impl Suspects {
     /// Returns whether it is the turn of a copy with this number; `None` if none has the turn.
     pub(super) fn is_its_turn(&self, turn: u64) -> Option<bool> {
         match self.next? {
-            Next::Coming { turn: ours, .. } => Some(ours == turn),
-            Next::Here(_) => Some(false),
+            TurnState::Coming { turn: ours, .. } => Some(ours == turn),
+            TurnState::Here(_) => Some(false),
         }
     }
 
     /// Marks the suspect as here, to run next.
     pub(super) fn is_here(&mut self, tag: u64) {
-        self.next = Some(Next::Here(tag));
+        self.next = Some(TurnState::Here(tag));
     }
 
     /// Takes the suspect that is here, to be handed out.
     pub(super) fn take_here(&mut self) -> Option<u64> {
-        let Some(Next::Here(tag)) = self.next else {
+        let Some(TurnState::Here(tag)) = self.next else {
             return None;
         };
         self.next = None;
@@ -130,7 +130,7 @@ impl Suspects {
     pub(super) fn begin(&mut self, turn: u64, now: Instant) -> Option<u64> {
         let tag = self.waiting.pop_front()?;
         let until = now + COMES_WITHIN;
-        self.next = Some(Next::Coming { turn, until });
+        self.next = Some(TurnState::Coming { turn, until });
         Some(tag)
     }
 
@@ -155,8 +155,8 @@ impl Suspects {
     #[cfg(test)]
     pub(super) fn tags(&self) -> Vec<u64> {
         let here = self.next.and_then(|next| match next {
-            Next::Here(tag) => Some(tag),
-            Next::Coming { .. } => None,
+            TurnState::Here(tag) => Some(tag),
+            TurnState::Coming { .. } => None,
         });
         let begun = self.begun.iter().map(|(tag, _)| *tag);
         let mut tags: Vec<u64> = self
@@ -173,8 +173,8 @@ impl Suspects {
     /// Time at which the turn is given up.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.next {
-            Some(Next::Coming { until, .. }) => Some(until),
-            Some(Next::Here(_)) | None => None,
+            Some(TurnState::Coming { until, .. }) => Some(until),
+            Some(TurnState::Here(_)) | None => None,
         }
     }
 }
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn who_runs_unmarked_does_not_take_the_turn_of_another() {
-        let coming = |turn| Next::Coming {
+        let coming = |turn| TurnState::Coming {
             turn,
             until: Instant::now() + COMES_WITHIN,
         };
@@ -197,9 +197,9 @@ mod tests {
             suspects.run_unmarked(7, its_turn);
             (suspects.next, Vec::from(suspects.waiting))
         };
-        let here = Some(Next::Here(7));
+        let here = Some(TurnState::Here(7));
         assert_eq!(run(Some(coming(1)), Some(1)), (here, vec![]));
-        for next in [None, Some(Next::Here(3)), Some(coming(2))] {
+        for next in [None, Some(TurnState::Here(3)), Some(coming(2))] {
             let (after, waiting) = run(next, Some(1));
             assert!(after == next && waiting == [7], "{next:?} became {after:?}");
         }

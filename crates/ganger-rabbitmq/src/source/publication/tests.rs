@@ -108,7 +108,11 @@ fn each_aim_has_its_queue() {
         let runs_out = parcel.properties.expiration().as_ref();
         assert_eq!(runs_out.map(ShortString::as_str), expiration, "{aim:?}");
         assert!(parcel.mandatory, "{aim:?}");
-        assert_eq!(parcel.properties.delivery_mode(), &Some(2), "{aim:?}");
+        assert_eq!(
+            parcel.properties.delivery_mode(),
+            &Some(PERSISTENT),
+            "{aim:?}"
+        );
         let body: &[u8] = if queue == "answers" {
             b"result"
         } else {
