@@ -1,6 +1,6 @@
 //! Deliveries as a table of cases, and as random runs against a model of a broker and a pool.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -174,6 +174,10 @@ enum Event {
     Surplus(u8, bool),
     Wait(Duration),
     Write(bool),
+    /// The connection is lost, and another is made.
+    Lose,
+    /// The pool settles a delivery of a lost connection.
+    SettleVoid(Index),
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -209,6 +213,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => (0u8..8, any::<bool>()).prop_map(|(most, all)| Event::Surplus(most, all)),
         2 => (0u64..30).prop_map(|seconds| Event::Wait(Duration::from_secs(seconds))),
         2 => any::<bool>().prop_map(Event::Write),
+        1 => Just(Event::Lose),
+        1 => any::<Index>().prop_map(Event::SettleVoid),
     ];
     proptest::collection::vec(event, 0..150)
 }
@@ -217,9 +223,19 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 struct Game {
     deliveries: Deliveries,
     now: Instant,
+    /// Token of the delivery with tag 0.
+    base: u64,
     last: u64,
-    /// Deliveries unacknowledged at the broker.
-    outstanding: BTreeSet<u64>,
+    /// Number of messages that there were.
+    messages: u64,
+    /// Messages that wait at the broker,
+    queue: VecDeque<u64>,
+    /// those of the deliveries that are unacknowledged there,
+    outstanding: BTreeMap<u64, u64>,
+    /// and those that were acknowledged.
+    acknowledged: BTreeSet<u64>,
+    /// Tokens of lost connections that the pool has.
+    void: BTreeSet<u64>,
     /// Deliveries that the pool works on.
     out: BTreeSet<u64>,
     /// The suspect among them.
@@ -242,8 +258,13 @@ impl Game {
         Self {
             deliveries: Deliveries::new(BASE),
             now: Instant::now(),
+            base: BASE,
             last: 0,
-            outstanding: BTreeSet::new(),
+            messages: 0,
+            queue: VecDeque::new(),
+            outstanding: BTreeMap::new(),
+            acknowledged: BTreeSet::new(),
+            void: BTreeSet::new(),
             out: BTreeSet::new(),
             suspect: None,
             jobs: BTreeMap::new(),
@@ -267,7 +288,7 @@ impl Game {
                 }
             }
             Event::Stray(at) => {
-                let others = self.outstanding.iter().copied();
+                let others = self.outstanding.keys().copied();
                 let others = others.filter(|tag| !self.jobs.contains_key(tag));
                 if let Some(tag) = chosen(at, others) {
                     self.deliveries.is_published(tag);
@@ -290,6 +311,13 @@ impl Game {
                 self.look_at_age()?;
             }
             Event::Write(all) => self.write(if all { Others::Single } else { Others::Wait })?,
+            Event::Lose => self.lose_connection(),
+            Event::SettleVoid(at) => {
+                if let Some(token) = chosen(at, self.void.iter().copied()) {
+                    self.void.remove(&token);
+                    prop_assert_eq!(self.deliveries.tag(token), None);
+                }
+            }
         }
         self.check()
     }
@@ -298,7 +326,11 @@ impl Game {
         for _ in 0..count {
             self.last += 1;
             let tag = self.last;
-            self.outstanding.insert(tag);
+            let message = self.queue.pop_front().unwrap_or_else(|| {
+                self.messages += 1;
+                self.messages
+            });
+            self.outstanding.insert(tag, message);
             let step = self
                 .deliveries
                 .receive(tag, held(arrival, self.now), LIMITS);
@@ -423,7 +455,9 @@ impl Game {
             }
             DeliveryStep::Return => {
                 self.deliveries.let_go(tag);
-                prop_assert!(self.outstanding.remove(&tag), "{} is none of ours", tag);
+                let message = self.outstanding.remove(&tag);
+                prop_assert!(message.is_some(), "{} is none of ours", tag);
+                self.queue.extend(message);
             }
         }
         Ok(())
@@ -433,15 +467,40 @@ impl Game {
         let mut acks = Vec::new();
         self.deliveries.acks(others, &mut acks);
         for Ack { tag, multiple } in acks {
-            let covers = |other: &u64| *other == tag || (multiple && *other < tag);
-            let (covered, rest) = self.outstanding.iter().partition(|other| covers(other));
+            prop_assert!(
+                self.outstanding.contains_key(&tag),
+                "{} is none of ours",
+                tag
+            );
+            let covers = |other: u64| other == tag || (multiple && other < tag);
+            let (covered, rest) = std::mem::take(&mut self.outstanding)
+                .into_iter()
+                .partition(|(other, _)| covers(*other));
             self.outstanding = rest;
-            let covered: BTreeSet<u64> = covered;
-            for tag in covered {
+            let covered: BTreeMap<u64, u64> = covered;
+            for (tag, message) in covered {
                 prop_assert!(self.safe.remove(&tag), "{} is lost", tag);
+                prop_assert!(
+                    self.acknowledged.insert(message),
+                    "{} is acknowledged twice",
+                    tag
+                );
             }
         }
         Ok(())
+    }
+
+    /// Takes everything unacknowledged back, and begins another connection.
+    fn lose_connection(&mut self) {
+        self.void.extend(self.out.iter().map(|tag| self.base + tag));
+        let unacknowledged = std::mem::take(&mut self.outstanding);
+        self.queue.extend(unacknowledged.into_values());
+        self.base = self.deliveries.next_token();
+        self.deliveries = Deliveries::new(self.base);
+        (self.last, self.suspect) = (0, None);
+        self.out.clear();
+        self.jobs.clear();
+        self.safe.clear();
     }
 
     /// Checks that each delivery is in one place, and in the one recorded.
@@ -462,8 +521,16 @@ impl Game {
         prop_assert!(self.jobs.keys().eq(&in_state(HeldState::Publishing)));
         prop_assert_eq!(in_state(HeldState::Leaving), Vec::<u64>::new());
         let held: BTreeSet<u64> = ledger.iter().map(|(tag, _)| tag).collect();
-        let left: BTreeSet<u64> = self.outstanding.difference(&self.safe).copied().collect();
+        let all = self.outstanding.keys().copied();
+        let left: BTreeSet<u64> = all.filter(|tag| !self.safe.contains(tag)).collect();
         prop_assert_eq!(held, left, "what is not safe is in our hands");
+        let here = self.queue.iter().chain(self.outstanding.values());
+        let mut known: Vec<u64> = here.chain(&self.acknowledged).copied().collect();
+        known.sort_unstable();
+        prop_assert!(
+            known.into_iter().eq(1..=self.messages),
+            "a message is lost or there twice"
+        );
         prop_assert_eq!(self.deliveries.unacknowledged(), self.outstanding.len());
         Ok(())
     }
@@ -481,7 +548,7 @@ impl Game {
         self.play(Event::Write(true))?;
         prop_assert!(self.outstanding.is_empty() && self.safe.is_empty());
         prop_assert!(self.deliveries.held() == 0 && !self.deliveries.has_settled());
-        prop_assert_eq!(self.deliveries.next_token(), BASE + self.last + 1);
+        prop_assert_eq!(self.deliveries.next_token(), self.base + self.last + 1);
         Ok(())
     }
 }
