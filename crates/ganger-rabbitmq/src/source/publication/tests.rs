@@ -13,6 +13,7 @@ const COUNTERS: Counters = Counters {
 };
 
 static KEY: LazyLock<CopyKey> = LazyLock::new(|| CopyKey::from_secret("s"));
+static TARGETS: LazyLock<Targets> = LazyLock::new(Targets::default);
 
 fn press() -> Composer<'static> {
     Composer {
@@ -20,6 +21,7 @@ fn press() -> Composer<'static> {
         queue: "work",
         dead: "work.dead",
         key: &KEY,
+        targets: &TARGETS,
         frame_max: 131_072,
         now_ms: 9,
         random: 1,

@@ -1,6 +1,6 @@
 //! Suspects: messages over which daemons vanished, twice in a row or more. One at a time runs, in
 //! the whole daemon, and nothing but other suspects waits for it. Here is which of ours wait, and
-//! whose turn it is; the actions are in `turns.rs`, the decision who is a suspect in `rules.rs`.
+//! whose turn it is; the daemon's turn is in `turns.rs`, the decision who is a suspect in `rules.rs`.
 //! Pure.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ const COMES_WITHIN: Duration = Duration::from_secs(60);
 
 /// The suspects in our hands.
 #[derive(Debug, Default)]
-pub(super) struct Suspects {
+pub(in crate::source) struct Suspects {
     /// Tags of those that wait for their turn.
     waiting: VecDeque<u64>,
     /// Tags and turn numbers of copies that have just come and whose turn has begun.
@@ -58,24 +58,11 @@ impl Suspects {
         }
     }
 
-    /// Forgets suspects that go back.
-    pub(super) fn retain(&mut self, stays: impl Fn(u64) -> bool) {
-        self.waiting.retain(|tag| stays(*tag));
-        self.begun.retain(|(tag, _)| stays(*tag));
-        self.next = self.next.filter(|next| match next {
-            TurnState::Here(tag) => stays(*tag),
-            TurnState::Coming { .. } => true,
-        });
-    }
-
-    /// Takes all suspects that are here.
-    pub(super) fn drain(&mut self) -> Vec<u64> {
-        let mut all: Vec<u64> = self.waiting.drain(..).collect();
-        all.extend(self.begun.drain(..).map(|(tag, _)| tag));
-        if let Some(TurnState::Here(tag)) = self.next.take() {
-            all.push(tag);
-        }
-        all
+    /// Forgets a suspect that goes back.
+    pub(super) fn remove(&mut self, gone: u64) {
+        self.waiting.retain(|tag| *tag != gone);
+        self.begun.retain(|(tag, _)| *tag != gone);
+        self.next = self.next.filter(|next| *next != TurnState::Here(gone));
     }
 
     /// Gives up a turn that has not come in time.
@@ -85,14 +72,14 @@ impl Suspects {
         }
     }
 
-    /// Number of the turn of the first copy that has come.
-    pub(super) fn begun(&self) -> Option<u64> {
-        self.begun.front().map(|(_, turn)| *turn)
+    /// Returns whether a copy has come whose turn has begun.
+    pub(in crate::source) fn has_begun(&self) -> bool {
+        !self.begun.is_empty()
     }
 
-    /// Takes the first copy that has come.
-    pub(super) fn take_begun(&mut self) -> Option<u64> {
-        self.begun.pop_front().map(|(tag, _)| tag)
+    /// Takes the first copy that has come, with the number of its turn.
+    pub(super) fn take_begun(&mut self) -> Option<(u64, u64)> {
+        self.begun.pop_front()
     }
 
     /// Returns whether it is the turn of a copy with this number; `None` if none has the turn.
@@ -118,11 +105,11 @@ impl Suspects {
     }
 
     /// Returns whether a suspect has the turn, here or on its way.
-    pub(super) fn has_turn(&self) -> bool {
+    pub(in crate::source) fn has_turn(&self) -> bool {
         self.next.is_some()
     }
 
-    pub(super) fn some_wait(&self) -> bool {
+    pub(in crate::source) fn some_wait(&self) -> bool {
         !self.waiting.is_empty()
     }
 
@@ -134,13 +121,14 @@ impl Suspects {
         Some(tag)
     }
 
-    /// Takes a suspect beyond the maximum in hand at this prefetch: a thousand must not take the
-    /// place of all others.
-    pub(super) fn take_surplus(&mut self, prefetch: usize) -> Option<u64> {
-        let most = (prefetch / 2).min(WAITING_MAX);
-        if prefetch == 0 || self.waiting.len() <= most {
-            return None;
-        }
+    /// Returns whether more wait than the maximum in hand at this prefetch: a thousand must not take
+    /// the place of all others.
+    pub(in crate::source) fn has_surplus(&self, prefetch: usize) -> bool {
+        prefetch > 0 && self.waiting.len() > (prefetch / 2).min(WAITING_MAX)
+    }
+
+    /// Takes the suspect that came last.
+    pub(super) fn take_last(&mut self) -> Option<u64> {
         self.waiting.pop_back()
     }
 
@@ -151,27 +139,18 @@ impl Suspects {
         (now || before).then_some(now)
     }
 
-    /// Tags of all suspects that are here, in order.
-    #[cfg(test)]
-    pub(super) fn tags(&self) -> Vec<u64> {
+    /// Tags of all suspects that are here.
+    pub(super) fn tags(&self) -> impl Iterator<Item = u64> {
         let here = self.next.and_then(|next| match next {
             TurnState::Here(tag) => Some(tag),
             TurnState::Coming { .. } => None,
         });
         let begun = self.begun.iter().map(|(tag, _)| *tag);
-        let mut tags: Vec<u64> = self
-            .waiting
-            .iter()
-            .copied()
-            .chain(begun)
-            .chain(here)
-            .collect();
-        tags.sort_unstable();
-        tags
+        self.waiting.iter().copied().chain(begun).chain(here)
     }
 
     /// Time at which the turn is given up.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(in crate::source) fn deadline(&self) -> Option<Instant> {
         match self.next {
             Some(TurnState::Coming { until, .. }) => Some(until),
             Some(TurnState::Here(_)) | None => None,
