@@ -14,15 +14,15 @@ use ganger_queue::delivery::LogName;
 
 /// A delivery in our hands.
 #[derive(Debug)]
-pub(in crate::source) struct Held {
-    pub(in crate::source) original: Original,
-    pub(in crate::source) arrival: Arrival,
-    pub(in crate::source) body: Bytes,
+pub(crate) struct Held {
+    pub(crate) original: Original,
+    pub(crate) arrival: Arrival,
+    pub(crate) body: Bytes,
     /// Memory of the daemon that it takes.
     #[expect(dead_code, reason = "it is there to be dropped with the body")]
     hold: Hold,
     /// Time at which it came.
-    pub(in crate::source) since: Instant,
+    pub(crate) since: Instant,
     pub(super) state: DeliveryState,
     /// Number of warnings that the broker's timeout is close.
     warnings: u8,
@@ -30,8 +30,8 @@ pub(in crate::source) struct Held {
     is_counted: bool,
 }
 
-/// State of a delivery. From each it may go on to any below it, and from the pool back to the first. What is
-/// settled after that, or goes back, has no body any more: the ledger keeps the tag until it is acknowledged.
+/// State of a delivery. One that is settled or goes back has no record any more: the ledger keeps its tag until
+/// that is acknowledged.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum DeliveryState {
     /// Just here; its fate is open.
@@ -50,7 +50,7 @@ pub(super) enum DeliveryState {
 
 impl Held {
     /// Creates the record of a delivery that has just come.
-    pub(in crate::source) fn new(
+    pub(crate) fn new(
         original: Original,
         arrival: Arrival,
         body: Bytes,

@@ -17,7 +17,7 @@ const COMES_WITHIN: Duration = Duration::from_secs(60);
 
 /// The suspects in our hands.
 #[derive(Debug, Default)]
-pub(in crate::source) struct Suspects {
+pub(crate) struct Suspects {
     /// Tags of those that wait for their turn.
     waiting: VecDeque<u64>,
     /// Tags and turn numbers of copies that have just come and whose turn has begun.
@@ -73,7 +73,7 @@ impl Suspects {
     }
 
     /// Returns whether a copy has come whose turn has begun.
-    pub(in crate::source) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         !self.begun.is_empty()
     }
 
@@ -105,11 +105,11 @@ impl Suspects {
     }
 
     /// Returns whether a suspect has the turn, here or on its way.
-    pub(in crate::source) fn has_turn(&self) -> bool {
+    pub(crate) fn has_turn(&self) -> bool {
         self.next.is_some()
     }
 
-    pub(in crate::source) fn some_wait(&self) -> bool {
+    pub(crate) fn some_wait(&self) -> bool {
         !self.waiting.is_empty()
     }
 
@@ -123,7 +123,7 @@ impl Suspects {
 
     /// Returns whether more wait than the maximum in hand at this prefetch: a thousand must not take
     /// the place of all others.
-    pub(in crate::source) fn has_surplus(&self, prefetch: usize) -> bool {
+    pub(crate) fn has_surplus(&self, prefetch: usize) -> bool {
         prefetch > 0 && self.waiting.len() > (prefetch / 2).min(WAITING_MAX)
     }
 
@@ -150,7 +150,7 @@ impl Suspects {
     }
 
     /// Time at which the turn is given up.
-    pub(in crate::source) fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.next {
             Some(TurnState::Coming { until, .. }) => Some(until),
             Some(TurnState::Here(_)) | None => None,
