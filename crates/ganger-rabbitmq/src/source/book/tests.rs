@@ -69,10 +69,11 @@ fn failure() -> Box<Failure> {
     Box::default()
 }
 
-/// A reply to this queue.
+/// A reply to this queue, so large that its dead letter would be two messages.
 fn reply(queue: &str) -> Outcome {
     Outcome::Reply(Box::new(Outgoing {
         queue: queue.to_owned(),
+        body: Bytes::from_static(&[0; 5 << 10]),
         ..Outgoing::default()
     }))
 }
