@@ -24,7 +24,6 @@ const FILES_PER_TYPE_MAX: usize = 2;
 /// Types whose methods are in more files, and in how many: these may only become fewer.
 const SPREAD: &[(&str, &str, usize)] = &[
     ("ganger-kafka", "Task", 9),
-    ("ganger-rabbitmq", "Session", 7),
 ];
 
 /// The databases of ganger-table, each of which has a part of its own for what all of them do.
@@ -41,7 +40,6 @@ const AMBIGUOUS: &[(&str, &str)] = &[
     ("ganger", "Notice Seen"),
     ("ganger-admin", "Entry"),
     ("ganger-kafka", "Entry Found Group Partition Seen Standing"),
-    ("ganger-rabbitmq", "Change Fate Flight Next Order"),
     ("ganger-workerkit", "Trouble"),
 ];
 

@@ -26,7 +26,7 @@ const SINGLE_ACTIVE: &str = "x-single-active-consumer";
 
 /// Parameters by which a queue is consumed.
 #[derive(Debug, Clone)]
-pub(crate) struct Order {
+pub(crate) struct ConsumerSpec {
     /// The queue.
     pub(crate) queue: ShortString,
     /// Name of the pool, the prefix of the consumer tags.
@@ -39,7 +39,7 @@ pub(crate) struct Order {
     pub(crate) stays: bool,
 }
 
-impl Order {
+impl ConsumerSpec {
     /// Builds the parameters of a pool.
     pub(crate) fn new(
         queue: &str,
@@ -78,7 +78,7 @@ pub(crate) fn table(arguments: &BTreeMap<String, Argument>) -> FieldTable {
     table
 }
 
-type Change = Pin<Box<dyn Future<Output = Result<Option<Consumer>, RabbitMqError>>>>;
+type ConsumerChange = Pin<Box<dyn Future<Output = Result<Option<Consumer>, RabbitMqError>>>>;
 
 /// The consumers of one channel: a steady one, and while the pool is fast an extra one. Only the extra one
 /// is added and cancelled. The steady one was there before it, so that a queue with a single active
@@ -86,10 +86,10 @@ type Change = Pin<Box<dyn Future<Output = Result<Option<Consumer>, RabbitMqError
 pub(crate) struct Consumers {
     broker: Rc<Broker>,
     channel: Channel,
-    order: Order,
+    spec: ConsumerSpec,
     /// The consumers, in the order of their creation.
     taps: Vec<Tap>,
-    changing: Option<(Change, u16)>,
+    changing: Option<(ConsumerChange, u16)>,
     /// The broker has cancelled a consumer: the queue is gone.
     cut_off: bool,
     made: usize,
@@ -125,11 +125,11 @@ pub(crate) enum ConsumerNews {
 
 impl Consumers {
     /// Starts without consumers.
-    pub(crate) fn new(broker: Rc<Broker>, channel: Channel, order: Order) -> Self {
+    pub(crate) fn new(broker: Rc<Broker>, channel: Channel, spec: ConsumerSpec) -> Self {
         Self {
             broker,
             channel,
-            order,
+            spec,
             taps: Vec::new(),
             changing: None,
             cut_off: false,
@@ -150,20 +150,20 @@ impl Consumers {
         Flow {
             steady: each.next().unwrap_or(0),
             extra: each.next().unwrap_or(0),
-            single: self.order.single,
-            stays: self.order.stays,
+            single: self.spec.single,
+            stays: self.spec.stays,
             full,
         }
     }
 
     /// Sets whether the queue is lost with its last consumer.
     pub(crate) fn stay(&mut self, stays: bool) {
-        self.order.stays = stays;
+        self.spec.stays = stays;
     }
 
     /// Name of the consumed queue.
     pub(crate) fn queue(&self) -> ShortString {
-        self.order.queue.clone()
+        self.spec.queue.clone()
     }
 
     /// Returns whether a change is in progress or messages of a cancelled consumer are still to come.
@@ -179,9 +179,9 @@ impl Consumers {
     /// Begins to add a consumer. Not to be called while a change is in progress.
     pub(crate) fn add(&mut self, prefetch: u16) {
         self.made += 1;
-        let tag = format!("{}-{}", self.order.pool, self.made);
+        let tag = format!("{}-{}", self.spec.pool, self.made);
         let (broker, channel) = (Rc::clone(&self.broker), self.channel.clone());
-        let added = add(broker, channel, self.order.clone(), tag, prefetch);
+        let added = add(broker, channel, self.spec.clone(), tag, prefetch);
         self.changing = Some((Box::pin(added), prefetch));
     }
 
@@ -288,17 +288,17 @@ fn drain(
 async fn add(
     broker: Rc<Broker>,
     channel: Channel,
-    order: Order,
+    spec: ConsumerSpec,
     tag: String,
     prefetch: u16,
 ) -> Result<Option<Consumer>, RabbitMqError> {
     let each = BasicQosOptions { global: false };
     broker.answer(channel.basic_qos(prefetch, each)).await?;
     let consumer = channel.basic_consume(
-        order.queue,
+        spec.queue,
         ShortString::try_new(tag).unwrap_or_default(),
         BasicConsumeOptions::default(),
-        order.arguments,
+        spec.arguments,
     );
     Ok(Some(broker.answer(consumer).await?))
 }

@@ -37,7 +37,7 @@ const DELIVERY_COUNT: &str = "x-delivery-count";
 const ACQUIRED_COUNT: &str = "x-acquired-count";
 
 /// The persistent delivery mode.
-const PERSISTENT: u8 = 2;
+pub(crate) const PERSISTENT: u8 = 2;
 
 /// A message as its producer sent it, however often we have copied it since.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -12,7 +12,7 @@ use super::connection::Clerk;
 use super::letter_index::{Found, Item};
 use super::list::List;
 use super::reader::Home;
-use super::round::{Errand, Fate, Round, Tally};
+use super::round::{DeadLetterFate, Errand, Round, Tally};
 use crate::broker::command_error::CommandError;
 use crate::broker::error::RabbitMqError;
 use crate::broker::signature::CopyKey;
@@ -64,8 +64,8 @@ impl Clerk {
     pub(super) async fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         let everything = *filter == DeadFilter::default();
         let judge = |item: Item| match item {
-            Item::Letter(found) if filter.fits(&found.letter) => Fate::Goes,
-            Item::Letter(_) | Item::Reply(..) => Fate::Stays,
+            Item::Letter(found) if filter.fits(&found.letter) => DeadLetterFate::Goes,
+            Item::Letter(_) | Item::Reply(..) => DeadLetterFate::Stays,
         };
         self.change(Change(judge), everything).await
     }
@@ -81,7 +81,7 @@ impl Clerk {
             Item::Letter(found) if filter.fits(&found.letter) => {
                 way_back(&found, way, frame_max, &key)
             }
-            Item::Letter(_) | Item::Reply(..) => Fate::Stays,
+            Item::Letter(_) | Item::Reply(..) => DeadLetterFate::Stays,
         };
         self.change(Change(judge), false).await
     }
@@ -144,10 +144,10 @@ impl Clerk {
     }
 }
 
-fn way_back(found: &Found, way: &WayBack, frame_max: u32, key: &CopyKey) -> Fate {
+fn way_back(found: &Found, way: &WayBack, frame_max: u32, key: &CopyKey) -> DeadLetterFate {
     match found.back(way, frame_max, key) {
-        Ok(parcel) => Fate::GoesBack(Box::new(parcel)),
-        Err(why) => Fate::IsStuck(CommandError::NoWayBack {
+        Ok(parcel) => DeadLetterFate::GoesBack(Box::new(parcel)),
+        Err(why) => DeadLetterFate::IsStuck(CommandError::NoWayBack {
             id: found.letter.id.clone(),
             why,
         }),
@@ -168,8 +168,8 @@ fn is_silence(error: &RabbitMqError) -> bool {
 /// A decision that depends only on the message.
 struct Change<F>(F);
 
-impl<F: FnMut(Item) -> Fate> Errand for Change<F> {
-    fn judge(&mut self, item: Item) -> Fate {
+impl<F: FnMut(Item) -> DeadLetterFate> Errand for Change<F> {
+    fn judge(&mut self, item: Item) -> DeadLetterFate {
         (self.0)(item)
     }
 }

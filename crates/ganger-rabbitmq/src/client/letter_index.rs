@@ -7,13 +7,10 @@ use lapin::types::{AMQPValue, ShortString};
 
 use crate::broker::field_table::text;
 use crate::broker::publisher::OutboundMessage;
-use crate::broker::republish::{Marks, Original, check_size, fitting};
+use crate::broker::republish::{Marks, Original, PERSISTENT, check_size, fitting};
 use crate::broker::signature::CopyKey;
 use ganger_queue::client::WayBack;
 use ganger_queue::dead_letter::{DeadLetter, DeadReply};
-
-/// The persistent delivery mode.
-const PERSISTENT: u8 = 2;
 
 /// Remedy for a dead letter that can't go back by itself.
 const NAME_ONE: &str = "name the queue with `--to` (in the API `to`)";

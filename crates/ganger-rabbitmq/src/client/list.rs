@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use tokio::sync::mpsc::Sender;
 
 use super::letter_index::{Found, Item};
-use super::round::{Errand, Fate, KEPT_BYTES_MAX};
+use super::round::{DeadLetterFate, Errand, KEPT_BYTES_MAX};
 use ganger_queue::client::{Listed, Page};
 use ganger_queue::dead_letter::{DeadLetter, DeadReply};
 
@@ -102,12 +102,12 @@ impl<'a> List<'a> {
 }
 
 impl Errand for List<'_> {
-    fn judge(&mut self, item: Item) -> Fate {
+    fn judge(&mut self, item: Item) -> DeadLetterFate {
         match item {
             Item::Letter(found) => self.take(*found),
             Item::Reply(id, reply) => self.take_reply(id, reply),
         }
-        Fate::Stays
+        DeadLetterFate::Stays
     }
 
     async fn landed(&mut self) {
@@ -165,7 +165,7 @@ mod tests {
         let (to, mut letters) = channel(100);
         let mut list = List::new(&page, to);
         for (index, item) in items.into_iter().enumerate() {
-            assert!(matches!(list.judge(item), Fate::Stays));
+            assert!(matches!(list.judge(item), DeadLetterFate::Stays));
             if index % 2 == 1 {
                 list.landed().await;
             }

@@ -24,7 +24,7 @@ const ORPHAN_AFTER_MS: i64 = 60 * 60 * 1000;
 /// A command's action on the messages of a pass.
 pub(super) trait Errand {
     /// Decides the fate of a message.
-    fn judge(&mut self, item: Item) -> Fate;
+    fn judge(&mut self, item: Item) -> DeadLetterFate;
 
     /// All messages so far, except for replies whose dead letters are still to come, are in their place.
     async fn landed(&mut self) {}
@@ -38,7 +38,7 @@ fn is_orphan(id: &str, now_ms: i64) -> bool {
 
 /// Fate of a dead letter.
 #[derive(Debug)]
-pub(super) enum Fate {
+pub(super) enum DeadLetterFate {
     Stays,
     Goes,
     GoesBack(Box<OutboundMessage>),
@@ -62,7 +62,7 @@ struct Kept {
 }
 
 /// A publication that is awaited before messages are removed.
-struct Flight {
+struct AwaitedCopy {
     parcel: Rc<OutboundMessage>,
     tags: Vec<u64>,
     /// For a dead letter that goes back to its queue: the copies that stay if it can't.
@@ -79,9 +79,9 @@ pub(super) struct Round<'a> {
     replies: HashMap<String, Kept>,
     /// Dead letters that went before their replies came.
     gone: HashSet<String>,
-    flights: BTreeMap<u64, Flight>,
+    flights: BTreeMap<u64, AwaitedCopy>,
     /// Copies that the queue had no room for.
-    full: Vec<Flight>,
+    full: Vec<AwaitedCopy>,
     /// Tags of messages to remove, and how many dead letters of these were meant to go.
     done: (Vec<u64>, usize),
     tally: &'a mut Tally,
@@ -171,7 +171,7 @@ impl<'a> Round<'a> {
                     return Ok(());
                 }
                 let fate = errand.judge(item);
-                let goes = matches!(fate, Fate::Goes | Fate::GoesBack(_));
+                let goes = matches!(fate, DeadLetterFate::Goes | DeadLetterFate::GoesBack(_));
                 if goes && awaits && !self.replies.contains_key(&id) {
                     self.gone.insert(id.clone());
                 }
@@ -208,22 +208,27 @@ impl<'a> Round<'a> {
     }
 
     /// Applies the fate of a dead letter, and of the reply that belongs to it.
-    async fn seal(&mut self, id: &str, letter: Kept, fate: Fate) -> Result<(), RabbitMqError> {
+    async fn seal(
+        &mut self,
+        id: &str,
+        letter: Kept,
+        fate: DeadLetterFate,
+    ) -> Result<(), RabbitMqError> {
         let reply = self.replies.remove(id);
         let all: Vec<Kept> = reply.into_iter().chain([letter]).collect();
         let tags = all.iter().flat_map(|kept| kept.tags.iter().copied());
         match fate {
-            Fate::Goes => {
+            DeadLetterFate::Goes => {
                 self.done.0.extend(tags);
                 self.done.1 += 1;
                 return Ok(());
             }
-            Fate::GoesBack(parcel) => {
+            DeadLetterFate::GoesBack(parcel) => {
                 let tags = tags.collect();
                 return self.launch(Rc::new(*parcel), tags, all).await;
             }
-            Fate::IsStuck(error) => drop(self.tally.trouble.get_or_insert(error)),
-            Fate::Stays => {}
+            DeadLetterFate::IsStuck(error) => drop(self.tally.trouble.get_or_insert(error)),
+            DeadLetterFate::Stays => {}
         }
         for kept in all {
             self.stay(kept).await?;
@@ -255,7 +260,7 @@ impl<'a> Round<'a> {
         instead: Vec<Kept>,
     ) -> Result<(), RabbitMqError> {
         let id = self.clerk.publisher().await?.send(Rc::clone(&parcel));
-        let flight = Flight {
+        let flight = AwaitedCopy {
             parcel,
             tags,
             instead,
@@ -266,7 +271,7 @@ impl<'a> Round<'a> {
 
     /// Publishes again the copies that the queue had no room for; they may fit now that more is in hand.
     async fn try_again(&mut self) -> Result<(), RabbitMqError> {
-        for Flight { parcel, tags, .. } in std::mem::take(&mut self.full) {
+        for AwaitedCopy { parcel, tags, .. } in std::mem::take(&mut self.full) {
             self.launch(parcel, tags, Vec::new()).await?;
         }
         Ok(())
@@ -292,7 +297,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    async fn landed(&mut self, flight: Flight, verdict: Verdict) -> Result<(), RabbitMqError> {
+    async fn landed(&mut self, flight: AwaitedCopy, verdict: Verdict) -> Result<(), RabbitMqError> {
         let goes_back = !flight.instead.is_empty();
         let is_full = verdict == Verdict::NotNow;
         match refusal(&flight.parcel, verdict) {

@@ -8,7 +8,7 @@ use lapin::options::{BasicAckOptions, BasicNackOptions, BasicRejectOptions, Queu
 use lapin::types::{FieldTable, ShortString};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::deliveries::Deliveries;
+use super::book::DeliveryBook;
 use crate::broker::connect::close;
 use crate::broker::error::RabbitMqError;
 use crate::broker::ledger::{Ack, Others};
@@ -55,12 +55,12 @@ impl Acks {
     /// Writes the acknowledgements that are due.
     pub(super) fn acknowledge(
         &mut self,
-        deliveries: &mut Deliveries,
+        book: &mut DeliveryBook,
         prefetch: u16,
         end: AcksEnd,
         now: Instant,
     ) -> Result<(), RabbitMqError> {
-        if !deliveries.has_settled() {
+        if !book.has_settled() {
             // A deadline that stays in the past would make the loop spin.
             self.at = None;
             self.words.are_said();
@@ -74,16 +74,16 @@ impl Acks {
             return Ok(());
         }
         // The other half keeps the workers busy meanwhile.
-        let many = deliveries.settled() * 2 >= usize::from(prefetch);
+        let many = book.settled() * 2 >= usize::from(prefetch);
         let due = self.at.is_some_and(|at| at <= now);
         let others = if many || due || end != AcksEnd::Later {
             Others::Single
         } else {
             Others::Wait
         };
-        self.write(deliveries, others)?;
+        self.write(book, others)?;
         self.at = match self.at {
-            _ if !deliveries.has_settled() => None,
+            _ if !book.has_settled() => None,
             Some(at) if at > now => Some(at),
             _ => Some(now + ACK_WITHIN),
         };
@@ -93,10 +93,10 @@ impl Acks {
     /// Writes the acknowledgements that can be written.
     pub(super) fn write(
         &mut self,
-        deliveries: &mut Deliveries,
+        book: &mut DeliveryBook,
         others: Others,
     ) -> Result<(), RabbitMqError> {
-        deliveries.acks(others, &mut self.due);
+        book.acks(others, &mut self.due);
         self.words.say(self.due.len(), Instant::now());
         for Ack { tag, multiple } in self.due.drain(..) {
             written(self.channel.basic_ack(tag, BasicAckOptions { multiple }))?;

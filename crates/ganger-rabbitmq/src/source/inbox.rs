@@ -1,5 +1,5 @@
 //! The consumers, and the number of messages asked for. Their changes are decided in
-//! `inbox/plan.rs`; which messages the pool gets, and when, in `intake.rs`.
+//! `inbox/plan.rs`; which messages the pool gets, and when, in `session.rs`.
 
 mod plan;
 
@@ -12,10 +12,9 @@ use tokio::time::Instant;
 use crate::broker::consumers::{ConsumerNews, Consumers};
 use crate::broker::error::RabbitMqError;
 use crate::rules::demand;
+use ganger_config::model::PoolConfig;
 use ganger_core::budget::Share;
-use plan::{InboxPlan, PlanStep, TapsState};
-
-pub(super) use plan::Outlook;
+use plan::{InboxPlan, Outlook, PlanStep, TapsState};
 
 /// The consumers and the plan for them.
 #[derive(Debug)]
@@ -32,8 +31,21 @@ pub(super) enum InboxStep {
     Cancelled,
     /// Messages of the cancelled consumers that the pool has no use for may go back.
     Surplus,
-    /// The only consumer that the queue feeds is too small, and stays.
-    Outgrown,
+}
+
+/// State of the other parts, by which the consumers change.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Needs {
+    /// Number of messages that the pool may have.
+    pub(super) credit: usize,
+    /// Number sent ahead in addition for those that wait to be published.
+    pub(super) ahead: u16,
+    /// Number of unacknowledged deliveries.
+    pub(super) unacknowledged: usize,
+    /// No more messages are wanted.
+    pub(super) closing: bool,
+    /// The queue exists, as far as we know.
+    pub(super) consumable: bool,
 }
 
 impl Inbox {
@@ -64,11 +76,6 @@ impl Inbox {
         self.consumers.prefetch()
     }
 
-    /// Returns whether the queue feeds one consumer only, by its declaration.
-    pub(super) fn is_single(&self) -> bool {
-        self.consumers.flow(false).single
-    }
-
     /// Sets whether the queue is lost with its last consumer: then one stays, whatever the pool can use.
     pub(super) fn keep_one(&mut self, is_needed: bool) {
         self.consumers.stay(is_needed);
@@ -90,7 +97,7 @@ impl Inbox {
 
     /// Number of messages that the pool could use with this credit, within the room in memory.
     /// Those that the broker may send ahead take that already: they come without being asked for.
-    pub(super) fn useful(&self, credit: usize, unacknowledged: usize, share: &Share) -> u16 {
+    fn useful(&self, credit: usize, unacknowledged: usize, share: &Share) -> u16 {
         let ahead = usize::from(self.prefetch()).saturating_sub(unacknowledged);
         let body_bytes = self.plan.body_bytes();
         share.promise(ahead.saturating_mul(body_bytes));
@@ -103,17 +110,43 @@ impl Inbox {
         fitting
     }
 
-    /// Asks the broker for as many messages as the pool can use.
-    pub(super) fn plan(&mut self, outlook: &Outlook, now: Instant) -> InboxStep {
+    /// Asks the broker for as many messages as the pool can use by its newest rules: the credit may be
+    /// by them already.
+    pub(super) fn plan(
+        &mut self,
+        needs: Needs,
+        pool: &PoolConfig,
+        share: &Share,
+        now: Instant,
+    ) -> InboxStep {
+        let flow = self.consumers.flow(false);
+        // The only consumer that is fed can't grow with them. What it is sent too early nobody else
+        // could have had.
+        let workers = match flow.single {
+            true => pool.workers.max(),
+            false => pool.workers.min(),
+        };
+        let outlook = Outlook {
+            useful: self.useful(needs.credit, needs.unacknowledged, share),
+            ahead: needs.ahead,
+            usual: demand::usual(workers, pool.prefetch),
+            most_bytes: share.most(),
+            unacknowledged: needs.unacknowledged,
+            closing: needs.closing,
+            consumable: needs.consumable,
+        };
         let taps = TapsState {
             is_changing: self.consumers.is_changing(),
             is_dry: self.consumers.is_dry(),
-            flow: self.consumers.flow(false),
+            flow,
         };
-        match self.plan.step(outlook, taps, now) {
+        match self.plan.step(&outlook, taps, now) {
             PlanStep::Stay => InboxStep::Nothing,
             PlanStep::Surplus => InboxStep::Surplus,
-            PlanStep::Outgrown => InboxStep::Outgrown,
+            PlanStep::Outgrown => {
+                self.tell_of_too_small_a_consumer(&pool.name, outlook.useful);
+                InboxStep::Nothing
+            }
             PlanStep::Add(prefetch) => {
                 self.consumers.add(prefetch);
                 InboxStep::Nothing
@@ -127,6 +160,18 @@ impl Inbox {
                 InboxStep::Cancelled
             }
         }
+    }
+
+    fn tell_of_too_small_a_consumer(&self, pool: &str, useful: u16) {
+        tracing::warn!(
+            pool,
+            queue = %self.queue(),
+            prefetch = self.prefetch(),
+            useful,
+            "the workers could use more than the single active consumer of their queue was made \
+             for, and it stays: pause and resume the pool, which hands the queue to a daemon that \
+             waits for it, or set `workers` or `prefetch` so high from the start"
+        );
     }
 
     /// Records that the messages of cancelled consumers go back. Returns whether this is the first

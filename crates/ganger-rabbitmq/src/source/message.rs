@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lapin::types::ShortString;
 
-use super::held::Held;
+use super::book::Held;
 use crate::broker::republish::Original;
 use crate::rules::signed;
 use ganger_queue::delivery::{Message, Property};

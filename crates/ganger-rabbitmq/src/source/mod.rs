@@ -2,25 +2,21 @@
 //! wants messages. The work on a connection is in `session.rs`.
 
 mod acks;
+mod arrivals;
+mod book;
 mod checks;
-mod close;
-mod confirms;
-mod deliveries;
 mod depth;
 mod health;
-mod held;
 mod inbox;
-mod intake;
 mod message;
 mod outbox;
 mod publication;
+mod purpose;
 mod session;
-mod settle;
 mod survived;
-mod suspects;
 mod targets;
 mod task;
-mod timeouts;
+mod terms;
 mod turns;
 
 use tokio::time::{Instant, sleep_until};
@@ -98,14 +94,10 @@ impl Task {
             figures.connections = Some(figures.connections.unwrap_or(0) + 1);
         });
         let result = session.run(self).await;
-        self.next_token = session.deliveries.next_token();
+        self.next_token = session.next_token();
         self.share.promise(0);
         self.tell_backlog(None);
-        if self.suspect.is_none() {
-            // Others may be waiting for it, for longer than a broker is away.
-            self.turn.leave();
-        }
-        self.turn.tell(&self.end, false);
+        self.turns.lose(&self.end);
         let Err(error) = result else {
             session.close().await;
             return Ok(());
@@ -114,7 +106,7 @@ impl Task {
             .begin(&self.end, HealthIssue::Connection, error.to_string());
         self.health.nothing_but(&self.end, HealthIssue::Connection);
         let why = "the connection was lost before their acknowledgements";
-        self.survived.lost(session.deliveries.fingerprints());
+        self.arrivals.lost(session.fingerprints());
         let unsure = session.abandon();
         // What no worker has begun is not begun in vain: it comes again.
         self.end.lost();

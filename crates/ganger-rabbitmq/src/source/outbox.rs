@@ -1,5 +1,6 @@
 //! Publications in flight, and those waiting to be accepted: how many there are, and which queues
-//! they wait for. The consequences of the broker's verdicts are in `confirms.rs`.
+//! they wait for. What follows from the broker's verdicts is decided in `purpose.rs`, and for a delivery in
+//! its book.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
@@ -10,14 +11,14 @@ use lapin::types::ShortString;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::publication::Publication;
+use super::purpose::Purpose;
 use super::targets::{Standing, Targets};
 use crate::broker::error::RabbitMqError;
 use crate::broker::isolating::IsolatingPublisher;
 use crate::broker::line::RECONNECT;
-use crate::broker::publisher::{OutboundMessage, PublisherNews};
-use ganger_queue::delivery::PublishError;
-use ganger_queue::publishing::confirm;
+use crate::broker::publisher::{OutboundMessage, PublisherNews, Verdict};
+use ganger_queue::delivery::{Publish, PublishError};
+use ganger_queue::publishing::{PATIENCE, confirm};
 
 /// Number of refused publications that may wait before nothing new is begun,
 const WAITING_MAX: usize = 1000;
@@ -27,23 +28,30 @@ const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of emits in flight at once.
 const EMITS_MAX: usize = 64;
 
+/// Time for the broker's confirm of a publication before a problem is reported.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Maximum number of unresponsive queues that are named.
+const QUEUES_SHOWN_MAX: usize = 5;
+
 /// A publication in progress.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) subject: JobSubject,
+    subject: JobSubject,
+    purpose: Purpose,
     /// Message that is being published.
-    pub(super) parcel: Rc<OutboundMessage>,
+    parcel: Rc<OutboundMessage>,
     /// Messages to publish after it.
-    pub(super) then: VecDeque<OutboundMessage>,
+    then: VecDeque<OutboundMessage>,
     /// Time at which it was first not accepted.
-    pub(super) refused: Option<Instant>,
+    refused: Option<Instant>,
 }
 
 /// Subject of a publication.
 #[derive(Debug)]
-pub(super) enum JobSubject {
-    /// A delivery, to be acknowledged after it.
-    Delivery { tag: u64, aim: Publication },
+enum JobSubject {
+    /// The delivery with this tag, to be acknowledged after it.
+    Delivery(u64),
     /// A worker, in the middle of its work.
     Emit {
         confirmed: oneshot::Sender<Result<(), PublishError>>,
@@ -52,40 +60,26 @@ pub(super) enum JobSubject {
 }
 
 impl Job {
-    /// Returns whether its subject need not wait: a dead letter records what was not delivered, or
-    /// the worker that asked gets the error.
-    pub(super) fn is_for_others(&self) -> bool {
-        match &self.subject {
-            JobSubject::Emit { .. } => true,
-            JobSubject::Delivery { .. } => self.is_reply(),
-        }
+    pub(super) fn purpose(&self) -> Purpose {
+        self.purpose
     }
 
-    /// Tag of the delivery that it is for.
+    /// Queue of the message that is being published.
+    pub(super) fn to(&self) -> &str {
+        self.parcel.to.as_str()
+    }
+
+    /// Returns whether it is for one of these deliveries, given in order.
+    fn is_for(&self, tags: &[u64]) -> bool {
+        let tag = self.tag();
+        tag.is_some_and(|tag| tags.binary_search(&tag).is_ok())
+    }
+
     fn tag(&self) -> Option<u64> {
-        match &self.subject {
-            JobSubject::Delivery { tag, .. } => Some(*tag),
+        match self.subject {
+            JobSubject::Delivery(tag) => Some(tag),
             JobSubject::Emit { .. } => None,
         }
-    }
-
-    /// Returns whether it is the copy by which a message goes back to our own queue.
-    fn goes_back(&self) -> bool {
-        matches!(
-            self.subject,
-            JobSubject::Delivery {
-                aim: Publication::Back,
-                ..
-            }
-        )
-    }
-
-    fn is_reply(&self) -> bool {
-        let aim = match &self.subject {
-            JobSubject::Delivery { aim, .. } => aim,
-            JobSubject::Emit { .. } => return false,
-        };
-        matches!(aim, Publication::Reply(_))
     }
 }
 
@@ -100,6 +94,8 @@ enum Whereabouts {
 /// All jobs, and the publisher.
 #[derive(Debug)]
 pub(super) struct Outbox {
+    /// Name of the pool, for log records.
+    pool: String,
     publisher: IsolatingPublisher,
     /// Jobs in flight, by the publisher's numbers.
     jobs: HashMap<u64, Job>,
@@ -110,10 +106,6 @@ pub(super) struct Outbox {
     retry_at: Option<Instant>,
     emits: usize,
     targets: Targets,
-    /// Queues of publications no longer waited for whose verdict may come, by publisher's number.
-    forgotten: HashMap<u64, ShortString>,
-    /// Number of messages set aside, since nothing can be published for them.
-    aside: usize,
     /// Backlog at the last look.
     backlog: Backlog,
     /// The broker accepts nothing at all: it has blocked us, or there is no connection.
@@ -121,10 +113,11 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn new(publisher: IsolatingPublisher, now: Instant) -> Self {
+    pub(super) fn new(publisher: IsolatingPublisher, pool: &str, now: Instant) -> Self {
         let mut targets = Targets::default();
         targets.listens(true, now);
         Self {
+            pool: pool.to_owned(),
             publisher,
             jobs: HashMap::new(),
             waiting: Vec::new(),
@@ -132,50 +125,74 @@ impl Outbox {
             retry_at: None,
             emits: 0,
             targets,
-            forgotten: HashMap::new(),
-            aside: 0,
             backlog: Backlog::default(),
             is_shut: false,
         }
     }
 
+    /// Queues that accept nothing.
+    pub(super) fn targets(&self) -> &Targets {
+        &self.targets
+    }
+
     // -- in flight --
 
-    /// Begins a publication.
-    pub(super) fn begin(
+    /// Publishes for a delivery.
+    pub(super) fn publish(
+        &mut self,
+        tag: u64,
+        purpose: Purpose,
+        parcels: VecDeque<OutboundMessage>,
+    ) {
+        self.begin(JobSubject::Delivery(tag), purpose, parcels);
+    }
+
+    /// Publishes for a worker that goes on working, or tells it why not.
+    pub(super) fn emit(&mut self, publish: Publish, parcel: Result<OutboundMessage, String>) {
+        let Publish { message, confirmed } = publish;
+        let queue = message.queue;
+        match parcel {
+            Ok(parcel) => {
+                self.emits += 1;
+                let subject = JobSubject::Emit { confirmed, queue };
+                self.begin(subject, Purpose::Emit, VecDeque::from([parcel]));
+            }
+            Err(why) => confirm(confirmed, &queue, Err(why)),
+        }
+    }
+
+    fn begin(
         &mut self,
         subject: JobSubject,
-        parcel: OutboundMessage,
-        then: VecDeque<OutboundMessage>,
+        purpose: Purpose,
+        mut then: VecDeque<OutboundMessage>,
     ) {
-        self.emits += usize::from(matches!(subject, JobSubject::Emit { .. }));
-        self.send(Job {
-            subject,
-            parcel: Rc::new(parcel),
-            then,
-            refused: None,
-        });
+        if let Some(parcel) = then.pop_front() {
+            self.send(Job {
+                subject,
+                purpose,
+                parcel: Rc::new(parcel),
+                then,
+                refused: None,
+            });
+        }
     }
 
-    /// Publishes the next part after one that is confirmed. Returns the job if that was the last.
-    pub(super) fn send_next(&mut self, mut job: Job) -> Option<Job> {
-        let Some(next) = job.then.pop_front() else {
-            return Some(job);
-        };
-        job.parcel = Rc::new(next);
-        self.send(job);
-        None
+    fn send(&mut self, job: Job) {
+        let id = self.publisher.send(Rc::clone(&job.parcel));
+        self.jobs.insert(id, job);
     }
 
-    /// Tells a worker the result of its emit.
-    pub(super) fn end_emit(
-        &mut self,
-        confirmed: oneshot::Sender<Result<(), PublishError>>,
-        queue: &str,
-        result: Result<(), String>,
-    ) {
-        self.emits -= 1;
-        confirm(confirmed, queue, result);
+    /// Ends a job, and tells a worker the result of its emit. Returns the tag of a delivery.
+    pub(super) fn end(&mut self, job: Job, result: Result<(), &str>) -> Option<u64> {
+        match job.subject {
+            JobSubject::Delivery(tag) => Some(tag),
+            JobSubject::Emit { confirmed, queue } => {
+                self.emits -= 1;
+                confirm(confirmed, &queue, result.map_err(str::to_owned));
+                None
+            }
+        }
     }
 
     /// Returns whether another emit may be in flight.
@@ -199,40 +216,45 @@ impl Outbox {
         self.publisher.take_sent_again()
     }
 
-    /// Removes a job whose verdict has come.
-    pub(super) fn take(&mut self, id: u64) -> Option<Job> {
-        self.jobs.remove(&id)
-    }
-
-    /// Records that a queue accepts messages. Returns whether it was given up.
-    pub(super) fn took(&mut self, queue: &ShortString) -> bool {
-        self.targets.took(queue)
-    }
-
-    /// Records a long silence about a job: returns the standing of its queue, and whether the job
-    /// need not wait for that.
-    pub(super) fn be_silent(
-        &mut self,
-        id: u64,
-        now: Instant,
-    ) -> Option<(ShortString, Standing, bool)> {
-        let job = self.jobs.get_mut(&id)?;
-        job.refused.get_or_insert(now);
-        self.publisher.be_silent(id);
-        let standing = self.targets.refused(&job.parcel.to, now);
-        Some((job.parcel.to.clone(), standing, job.is_for_others()))
-    }
-
-    /// Records that a silent queue is waited for: that is a problem until it is resolved.
-    pub(super) fn waits_for_silent(&mut self) {
-        self.waits = self.waits.max(1);
+    /// Takes in a verdict. Returns the job if it decides about that: after a confirm the next part is
+    /// published first.
+    pub(super) fn answered(&mut self, id: u64, verdict: &Verdict) -> Option<Job> {
+        let job = self.jobs.remove(&id);
+        let queue = match &job {
+            Some(job) => job.parcel.to.clone(),
+            None => self.targets.remember(id)?,
+        };
+        if *verdict != Verdict::Confirmed {
+            return job;
+        }
+        if self.targets.took(&queue) {
+            let (pool, queue) = (&self.pool, queue.as_str());
+            tracing::info!(pool, queue, "the queue takes what is published again");
+        }
+        let mut job = job?;
+        let Some(next) = job.then.pop_front() else {
+            return Some(job);
+        };
+        job.parcel = Rc::new(next);
+        self.send(job);
+        None
     }
 
     // -- waiting jobs --
 
+    /// Queues a job whose queue is full, for example, to be retried later. Returns it if its queue is not
+    /// waited for any more.
+    pub(super) fn wait_for_room(&mut self, mut job: Job, now: Instant) -> Option<Job> {
+        job.refused.get_or_insert(now);
+        if self.is_given_up(&job.parcel.to, now) && job.purpose.is_for_others() {
+            return Some(job);
+        }
+        self.wait(job, now);
+        None
+    }
+
     /// Queues a job to be retried later.
-    pub(super) fn wait(&mut self, mut job: Job) {
-        let now = Instant::now();
+    pub(super) fn wait(&mut self, mut job: Job, now: Instant) {
         job.refused.get_or_insert(now);
         self.waiting.push(job);
         if self.retry_at.is_none() {
@@ -241,13 +263,31 @@ impl Outbox {
         }
     }
 
+    /// Records that a queue has not accepted something. Returns whether it is not waited for any more.
+    fn is_given_up(&mut self, queue: &ShortString, now: Instant) -> bool {
+        let standing = self.targets.refused(queue, now);
+        if standing == Standing::IsGivenUp {
+            let (pool, queue) = (&self.pool, queue.as_str());
+            tracing::warn!(
+                pool,
+                queue,
+                "the queue has taken nothing for {PATIENCE:?}; until it does, replies to it become \
+                 dead letters and emits fail"
+            );
+        }
+        standing != Standing::Waits
+    }
+
     /// Time of the next retry.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.retry_at
     }
 
-    /// Sends again what was not accepted.
-    pub(super) fn try_again(&mut self) {
+    /// Sends again what was not accepted, if it is time.
+    pub(super) fn try_again(&mut self, now: Instant) {
+        if self.retry_at.is_none_or(|at| at > now) {
+            return;
+        }
         self.retry_at = None;
         for job in std::mem::take(&mut self.waiting) {
             match job.subject {
@@ -271,29 +311,75 @@ impl Outbox {
         over
     }
 
-    /// Sets the number of messages set aside.
-    pub(super) fn are_aside(&mut self, count: usize) {
-        self.aside = count;
-    }
-
-    /// Cancels all publications for these deliveries, given in order. Returns those that were to go
-    /// back as a copy: it may be in the queue, or there is no room for one.
-    pub(super) fn forget_all(&mut self, tags: &[u64]) -> BTreeSet<u64> {
-        let is_one = |job: &Job| {
-            job.tag()
-                .is_some_and(|tag| tags.binary_search(&tag).is_ok())
-        };
-        let jobs = self.jobs.values().chain(&self.waiting);
-        let copied = jobs.filter(|job| job.goes_back()).filter_map(Job::tag);
-        let copied = copied.collect();
-        self.waiting.retain(|job| !is_one(job));
-        let stuck = self.jobs.iter().filter(|(_, job)| is_one(job));
+    /// Cancels all publications for these deliveries, given in order.
+    pub(super) fn forget_all(&mut self, tags: &[u64]) {
+        self.waiting.retain(|job| !job.is_for(tags));
+        let stuck = self.jobs.iter().filter(|(_, job)| job.is_for(tags));
         let stuck: Vec<u64> = stuck.map(|(id, _)| *id).collect();
         for id in stuck {
             // Whatever the broker says of it, nothing follows: the message is none of ours.
             drop(self.forget(id));
         }
-        copied
+    }
+
+    /// Removes the messages, in order, whose return their queue has no room for.
+    pub(super) fn take_backs(&mut self) -> Vec<u64> {
+        let backs = self
+            .waiting
+            .extract_if(.., |job| job.purpose == Purpose::Back);
+        let mut tags: Vec<u64> = backs.filter_map(|job| job.tag()).collect();
+        tags.sort_unstable();
+        tags
+    }
+
+    // -- silence --
+
+    /// Finds queues that accept publications and never confirm them, such as one without a leader. Returns
+    /// the problem with those that are waited for, and the jobs of others that are not any more.
+    pub(super) fn look_at_silence(&mut self, now: Instant) -> (Option<String>, Vec<Job>) {
+        let (mut queues, mut undeliverable) = (BTreeSet::new(), Vec::new());
+        for id in self.silent(now) {
+            let Some(job) = self.jobs.get_mut(&id) else {
+                continue;
+            };
+            job.refused.get_or_insert(now);
+            let (queue, purpose) = (job.parcel.to.clone(), job.purpose);
+            self.publisher.be_silent(id);
+            if self.is_given_up(&queue, now) && purpose.is_for_others() {
+                undeliverable.extend(self.forget(id));
+            } else {
+                // That is a problem until it is resolved.
+                self.waits = self.waits.max(1);
+                queues.insert(queue);
+            }
+        }
+        let problem = (!queues.is_empty()).then(|| silence(&queues));
+        (problem, undeliverable)
+    }
+
+    /// Publications sent long ago without an answer, in order, and those not sent because their queue
+    /// has not answered for so long.
+    fn silent(&self, now: Instant) -> Vec<u64> {
+        if self.is_shut {
+            return Vec::new();
+        }
+        let ids = self.jobs.keys().copied();
+        let is_silent = |id: &u64| {
+            let since = self.publisher.unanswered_since(*id);
+            since.is_some_and(|since| now.duration_since(since) >= CONFIRMED_WITHIN)
+        };
+        let mut silent: Vec<u64> = ids.filter(is_silent).collect();
+        silent.sort_unstable();
+        silent
+    }
+
+    /// Withdraws a publication that its queue does not answer.
+    fn forget(&mut self, id: u64) -> Option<Job> {
+        let job = self.jobs.remove(&id)?;
+        if self.publisher.forget(id) {
+            self.targets.forget(id, job.parcel.to.clone());
+        }
+        Some(job)
     }
 
     // -- the line --
@@ -304,17 +390,11 @@ impl Outbox {
     }
 
     /// Gives up all jobs, since the connection of the deliveries is lost.
-    pub(super) fn abandon(self) {
-        for job in self.jobs.into_values().chain(self.waiting) {
-            if let JobSubject::Emit { confirmed, queue } = job.subject {
-                confirm(confirmed, &queue, Err("the connection is lost".into()));
-            }
+    pub(super) fn abandon(mut self) {
+        let jobs = std::mem::take(&mut self.jobs).into_values();
+        for job in jobs.chain(std::mem::take(&mut self.waiting)) {
+            self.end(job, Err("the connection is lost"));
         }
-    }
-
-    fn send(&mut self, job: Job) {
-        let id = self.publisher.send(Rc::clone(&job.parcel));
-        self.jobs.insert(id, job);
     }
 
     /// Records whether the broker accepts nothing from now on.
@@ -326,24 +406,38 @@ impl Outbox {
         }
     }
 
-    pub(super) fn is_shut(&self) -> bool {
-        self.is_shut
-    }
-
     /// Clears the forgotten publications: only the others are sent again over another connection.
     pub(super) fn lose(&mut self) {
-        self.forgotten.clear();
+        self.targets.lose();
     }
+
+    // -- backlog --
 
     /// Number of jobs left.
     pub(super) fn pending(&self) -> usize {
         self.jobs.len() + self.waiting.len()
     }
 
-    /// Updates the backlog.
-    pub(super) fn look(&mut self) -> Backlog {
-        self.backlog = self.not_taken();
-        self.backlog
+    /// Numbers of the jobs in flight, in order, with the tags of their deliveries.
+    #[cfg(test)]
+    pub(super) fn in_flight(&self) -> Vec<(u64, Option<u64>)> {
+        let jobs = self.jobs.iter().map(|(id, job)| (*id, job.tag()));
+        let mut jobs: Vec<(u64, Option<u64>)> = jobs.collect();
+        jobs.sort_unstable();
+        jobs
+    }
+
+    /// Tags of all deliveries that are published for.
+    #[cfg(test)]
+    pub(super) fn tags(&self) -> Vec<u64> {
+        let mut tags: Vec<u64> = self
+            .jobs
+            .values()
+            .chain(&self.waiting)
+            .filter_map(Job::tag)
+            .collect();
+        tags.sort_unstable();
+        tags
     }
 
     /// Backlog at the last look.
@@ -351,9 +445,20 @@ impl Outbox {
         self.backlog
     }
 
-    fn not_taken(&self) -> Backlog {
+    /// Looks at the backlog, with so many messages set aside. As long as it is full, removes the oldest
+    /// reply that waits: a caller that does not take its reply can't pause the intake.
+    pub(super) fn take_excess(&mut self, aside: usize) -> Option<Job> {
+        self.backlog = self.not_taken(aside);
+        if self.backlog.is_full() && !self.is_shut {
+            self.take_oldest_reply()
+        } else {
+            None
+        }
+    }
+
+    fn not_taken(&self, aside: usize) -> Backlog {
         let mut backlog = Backlog {
-            aside: self.aside,
+            aside,
             ..Backlog::default()
         };
         if !self.is_shut && self.waits == 0 {
@@ -362,7 +467,7 @@ impl Outbox {
         let not_taken = |job: &&Job| self.is_shut || job.refused.is_some();
         let jobs = self.jobs.values().filter(not_taken).chain(&self.waiting);
         for job in jobs {
-            if job.goes_back() {
+            if job.purpose == Purpose::Back {
                 backlog.aside += 1;
                 continue;
             }
@@ -373,22 +478,15 @@ impl Outbox {
         backlog
     }
 
-    /// Removes the messages, in order, whose return their queue has no room for.
-    pub(super) fn take_backs(&mut self) -> Vec<u64> {
-        let backs = self.waiting.extract_if(.., |job| job.goes_back());
-        let mut tags: Vec<u64> = backs.filter_map(|job| job.tag()).collect();
-        tags.sort_unstable();
-        tags
-    }
-
-    /// Oldest reply that waits for a queue which does not accept it, or does not answer.
-    pub(super) fn take_oldest_reply(&mut self) -> Option<Job> {
+    /// Removes the oldest reply that waits for a queue which does not accept it, or does not answer.
+    fn take_oldest_reply(&mut self) -> Option<Job> {
+        let is_reply = |job: &Job| job.purpose == Purpose::Reply;
         let waiting = self.waiting.iter().enumerate();
-        let waiting = waiting.filter(|(_, job)| job.is_reply());
+        let waiting = waiting.filter(|(_, job)| is_reply(job));
         let waiting = waiting.map(|(at, job)| (job.refused, Whereabouts::Waiting(at)));
         let publisher = &self.publisher;
         let is_silent = |(id, job): &(&u64, &Job)| {
-            job.is_reply() && job.refused.is_some() && publisher.is_stuck(**id)
+            is_reply(job) && job.refused.is_some() && publisher.is_stuck(**id)
         };
         let silent = self.jobs.iter().filter(is_silent);
         let silent = silent.map(|(id, job)| (job.refused, Whereabouts::InFlight(*id)));
@@ -398,49 +496,20 @@ impl Outbox {
             Whereabouts::InFlight(id) => self.forget(id),
         }
     }
+}
 
-    /// Returns whether sending to this queue is useless: it is given up, and has not even answered
-    /// to what it was sent.
-    pub(super) fn is_hopeless(&self, queue: &str) -> bool {
-        self.targets.is_given_up(queue)
-            && self.forgotten.values().any(|other| other.as_str() == queue)
-    }
-
-    /// Publications sent so long ago without an answer, in order, and those not sent because their
-    /// queue has not answered for so long.
-    pub(super) fn silent_for(&self, within: Duration, now: Instant) -> Vec<u64> {
-        if self.is_shut {
-            return Vec::new();
-        }
-        let ids = self.jobs.keys().copied();
-        let is_silent = |id: &u64| {
-            let since = self.publisher.unanswered_since(*id);
-            since.is_some_and(|since| now.duration_since(since) >= within)
-        };
-        let mut silent: Vec<u64> = ids.filter(is_silent).collect();
-        silent.sort_unstable();
-        silent
-    }
-
-    /// Withdraws a publication that its queue does not answer.
-    pub(super) fn forget(&mut self, id: u64) -> Option<Job> {
-        let job = self.jobs.remove(&id)?;
-        if self.publisher.forget(id) {
-            self.forgotten.insert(id, job.parcel.to.clone());
-        }
-        Some(job)
-    }
-
-    /// Queue of a forgotten publication whose verdict has come.
-    pub(super) fn remember(&mut self, id: u64) -> Option<ShortString> {
-        self.forgotten.remove(&id)
-    }
-
-    /// Records that a queue has not accepted a job, or has not answered to it.
-    pub(super) fn refused(&mut self, job: &mut Job, now: Instant) -> Standing {
-        job.refused.get_or_insert(now);
-        self.targets.refused(&job.parcel.to, now)
-    }
+/// Text of the problem with queues that answer nothing.
+fn silence(queues: &BTreeSet<ShortString>) -> String {
+    let shown = queues.iter().take(QUEUES_SHOWN_MAX);
+    let shown: Vec<String> = shown.map(|queue| format!("`{queue}`")).collect();
+    let shown = shown.join(", ");
+    let others = queues.len().saturating_sub(QUEUES_SHOWN_MAX);
+    let which = match (queues.len(), others) {
+        (1, _) => format!("the queue {shown} has"),
+        (_, 0) => format!("the queues {shown} have"),
+        (_, others) => format!("the queues {shown} and {others} others have"),
+    };
+    format!("{which} not confirmed a message for {CONFIRMED_WITHIN:?}")
 }
 
 /// Amount of refused publications.

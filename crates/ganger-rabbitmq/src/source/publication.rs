@@ -7,9 +7,13 @@ use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::types::ShortString;
 
+use super::purpose::Purpose;
+use super::targets::{Targets, taken_nothing};
 use crate::broker::field_table::long;
 use crate::broker::publisher::OutboundMessage;
-use crate::broker::republish::{HEAD_ROOM_BYTES, Marks, Original, check_size, fitting, published};
+use crate::broker::republish::{
+    HEAD_ROOM_BYTES, Marks, Original, PERSISTENT, check_size, fitting, published,
+};
 use crate::broker::signature::CopyKey;
 use crate::rules::{Arrival, RETURNS_MAX, message_name, tiers};
 use ganger_queue::attempts;
@@ -57,6 +61,20 @@ pub(super) enum Publication {
     },
 }
 
+impl Publication {
+    /// Purpose, by which the broker's verdict is judged.
+    pub(super) fn purpose(&self) -> Purpose {
+        match self {
+            Self::Reply(_) => Purpose::Reply,
+            Self::Back => Purpose::Back,
+            Self::Turn => Purpose::Turn,
+            Self::Retry { .. } | Self::Requeue { .. } | Self::Aside | Self::Letter { .. } => {
+                Purpose::Kept
+            }
+        }
+    }
+}
+
 /// Level of detail of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LetterDetail {
@@ -91,6 +109,8 @@ pub(super) struct Composer<'a> {
     pub(super) dead: &'a str,
     /// Key by which copies are signed.
     pub(super) key: &'a CopyKey,
+    /// Queues that nothing waits for any more.
+    pub(super) targets: &'a Targets,
     /// Maximum size of a frame in bytes, which a message's headers must fit into.
     pub(super) frame_max: u32,
     /// Unix time.
@@ -130,12 +150,15 @@ impl Composer<'_> {
         }
     }
 
-    /// Message that a worker sends.
+    /// Message that a worker sends, as a reply or an emit.
     pub(super) fn outgoing(
         &self,
         message: &Outgoing,
         continued: Option<&Original>,
     ) -> Result<OutboundMessage, String> {
+        if self.targets.is_hopeless(&message.queue) {
+            return Err(taken_nothing());
+        }
         let to = fitting("queue's name", &message.queue)?;
         let mandatory = !message.queue.starts_with(DIRECT_REPLY);
         let properties = published(message, continued)?;
@@ -318,7 +341,7 @@ fn own_properties(own: &Own) -> BasicProperties {
     debug_assert!(table.contains_key(header::REPLY_OF));
     BasicProperties::default()
         .with_headers(table)
-        .with_delivery_mode(2)
+        .with_delivery_mode(PERSISTENT)
 }
 
 /// Substitute for a publication that the broker permanently rejects; `None` if there is none left
@@ -331,7 +354,15 @@ pub(super) fn plainer(
 ) -> Option<Publication> {
     let counters = arrival.counters;
     match aim {
-        Publication::Reply(reply) => Some(undeliverable(reply, counters, now_ms, why)),
+        // The work is done, and not repeated.
+        Publication::Reply(reply) => {
+            let failure = publishing::undeliverable(reply, why);
+            Some(Publication::Letter {
+                counters: attempts::charged(counters, failure.reason, now_ms),
+                failure: Box::new(failure),
+                form: LetterDetail::Full,
+            })
+        }
         Publication::Retry {
             counters,
             mut failure,
@@ -384,21 +415,6 @@ pub(super) fn plainer(
             })
         }
         Publication::Back | Publication::Turn | Publication::Aside => None,
-    }
-}
-
-/// Publication for a finished message whose reply can't be delivered: the work is not repeated.
-pub(super) fn undeliverable(
-    reply: Box<Outgoing>,
-    counters: Counters,
-    now_ms: i64,
-    why: &str,
-) -> Publication {
-    let failure = publishing::undeliverable(reply, why);
-    Publication::Letter {
-        counters: attempts::charged(counters, failure.reason, now_ms),
-        failure: Box::new(failure),
-        form: LetterDetail::Full,
     }
 }
 

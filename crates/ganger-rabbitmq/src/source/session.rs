@@ -1,7 +1,8 @@
-//! One connection's life: arrivals, settlements of the pool, answers of the broker, until the pool
-//! wants no more or the connection is lost. The loop is here; arrivals are handled in `intake.rs`,
-//! settled messages in `settle.rs` and `confirms.rs`, those that stay too long in `timeouts.rs`,
-//! the end in `close.rs`.
+//! One connection's life: a loop that waits for an event, lets the part take it in that it belongs to, and does
+//! what the parts say (`steps.rs`). The book of deliveries decides what is to be done for each, the outbox keeps
+//! what is published, the inbox plans what is asked for, and `acks` tells the broker what became of it.
+
+mod steps;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -15,16 +16,18 @@ use lapin::Event;
 use lapin::message::Delivery;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::acks::{Acks, AcksEnd};
+use super::acks::Acks;
+use super::book::DeliveryBook;
 use super::checks::{Checks, see_to_queues};
-use super::deliveries::Deliveries;
 use super::depth::{Depth, Told};
 use super::health::HealthIssue;
 use super::inbox::Inbox;
 use super::outbox::Outbox;
+use super::survived::Fingerprint;
 use super::task::Task;
+use super::terms::{Rules, options};
 use crate::broker::connect::{Broker, connect};
-use crate::broker::consumers::{ConsumerNews, Consumers, Order};
+use crate::broker::consumers::{ConsumerNews, ConsumerSpec, Consumers};
 use crate::broker::error::RabbitMqError;
 use crate::broker::isolating::IsolatingPublisher;
 use crate::broker::lifetime::ShortLived;
@@ -32,30 +35,29 @@ use crate::broker::line::LineChange;
 use crate::broker::publisher::PublisherNews as Published;
 use crate::broker::signature::CopyKey;
 use crate::broker::topology::Topology;
-use ganger_config::model::{Options, PoolConfig, RabbitMqOptions, RabbitMqSource};
-use ganger_queue::delivery::{Claim, Intake, Settlement};
+use ganger_config::model::{PoolConfig, RabbitMqSource};
+use ganger_queue::delivery::{Claim, Intake, Publish, Settlement};
 
 /// Number of messages read, and of settlements taken in, before something else has a turn.
 const BATCH: usize = 256;
 
 /// A connection at work.
 pub(super) struct Session {
-    pub(super) broker: Rc<Broker>,
-    pub(super) acks: Acks,
-    pub(super) inbox: Inbox,
-    pub(super) outbox: Outbox,
-    pub(super) events: Pin<Box<dyn Stream<Item = Event> + Send>>,
-    pub(super) pool: Arc<PoolConfig>,
-    /// Key by which copies are recognised.
-    pub(super) key: CopyKey,
-    pub(super) checks: Checks,
-    pub(super) deliveries: Deliveries,
-    /// Claim on the deliveries of this connection, which are ours as long as it lives.
-    pub(super) claim: Claim,
+    broker: Rc<Broker>,
+    acks: Acks,
+    inbox: Inbox,
+    outbox: Outbox,
+    book: DeliveryBook,
+    rules: Rules,
+    checks: Checks,
     depth: Depth,
-    pub(super) age_at: Instant,
+    events: Pin<Box<dyn Stream<Item = Event> + Send>>,
+    /// Claim on the deliveries of this connection, which are ours as long as it lives.
+    claim: Claim,
+    /// Time of the next check of what is old.
+    age_at: Instant,
     /// The intake is closed, and messages that were not handed out are on their way back.
-    pub(super) closing: bool,
+    closing: bool,
     read: Vec<Delivery>,
     settled: Vec<Settlement>,
     alarm: Pin<Box<Sleep>>,
@@ -65,7 +67,7 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("broker", &self.broker)
-            .field("held", &self.deliveries.held())
+            .field("unacknowledged", &self.book.unacknowledged())
             .field("outbox", &self.outbox)
             .finish_non_exhaustive()
     }
@@ -77,7 +79,7 @@ enum Wake {
     Policy,
     Turn,
     Broker(Option<Event>),
-    Emit(ganger_queue::delivery::Publish),
+    Emit(Publish),
     Published(Result<Published, RabbitMqError>),
     Settled,
     Consumers(Result<ConsumerNews, RabbitMqError>),
@@ -87,6 +89,8 @@ enum Wake {
 }
 
 impl Session {
+    // -- beginning and end --
+
     /// Connects and checks the queues.
     pub(super) async fn open(
         config: &RabbitMqSource,
@@ -112,9 +116,14 @@ impl Session {
         // The broker stops reading a connection that publishes when it is short of memory.
         let name = format!("{name} publishing");
         let publisher = IsolatingPublisher::new(config.clone(), name);
-        let broker = Rc::new(broker);
+        let rules = Rules {
+            pool,
+            key: key.clone(),
+            frame_max: broker.connection().configuration().frame_max(),
+            patience: config.consumer_timeout,
+        };
         let mut session =
-            Self::new(broker, publisher, (pool, key.clone()), topology, next_token).await?;
+            Self::new(Rc::new(broker), publisher, rules, topology, next_token).await?;
         session.heed_lifetimes(&short_lived);
         Ok(session)
     }
@@ -122,26 +131,26 @@ impl Session {
     async fn new(
         broker: Rc<Broker>,
         publisher: IsolatingPublisher,
-        (pool, key): (Arc<PoolConfig>, CopyKey),
+        rules: Rules,
         topology: Topology,
         next_token: u64,
     ) -> Result<Self, RabbitMqError> {
-        let order = Order::new(&pool.queue, &pool.name, options(&pool))?;
+        let pool = &rules.pool;
+        let spec = ConsumerSpec::new(&pool.queue, &pool.name, options(pool))?;
         let events = Box::pin(broker.connection().events_listener());
         let channel = broker.channel().await?;
         let now = Instant::now();
         Ok(Self {
-            inbox: Inbox::new(Consumers::new(Rc::clone(&broker), channel.clone(), order)),
+            inbox: Inbox::new(Consumers::new(Rc::clone(&broker), channel.clone(), spec)),
             broker,
             acks: Acks::new(channel),
-            outbox: Outbox::new(publisher, now),
-            events,
-            pool,
-            key,
+            outbox: Outbox::new(publisher, &pool.name, now),
+            book: DeliveryBook::new(next_token),
+            rules,
             checks: Checks::new(topology),
-            deliveries: Deliveries::new(next_token),
-            claim: Claim::default(),
             depth: Depth::default(),
+            events,
+            claim: Claim::default(),
             age_at: now,
             closing: false,
             read: Vec::with_capacity(BATCH),
@@ -150,10 +159,42 @@ impl Session {
         })
     }
 
-    /// Options that only a pool on RabbitMQ has.
-    pub(super) fn options(&self) -> &RabbitMqOptions {
-        options(&self.pool)
+    /// A token that no delivery has had.
+    pub(super) fn next_token(&self) -> u64 {
+        self.book.next_token()
     }
+
+    /// Fingerprints of the deliveries in hand.
+    pub(super) fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
+        self.book.fingerprints()
+    }
+
+    /// Closes the connection in order.
+    pub(super) async fn close(self) {
+        let Self {
+            broker,
+            acks,
+            inbox,
+            outbox,
+            events,
+            checks,
+            ..
+        } = self;
+        drop((inbox, events, checks));
+        acks.close().await;
+        outbox.close().await;
+        if let Some(broker) = Rc::into_inner(broker) {
+            broker.close().await;
+        }
+    }
+
+    /// Gives up a lost connection. Returns how many messages were settled without the broker knowing.
+    pub(super) fn abandon(self) -> u64 {
+        self.outbox.abandon();
+        u64::try_from(self.book.unsure()).unwrap_or(u64::MAX)
+    }
+
+    // -- the loop --
 
     /// Works until the intake is closed and everything settled.
     ///
@@ -164,7 +205,7 @@ impl Session {
             self.turn(task)?;
             if self.is_finished(task) {
                 let queue = self.inbox.queue();
-                return self.acks.last_words(queue, &self.pool.name).await;
+                return self.acks.last_words(queue, &self.rules.pool.name).await;
             }
             let woken = self.event(task).await;
             self.heed(task, woken)?;
@@ -174,26 +215,22 @@ impl Session {
     /// Acts on the current state, whatever has changed.
     fn turn(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
         let now = Instant::now();
-        self.keep_time(task, now)?;
+        self.outbox.try_again(now);
+        self.look_at_what_is_old(task, now)?;
         self.checks.begin(&self.broker, task.config.declare, now);
         self.closing |= task.intake() == Intake::Closed;
         if !self.closing {
-            self.depth.begin(&self.broker, &self.pool, now);
+            self.depth.begin(&self.broker, &self.rules.pool, now);
         }
-        self.watch_backlog(task)?;
+        while let Some(job) = self.outbox.take_excess(self.book.aside()) {
+            self.refuse(job, "too much else waits to be published")?;
+        }
         self.plan_prefetch(task, now)?;
         self.take_turns(task, now)?;
         self.hand_out(task);
         self.acknowledge(task, now)?;
-        self.tell_facts(task);
+        self.tell(task);
         Ok(())
-    }
-
-    fn tell_facts(&self, task: &Task) {
-        task.end.facts.note(|figures| {
-            figures.settlements_pending = Some(self.deliveries.settled() as u64);
-            figures.publishes_pending = Some(self.outbox.pending() as u64);
-        });
     }
 
     /// Returns whether the end is requested, and nothing is left to settle or publish.
@@ -203,7 +240,7 @@ impl Session {
             && self.inbox.has_ended()
             && !self.depth.is_asked()
             && self.outbox.pending() == 0
-            && !self.deliveries.has_settled()
+            && !self.book.has_settled()
             && task.end.publishes.is_empty()
     }
 
@@ -219,14 +256,14 @@ impl Session {
         let more_emits = self.outbox.has_room_for_emits();
         // A pool that has given up settles nothing more.
         let can_settle = !task.end.settlements.is_closed() || !task.end.settlements.is_empty();
-        let (end, policy, turn) = (&mut task.end, &mut task.policy, &task.turn);
+        let (end, policy, turns) = (&mut task.end, &mut task.policy, &task.turns);
         let share = &task.share;
         let (settled, read) = (&mut self.settled, &mut self.read);
         tokio::select! {
             biased;
             _ = end.intake.changed(), if end.intake.has_changed().is_ok() => Wake::Intake,
             Ok(()) = policy.changed() => Wake::Policy,
-            () = turn.called() => Wake::Turn,
+            () = turns.called() => Wake::Turn,
             () = share.freed() => Wake::Turn,
             event = poll_fn(|cx| self.events.as_mut().poll_next(cx)) => Wake::Broker(event),
             checked = self.checks.seen() => Wake::Checked(checked),
@@ -242,18 +279,13 @@ impl Session {
         }
     }
 
+    /// Takes in an event.
     fn heed(&mut self, task: &mut Task, woken: Wake) -> Result<(), RabbitMqError> {
         match woken {
-            Wake::Intake | Wake::Turn | Wake::Time => Ok(()),
-            Wake::Policy => {
-                self.adopt(task.pool());
-                Ok(())
-            }
-            Wake::Broker(event) => self.hear(event),
-            Wake::Emit(publish) => {
-                self.emit(publish);
-                Ok(())
-            }
+            Wake::Intake | Wake::Turn | Wake::Time => {}
+            Wake::Policy => self.adopt(task.pool()),
+            Wake::Broker(event) => self.hear(event)?,
+            Wake::Emit(publish) => self.emit(publish),
             Wake::Published(news) => {
                 let Published {
                     verdicts, change, ..
@@ -261,24 +293,22 @@ impl Session {
                 if let Some(change) = change {
                     self.line_changed(task, change);
                 }
-                self.judge_all(task, verdicts)
+                self.judge_all(task, verdicts)?;
             }
-            Wake::Checked(checked) => self.checked(task, checked),
+            Wake::Checked(checked) => self.checked(task, checked)?,
             Wake::Depth(Told::Ready(ready)) => {
                 // What is here and waits for credit is as good as in the queue.
-                let here = self.deliveries.waiting() as u64;
+                let here = self.book.waiting() as u64;
                 task.tell_backlog(ready.map(|ready| ready.saturating_add(here)));
-                Ok(())
             }
             Wake::Depth(Told::Delayed(delayed)) => {
                 task.end.facts.note(|figures| figures.delayed = delayed);
-                Ok(())
             }
             Wake::Settled => {
                 let mut settled = std::mem::take(&mut self.settled);
                 let result = self.settle_all(task, settled.drain(..));
                 self.settled = settled;
-                result
+                result?;
             }
             Wake::Consumers(news) => {
                 let news = news?;
@@ -290,16 +320,59 @@ impl Session {
                 if matches!(news, ConsumerNews::Cancelled) {
                     self.consumer_lost(task);
                 }
-                Ok(())
+            }
+        }
+        Ok(())
+    }
+
+    /// Time of the next deadline.
+    fn deadline(&self) -> Option<Instant> {
+        let moments = [
+            self.acks.deadline(),
+            self.checks.deadline(),
+            self.depth.deadline().filter(|_| !self.closing),
+            self.outbox.deadline(),
+            self.inbox.deadline(),
+            self.book.suspects().deadline(),
+            Some(self.age_at),
+        ];
+        moments.into_iter().flatten().min()
+    }
+
+    /// Tells the pool the figures, and which problems there are.
+    fn tell(&mut self, task: &mut Task) {
+        task.end.facts.note(|figures| {
+            figures.settlements_pending = Some(self.book.settled() as u64);
+            figures.publishes_pending = Some(self.outbox.pending() as u64);
+        });
+        let (health, end) = (&mut task.health, &task.end);
+        if self.outbox.is_over() {
+            health.over(end, HealthIssue::Publishing);
+        }
+        if self.outbox.backlog().is_full() {
+            let problem = "what there is to publish is not taken, and no more may wait";
+            health.begin(end, HealthIssue::Backlog, problem);
+        } else {
+            health.over(end, HealthIssue::Backlog);
+        }
+        match self.book.aside() {
+            0 => health.over(end, HealthIssue::Aside),
+            count => {
+                let problem = format!(
+                    "the broker refuses for good what there is to publish for {count} messages"
+                );
+                health.begin(end, HealthIssue::Aside, problem);
             }
         }
     }
+
+    // -- rare events --
 
     /// Adopts new rules: there may be more tiers.
     fn adopt(&mut self, pool: Arc<PoolConfig>) {
         self.checks.adopt(Topology::of(&pool));
         self.depth.again();
-        self.pool = pool;
+        self.rules.pool = pool;
     }
 
     fn hear(&mut self, event: Option<Event>) -> Result<(), RabbitMqError> {
@@ -367,45 +440,24 @@ impl Session {
     /// long as the pool runs: a consumer stays.
     fn heed_lifetimes(&mut self, short_lived: &[ShortLived]) {
         for one in short_lived {
-            tracing::warn!(pool = self.pool.name, queue = one.queue, "{one}");
+            tracing::warn!(pool = self.rules.pool.name, queue = one.queue, "{one}");
         }
         let queue = self.inbox.queue();
         let is_read = |one: &ShortLived| one.queue == queue.as_str();
         self.inbox.keep_one(short_lived.iter().any(is_read));
     }
 
-    /// Time of the next deadline.
-    fn deadline(&self) -> Option<Instant> {
-        let moments = [
-            self.acks.deadline(),
-            self.checks.deadline(),
-            self.depth.deadline().filter(|_| !self.closing),
-            self.outbox.deadline(),
-            self.inbox.deadline(),
-            self.deliveries.suspects().deadline(),
-            Some(self.age_at),
-        ];
-        moments.into_iter().flatten().min()
-    }
-
-    /// Writes the acknowledgements that are due.
-    fn acknowledge(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
-        let end = match self.closing {
-            false => AcksEnd::Later,
-            true if task.out > 0 || self.outbox.pending() > 0 => AcksEnd::More,
-            true => AcksEnd::Last,
-        };
-        let prefetch = self.inbox.prefetch();
-        self.acks
-            .acknowledge(&mut self.deliveries, prefetch, end, now)
-    }
-}
-
-fn options(pool: &PoolConfig) -> &RabbitMqOptions {
-    static DEFAULT: std::sync::LazyLock<RabbitMqOptions> =
-        std::sync::LazyLock::new(RabbitMqOptions::default);
-    match &pool.options {
-        Options::RabbitMq(options) => options,
-        Options::Table | Options::Kafka(_) => &DEFAULT,
+    /// Handles the cancellation of our consumers by the broker. From RabbitMQ 4.3 on a quorum queue
+    /// does that about work that takes too long, and late messages are for others then.
+    fn consumer_lost(&mut self, task: &mut Task) {
+        let late = self.book.count_late(self.rules.patience, Instant::now());
+        let why = "the broker has cancelled their consumer, and they took nearly as long as its \
+                   consumer_timeout or longer";
+        let count = u64::try_from(late).unwrap_or(u64::MAX);
+        task.health.may_run_twice(&task.end, count, why);
+        let problem = "the broker cancelled the consumer: its queue was deleted, or has moved, or a \
+                       message took longer than the broker's consumer_timeout";
+        task.health.begin(&task.end, HealthIssue::Queues, problem);
+        self.checks.is_lost();
     }
 }

@@ -31,6 +31,8 @@ pub(super) enum Standing {
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     known: HashMap<ShortString, Refusal>,
+    /// Queues of publications no longer waited for whose verdict may come, by publisher's number.
+    forgotten: HashMap<u64, ShortString>,
     /// Total time in which the broker was accepting from us, up to `since`.
     listened: Duration,
     /// Time since which it accepts; `None` while it does not.
@@ -101,10 +103,36 @@ impl Targets {
     }
 
     /// Returns whether nothing waits for the queue any more.
-    pub(super) fn is_given_up(&self, queue: &str) -> bool {
+    fn is_given_up(&self, queue: &str) -> bool {
         let known = self.known.get(queue);
         known.is_some_and(|refusal| refusal.is_given_up)
     }
+
+    /// Returns whether sending to this queue is useless: it is given up, and has not even answered
+    /// to what it was sent.
+    pub(super) fn is_hopeless(&self, queue: &str) -> bool {
+        self.is_given_up(queue) && self.forgotten.values().any(|other| other.as_str() == queue)
+    }
+
+    /// Records that a publication is no longer waited for, whose verdict may come.
+    pub(super) fn forget(&mut self, id: u64, queue: ShortString) {
+        self.forgotten.insert(id, queue);
+    }
+
+    /// Queue of a forgotten publication whose verdict has come.
+    pub(super) fn remember(&mut self, id: u64) -> Option<ShortString> {
+        self.forgotten.remove(&id)
+    }
+
+    /// Clears the forgotten publications, whose connection is lost.
+    pub(super) fn lose(&mut self) {
+        self.forgotten.clear();
+    }
+}
+
+/// Reason why a queue is not waited for any more.
+pub(super) fn taken_nothing() -> String {
+    format!("the queue has taken nothing for {PATIENCE:?}")
 }
 
 #[cfg(test)]

@@ -2,37 +2,36 @@
 //! connection, and the source's health.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
+use super::arrivals::Arrivals;
+use super::book::{Held, begin_within};
 use super::health::Health;
-use super::survived::Survived;
+use super::message::message;
+use super::turns::Turns;
 use crate::broker::signature::CopyKey;
+use crate::rules;
 use crate::rules::demand;
 use ganger_config::model::{PoolConfig, RabbitMqSource};
 use ganger_core::budget::Share;
 use ganger_queue::backlog::Oldest;
 use ganger_queue::credit;
-use ganger_queue::delivery::{Backlog, Intake, Settlement, SourceEnd};
-use ganger_queue::exclusive::Turn;
+use ganger_queue::delivery::{Backlog, Claim, History, Intake, Settlement, SourceEnd};
 use ganger_queue::source::link::Link;
 
 /// State that outlives a connection.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) config: RabbitMqSource,
-    /// Key by which copies are recognised.
+    /// Key by which copies are signed.
     pub(super) key: CopyKey,
-    /// An unsigned copy has been logged.
-    pub(super) told_of_unsigned: bool,
+    pub(super) arrivals: Arrivals,
     pub(super) end: SourceEnd,
     pub(super) policy: watch::Receiver<Arc<PoolConfig>>,
     /// The daemon's turn for suspects.
-    pub(super) turn: Turn,
-    /// Token of the suspect that has the turn, of any connection.
-    pub(super) suspect: Option<u64>,
-    pub(super) survived: Survived,
+    pub(super) turns: Turns,
     pub(super) health: Health,
     /// Share of memory for the bodies in our hands, and those that the broker may send ahead.
     pub(super) share: Share,
@@ -47,15 +46,14 @@ pub(super) struct Task {
 impl Task {
     pub(super) fn new(config: RabbitMqSource, link: Link) -> Self {
         let pool = link.policy.borrow().name.clone();
+        let key = CopyKey::of(&config);
         Self {
-            key: CopyKey::of(&config),
-            told_of_unsigned: false,
+            arrivals: Arrivals::new(key.clone()),
+            key,
             config,
             end: link.end,
             policy: link.policy,
-            turn: Turn::new(&link.exclusive, &pool),
-            suspect: None,
-            survived: Survived::default(),
+            turns: Turns::new(&link.exclusive, &pool),
             health: Health::new(&pool),
             share: link.share.within(demand::BYTES_ASKED_MAX),
             out: 0,
@@ -87,6 +85,25 @@ impl Task {
         credit::room(self.intake(), self.out)
     }
 
+    /// Hands a message to the pool.
+    pub(super) fn deliver(&mut self, claim: &Claim, pool: &PoolConfig, token: u64, held: &Held) {
+        let begin_by = held.since + begin_within(self.config.consumer_timeout);
+        let again = held.arrival.redelivered || held.arrival.counters.attempts > 0;
+        let message = message(&pool.queue, held, again);
+        let properties = &held.original.properties;
+        let sent = properties.timestamp().filter(|_| !again);
+        let sent = sent.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
+        let priority = properties.priority().unwrap_or(0);
+        self.oldest.handed_out(priority, sent, SystemTime::now());
+        self.out += 1;
+        let history = History {
+            step: held.original.step(),
+            ..rules::history(held.arrival)
+        };
+        self.end
+            .deliver_by(claim, token, message, history, begin_by);
+    }
+
     /// Returns whether the end is requested, with nothing left that anyone could settle.
     pub(super) fn is_over(&self) -> bool {
         self.intake() == Intake::Closed && self.out == 0
@@ -114,9 +131,6 @@ impl Task {
     /// Records that a delivery has left the pool.
     pub(super) fn is_back(&mut self, token: u64) {
         self.out = self.out.saturating_sub(1);
-        if self.suspect == Some(token) {
-            self.suspect = None;
-            self.turn.leave();
-        }
+        self.turns.is_back(token);
     }
 }

@@ -1,84 +1,72 @@
-//! The turns of suspects: requested, begun with a marked copy, given back. If that copy comes back,
-//! the daemon has vanished with it once more.
+//! The daemon's turn for suspects, as a pool's source uses it: requested while one waits, kept while one
+//! runs, given back. Which suspect is next is in its book.
 
-use tokio::time::Instant;
+use ganger_queue::delivery::SourceEnd;
+use ganger_queue::exclusive::{Exclusive, Turn};
 
-use super::intake::deliver;
-use super::session::Session;
-use super::task::Task;
-use crate::broker::error::RabbitMqError;
+/// The turn, and the suspect that has it.
+#[derive(Debug)]
+pub(super) struct Turns {
+    turn: Turn,
+    /// Token of the suspect that the pool has, of any connection.
+    out: Option<u64>,
+}
 
-impl Session {
-    /// Gives the suspects their turns.
-    pub(super) fn take_turns(
-        &mut self,
-        task: &mut Task,
-        now: Instant,
-    ) -> Result<(), RabbitMqError> {
-        self.deliveries.give_up_turn(now);
-        while let Some(turn) = self.deliveries.suspects().begun() {
-            let is_ours = self.is_ours(task, turn);
-            if let Some((tag, step)) = self.deliveries.take_begun(is_ours) {
-                self.act(tag, step)?;
-            }
+impl Turns {
+    pub(super) fn new(exclusive: &Exclusive, pool: &str) -> Self {
+        Self {
+            turn: Turn::new(exclusive, pool),
+            out: None,
         }
-        self.begin_turn(task, now)?;
-        let prefetch = usize::from(self.inbox.prefetch());
-        while let Some((tag, step)) = self.deliveries.take_surplus_suspect(prefetch) {
-            self.act(tag, step)?;
-        }
-        if self.has_room(task)
-            && let Some((token, held)) = self.deliveries.hand_out_suspect()
-        {
-            task.suspect = Some(token);
-            deliver(task, &self.claim, &self.pool, token, held);
-        }
-        if let Some(some_wait) = self.deliveries.turn_news() {
-            task.turn.tell(&task.end, some_wait);
-        }
-        Ok(())
     }
 
-    /// Returns whether a copy marked with this turn runs here.
-    fn is_ours(&self, task: &mut Task, turn: u64) -> bool {
-        let asks = || task.suspect.is_none() && !self.closing && task.turn.ask();
-        let is_ours = self.deliveries.suspects().is_its_turn(turn);
-        is_ours.unwrap_or_else(asks)
+    /// Resolves once it may be our turn. Cancel-safe.
+    pub(super) async fn called(&self) {
+        self.turn.called().await;
     }
 
-    /// Requests the turn while a suspect waits, and begins it with a marked copy.
-    fn begin_turn(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
-        if task.suspect.is_some() || self.deliveries.suspects().has_turn() {
-            return Ok(());
-        }
-        if !self.deliveries.suspects().some_wait() {
-            task.turn.leave();
-            return Ok(());
-        }
-        if !self.has_room(task) {
-            task.turn.pause();
-            return Ok(());
-        }
-        if !task.turn.ask() {
-            return Ok(());
-        }
-        let turn = fastrand::u64(..);
-        let Some((tag, step)) = self.deliveries.begin_turn(turn, now) else {
-            return Ok(());
-        };
-        if let Some(held) = self.deliveries.get(tag) {
-            let (pool, lapses) = (&self.pool.name, held.arrival.lapses);
-            tracing::warn!(
-                pool,
-                lapses,
-                "daemons vanished over a message: it is a suspect, and runs with nothing else in \
-                 its worker"
-            );
-        }
-        self.act(tag, step)
+    /// Requests the turn. Returns whether it is ours for another suspect.
+    pub(super) fn ask(&mut self) -> bool {
+        self.out.is_none() && self.turn.ask()
     }
 
-    fn has_room(&self, task: &Task) -> bool {
-        !self.is_held_up() && task.room() > 0
+    /// Requests the turn while a suspect waits that the pool has room for. Returns whether it may begin.
+    pub(super) fn ask_for(&mut self, some_wait: bool, has_room: bool) -> bool {
+        if self.out.is_some() {
+            return false;
+        }
+        match (some_wait, has_room) {
+            (false, _) => self.turn.leave(),
+            (true, false) => self.turn.pause(),
+            (true, true) => return self.turn.ask(),
+        }
+        false
+    }
+
+    /// Records that the suspect whose turn it is has gone to the pool.
+    pub(super) fn goes_out(&mut self, token: u64) {
+        self.out = Some(token);
+    }
+
+    /// Records that a delivery has left the pool, which ends a turn if it had it.
+    pub(super) fn is_back(&mut self, token: u64) {
+        if self.out == Some(token) {
+            self.out = None;
+            self.turn.leave();
+        }
+    }
+
+    /// Records the loss of the connection: only a suspect that the pool has keeps the turn. Others may
+    /// be waiting for it, for longer than a broker is away.
+    pub(super) fn lose(&mut self, end: &SourceEnd) {
+        if self.out.is_none() {
+            self.turn.leave();
+        }
+        self.tell(end, false);
+    }
+
+    /// Tells the pool whether suspects wait for others.
+    pub(super) fn tell(&self, end: &SourceEnd, some_wait: bool) {
+        self.turn.tell(end, some_wait);
     }
 }

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use lapin::types::{AMQPValue, FieldTable};
 
 use super::*;
+use crate::broker::republish::PERSISTENT;
 use crate::rules::Arrival;
 use ganger_queue::client::WayBack;
 use ganger_queue::dead_letter::{Counters, Letter, Own};
 use ganger_queue::delivery::{Failure, Outgoing};
 
-/// The persistent delivery mode.
-const PERSISTENT: u8 = 2;
 const FRAME_MAX: u32 = 4096 + HEAD_ROOM_BYTES;
 
 fn home() -> Home {

@@ -27,21 +27,21 @@ pub(super) struct InboxPlan {
 
 /// Input of a decision.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Outlook {
+pub(super) struct Outlook {
     /// Number of messages that the pool can use now,
-    pub(crate) useful: u16,
+    pub(super) useful: u16,
     /// and number sent ahead in addition for those that wait to be published.
-    pub(crate) ahead: u16,
+    pub(super) ahead: u16,
     /// Number of messages that its workers use at any pace.
-    pub(crate) usual: usize,
+    pub(super) usual: usize,
     /// Number of bytes that there is room for.
-    pub(crate) most_bytes: usize,
+    pub(super) most_bytes: usize,
     /// Number of unacknowledged deliveries.
-    pub(crate) unacknowledged: usize,
+    pub(super) unacknowledged: usize,
     /// No more messages are wanted.
-    pub(crate) closing: bool,
+    pub(super) closing: bool,
     /// The queue exists, as far as we know.
-    pub(crate) consumable: bool,
+    pub(super) consumable: bool,
 }
 
 /// State of the consumers.

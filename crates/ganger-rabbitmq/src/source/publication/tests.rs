@@ -13,6 +13,7 @@ const COUNTERS: Counters = Counters {
 };
 
 static KEY: LazyLock<CopyKey> = LazyLock::new(|| CopyKey::from_secret("s"));
+static TARGETS: LazyLock<Targets> = LazyLock::new(Targets::default);
 
 fn press() -> Composer<'static> {
     Composer {
@@ -20,6 +21,7 @@ fn press() -> Composer<'static> {
         queue: "work",
         dead: "work.dead",
         key: &KEY,
+        targets: &TARGETS,
         frame_max: 131_072,
         now_ms: 9,
         random: 1,
@@ -108,7 +110,11 @@ fn each_aim_has_its_queue() {
         let runs_out = parcel.properties.expiration().as_ref();
         assert_eq!(runs_out.map(ShortString::as_str), expiration, "{aim:?}");
         assert!(parcel.mandatory, "{aim:?}");
-        assert_eq!(parcel.properties.delivery_mode(), &Some(2), "{aim:?}");
+        assert_eq!(
+            parcel.properties.delivery_mode(),
+            &Some(PERSISTENT),
+            "{aim:?}"
+        );
         let body: &[u8] = if queue == "answers" {
             b"result"
         } else {

@@ -1,6 +1,6 @@
 //! Suspects: messages over which daemons vanished, twice in a row or more. One at a time runs, in
 //! the whole daemon, and nothing but other suspects waits for it. Here is which of ours wait, and
-//! whose turn it is; the actions are in `turns.rs`, the decision who is a suspect in `rules.rs`.
+//! whose turn it is; the daemon's turn is in `turns.rs`, the decision who is a suspect in `rules.rs`.
 //! Pure.
 
 use std::collections::VecDeque;
@@ -17,19 +17,19 @@ const COMES_WITHIN: Duration = Duration::from_secs(60);
 
 /// The suspects in our hands.
 #[derive(Debug, Default)]
-pub(super) struct Suspects {
+pub(crate) struct Suspects {
     /// Tags of those that wait for their turn.
     waiting: VecDeque<u64>,
     /// Tags and turn numbers of copies that have just come and whose turn has begun.
     begun: VecDeque<(u64, u64)>,
-    next: Option<Next>,
+    next: Option<TurnState>,
     /// The pool knows that suspects wait.
     told: bool,
 }
 
 /// The one whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum TurnState {
     /// Its copy is on its way through the queue.
     Coming { turn: u64, until: Instant },
     /// It is here, and is handed out as soon as the pool has room.
@@ -51,31 +51,18 @@ impl Suspects {
     /// given up meanwhile it waits for another: it may be somebody else's now.
     pub(super) fn run_unmarked(&mut self, tag: u64, its_turn: Option<u64>) {
         match self.next {
-            Some(Next::Coming { turn, .. }) if Some(turn) == its_turn => {
-                self.next = Some(Next::Here(tag));
+            Some(TurnState::Coming { turn, .. }) if Some(turn) == its_turn => {
+                self.next = Some(TurnState::Here(tag));
             }
             _ => self.wait(tag),
         }
     }
 
-    /// Forgets suspects that go back.
-    pub(super) fn retain(&mut self, stays: impl Fn(u64) -> bool) {
-        self.waiting.retain(|tag| stays(*tag));
-        self.begun.retain(|(tag, _)| stays(*tag));
-        self.next = self.next.filter(|next| match next {
-            Next::Here(tag) => stays(*tag),
-            Next::Coming { .. } => true,
-        });
-    }
-
-    /// Takes all suspects that are here.
-    pub(super) fn drain(&mut self) -> Vec<u64> {
-        let mut all: Vec<u64> = self.waiting.drain(..).collect();
-        all.extend(self.begun.drain(..).map(|(tag, _)| tag));
-        if let Some(Next::Here(tag)) = self.next.take() {
-            all.push(tag);
-        }
-        all
+    /// Forgets a suspect that goes back.
+    pub(super) fn remove(&mut self, gone: u64) {
+        self.waiting.retain(|tag| *tag != gone);
+        self.begun.retain(|(tag, _)| *tag != gone);
+        self.next = self.next.filter(|next| *next != TurnState::Here(gone));
     }
 
     /// Gives up a turn that has not come in time.
@@ -85,32 +72,32 @@ impl Suspects {
         }
     }
 
-    /// Number of the turn of the first copy that has come.
-    pub(super) fn begun(&self) -> Option<u64> {
-        self.begun.front().map(|(_, turn)| *turn)
+    /// Returns whether a copy has come whose turn has begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.begun.is_empty()
     }
 
-    /// Takes the first copy that has come.
-    pub(super) fn take_begun(&mut self) -> Option<u64> {
-        self.begun.pop_front().map(|(tag, _)| tag)
+    /// Takes the first copy that has come, with the number of its turn.
+    pub(super) fn take_begun(&mut self) -> Option<(u64, u64)> {
+        self.begun.pop_front()
     }
 
     /// Returns whether it is the turn of a copy with this number; `None` if none has the turn.
     pub(super) fn is_its_turn(&self, turn: u64) -> Option<bool> {
         match self.next? {
-            Next::Coming { turn: ours, .. } => Some(ours == turn),
-            Next::Here(_) => Some(false),
+            TurnState::Coming { turn: ours, .. } => Some(ours == turn),
+            TurnState::Here(_) => Some(false),
         }
     }
 
     /// Marks the suspect as here, to run next.
     pub(super) fn is_here(&mut self, tag: u64) {
-        self.next = Some(Next::Here(tag));
+        self.next = Some(TurnState::Here(tag));
     }
 
     /// Takes the suspect that is here, to be handed out.
     pub(super) fn take_here(&mut self) -> Option<u64> {
-        let Some(Next::Here(tag)) = self.next else {
+        let Some(TurnState::Here(tag)) = self.next else {
             return None;
         };
         self.next = None;
@@ -118,11 +105,11 @@ impl Suspects {
     }
 
     /// Returns whether a suspect has the turn, here or on its way.
-    pub(super) fn has_turn(&self) -> bool {
+    pub(crate) fn has_turn(&self) -> bool {
         self.next.is_some()
     }
 
-    pub(super) fn some_wait(&self) -> bool {
+    pub(crate) fn some_wait(&self) -> bool {
         !self.waiting.is_empty()
     }
 
@@ -130,17 +117,18 @@ impl Suspects {
     pub(super) fn begin(&mut self, turn: u64, now: Instant) -> Option<u64> {
         let tag = self.waiting.pop_front()?;
         let until = now + COMES_WITHIN;
-        self.next = Some(Next::Coming { turn, until });
+        self.next = Some(TurnState::Coming { turn, until });
         Some(tag)
     }
 
-    /// Takes a suspect beyond the maximum in hand at this prefetch: a thousand must not take the
-    /// place of all others.
-    pub(super) fn take_surplus(&mut self, prefetch: usize) -> Option<u64> {
-        let most = (prefetch / 2).min(WAITING_MAX);
-        if prefetch == 0 || self.waiting.len() <= most {
-            return None;
-        }
+    /// Returns whether more wait than the maximum in hand at this prefetch: a thousand must not take
+    /// the place of all others.
+    pub(crate) fn has_surplus(&self, prefetch: usize) -> bool {
+        prefetch > 0 && self.waiting.len() > (prefetch / 2).min(WAITING_MAX)
+    }
+
+    /// Takes the suspect that came last.
+    pub(super) fn take_last(&mut self) -> Option<u64> {
         self.waiting.pop_back()
     }
 
@@ -151,30 +139,21 @@ impl Suspects {
         (now || before).then_some(now)
     }
 
-    /// Tags of all suspects that are here, in order.
-    #[cfg(test)]
-    pub(super) fn tags(&self) -> Vec<u64> {
+    /// Tags of all suspects that are here.
+    pub(super) fn tags(&self) -> impl Iterator<Item = u64> {
         let here = self.next.and_then(|next| match next {
-            Next::Here(tag) => Some(tag),
-            Next::Coming { .. } => None,
+            TurnState::Here(tag) => Some(tag),
+            TurnState::Coming { .. } => None,
         });
         let begun = self.begun.iter().map(|(tag, _)| *tag);
-        let mut tags: Vec<u64> = self
-            .waiting
-            .iter()
-            .copied()
-            .chain(begun)
-            .chain(here)
-            .collect();
-        tags.sort_unstable();
-        tags
+        self.waiting.iter().copied().chain(begun).chain(here)
     }
 
     /// Time at which the turn is given up.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.next {
-            Some(Next::Coming { until, .. }) => Some(until),
-            Some(Next::Here(_)) | None => None,
+            Some(TurnState::Coming { until, .. }) => Some(until),
+            Some(TurnState::Here(_)) | None => None,
         }
     }
 }
@@ -185,7 +164,7 @@ mod tests {
 
     #[test]
     fn who_runs_unmarked_does_not_take_the_turn_of_another() {
-        let coming = |turn| Next::Coming {
+        let coming = |turn| TurnState::Coming {
             turn,
             until: Instant::now() + COMES_WITHIN,
         };
@@ -197,9 +176,9 @@ mod tests {
             suspects.run_unmarked(7, its_turn);
             (suspects.next, Vec::from(suspects.waiting))
         };
-        let here = Some(Next::Here(7));
+        let here = Some(TurnState::Here(7));
         assert_eq!(run(Some(coming(1)), Some(1)), (here, vec![]));
-        for next in [None, Some(Next::Here(3)), Some(coming(2))] {
+        for next in [None, Some(TurnState::Here(3)), Some(coming(2))] {
             let (after, waiting) = run(next, Some(1));
             assert!(after == next && waiting == [7], "{next:?} became {after:?}");
         }

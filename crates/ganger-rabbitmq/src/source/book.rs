@@ -1,0 +1,559 @@
+//! The book of the deliveries of one connection: one record of each, with its state, and what is to be done
+//! next for it. Nothing else changes a record. A delivery is acknowledged after its work is done and what
+//! there is to publish for it is safe, and in no other case; any failure gives it back. Nothing here talks
+//! to a broker, and the time is given.
+
+mod held;
+mod suspects;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::publication;
+use super::publication::{LetterDetail, Publication};
+use super::purpose::Purpose;
+use super::survived::Fingerprint;
+use super::terms::Terms;
+use crate::broker::ledger::{Ack, Ledger, Others};
+use crate::broker::publisher::OutboundMessage;
+use crate::rules;
+use crate::rules::Fate;
+use ganger_core::trace_context::SpanContext;
+use ganger_queue::attempts;
+use ganger_queue::delivery::{Failure, Outcome};
+use ganger_telemetry::metrics::dead_lettered;
+use held::DeliveryState;
+use suspects::Suspects;
+
+pub(super) use held::Held;
+
+/// The deliveries of a connection.
+#[derive(Debug)]
+pub(super) struct DeliveryBook {
+    /// The token of the delivery with tag 0.
+    base: u64,
+    /// The records by their tags, and the tags to be acknowledged.
+    ledger: Ledger<Box<Held>>,
+    /// Tags of those that are ready: the pool gets the lowest first.
+    ready: BTreeSet<u64>,
+    /// Order of the suspects, of which one runs at a time.
+    suspects: Suspects,
+    /// Number of those that are set aside.
+    aside: usize,
+}
+
+/// Next step of a delivery.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum DeliveryStep {
+    /// Publish these for the delivery with this tag, each after the confirm of the one before.
+    Publish(u64, Purpose, VecDeque<OutboundMessage>),
+    /// Return the delivery to its queue as it is.
+    Return(u64),
+    /// Reject it, for the broker to handle.
+    Reject(u64),
+}
+
+/// Deliveries in hand for too long, by their tags in order: they are to go back.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Aged {
+    /// Not begun by a worker.
+    pub(super) unbegun: Vec<u64>,
+    /// Publications for them are not accepted.
+    pub(super) stuck: Vec<u64>,
+}
+
+/// Time that a delivery may wait for a worker. The broker's timeout is a setting of ours as well,
+/// since the broker does not tell it.
+pub(super) fn begin_within(patience: Duration) -> Duration {
+    patience / 2
+}
+
+/// Returns whether the broker's timeout is close.
+fn is_late(age: Duration, patience: Duration) -> bool {
+    age >= patience / 4 * 3
+}
+
+impl DeliveryBook {
+    /// Starts without deliveries. Tags begin at 1.
+    pub(super) fn new(next_token: u64) -> Self {
+        Self {
+            base: next_token,
+            ledger: Ledger::new(),
+            ready: BTreeSet::new(),
+            suspects: Suspects::default(),
+            aside: 0,
+        }
+    }
+
+    /// Tag of a token; `None` for one of an earlier connection.
+    pub(super) fn tag(&self, token: u64) -> Option<u64> {
+        token.checked_sub(self.base).filter(|tag| *tag > 0)
+    }
+
+    /// A token that no delivery of this connection or an earlier one has.
+    pub(super) fn next_token(&self) -> u64 {
+        self.base + self.ledger.next_tag()
+    }
+
+    // -- in and out --
+
+    /// Records a delivery. The error says why it can't be one.
+    pub(super) fn receive(&mut self, tag: u64, held: Held) -> Result<(), String> {
+        match self.ledger.receive(tag, Box::new(held)) {
+            None => Ok(()),
+            Some(_) => Err(format!("the broker has used the delivery tag {tag} twice")),
+        }
+    }
+
+    /// Puts a delivery that has come, from the broker or the pool, where it belongs, which may be the
+    /// dead letters.
+    pub(super) fn line_up(&mut self, tag: u64, terms: &Terms<'_>) -> Option<DeliveryStep> {
+        let held = self.ledger.get_mut(tag)?;
+        let arrival = &mut held.arrival;
+        match rules::fate(*arrival, terms.limits) {
+            Fate::HandOut => {
+                held.state = DeliveryState::Ready;
+                self.ready.insert(tag);
+                None
+            }
+            Fate::Suspect(lapses) => {
+                (arrival.lapses, arrival.turn) = (lapses, None);
+                held.state = DeliveryState::Suspect;
+                self.suspects.wait(tag);
+                None
+            }
+            Fate::InTurn(turn) => {
+                held.state = DeliveryState::Suspect;
+                self.suspects.come(tag, turn);
+                None
+            }
+            Fate::Renew(lapses) => {
+                arrival.lapses = lapses;
+                self.publish(tag, Publication::Back, terms)
+            }
+            Fate::Bury(counters, failure) => {
+                dead_lettered(terms.composer.pool, &held.log_name(), &failure);
+                let failure = Box::new(failure);
+                let form = LetterDetail::Full;
+                let letter = Publication::Letter {
+                    counters,
+                    failure,
+                    form,
+                };
+                self.publish(tag, letter, terms)
+            }
+        }
+    }
+
+    /// Next delivery for the pool, with its token.
+    pub(super) fn hand_out(&mut self) -> Option<(u64, &Held)> {
+        let tag = self.ready.pop_first()?;
+        self.goes_out(tag)
+    }
+
+    /// The suspect whose turn it is, for the pool, with its token.
+    pub(super) fn hand_out_suspect(&mut self) -> Option<(u64, &Held)> {
+        let tag = self.suspects.take_here()?;
+        self.goes_out(tag)
+    }
+
+    fn goes_out(&mut self, tag: u64) -> Option<(u64, &Held)> {
+        let held = self.ledger.get_mut(tag)?;
+        held.state = DeliveryState::Out;
+        Some((self.base + tag, held))
+    }
+
+    // -- settled --
+
+    /// Settles a delivery. If the span of its attempt was recorded, the next attempt gets it.
+    pub(super) fn settle(
+        &mut self,
+        tag: u64,
+        outcome: Outcome,
+        span: Option<SpanContext>,
+        terms: &Terms<'_>,
+    ) -> Option<DeliveryStep> {
+        let held = self.ledger.get_mut(tag);
+        let Some(held) = held.filter(|held| held.state == DeliveryState::Out) else {
+            tracing::error!(tag, "settled, but never handed out");
+            return None;
+        };
+        let counters = &mut held.arrival.counters;
+        counters.span = span.or(counters.span);
+        let (counters, now_ms) = (*counters, terms.composer.now_ms);
+        let charged = |failure: &Failure| attempts::charged(counters, failure.reason, now_ms);
+        let aim = match outcome {
+            Outcome::Done => {
+                self.ledger.settle(tag);
+                return None;
+            }
+            Outcome::Return { suspect } => {
+                held.arrival.suspect |= suspect;
+                return self.take_back(tag, terms);
+            }
+            Outcome::Reply(reply) => Publication::Reply(reply),
+            Outcome::Requeue { after } => Publication::Requeue {
+                counters: attempts::requeued(counters),
+                after,
+            },
+            Outcome::ReturnAfter { delay } => Publication::Requeue {
+                counters,
+                after: delay,
+            },
+            Outcome::RetryAfter { delay, failure } => Publication::Retry {
+                counters: charged(&failure),
+                delay,
+                failure,
+            },
+            Outcome::DeadLetter(failure) => Publication::Letter {
+                counters: charged(&failure),
+                failure,
+                form: LetterDetail::Full,
+            },
+        };
+        self.publish(tag, aim, terms)
+    }
+
+    /// Takes back a delivery that was not begun. As long as we take messages it is handed out again
+    /// from here, which costs the broker nothing and leaves no mark on the message.
+    fn take_back(&mut self, tag: u64, terms: &Terms<'_>) -> Option<DeliveryStep> {
+        let age = self.ledger.get(tag)?.age(terms.now);
+        if age >= begin_within(terms.patience) {
+            return self.go_back(tag, terms);
+        }
+        // At the end of all it goes back from there, when it can't come again.
+        self.line_up(tag, terms)
+    }
+
+    // -- published for --
+
+    /// Publishes for a delivery, in the first form that the protocol has room for.
+    fn publish(
+        &mut self,
+        tag: u64,
+        mut aim: Publication,
+        terms: &Terms<'_>,
+    ) -> Option<DeliveryStep> {
+        loop {
+            if terms.rejects_dead && matches!(aim, Publication::Letter { .. }) {
+                self.ledger.give_back(tag)?;
+                return Some(DeliveryStep::Reject(tag));
+            }
+            let held = self.ledger.get_mut(tag)?;
+            let why = match terms.composer.parcels(&held.subject(), &aim) {
+                Ok(parcels) => {
+                    let purpose = aim.purpose();
+                    held.state = DeliveryState::Publishing(aim);
+                    return Some(DeliveryStep::Publish(tag, purpose, parcels.into()));
+                }
+                Err(why) => why,
+            };
+            match plainer(held, &aim, &why, terms) {
+                Some(plainer) => aim = plainer,
+                None => return self.abandon(tag, &aim, &why, terms),
+            }
+        }
+    }
+
+    /// Settles a delivery whose publication is safe, or not wanted: it is to be acknowledged.
+    pub(super) fn is_published(&mut self, tag: u64) {
+        if self.aim(tag).is_some() {
+            self.ledger.settle(tag);
+        }
+    }
+
+    /// Publishes for a delivery in another form, since this one is permanently rejected.
+    pub(super) fn refuse(
+        &mut self,
+        tag: u64,
+        why: &str,
+        terms: &Terms<'_>,
+    ) -> Option<DeliveryStep> {
+        let aim = self.aim(tag)?.clone();
+        match plainer(self.ledger.get(tag)?, &aim, why, terms) {
+            Some(plainer) => self.publish(tag, plainer, terms),
+            None => self.abandon(tag, &aim, why, terms),
+        }
+    }
+
+    /// Gives up publishing for a delivery, in whatever form.
+    pub(super) fn give_up(
+        &mut self,
+        tag: u64,
+        why: &str,
+        terms: &Terms<'_>,
+    ) -> Option<DeliveryStep> {
+        let aim = self.aim(tag)?.clone();
+        self.abandon(tag, &aim, why, terms)
+    }
+
+    fn abandon(
+        &mut self,
+        tag: u64,
+        aim: &Publication,
+        why: &str,
+        terms: &Terms<'_>,
+    ) -> Option<DeliveryStep> {
+        let held = self.ledger.get_mut(tag)?;
+        match aim {
+            // The work is not done: it goes back as it is.
+            Publication::Back | Publication::Aside => return self.go(tag),
+            // It runs in its turn all the same, if it is not too late for that.
+            Publication::Turn => {
+                held.state = DeliveryState::Suspect;
+                let turn = held.arrival.turn.take();
+                self.suspects.run_unmarked(tag, turn);
+            }
+            Publication::Requeue { .. }
+            | Publication::Reply(_)
+            | Publication::Retry { .. }
+            | Publication::Letter { .. } => {
+                held.state = DeliveryState::Aside;
+                self.aside += 1;
+                tracing::error!(
+                    pool = terms.composer.pool,
+                    tag,
+                    why,
+                    "a settlement is refused for good; the message is set aside"
+                );
+            }
+        }
+        None
+    }
+
+    /// Publication under way for a delivery.
+    fn aim(&self, tag: u64) -> Option<&Publication> {
+        match &self.ledger.get(tag)?.state {
+            DeliveryState::Publishing(aim) => Some(aim),
+            DeliveryState::Here
+            | DeliveryState::Ready
+            | DeliveryState::Suspect
+            | DeliveryState::Out
+            | DeliveryState::Aside => None,
+        }
+    }
+
+    /// Number of deliveries whose publication the broker refuses.
+    pub(super) fn aside(&self) -> usize {
+        self.aside
+    }
+
+    /// Number of deliveries settled without the broker knowing.
+    pub(super) fn unsure(&self) -> usize {
+        let publishing = self
+            .ledger
+            .iter()
+            .filter(|(tag, _)| self.aim(*tag).is_some());
+        publishing.count() + self.aside + self.ledger.settled()
+    }
+
+    // -- back --
+
+    /// Finds the ready deliveries beyond `most`, and the suspects if they are to go, too. Returns
+    /// their tags in order.
+    pub(super) fn surplus(&self, most: usize, with_suspects: bool) -> Vec<u64> {
+        let mut back: Vec<u64> = self.ready.iter().skip(most).copied().collect();
+        if with_suspects {
+            back.extend(self.suspects.tags());
+            back.sort_unstable();
+        }
+        back
+    }
+
+    /// Finds deliveries in hand for long, and warns of those that workers have had for long.
+    pub(super) fn look_at_age(&mut self, terms: &Terms<'_>) -> Aged {
+        let (patience, now) = (terms.patience, terms.now);
+        let old = |held: &Held| held.age(now) >= begin_within(patience);
+        let tags = self.ledger.iter().filter(|(_, held)| old(held));
+        let tags: Vec<u64> = tags.map(|(tag, _)| tag).collect();
+        let mut aged = Aged::default();
+        for tag in tags {
+            let Some(held) = self.ledger.get_mut(tag) else {
+                continue;
+            };
+            let late = is_late(held.age(now), patience);
+            match held.state {
+                DeliveryState::Here | DeliveryState::Ready | DeliveryState::Suspect => {
+                    aged.unbegun.push(tag);
+                }
+                DeliveryState::Publishing(_) | DeliveryState::Aside if late => aged.stuck.push(tag),
+                DeliveryState::Publishing(_) | DeliveryState::Aside => {}
+                DeliveryState::Out => {
+                    if held.is_to_be_warned_of(late) {
+                        warn_of_age(held, terms);
+                    }
+                }
+            }
+        }
+        aged
+    }
+
+    /// Counts deliveries worked on for nearly the broker's timeout, each once.
+    pub(super) fn count_late(&mut self, patience: Duration, now: Instant) -> usize {
+        let is_late =
+            |held: &Held| held.state == DeliveryState::Out && is_late(held.age(now), patience);
+        let late = self.ledger.iter().filter(|(_, held)| is_late(held));
+        let late: Vec<u64> = late.map(|(tag, _)| tag).collect();
+        let mut is_new = |tag| {
+            self.ledger
+                .get_mut(tag)
+                .is_some_and(|held| held.is_to_be_counted())
+        };
+        late.into_iter().filter(|tag| is_new(*tag)).count()
+    }
+
+    /// Returns a delivery to its queue that waits for something, or is stuck. The pool must not have it.
+    pub(super) fn give_back(&mut self, tag: u64, terms: &Terms<'_>) -> Option<DeliveryStep> {
+        match self.ledger.get(tag)?.state {
+            DeliveryState::Out => None,
+            DeliveryState::Ready => {
+                self.ready.remove(&tag);
+                self.go_back(tag, terms)
+            }
+            DeliveryState::Suspect => {
+                self.suspects.remove(tag);
+                self.go_back(tag, terms)
+            }
+            // A copy may be in the queue, or there is no room for one.
+            DeliveryState::Publishing(Publication::Back) => self.go(tag),
+            DeliveryState::Here | DeliveryState::Publishing(_) => self.go_back(tag, terms),
+            // Nor can anything else be published for it.
+            DeliveryState::Aside => {
+                self.aside -= 1;
+                self.go(tag)
+            }
+        }
+    }
+
+    /// Returns a delivery to its queue, as a copy if the broker would count that once too often.
+    fn go_back(&mut self, tag: u64, terms: &Terms<'_>) -> Option<DeliveryStep> {
+        if rules::returns_as_copy(self.ledger.get(tag)?.arrival) {
+            self.publish(tag, Publication::Back, terms)
+        } else {
+            self.go(tag)
+        }
+    }
+
+    /// Returns a delivery to its queue as it is, whatever the broker makes of that.
+    fn go(&mut self, tag: u64) -> Option<DeliveryStep> {
+        self.ledger.give_back(tag)?;
+        Some(DeliveryStep::Return(tag))
+    }
+
+    // -- the turns of suspects --
+
+    /// Suspects, of which one runs at a time.
+    pub(super) fn suspects(&self) -> &Suspects {
+        &self.suspects
+    }
+
+    /// Gives up a turn that has not come in time.
+    pub(super) fn give_up_turn(&mut self, now: Instant) {
+        self.suspects.give_up(now);
+    }
+
+    /// Returns whether suspects wait, if the pool is to be told.
+    pub(super) fn turn_news(&mut self) -> Option<bool> {
+        self.suspects.news()
+    }
+
+    /// Takes the first copy whose turn has begun: it runs next if it is its turn here, which it is if
+    /// nobody else's is and we get it by `ask`. Otherwise it must not be held as if it were: it would be
+    /// charged for what another does meanwhile.
+    pub(super) fn take_begun(
+        &mut self,
+        ask: impl FnOnce() -> bool,
+        terms: &Terms<'_>,
+    ) -> Option<DeliveryStep> {
+        let (tag, turn) = self.suspects.take_begun()?;
+        if self.suspects.is_its_turn(turn).unwrap_or_else(ask) {
+            self.suspects.is_here(tag);
+            return None;
+        }
+        self.publish(tag, Publication::Back, terms)
+    }
+
+    /// Begins the turn of the suspect that has waited longest, with a marked copy.
+    pub(super) fn begin_turn(&mut self, turn: u64, terms: &Terms<'_>) -> Option<DeliveryStep> {
+        let tag = self.suspects.begin(turn, terms.now)?;
+        let held = self.ledger.get_mut(tag)?;
+        held.arrival.turn = Some(turn);
+        let (pool, lapses) = (terms.composer.pool, held.arrival.lapses);
+        tracing::warn!(
+            pool,
+            lapses,
+            "daemons vanished over a message: it is a suspect, and runs with nothing else in its worker"
+        );
+        self.publish(tag, Publication::Turn, terms)
+    }
+
+    /// Sends the suspect that came last away for a while.
+    pub(super) fn send_surplus_suspect(&mut self, terms: &Terms<'_>) -> Option<DeliveryStep> {
+        let tag = self.suspects.take_last()?;
+        self.publish(tag, Publication::Aside, terms)
+    }
+
+    // -- acknowledged --
+
+    /// Returns whether any delivery waits to be acknowledged.
+    pub(super) fn has_settled(&self) -> bool {
+        self.ledger.has_settled()
+    }
+
+    /// Number of deliveries that wait to be acknowledged.
+    pub(super) fn settled(&self) -> usize {
+        self.ledger.settled()
+    }
+
+    /// Number of unacknowledged deliveries, as the broker counts them.
+    pub(super) fn unacknowledged(&self) -> usize {
+        self.ledger.unacknowledged()
+    }
+
+    /// Number of deliveries that wait for the pool's credit.
+    pub(super) fn waiting(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Fingerprints of the held deliveries.
+    pub(super) fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
+        let all = self.ledger.iter();
+        all.map(|(_, held)| Fingerprint::of(&held.original, &held.body))
+    }
+
+    /// Collects the acknowledgements that can be written.
+    pub(super) fn acks(&mut self, others: Others, write: &mut Vec<Ack>) {
+        self.ledger.acks(others, write);
+    }
+}
+
+/// Substitute for a publication that is permanently rejected. The pool takes the message to be done, or to
+/// come again: its dead letter is logged here.
+fn plainer(held: &Held, aim: &Publication, why: &str, terms: &Terms<'_>) -> Option<Publication> {
+    let composer = &terms.composer;
+    let plainer = publication::plainer(aim.clone(), held.arrival, composer.now_ms, why)?;
+    if let Publication::Letter { failure, .. } = &plainer
+        && !matches!(aim, Publication::Letter { .. })
+    {
+        dead_lettered(composer.pool, &held.log_name(), failure);
+    }
+    Some(plainer)
+}
+
+fn warn_of_age(held: &Held, terms: &Terms<'_>) {
+    let name = held.log_name();
+    tracing::warn!(
+        pool = terms.composer.pool,
+        correlation_id = name.correlation_id(),
+        message_name = name.message(),
+        age = ?held.age(terms.now),
+        consumer_timeout = ?terms.patience,
+        "a message is being worked on for so long that the broker is going to take it back, with \
+         all others of this connection: raise the broker's consumer_timeout"
+    );
+}
+
+#[cfg(test)]
+mod tests;
