@@ -37,7 +37,7 @@ const SPREAD: [(&str, &str, usize); 8] = [
 const AMBIGUOUS: [(&str, &str); 7] = [
     ("ganger", "Notice Seen"),
     ("ganger-admin", "Entry"),
-    ("ganger-kafka", "Entry Found Group Partition Seen Standing"),
+    ("ganger-kafka", "Found Standing"),
     ("ganger-pool", "Open Seen"),
     ("ganger-rabbitmq", "Change Fate Flight Next Order"),
     (
