@@ -22,9 +22,7 @@ type Import = Vec<String>;
 const FILES_PER_TYPE_MAX: usize = 2;
 
 /// Types whose methods are in more files, and in how many: these may only become fewer.
-const SPREAD: &[(&str, &str, usize)] = &[
-    ("ganger-kafka", "Task", 9),
-];
+const SPREAD: &[(&str, &str, usize)] = &[];
 
 /// The databases of ganger-table, each of which has a part of its own for what all of them do.
 const DATABASES: [&str; 3] = ["mysql/", "postgres/", "sqlite/"];
@@ -39,7 +37,6 @@ fn part(path: &str) -> &str {
 const AMBIGUOUS: &[(&str, &str)] = &[
     ("ganger", "Notice Seen"),
     ("ganger-admin", "Entry"),
-    ("ganger-kafka", "Entry Found Group Partition Seen Standing"),
     ("ganger-workerkit", "Trouble"),
 ];
 

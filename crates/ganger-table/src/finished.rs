@@ -1,5 +1,5 @@
-//! Where it is remembered what is finished, whichever database that is. SQLite's calls block, on a
-//! thread that is there for that: its futures are ready the first time they are asked.
+//! The store of finished messages, for any database. SQLite's calls block, on a thread of their own: its
+//! futures are ready when they are first polled.
 
 use std::fmt::Debug;
 
@@ -9,17 +9,17 @@ use crate::table::Fault;
 use crate::table::finished::{Entry, Found};
 use ganger_queue::delivery::Identity;
 
-/// What remembers for the messages of one pool.
+/// Store of the finished messages of one pool.
 #[async_trait(?Send)]
 pub(crate) trait FinishedStore: Debug + Send {
-    /// Enters all of them in one transaction, or none. Returns what was entered before, where
-    /// something was: that stays as it is.
+    /// Enters all of them in one transaction, or none. An entry that exists already stays unchanged, and
+    /// is returned if it is of the same message.
     async fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault>;
 
-    /// Looks for what is entered of each.
+    /// Looks up the entry of each.
     async fn find(&mut self, identities: &[&Identity]) -> Result<Found, Fault>;
 
-    /// Removes what is out of date, at most so many. Returns how many.
+    /// Removes at most `most` expired entries. Returns their number.
     async fn expire(&mut self, most: u32) -> Result<usize, Fault>;
 
     /// Closes the connection.

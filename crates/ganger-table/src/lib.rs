@@ -1,5 +1,5 @@
-//! Everything about queues that are tables of a database: the reader of a pool, the client of commands, SQLite,
-//! PostgreSQL and MySQL; and the memory of what is finished, which is a table beside them.
+//! Queues that are tables of a database (SQLite, PostgreSQL, MySQL): the source that a pool reads from,
+//! and the client that commands use. Also the store of finished messages, which is a table beside them.
 
 mod databases;
 mod dead_letters;
@@ -39,7 +39,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Makes the source called `name`. Nothing is connected yet.
+    /// Makes the source called `name`, without connecting.
     pub fn new(name: &str, config: &TableSource, stores: &Stores, unread: &UnreadQueues) -> Self {
         Self {
             name: name.to_owned(),

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// transaction, so that there are always others among those.
 pub(crate) const ROWS_MAX: usize = 256;
 
-/// Whoever wrote the trigger may have thought better of it by then.
+/// Time until all of them are retried: the trigger may have been removed by then.
 const TRIED_AGAIN_AFTER: Duration = Duration::from_secs(300);
 
 /// The rows that are passed over.
@@ -40,7 +40,7 @@ impl RejectedRows {
         helps
     }
 
-    /// Lets all of them be tried again once their time has come.
+    /// Lets all of them be retried once their time has passed.
     pub(crate) fn expire(&mut self) {
         let due = |since: Instant| since.elapsed() >= TRIED_AGAIN_AFTER;
         if self.since.is_some_and(due) {

@@ -1,4 +1,5 @@
-//! The decisions of a table source as pure functions: how much to claim, when to look, what fits into a dead letter. No SQL, no clock, no channel.
+//! The decisions of a table source, as pure functions: the size of a claim, the time of the next look,
+//! the texts that fit into a dead letter. No SQL, no clock, no channel.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -8,17 +9,18 @@ use ganger_queue::dead_letter::{LETTER_BYTES_MAX, without_end};
 use ganger_queue::delivery::{Failure, Intake, Outcome};
 use ganger_queue::publishing::{NAME_BYTES_MAX, undeliverable};
 
-/// The most rows that one transaction claims or makes ready, so that none holds the lock for long.
+/// Maximum number of rows that one transaction claims or makes ready, so that none holds the lock for
+/// long.
 pub(crate) const ROWS_PER_TURN_MAX: u32 = 1000;
 
-/// The most bytes of bodies and headers that one source has out at once.
+/// Maximum bytes of bodies and headers that one source has out at once.
 pub(crate) const BYTES_OUT_MAX: usize = 32 << 20;
 
-/// The most bytes that one transaction writes, but for one thing alone that has more: PostgreSQL takes no
-/// more than 1 GB in a statement, and nobody waits for long.
+/// Maximum bytes that one transaction writes; a single larger item is written alone. PostgreSQL takes no
+/// more than 1 GB in a statement, and others should not wait for long.
 pub(crate) const BYTES_PER_TURN_MAX: usize = 32 << 20;
 
-/// How much of an outcome there is to be written, as far as it counts.
+/// Returns the number of bytes to be written for an outcome, as far as they matter.
 pub(crate) fn bytes(outcome: &Outcome) -> usize {
     match outcome {
         Outcome::Reply(reply) => reply.bytes(),
@@ -33,8 +35,8 @@ pub(crate) fn bytes(outcome: &Outcome) -> usize {
     }
 }
 
-/// How many things of so many bytes, in their order, go into a transaction that has room for `most`: the
-/// first in any case.
+/// Returns the number of items, in order, that fit into a transaction with room for `most` bytes: at
+/// least the first.
 pub(crate) fn together(bytes: impl Iterator<Item = usize>, most: usize) -> usize {
     let mut upto = 0_usize;
     let fits = bytes.enumerate().take_while(|(place, bytes)| {
@@ -44,34 +46,35 @@ pub(crate) fn together(bytes: impl Iterator<Item = usize>, most: usize) -> usize
     fits.count()
 }
 
-/// How many rows one transaction may claim, with so many out.
+/// Returns the number of rows that one transaction may claim, with `out` rows out.
 pub(crate) fn room(intake: Intake, out: usize) -> usize {
     credit::room(intake, out).min(ROWS_PER_TURN_MAX as usize)
 }
 
-/// The most bytes of the name of a queue that takes no reply: more than any broker has in a name, and fewer than any text column.
+/// Maximum bytes of the name of a queue to which a reply could not be sent: more than any broker allows,
+/// and fewer than any text column holds.
 const REPLY_QUEUE_BYTES_MAX: usize = 4 << 10;
 
-/// What a table says of a failure, as a text column of any database takes it: whatever a worker has named or
-/// written is in here.
+/// Texts that a table stores of a failure, in a form that a text column of any database accepts, whatever
+/// names or output the worker chose.
 #[derive(Debug)]
 pub(crate) struct FailureTexts<'a> {
-    /// What happened.
+    /// The error.
     pub(crate) error: Cow<'a, str>,
-    /// A JSON array of lines.
+    /// The last lines of stderr, as a JSON array.
     pub(crate) stderr: String,
-    /// Where the reply should have gone, if there is one.
+    /// Destination of the reply, if there is one.
     pub(crate) reply_queue: Option<Cow<'a, str>>,
 }
 
-/// A failure's texts, cut to what a dead letter may hold: first the oldest lines of stderr go,
-/// then the end of the error.
+/// Returns a failure's texts, cut to the size allowed in a dead letter: the oldest lines of stderr are
+/// dropped first, then the end of the error.
 pub(crate) fn texts(failure: &Failure) -> FailureTexts<'_> {
     let error = error_text(failure);
     let mut room = LETTER_BYTES_MAX - error.len();
     let lines = failure.stderr.iter().rev().map(|line| storable(line));
     let kept = lines.take_while(|line| {
-        // As JSON: two quotes, a comma, and at the worst six bytes for one.
+        // As JSON: two quotes and a comma, and at most six bytes for one byte.
         let bytes = 3 + line.chars().map(json_bytes).sum::<usize>();
         let fits = bytes <= room;
         room = room.saturating_sub(bytes);
@@ -87,7 +90,7 @@ pub(crate) fn texts(failure: &Failure) -> FailureTexts<'_> {
     }
 }
 
-/// What happened, alone.
+/// Returns the error alone.
 pub(crate) fn error_text(failure: &Failure) -> Cow<'_, str> {
     text(&failure.error, LETTER_BYTES_MAX)
 }
@@ -99,7 +102,7 @@ fn text(text: &str, bytes_max: usize) -> Cow<'_, str> {
     }
 }
 
-/// The text without what PostgreSQL has in no text, and what ends one in many a client.
+/// Replaces NUL characters: PostgreSQL accepts none in a text, and many clients end a text there.
 fn storable(text: &str) -> Cow<'_, str> {
     match text.contains('\0') {
         true => Cow::Owned(text.replace('\0', "\u{fffd}")),
@@ -115,8 +118,8 @@ fn json_bytes(c: char) -> usize {
     }
 }
 
-/// What to try instead of an outcome that the database refuses for good; none if nothing is left
-/// to try.
+/// Returns the outcome to try instead of one that the database permanently rejects; none if nothing is
+/// left to try.
 pub(crate) fn plainer(outcome: &Outcome, problem: &str) -> Option<Outcome> {
     match outcome {
         Outcome::Reply(reply) => {
@@ -137,8 +140,9 @@ pub(crate) fn plainer(outcome: &Outcome, problem: &str) -> Option<Outcome> {
     }
 }
 
-/// The failure with less in it: first without its texts, then without the reply, which is the work's result,
-/// with a note instead, and last with neither. None if it is so already.
+/// Returns the failure with less content: first without its texts, then with a note in place of the
+/// reply, which is the result of the work, and last with neither. None if there is nothing left to
+/// remove.
 fn barer(failure: &Failure, problem: &str) -> Option<Box<Failure>> {
     let mut barer = Failure {
         reason: failure.reason,
@@ -154,7 +158,7 @@ fn barer(failure: &Failure, problem: &str) -> Option<Box<Failure>> {
     Some(Box::new(barer))
 }
 
-/// How long to wait for the next look at a queue that has nothing ready.
+/// Returns the time until the next look at a queue that has nothing ready.
 pub(crate) fn next_look(poll_interval: Duration, due_in: Option<Duration>) -> Duration {
     due_in.map_or(poll_interval, |due_in| due_in.min(poll_interval))
 }

@@ -1,5 +1,5 @@
-//! Where a table queue is kept, whichever database that is. SQLite's calls block, on a thread that is
-//! there for that: its futures are ready the first time they are asked.
+//! The store of a table queue, for any database. SQLite's calls block, on a thread of their own: its
+//! futures are ready when they are first polled, except that of `woken`.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -15,10 +15,10 @@ use crate::table::{Fault, LookReason, Outlook, Waiting, Work, Written};
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::DatabaseFigures;
 
-/// How long the loop need not see to heartbeats where a task of the store's own does.
+/// Heartbeat interval for the source's loop where the store has a task of its own for heartbeats.
 const BEATS_BY_ITSELF: Duration = Duration::from_secs(3600);
 
-/// What the sources of one daemon share whose queues are tables.
+/// State shared by all table sources of one daemon.
 #[derive(Debug, Clone, Default)]
 pub struct Stores {
     pub(crate) owners: Owners,
@@ -26,12 +26,12 @@ pub struct Stores {
     pub(crate) writer_queues: WriterQueues,
 }
 
-/// Where the sources of a daemon that write to one place wait for their turn.
+/// The line in which those sources of a daemon wait that write to the same place.
 #[derive(Debug)]
 pub(crate) enum Writing {
-    /// One file has one writer.
+    /// A file has one writer.
     File(leases::FileQueue),
-    /// A server has many, and does better with few of ours that have much to write.
+    /// A server has many, and is faster with few of this daemon's that have much to write.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     Server(WriterQueue),
 }
@@ -39,15 +39,15 @@ pub(crate) enum Writing {
 /// A source's turn to write.
 #[derive(Debug)]
 pub(crate) enum WritingTurn<'a> {
-    /// Until it is dropped.
+    /// Lasts until it is dropped.
     File(leases::FileTurn<'a>),
-    /// Or until it has lasted too long, where there is one to be had.
+    /// Lasts until it is dropped, or for a limited time. None if no turn was needed.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     Server(Option<Turn<'a>>),
 }
 
 impl Writing {
-    /// Waits until it is our turn, who have so many rows out.
+    /// Waits for the turn to write. The source has `_rows` rows out.
     pub(crate) async fn turn(&self, _rows: usize) -> WritingTurn<'_> {
         match self {
             Self::File(writing) => WritingTurn::File(writing.turn()),
@@ -57,96 +57,98 @@ impl Writing {
     }
 }
 
-/// What claims and settles the rows of one queue.
+/// Claims and settles the rows of one queue.
 #[async_trait(?Send)]
 pub(crate) trait TableStore: Debug + Send {
     /// Begins to listen for other processes. Must be called within a runtime.
     fn listen(&mut self) {}
 
-    /// Resolves when an owner may have ended, or, if there is use for `news`, when there may be
-    /// something new. Loses nothing when it is dropped.
+    /// Resolves when an owner may have exited or, if `news` is set, when there may be new rows.
+    /// Cancel-safe.
     async fn woken(&mut self, news: bool) -> LookReason;
 
-    /// How often it was that others may have had what is claimed here; none where nobody is cut off.
+    /// Counts the times at which others may have taken over what is claimed here; none if the store never
+    /// loses its claims this way.
     fn losses(&self) -> Option<watch::Receiver<u64>> {
         None
     }
 
-    /// The last news were of a row for us.
+    /// Records that the last wake-up led to a row of this queue.
     fn was_fruitful(&mut self);
 
-    /// Looks whether the queue has anything to claim, taking no lock.
+    /// Checks for rows to claim, without taking a lock.
     async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault>;
 
     /// Counts the rows of a queue that could be claimed, up to `most`, and finds the age of the oldest,
-    /// taking no lock.
+    /// without taking a lock.
     async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Fault>;
 
-    /// Names of queues of the database in which a row may be claimed or waits for a later time, up to `most`
-    /// of each, taking no lock.
+    /// Returns the names of queues of the database with rows that may be claimed or wait for a later
+    /// time, up to `most` of each kind, without taking a lock.
     async fn queues(&mut self, most: u32) -> Result<BTreeSet<String>, Fault>;
 
-    /// Counts what waits for a later time, as far as it goes, taking no lock.
+    /// Counts the delayed rows of the queue, up to `most`, without taking a lock.
     async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault>;
 
     /// Returns whether the queue is paused for all daemons.
     async fn is_paused(&mut self) -> Result<bool, Fault>;
 
-    /// How large the database is; none if that can't be told.
+    /// Returns the size of the database; none if it is unknown.
     async fn sizes(&mut self) -> Option<DatabaseFigures>;
 
-    /// Which of these rows another program has locked. Nobody locks a part of a file.
+    /// Returns those of the rows that another program has locked. A file has no locks on rows.
     async fn locked(&mut self, _rows: &[i64]) -> Result<Vec<i64>, Fault> {
         Ok(Vec::new())
     }
 
-    /// Where the sources of the daemon wait for their turn to write.
+    /// Returns the turn to write, shared by the daemon's sources.
     fn writing(&self) -> Writing;
 
-    /// Does all of the work in one transaction, or none of it. A row that can't be claimed is passed
-    /// over. The turn is over with it, if not before.
+    /// Does all of the work in one transaction, or none of it. A row that the database refuses to have
+    /// claimed is passed over. The turn ends with the transaction, if not before.
     async fn write(&mut self, turn: WritingTurn<'_>, work: &Work<'_>) -> Result<Written, Fault>;
 
-    /// How long from one heartbeat to the next.
+    /// Returns the time from one heartbeat to the next.
     fn beat_interval(&self) -> Duration {
         BEATS_BY_ITSELF
     }
 
-    /// Beats for the daemon, and takes back what owners had claimed whose hearts stand still.
+    /// Writes the daemon's heartbeat, and releases the claims of owners whose heartbeat has stopped.
     /// Returns whether there were any.
     fn beat(&mut self) -> Result<bool, Fault> {
         Ok(false)
     }
 
-    /// Takes back what owners had claimed whose processes are gone. Returns whether there were any.
+    /// Releases the claims of owners whose processes are gone. Returns whether there were any.
     fn take_back_from_the_dead(&mut self) -> Result<bool, Fault> {
         Ok(false)
     }
 
-    /// Removes what processes left behind that died while they started.
+    /// Removes files left behind by processes that died while they started.
     fn sweep(&self) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Whether what we have open is what others see.
+    /// Returns an error if the open database is not the one that others see.
     fn is_in_place(&self) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Whether another database has taken the place of the one that we have open.
+    /// Returns whether another database has replaced the open one.
     fn is_replaced(&mut self) -> bool {
         false
     }
 
-    /// Goes on with that one. Nothing may be in hand.
+    /// Opens the database that has replaced the open one. No row may be out, and nothing may be left to
+    /// settle.
     fn reopen(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Leaves the owners and closes the connection.
+    /// Leaves the table of owners and closes the connection.
     async fn close(self: Box<Self>);
 
-    /// Makes the disk full for this connection: the file may not grow any more.
+    /// Simulates a full disk for this connection: the file can't grow any more.
     #[cfg(test)]
     fn allow_no_more_pages(&self) {
         unreachable!("only a file is tried so")

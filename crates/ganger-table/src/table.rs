@@ -1,5 +1,5 @@
-//! The words between the source task and the database behind it. Nothing here knows SQL, and
-//! times are durations from now: the wall clock stays in the adapter.
+//! Types shared by the source task and the database behind it. This module knows no SQL. Times are
+//! durations from now: only the adapters read the wall clock.
 
 pub(crate) mod finished;
 pub(crate) mod headers;
@@ -11,7 +11,7 @@ use ganger_core::trace_context::SpanContext;
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::{Failure, Finished, History, Message, Outcome, Publish};
 
-/// A row in our hands: its id, and the claim without which no settlement of it counts.
+/// A claimed row: its id, and the claim's token, without which a settlement of the row has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Claim {
     pub(crate) row: i64,
@@ -19,103 +19,104 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// The number by which the pool settles it.
+    /// Returns the number by which the pool settles it.
     pub(crate) fn number(self) -> u64 {
         self.token.unsigned_abs()
     }
 }
 
-/// What became of a claimed row.
+/// Settlement of a claimed row.
 #[derive(Debug, Clone)]
 pub(crate) struct Settled {
     pub(crate) claim: Claim,
     pub(crate) outcome: Outcome,
-    /// The span of the attempt, if it was recorded.
+    /// Span of the attempt, if it was recorded.
     pub(crate) span: Option<SpanContext>,
-    /// What is to be entered with it, in the same transaction.
+    /// Entry to be written in the same transaction.
     pub(crate) finished: Option<Box<Finished>>,
 }
 
-/// One row claimed.
+/// A claimed row.
 #[derive(Debug)]
 pub(crate) struct Claimed {
     pub(crate) claim: Claim,
-    /// It is suspected of taking the daemon down.
+    /// True if it is suspected of taking the daemon down.
     pub(crate) suspect: bool,
     pub(crate) hold: Hold,
     pub(crate) message: Message,
     pub(crate) history: History,
 }
 
-/// What is to be written in one transaction.
+/// Work for one transaction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Work<'a> {
     pub(crate) publishes: &'a [Publish],
     pub(crate) settled: &'a [Settled],
-    /// Rows to be claimed after that.
+    /// Request for rows to claim after that.
     pub(crate) ask: Option<Ask<'a>>,
-    /// Write something whatever else there is, to learn whether the database takes it.
+    /// Writes something even if there is nothing else to write, to find out whether the database accepts
+    /// it.
     pub(crate) probe: bool,
 }
 
-/// How much may be claimed.
+/// Limits of one claim.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask<'a> {
-    /// At most so many rows.
+    /// Maximum number of rows.
     pub(crate) rows: usize,
-    /// And as many as it has room for.
+    /// Memory budget that the rows have to fit into.
     pub(crate) share: &'a Share,
-    /// One of them may be a suspect; whether there is room for it or not.
+    /// One suspect may be claimed as well, even if the budget has no room for it.
     pub(crate) suspect: bool,
     pub(crate) limits: Limits,
 }
 
-/// A row that went to the dead letters without being handed out.
+/// A row that was moved to the dead letters without being handed out.
 #[derive(Debug)]
 pub(crate) struct Buried {
     pub(crate) row: i64,
-    /// Empty where it has none.
+    /// Empty if it has none.
     pub(crate) correlation_id: String,
     pub(crate) failure: Failure,
 }
 
-/// What a transaction did.
+/// Result of a transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// The settlements of work that found their row no longer ours.
+    /// Settlements of finished work whose row was no longer claimed by this daemon.
     pub(crate) lost: Vec<Claim>,
-    /// The settlements of work of which an entry says that it was done before.
+    /// Settlements of work that, by an existing entry, was already done.
     pub(crate) repeated: Vec<Claim>,
     pub(crate) claimed: Vec<Claimed>,
-    /// Rows that went to the dead letters instead.
+    /// Rows that were moved to the dead letters instead.
     pub(crate) buried: Vec<Buried>,
-    /// Why the claim ended; none if there was none.
+    /// Reason that the claim ended; none if nothing was to be claimed.
     pub(crate) stop: Option<Stop>,
-    /// Suspects are left that are ready.
+    /// True if suspects that are ready remain.
     pub(crate) suspects_wait: bool,
-    /// Until the next delayed row of the queue falls due, if one waits.
+    /// Time until the queue's next delayed row falls due, if there is one.
     pub(crate) due_in: Option<Duration>,
 }
 
-/// Why a claim ended.
+/// Reason that a claim ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// No row was left.
     Empty,
-    /// As much as was asked for.
+    /// As many rows were claimed as were asked for, or as fit into the memory budget.
     Full,
-    /// A transaction should not get longer; there may be more.
+    /// The transaction reached its limit of rows; there may be more.
     Long,
 }
 
-/// What a look at the queue found.
+/// Result of a look at the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outlook {
-    /// A row is ready or due that need not wait for its turn.
+    /// True if a row is ready or due that need not wait for the turn for suspects.
     pub(crate) ready: bool,
-    /// Suspects are ready.
+    /// True if suspects are ready.
     pub(crate) suspects_wait: bool,
-    /// Until the next delayed row falls due, if one waits.
+    /// Time until the next delayed row falls due, if there is one.
     pub(crate) due_in: Option<Duration>,
 }
 
@@ -124,19 +125,18 @@ pub(crate) struct Outlook {
 pub(crate) struct Waiting {
     /// Number of rows, up to a limit.
     pub(crate) count: u64,
-    /// The limit was reached: there may be more.
+    /// True if the limit was reached: there may be more.
     pub(crate) is_limit: bool,
-    /// Age of the oldest of those that have not been delayed, or time since the first of the others fell
-    /// due, whichever is longer.
+    /// Age of the oldest ready row, or time since the first due row fell due, whichever is longer.
     pub(crate) oldest: Option<Duration>,
 }
 
-/// So many priorities of a queue are looked at for the oldest row.
+/// Maximum number of a queue's priorities in which the oldest row is looked for.
 pub(crate) const PRIORITIES_MAX: usize = 16;
 
 impl Waiting {
-    /// The numbers of ready and of due rows, each counted up to `most`; the first due one fell due so many
-    /// milliseconds ago.
+    /// Takes the numbers of ready and of due rows, each counted up to `most`, and the time since the
+    /// first due row fell due, in milliseconds.
     pub(crate) fn new(ready: u64, due: u64, most: u32, due_for_ms: Option<i64>) -> Self {
         let mut waiting = Self {
             count: (ready + due).min(u64::from(most)),
@@ -151,36 +151,36 @@ impl Waiting {
         waiting
     }
 
-    /// One of the rows has waited for so many milliseconds.
+    /// Records that one of the rows has waited for `ms` milliseconds.
     pub(crate) fn is_for(&mut self, ms: i64) {
         let age = Duration::from_millis(u64::try_from(ms).unwrap_or(0));
         self.oldest = self.oldest.max(Some(age));
     }
 }
 
-/// What woke us.
+/// Reason for the source to wake up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LookReason {
-    /// Another connection has written.
+    /// Another connection has committed.
     Data,
-    /// A process with a lock file has closed it.
+    /// A process has closed its lock file.
     Owners,
 }
 
-/// Why the database did not do what it was asked to.
+/// Reason that the database did not do as asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// What is wrong, in a sentence.
+    /// Description of the problem, in a sentence.
     pub(crate) problem: String,
-    /// It's what was to be written that it refuses, and it would refuse it tomorrow. Otherwise it
-    /// is the database or its surroundings, and the same may succeed later.
+    /// True if the database rejects the content itself, and would reject it again later. Otherwise the
+    /// problem is the database or its environment, and the same may succeed later.
     pub(crate) for_good: bool,
-    /// Another program had locked something, and did not let go in time.
+    /// True if another program held a lock for longer than the statement waits.
     pub(crate) is_of_a_lock: bool,
 }
 
 impl Fault {
-    /// It is waited for.
+    /// Makes a transient fault.
     pub(crate) fn passing(problem: impl Into<String>) -> Self {
         Self {
             problem: problem.into(),
@@ -190,7 +190,7 @@ impl Fault {
     }
 }
 
-/// The name by which log records call the message of a row, as far as its dead letter knows that.
+/// Returns the name of a row's message in log records, if its dead letter knows the row.
 pub(crate) fn message_name(queue: &str, row: Option<i64>) -> Option<String> {
     row.map(|row| format!("{queue}:{row}"))
 }

@@ -283,8 +283,7 @@ fn sources(room: &str) -> Vec<PathBuf> {
         files.map(|file| file.unwrap().path()).collect::<Vec<_>>()
     };
     let mut files = of(room);
-    files.extend(of(&format!("client/{room}")));
-    files.push(crate_of_tables().join(format!("client/{room}.rs")));
+    files.extend(of(&format!("{room}/commands")));
     files.retain(|file| {
         let is_code = file.extension().is_some_and(|end| end == "rs");
         is_code && !file.ends_with("schema.rs")

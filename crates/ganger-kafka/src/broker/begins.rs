@@ -67,13 +67,25 @@ pub(crate) struct Asked {
 
 /// State of such a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct LogState {
     /// First offset, and one past the last.
     pub(crate) ends: (i64, i64),
     /// True if the group has committed an offset for it.
     pub(crate) is_committed: bool,
     /// Offset from which the log is no longer the one that was read.
     pub(crate) fork: Option<i64>,
+}
+
+impl LogState {
+    /// Returns the state with its fork as the reader knows it. Deleting a topic deletes the group's
+    /// commits too, so one whose commit is gone is another topic from its first message on.
+    pub(crate) fn known_of(self, was_committed: bool) -> Self {
+        let is_another = was_committed && !self.is_committed;
+        Self {
+            fork: is_another.then_some(self.ends.0).or(self.fork),
+            ..self
+        }
+    }
 }
 
 /// Determines the start positions of partitions.
@@ -277,11 +289,11 @@ fn committed(
 
 /// Returns the state of each of these partitions. One client checks all that are read alike, however
 /// many.
-pub(crate) fn standings(
+pub(crate) fn log_states(
     native: &Native,
     asked: &[Asked],
     question: &Question,
-) -> Vec<(Part, Result<Standing, String>)> {
+) -> Vec<(Part, Result<LogState, String>)> {
     let (tiers, main): (Vec<_>, Vec<_>) = asked
         .iter()
         .cloned()
@@ -291,26 +303,26 @@ pub(crate) fn standings(
         if asked.is_empty() {
             continue;
         }
-        let mut told = standings_alike(native, &asked, reset, question);
+        let mut told = log_states_alike(native, &asked, reset, question);
         for Asked { part, name, .. } in asked {
-            let standing = match &mut told {
+            let state = match &mut told {
                 Ok(told) => told
                     .remove(&name)
                     .unwrap_or(Err("it was not told".to_owned())),
                 Err(error) => Err(error.to_string()),
             };
-            all.push((part, standing));
+            all.push((part, state));
         }
     }
     all
 }
 
-fn standings_alike(
+fn log_states_alike(
     native: &Native,
     asked: &[Asked],
     reset: Reset,
     question: &Question,
-) -> Result<HashMap<TopicPartition, Result<Standing, String>>, KafkaError> {
+) -> Result<HashMap<TopicPartition, Result<LogState, String>>, KafkaError> {
     let names: Vec<TopicPartition> = asked.iter().map(|asked| asked.name.clone()).collect();
     let read_to: HashMap<&TopicPartition, i64> = asked
         .iter()
@@ -332,7 +344,7 @@ fn standings_alike(
     let mut forks = forks(native, &looking, &question.pool, &commits)?;
     let unasked = || Err("it was not asked for".to_owned());
     let mut stand = |name: &TopicPartition| {
-        Ok(Standing {
+        Ok(LogState {
             ends: (
                 firsts.remove(name).unwrap_or_else(unasked)?,
                 ends.remove(name).unwrap_or_else(unasked)?,

@@ -84,9 +84,14 @@ impl KafkaError {
 
     /// Error of a query whose thread panicked.
     pub(crate) fn panicked() -> Self {
+        Self::unanswered("it panicked")
+    }
+
+    /// Error of a query without an answer.
+    pub(crate) fn unanswered(why: &str) -> Self {
         Self::Failed {
             what: "a request",
-            why: "it panicked".to_owned(),
+            why: why.to_owned(),
         }
     }
 

@@ -58,9 +58,9 @@ pub(crate) fn forks(
     // Before the other query, so that nothing arriving between them is skipped.
     let mut ends = ends_of(native, &names, Offset::End);
     let found = event_loop()?.block_on(seek(properties, pool, read, &read_to))?;
-    let judged = found.into_iter().map(|((name, to), seen)| {
+    let judged = found.into_iter().map(|((name, to), probed)| {
         let end = ends.remove(&name).and_then(Result::ok);
-        let fork = judge(to, end, seen);
+        let fork = judge(to, end, probed);
         (name, fork)
     });
     Ok(judged.collect())
@@ -68,7 +68,7 @@ pub(crate) fn forks(
 
 /// Result of reading at the position reached before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Seen {
+enum Probed {
     /// The first message had this offset.
     Message(i64),
     /// The log ends here.
@@ -78,12 +78,12 @@ enum Seen {
 }
 
 /// Determines where a log diverges, from the offset up to which it was read and its end just before.
-fn judge(read_to: i64, end: Option<i64>, seen: Seen) -> Fork {
-    match (seen, end) {
-        (Seen::Message(first), _) => Ok((first < read_to).then_some(first)),
-        (Seen::End, Some(end)) => Ok((end < read_to).then_some(end)),
-        (Seen::End, None) => Err("nobody knows where it ends".to_owned()),
-        (Seen::Nothing(why), _) => Err(why),
+fn judge(read_to: i64, end: Option<i64>, probed: Probed) -> Fork {
+    match (probed, end) {
+        (Probed::Message(first), _) => Ok((first < read_to).then_some(first)),
+        (Probed::End, Some(end)) => Ok((end < read_to).then_some(end)),
+        (Probed::End, None) => Err("nobody knows where it ends".to_owned()),
+        (Probed::Nothing(why), _) => Err(why),
     }
 }
 
@@ -92,7 +92,7 @@ struct Look {
     name: TopicPartition,
     to: i64,
     inbox: Inbox,
-    seen: Option<Seen>,
+    probed: Option<Probed>,
 }
 
 async fn seek(
@@ -100,7 +100,7 @@ async fn seek(
     pool: &str,
     read: &TopicPartitionList,
     read_to: &[(TopicPartition, i64)],
-) -> Result<Vec<((TopicPartition, i64), Seen)>, KafkaError> {
+) -> Result<Vec<((TopicPartition, i64), Probed)>, KafkaError> {
     const WHAT: &str = "looking whether partitions are what was read";
     let deadline = Instant::now() + WITHIN;
     let bell = Arc::new(Notify::new());
@@ -116,7 +116,7 @@ async fn seek(
             name: name.clone(),
             to: *to,
             inbox,
-            seen: None,
+            probed: None,
         });
     }
     let native = consumer.native();
@@ -128,33 +128,33 @@ async fn seek(
     for look in &mut looks {
         let element = sought.find_partition(&look.name.0, look.name.1);
         if let Some(Err(error)) = element.map(|element| element.error()) {
-            look.seen = Some(Seen::Nothing(super::error::of(&error)));
+            look.probed = Some(Probed::Nothing(super::error::of(&error)));
         }
     }
     loop {
         drop(consumer.poll(|_| ()));
         looks.iter_mut().for_each(Look::look);
-        let is_over = looks.iter().all(|look| look.seen.is_some());
+        let is_over = looks.iter().all(|look| look.probed.is_some());
         if is_over || timeout_at(deadline, bell.notified()).await.is_err() {
             break;
         }
     }
-    let seen = |look: Look| {
-        let silence = || Seen::Nothing(format!("its leader has said nothing for {WITHIN:?}"));
-        ((look.name, look.to), look.seen.unwrap_or_else(silence))
+    let probed = |look: Look| {
+        let silence = || Probed::Nothing(format!("its leader has said nothing for {WITHIN:?}"));
+        ((look.name, look.to), look.probed.unwrap_or_else(silence))
     };
-    Ok(looks.into_iter().map(seen).collect())
+    Ok(looks.into_iter().map(probed).collect())
 }
 
 impl Look {
     fn look(&mut self) {
-        while self.seen.is_none()
+        while self.probed.is_none()
             && let Some(next) = self.inbox.next()
         {
-            self.seen = match next {
-                Ok(message) => Some(Seen::Message(message.offset())),
-                Err(Code::PartitionEOF) => Some(Seen::End),
-                Err(code) => Some(Seen::Nothing(words(code))),
+            self.probed = match next {
+                Ok(message) => Some(Probed::Message(message.offset())),
+                Err(Code::PartitionEOF) => Some(Probed::End),
+                Err(code) => Some(Probed::Nothing(words(code))),
             };
         }
     }
@@ -165,24 +165,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_seen_tells_where_a_log_departs() {
+    fn what_is_probed_tells_where_a_log_departs() {
         let table = [
             // All is as it was, with more behind it, or without.
-            (100, Some(120), Seen::Message(100), Ok(None)),
-            (100, Some(120), Seen::Message(107), Ok(None)),
-            (100, Some(100), Seen::End, Ok(None)),
+            (100, Some(120), Probed::Message(100), Ok(None)),
+            (100, Some(120), Probed::Message(107), Ok(None)),
+            (100, Some(100), Probed::End, Ok(None)),
             // It was cut, and has grown again, past what was read or not so far.
-            (100, Some(150), Seen::Message(45), Ok(Some(45))),
-            (100, Some(60), Seen::Message(45), Ok(Some(45))),
+            (100, Some(150), Probed::Message(45), Ok(Some(45))),
+            (100, Some(60), Probed::Message(45), Ok(Some(45))),
             // It was cut, and nothing was written since; or only after its end was asked for.
-            (100, Some(45), Seen::End, Ok(Some(45))),
-            (100, Some(45), Seen::Message(46), Ok(Some(46))),
+            (100, Some(45), Probed::End, Ok(Some(45))),
+            (100, Some(45), Probed::Message(46), Ok(Some(46))),
         ];
-        for (read_to, end, seen, expected) in table {
-            let got = judge(read_to, end, seen.clone());
-            assert_eq!(got, expected, "{read_to} {end:?} {seen:?}");
+        for (read_to, end, probed, expected) in table {
+            let got = judge(read_to, end, probed.clone());
+            assert_eq!(got, expected, "{read_to} {end:?} {probed:?}");
         }
-        assert!(judge(100, None, Seen::End).is_err());
-        assert!(judge(100, Some(100), Seen::Nothing("away".to_owned())).is_err());
+        assert!(judge(100, None, Probed::End).is_err());
+        assert!(judge(100, Some(100), Probed::Nothing("away".to_owned())).is_err());
     }
 }

@@ -39,7 +39,7 @@ struct StatisticsReport {
     #[serde(default)]
     topics: BTreeMap<String, Topic>,
     #[serde(default)]
-    cgrp: Group,
+    cgrp: GroupReport,
     #[serde(default)]
     tx: u64,
     #[serde(default)]
@@ -53,7 +53,7 @@ struct StatisticsReport {
 }
 
 #[derive(Deserialize, Default)]
-struct Group {
+struct GroupReport {
     #[serde(default)]
     state: String,
     #[serde(default)]
@@ -71,11 +71,11 @@ struct Broker {
 #[derive(Deserialize)]
 struct Topic {
     #[serde(default)]
-    partitions: BTreeMap<String, Partition>,
+    partitions: BTreeMap<String, PartitionReport>,
 }
 
 #[derive(Deserialize)]
-struct Partition {
+struct PartitionReport {
     partition: i32,
     #[serde(default = "unknown")]
     hi_offset: i64,
@@ -93,7 +93,7 @@ fn unknown() -> i64 {
     -1001
 }
 
-impl Partition {
+impl PartitionReport {
     fn lag(&self, topic: &str) -> Lag {
         // Offsets between the two belong to open transactions.
         let ends = [self.ls_offset, self.hi_offset];

@@ -9,7 +9,9 @@ use jiff::Timestamp;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
 use super::KafkaClient;
-use super::letter_index::{At, Entry, Index, back, chunks, is_letter, keeps_its_time, letter_of};
+use super::letter_index::{
+    At, Index, IndexEntry, back, chunks, is_letter, keeps_its_time, letter_of,
+};
 use super::pile::Pile;
 use super::reader::{Reader, Span, Stored};
 use super::send::refused;
@@ -76,8 +78,8 @@ impl LetterTopic {
     }
 
     /// Reads the records of these dead letters.
-    fn fetch(&self, entries: &[Entry]) -> Result<Pile, KafkaError> {
-        let wanted: BTreeSet<At> = entries.iter().flat_map(Entry::places).collect();
+    fn fetch(&self, entries: &[IndexEntry]) -> Result<Pile, KafkaError> {
+        let wanted: BTreeSet<At> = entries.iter().flat_map(IndexEntry::places).collect();
         let mut spans: BTreeMap<i32, Span> = BTreeMap::new();
         for at in &wanted {
             let (from, end) = (at.offset, at.offset + 1);
@@ -95,7 +97,7 @@ impl LetterTopic {
     }
 
     /// Reads these dead letters, with their replies.
-    fn letters(&self, entries: &[Entry]) -> Result<Vec<DeadLetter>, KafkaError> {
+    fn letters(&self, entries: &[IndexEntry]) -> Result<Vec<DeadLetter>, KafkaError> {
         let mut pile = self.fetch(entries)?;
         let mut letters = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -251,7 +253,7 @@ impl KafkaClient {
     fn send_back(
         &mut self,
         place: &LetterTopic,
-        entries: &[Entry],
+        entries: &[IndexEntry],
         way: &WayBack,
         tally: &mut Tally,
     ) -> Result<(), KafkaError> {
@@ -273,7 +275,7 @@ impl KafkaClient {
             }
         }
         let arrived = self.send_all(records, tally);
-        let going: Vec<Entry> = going
+        let going: Vec<IndexEntry> = going
             .into_iter()
             .zip(arrived)
             .filter_map(|(entry, arrived)| arrived.then_some(entry))
@@ -284,7 +286,7 @@ impl KafkaClient {
 
     /// Deletes dead letters and counts them. The records that belong to one are deleted after it, so
     /// that no dead letter is left without them.
-    fn end(&mut self, place: &LetterTopic, entries: &[Entry], tally: &mut Tally) {
+    fn end(&mut self, place: &LetterTopic, entries: &[IndexEntry], tally: &mut Tally) {
         let (mut ends, mut ending) = (Vec::new(), Vec::new());
         for entry in entries {
             let Some(key) = &entry.key else {
@@ -297,11 +299,11 @@ impl KafkaClient {
             ending.push(entry);
         }
         let ended = self.send_all(ends, tally).into_iter().zip(ending);
-        let ended: Vec<&Entry> = ended
+        let ended: Vec<&IndexEntry> = ended
             .filter_map(|(ended, entry)| ended.then_some(entry))
             .collect();
         tally.done += ended.len();
-        let belongings = ended.into_iter().flat_map(Entry::belongings);
+        let belongings = ended.into_iter().flat_map(IndexEntry::belongings);
         let ends = belongings.map(|key| tombstone(&place.topic, key)).collect();
         self.send_all(ends, tally);
     }
@@ -374,7 +376,7 @@ impl KafkaClient {
 
 /// Checks that a dead letter can be deleted, for otherwise it would be sent again and again, and that
 /// it is complete.
-fn sound(entry: &Entry, stored: &Stored, torn: Option<Torn>) -> Result<(), CommandError> {
+fn sound(entry: &IndexEntry, stored: &Stored, torn: Option<Torn>) -> Result<(), CommandError> {
     match (&entry.key, torn) {
         (Some(_), None) => Ok(()),
         (Some(_), Some(torn)) => Err(CommandError::Torn {

@@ -49,7 +49,7 @@ pub(super) struct Index {
 
 /// A dead letter in the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct IndexEntry {
     pub(super) at: At,
     /// Key; none if it cannot be deleted.
     pub(super) key: Option<Bytes>,
@@ -59,7 +59,7 @@ pub(super) struct Entry {
     pub(super) parts: Vec<(Bytes, At)>,
 }
 
-impl Entry {
+impl IndexEntry {
     /// Returns the positions of all its records.
     pub(super) fn places(&self) -> impl Iterator<Item = At> {
         let own = [Some(self.at), self.reply];
@@ -133,8 +133,8 @@ impl Index {
     }
 
     /// Returns all dead letters, the oldest first.
-    pub(super) fn entries(&self) -> Vec<Entry> {
-        let keyed = self.letters.iter().map(|(key, at)| Entry {
+    pub(super) fn entries(&self) -> Vec<IndexEntry> {
+        let keyed = self.letters.iter().map(|(key, at)| IndexEntry {
             at: *at,
             key: Some(key.clone()),
             reply: self.replies.get(key).copied(),
@@ -143,13 +143,13 @@ impl Index {
                 .flat_map(|key| self.parts_of(key))
                 .collect(),
         });
-        let keyless = self.keyless.iter().map(|at| Entry {
+        let keyless = self.keyless.iter().map(|at| IndexEntry {
             at: *at,
             key: None,
             reply: None,
             parts: Vec::new(),
         });
-        let mut entries: Vec<Entry> = keyed.chain(keyless).collect();
+        let mut entries: Vec<IndexEntry> = keyed.chain(keyless).collect();
         entries.sort_by_key(|entry| entry.at);
         entries
     }
@@ -179,7 +179,11 @@ impl Index {
 }
 
 /// Splits dead letters into chunks limited by count and size, of at least one each.
-pub(super) fn chunks(entries: &[Entry], count_max: usize, bytes_max: usize) -> Vec<&[Entry]> {
+pub(super) fn chunks(
+    entries: &[IndexEntry],
+    count_max: usize,
+    bytes_max: usize,
+) -> Vec<&[IndexEntry]> {
     let mut chunks = Vec::new();
     let (mut from, mut bytes) = (0, 0);
     for (index, entry) in entries.iter().enumerate() {
@@ -343,7 +347,7 @@ mod tests {
 
     fn alive(index: &Index) -> Vec<(i64, bool)> {
         let entries = index.entries();
-        let told = |entry: &Entry| (entry.at.offset, entry.reply.is_some());
+        let told = |entry: &IndexEntry| (entry.at.offset, entry.reply.is_some());
         entries.iter().map(told).collect()
     }
 

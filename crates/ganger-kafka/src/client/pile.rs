@@ -50,7 +50,7 @@ impl Pile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::letter_index::{Entry, Index, chunks};
+    use super::super::letter_index::{Index, IndexEntry, chunks};
     use super::*;
     use crate::broker::headers;
     use crate::broker::headers::Raw;
@@ -164,14 +164,14 @@ mod tests {
 
     #[test]
     fn chunks_are_bounded_by_count_and_bytes_and_none_is_empty() {
-        let entries: Vec<Entry> = [5, 5, 50, 1, 1, 1]
+        let entries: Vec<IndexEntry> = [5, 5, 50, 1, 1, 1]
             .iter()
             .map(|bytes| {
                 let stored = Stored {
                     value: Some(vec![0; *bytes].into()),
                     ..Stored::default()
                 };
-                Entry {
+                IndexEntry {
                     at: At::of(&stored),
                     key: None,
                     reply: None,

@@ -1,8 +1,9 @@
 //! Blocking queries to a broker: each runs on a thread of its own, since librdkafka's calls for them
 //! block, and polling has to go on. The answers arrive at the task like other events.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use rdkafka::consumer::{CommitMode, Consumer as _};
 use rdkafka::error::RDKafkaErrorCode as Code;
@@ -10,32 +11,87 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionLi
 use tokio::sync::{mpsc, oneshot};
 
 use super::commits::CommitAnswer;
-use crate::broker::begins::{Begins, Part, Standing};
+use crate::broker::begins::{Asked, Begins, LogState, Part, Question};
 use crate::broker::consumer::{Commit, Native, TopicPartition};
 use crate::broker::error::KafkaError;
 use crate::broker::setup::event_loop;
-use crate::broker::topics;
 use crate::broker::wanted::{Found, There, Wanted};
+use crate::broker::{begins, topics};
 use ganger_config::model::KafkaSource;
 
 /// More than the queries open at a time; otherwise a thread with an answer waits for room.
 const ANSWERS_WAITING_MAX: usize = 64;
 
-/// Result of a query.
+/// A blocking query.
+#[derive(Debug)]
+pub(super) enum Query {
+    /// Start positions of the partitions that the group assigned.
+    Begins(Vec<TopicPartition>),
+    /// Start positions of those for which they were not known then.
+    Later(Vec<TopicPartition>),
+    /// State of partitions whose position is gone.
+    LogStates(Vec<Asked>),
+    /// Topics, created as needed; with the number of the query.
+    Topics(u64, Wanted),
+    /// Existing topics and tiers.
+    There(Wanted),
+    /// A commit.
+    Commit(Vec<Commit>),
+}
+
+/// Result of the query of the same name.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// Start positions of the partitions that the group assigned.
     Begins(Result<Begins, KafkaError>),
-    /// Start positions of those for which they were not known then.
     Later(Result<Begins, KafkaError>),
-    /// State of partitions whose position is gone.
-    Standings(Vec<(Part, Result<Standing, String>)>),
-    /// Topics, after the policy has changed or some have appeared; with the number of the query.
+    LogStates(Vec<(Part, Result<LogState, String>)>),
     Topics(u64, Result<Found, KafkaError>),
-    /// Existing topics and tiers.
     There(Result<There, KafkaError>),
-    /// Outcome of a commit.
     Committed(CommitAnswer),
+}
+
+impl Query {
+    /// Returns the name of its thread.
+    fn thread(&self) -> &'static str {
+        match self {
+            Self::Begins(_) | Self::Later(_) => "kafka-begins",
+            Self::LogStates(_) => "kafka-logs",
+            Self::Topics(..) => "kafka-topics",
+            Self::There(_) => "kafka-look",
+            Self::Commit(_) => "kafka-commit",
+        }
+    }
+
+    /// Returns the answer if there is none, for this reason.
+    fn failed(&self, why: &str) -> Answer {
+        let error = || KafkaError::unanswered(why);
+        match self {
+            Self::Begins(_) => Answer::Begins(Err(error())),
+            Self::Later(_) => Answer::Later(Err(error())),
+            Self::LogStates(asked) => {
+                let each = |asked: &Asked| (asked.part, Err(error().to_string()));
+                Answer::LogStates(asked.iter().map(each).collect())
+            }
+            Self::Topics(number, _) => Answer::Topics(*number, Err(error())),
+            Self::There(_) => Answer::There(Err(error())),
+            Self::Commit(_) => Answer::Committed(CommitAnswer::failed(Code::Fail)),
+        }
+    }
+
+    fn answer(self, native: &Native, question: &Question, config: &KafkaSource) -> Answer {
+        match self {
+            Self::Begins(partitions) => {
+                Answer::Begins(begins::begins(native, &partitions, question))
+            }
+            Self::Later(partitions) => Answer::Later(begins::begins(native, &partitions, question)),
+            Self::LogStates(asked) => {
+                Answer::LogStates(begins::log_states(native, &asked, question))
+            }
+            Self::Topics(number, wanted) => Answer::Topics(number, topics(config, &wanted, native)),
+            Self::There(wanted) => Answer::There(topics::there(config, &wanted, native)),
+            Self::Commit(commits) => Answer::Committed(commit(native, &commits)),
+        }
+    }
 }
 
 /// Open queries.
@@ -43,7 +99,8 @@ pub(super) enum Answer {
 pub(super) struct Asking {
     tell: mpsc::Sender<Answer>,
     told: mpsc::Receiver<Answer>,
-    next: Option<Answer>,
+    /// Answers to be handled next.
+    next: VecDeque<Answer>,
 }
 
 impl Asking {
@@ -52,36 +109,44 @@ impl Asking {
         Self {
             tell,
             told,
-            next: None,
+            next: VecDeque::new(),
         }
     }
 
-    /// Starts a query. `failed` is the answer if the query panics. False if no thread is available.
+    /// Starts a query. One that panics, or for which there is no thread, has failed.
     pub(super) fn ask(
-        &self,
-        name: &str,
-        failed: Answer,
-        question: impl FnOnce() -> Answer + Send + 'static,
-    ) -> bool {
-        let tell = self.tell.clone();
+        &mut self,
+        query: Query,
+        native: &Arc<Native>,
+        question: Question,
+        config: &KafkaSource,
+    ) {
+        let (tell, native, config) = (self.tell.clone(), Arc::clone(native), config.clone());
+        let (name, panicked) = (query.thread(), query.failed("it panicked"));
+        let without_thread = query.failed("there is no thread to be had");
         let body = move || {
-            let answer = catch_unwind(AssertUnwindSafe(question)).unwrap_or(failed);
+            let answer = AssertUnwindSafe(|| query.answer(&native, &question, &config));
+            let answer = catch_unwind(answer).unwrap_or(panicked);
             // The receiver may be gone.
             drop(tell.blocking_send(answer));
         };
-        aside(name, body).is_some()
+        if aside(name, body).is_none() {
+            self.next.push_back(without_thread);
+        }
     }
 
     /// Resolves when there is an answer.
     pub(super) async fn answered(&mut self) {
-        if self.next.is_none() {
-            self.next = self.told.recv().await;
+        if self.next.is_empty() {
+            let answer = self.told.recv().await;
+            self.next.extend(answer);
         }
     }
 
     /// Returns an answer that has arrived.
     pub(super) fn answer(&mut self) -> Option<Answer> {
-        self.next.take().or_else(|| self.told.try_recv().ok())
+        let next = self.next.pop_front();
+        next.or_else(|| self.told.try_recv().ok())
     }
 }
 
@@ -106,16 +171,12 @@ pub(super) fn aside<T: Send + 'static>(
 }
 
 /// Returns the topics that a pool needs.
-pub(super) fn topics(
-    config: &KafkaSource,
-    wanted: &Wanted,
-    native: &Native,
-) -> Result<Found, KafkaError> {
+fn topics(config: &KafkaSource, wanted: &Wanted, native: &Native) -> Result<Found, KafkaError> {
     event_loop()?.block_on(topics::prepare(config, wanted, native))
 }
 
 /// Commits, and waits for the broker's confirmation.
-pub(super) fn commit(native: &Native, commits: &[Commit]) -> CommitAnswer {
+fn commit(native: &Native, commits: &[Commit]) -> CommitAnswer {
     by_topic(commits, |some| commit_at_once(native, some))
 }
 

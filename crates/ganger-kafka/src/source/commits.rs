@@ -1,5 +1,6 @@
 //! Commit in flight and time of the next: one at a time, at an interval, sooner when a partition is
-//! revoked or the source stops. Pure. `partition` determines the content.
+//! revoked or the source stops; and whether an answer shows that the assignment still holds. Pure.
+//! `partition` determines the content.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
+use super::session_gap::Standstill;
 use crate::broker::commit_metadata::TEXT_BYTES_MAX;
 
 /// Minimum interval between two urgent commits.
@@ -24,6 +26,7 @@ pub(super) struct Commits {
     last: Instant,
     metadata_bytes_max: usize,
     failures: u32,
+    standstill: Standstill,
 }
 
 /// Urgency of a commit.
@@ -76,13 +79,13 @@ pub(super) enum Ended {
 
 impl Ended {
     /// Returns whether only a member gets such an answer.
-    pub(super) fn shows_a_member(self) -> bool {
+    fn shows_a_member(self) -> bool {
         matches!(self, Self::Done | Self::Waits)
     }
 }
 
 impl Commits {
-    pub(super) fn new(interval: Duration) -> Self {
+    pub(super) fn new(interval: Duration, standstill: Standstill) -> Self {
         Self {
             interval,
             is_sent: false,
@@ -90,7 +93,25 @@ impl Commits {
             last: Instant::now(),
             metadata_bytes_max: TEXT_BYTES_MAX,
             failures: 0,
+            standstill,
         }
+    }
+
+    /// Records that the daemon is awake, by a clock that runs while the machine sleeps. True if it was
+    /// not for too long.
+    pub(super) fn awake(&mut self, now: Duration) -> bool {
+        self.standstill.awake(now, self.number)
+    }
+
+    /// Returns whether the assignment is in doubt: until the group has answered, nothing in flight is
+    /// published or done.
+    pub(super) fn in_doubt(&self) -> bool {
+        self.standstill.in_doubt()
+    }
+
+    /// Records that no partition is assigned that could be another member's.
+    pub(super) fn have_no_partition(&mut self) {
+        self.standstill.is_over();
     }
 
     /// Returns the number of the last commit that was sent.
@@ -136,6 +157,14 @@ impl Commits {
     /// Handles the outcome of a commit, for a member with so many partitions.
     pub(super) fn ended(&mut self, result: Result<(), Code>, partitions: usize) -> Ended {
         self.is_sent = false;
+        let ended = self.judge(result, partitions);
+        if ended.shows_a_member() {
+            self.standstill.commit_answered(self.number);
+        }
+        ended
+    }
+
+    fn judge(&mut self, result: Result<(), Code>, partitions: usize) -> Ended {
         let Err(code) = result else {
             self.failures = 0;
             return Ended::Done;
@@ -170,6 +199,11 @@ fn is_trouble(failures: u32, partitions: usize) -> bool {
 mod tests {
     use super::*;
 
+    fn commits() -> Commits {
+        let standstill = Standstill::new(Duration::from_secs(30), Duration::ZERO);
+        Commits::new(Duration::from_secs(5), standstill)
+    }
+
     #[test]
     fn an_answer_that_comes_after_all_partitions_went_is_no_trouble() {
         let table = [(2, 1, false), (3, 1, true), (3, 0, false), (30, 0, false)];
@@ -181,7 +215,7 @@ mod tests {
 
     #[test]
     fn one_at_a_time_and_as_soon_as_it_is_wanted() {
-        let mut commits = Commits::new(Duration::from_secs(5));
+        let mut commits = commits();
         let start = commits.last;
         let due = |commits: &Commits, urgency| Some(commits.due(Some(urgency))? - start);
         assert_eq!(commits.due(None), None);
@@ -202,8 +236,26 @@ mod tests {
     }
 
     #[test]
+    fn only_the_answer_to_a_later_commit_ends_the_doubt() {
+        let mut commits = commits();
+        commits.send();
+        assert!(commits.awake(Duration::from_secs(100)) && commits.in_doubt());
+        commits.ended(Ok(()), 1);
+        assert!(commits.in_doubt(), "it was sent before");
+        commits.send();
+        commits.ended(Err(Code::UnknownMemberId), 1);
+        assert!(commits.in_doubt());
+        commits.send();
+        commits.ended(Err(Code::RebalanceInProgress), 1);
+        assert!(!commits.in_doubt());
+        assert!(commits.awake(Duration::from_secs(200)));
+        commits.have_no_partition();
+        assert!(!commits.in_doubt());
+    }
+
+    #[test]
     fn what_an_end_means() {
-        let mut commits = Commits::new(Duration::from_secs(5));
+        let mut commits = commits();
         let table = [
             (Err(Code::OffsetMetadataTooLarge), Ended::Shorter(2000)),
             (Err(Code::OffsetMetadataTooLarge), Ended::Shorter(1000)),

@@ -4,39 +4,33 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::assignment::{Assignment, Limits};
 use super::beginning::{Begun, begin};
-use super::blocking_calls::{Asking, aside};
-use super::commits::Commits;
-use super::group::{Group, REFUSAL_LASTS};
+use super::blocking_calls::{Answer, Asking, Query, aside};
+use super::commits::{CommitAnswer, Commits, Ended, Urgency};
+use super::contact::Contact;
+use super::group::{Group, Next};
 use super::health::{Health, HealthIssue};
-use super::incoming::stray;
 use super::known_topics::KnownTopics;
-use super::ordering::Lanes;
-use super::partitions::Partitions;
-use super::positions::Positions;
-use super::purpose::Purpose;
+use super::member::Member;
+use super::outbox::Outbox;
+use super::pool_link::PoolLink;
+use super::purpose::Publication;
 use super::session_gap::{Standstill, boot_time};
+use super::settle::{Rules, emit};
 use super::strangers::Strangers;
 use super::throttle::Throttle;
-use crate::broker::consumer::Consumer;
-use crate::broker::error::{is_refusal, reason, words};
+use crate::broker::begins::Question;
+use crate::broker::error::words;
 use crate::broker::out_of_reach::OutOfReach;
-use crate::broker::producer::Producer;
-use crate::broker::record::Record;
 use crate::broker::setup::{Plan, Setup};
 use crate::broker::wanted::Found;
 use crate::broker::{settings, setup};
-use ganger_config::model::PoolConfig;
 use ganger_core::budget::Share;
-use ganger_queue::backlog::Oldest;
-use ganger_queue::credit;
-use ganger_queue::credit::intake;
-use ganger_queue::delivery::{Intake, Publish, Settlement, SourceEnd};
 use ganger_queue::source::link::Link;
-use rdkafka::error::RDKafkaErrorCode as Code;
 
 /// Maximum interval between two polls, if `max.poll.interval.ms` is not shorter.
 const POLL_EVERY: Duration = Duration::from_secs(5);
@@ -45,43 +39,21 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 
 /// The source of one pool.
 #[derive(Debug)]
-pub(super) struct Task {
-    pub(super) end: SourceEnd,
-    pub(super) policy: watch::Receiver<Arc<PoolConfig>>,
-    pub(super) plan: Plan,
+struct Task {
+    plan: Plan,
+    bell: Arc<Notify>,
+    pool: PoolLink,
     /// Topics that are read, and those beside them.
-    pub(super) topics: KnownTopics,
-    pub(super) health: Health,
-    pub(super) consumer: Consumer,
-    pub(super) producer: Producer<Purpose>,
-    pub(super) strangers: Strangers,
-    pub(super) bell: Arc<Notify>,
-    pub(super) lanes: Lanes<Record>,
-    /// Time since which messages wait in the topics.
-    pub(super) oldest: Oldest,
-    /// Assigned partitions.
-    pub(super) partitions: Partitions,
-    pub(super) group: Group,
-    pub(super) positions: Positions,
-    pub(super) throttle: Throttle,
+    topics: KnownTopics,
+    member: Member,
+    assignment: Assignment,
+    outbox: Outbox,
+    commits: Commits,
+    asking: Asking,
     /// Memory budget for what is read and not done, and what librdkafka holds.
-    pub(super) budget: Share,
-    pub(super) asking: Asking,
-    pub(super) commits: Commits,
+    budget: Share,
     /// True if more is available than one turn takes.
     more: bool,
-    pub(super) standstill: Standstill,
-    /// Settlements not handled yet.
-    arrived: Vec<Settlement>,
-    /// Emits not handled yet.
-    asked: Vec<Publish>,
-    /// Reason of the last connection failure.
-    last_failure: Option<String>,
-    last_refusal: Option<Instant>,
-    /// Time for which the consumer has reached no broker.
-    away: OutOfReach,
-    /// True once it was logged that long waits leave the order.
-    pub(super) told_of_order: bool,
     poll_every: Duration,
     next_poll: Instant,
 }
@@ -103,49 +75,35 @@ impl Task {
             consumer,
             producer,
         } = begun;
-        let max_poll_interval = settings::max_poll_interval(&plan.config);
-        let session_timeout = settings::session_timeout(&plan.config);
+        let (config, now) = (&plan.config, Instant::now());
+        let max_poll_interval = settings::max_poll_interval(config);
+        let session_timeout = settings::session_timeout(config);
+        let contact = Contact::new(OutOfReach::new(settings::out_of_reach_max(config)));
+        let group = Group::new(max_poll_interval);
+        let standstill = Standstill::new(session_timeout, boot_time());
         let poll_every = POLL_EVERY.min(max_poll_interval / 4);
-        health.tell(&link.end);
         Self {
-            consumer,
-            producer,
-            strangers: Strangers::new(settings::patience(&plan.config)),
-            end: link.end,
-            policy: link.policy,
-            commits: Commits::new(plan.config.commit_interval),
-            group: Group::new(max_poll_interval),
-            positions: Positions::default(),
-            throttle: Throttle::of(&plan, &found),
-            budget: link.share,
+            pool: PoolLink::new(&plan.pool, link.end, link.policy, health),
+            member: Member::new(consumer, contact, group, plan.reset),
+            assignment: Assignment::new(&plan, Throttle::of(&plan, &found)),
+            outbox: Outbox::new(producer, Strangers::new(settings::patience(config))),
+            commits: Commits::new(config.commit_interval, standstill),
             asking: Asking::new(),
-            health,
-            bell,
-            topics: KnownTopics::new(
-                found,
-                settings::topics_every(&plan.config),
-                plan.wanted.topics.has_patterns(),
-                Instant::now(),
-            ),
-            lanes: Lanes::new(),
-            oldest: Oldest::default(),
-            partitions: Partitions::default(),
+            topics: {
+                let every = settings::topics_every(config);
+                KnownTopics::new(found, plan.wanted.clone(), every, now)
+            },
+            budget: link.share,
             more: false,
-            last_failure: None,
-            last_refusal: None,
-            away: OutOfReach::new(settings::out_of_reach_max(&plan.config)),
-            told_of_order: false,
-            standstill: Standstill::new(session_timeout, boot_time()),
-            arrived: Vec::new(),
-            asked: Vec::new(),
             poll_every: poll_every.min(Standstill::turn_every_max(session_timeout)),
-            next_poll: Instant::now(),
+            next_poll: now,
+            bell,
             plan,
         }
     }
 
     async fn run(mut self) {
-        self.tell_of_no_topic();
+        self.topics.tell_of_none(&self.pool);
         while !self.is_finished() {
             self.event().await;
             self.turn();
@@ -156,65 +114,44 @@ impl Task {
     /// Returns whether it is to end and nothing is left to settle, to publish or to commit, except what
     /// is undeliverable.
     fn is_finished(&self) -> bool {
-        self.is_closing()
-            && self.lanes.out() == 0
-            && self.asked.is_empty()
-            && self.end.publishes.is_empty()
-            && !self.is_still_publishing(Instant::now())
-            && self.partitions.are_committed()
-    }
-
-    pub(super) fn is_closing(&self) -> bool {
-        intake(&self.end) == Intake::Closed
-    }
-
-    /// Returns the number of messages that may still be handed out.
-    pub(super) fn room(&self) -> usize {
-        credit::room(intake(&self.end), self.lanes.out())
-    }
-
-    /// Returns whether the pool wants no messages now.
-    pub(super) fn is_unwanted(&self) -> bool {
-        credit::room(intake(&self.end), 0) == 0
+        self.pool.is_closing()
+            && self.assignment.out() == 0
+            && !self.pool.has_publish()
+            && !self.outbox.is_still_publishing(Instant::now())
+            && self.assignment.are_committed()
     }
 
     /// Waits for an event. Rare events come first, so that a steady stream of settlements cannot hide
     /// them.
     async fn event(&mut self) {
         let timer = self.timer();
-        let room_for_publishes = self.has_room_for_publishes();
-        let end = &mut self.end;
-        tokio::select! {
+        let takes_publishes = self.takes_publishes();
+        let has_new_policy = tokio::select! {
             biased;
-            _ = end.intake.changed(), if end.intake.has_changed().is_ok() => {}
-            Ok(()) = self.policy.changed() => self.policy_changed(),
-            () = self.asking.answered() => {}
-            Some(publish) = end.publishes.recv(), if room_for_publishes => self.asked.push(publish),
-            Some(settlement) = end.settlements.recv() => self.arrived.push(settlement),
-            () = self.bell.notified() => {}
-            () = self.budget.freed() => {}
-            () = sleep_until(timer) => {}
+            () = self.asking.answered() => false,
+            is_new = self.pool.event(takes_publishes) => is_new,
+            () = self.bell.notified() => false,
+            () = self.budget.freed() => false,
+            () = sleep_until(timer) => false,
+        };
+        if has_new_policy {
+            self.policy_changed();
         }
     }
 
     /// Returns the time of the next timer.
     fn timer(&self) -> Instant {
+        let now = Instant::now();
         if self.more {
-            return Instant::now();
+            return now;
         }
+        let is_closing = self.pool.is_closing();
         let dues = [
-            // On the way out nothing is taken in any more.
-            self.partitions.next_head().filter(|_| !self.is_closing()),
-            self.lanes.next_due(),
-            self.producer.next_due(),
-            self.next_in_vain(),
-            self.group.due(Instant::now()),
-            self.positions.due(),
-            self.topics.make_at(),
-            self.throttle.due().filter(|_| !self.is_closing()),
-            self.away.due().filter(|_| !self.is_closing()),
-            Some(self.topics.look_at()).filter(|_| !self.is_closing()),
-            self.commits.due(self.has_something_to_commit()),
+            self.assignment.due(is_closing),
+            self.outbox.due(is_closing || self.member.is_draining()),
+            self.member.due(is_closing, now),
+            self.topics.due(is_closing),
+            self.commits.due(self.urgency()),
         ];
         dues.into_iter()
             .flatten()
@@ -225,183 +162,366 @@ impl Task {
     fn turn(&mut self) {
         let now = Instant::now();
         self.next_poll = now + self.poll_every;
-        let commit = self.commits.number();
-        if self.standstill.awake(boot_time(), commit) {
+        self.look_at_clock();
+        self.poll(now);
+        self.take_answers(now);
+        self.member.subscribe(&self.topics, &mut self.pool, now);
+        self.ask_what_is_due(now);
+        self.follow_group(now);
+        self.settle();
+        self.published(now);
+        self.assignment.release(now);
+        let is_cut_short = self.take_in(now);
+        self.keep_to_budget(now);
+        self.hand_out();
+        self.more = is_cut_short || self.has_more();
+        self.commit(now);
+        self.pool.note_pending(self.outbox.pending());
+    }
+
+    fn look_at_clock(&mut self) {
+        if self.commits.awake(boot_time()) {
             tracing::warn!(
                 pool = self.plan.pool,
                 "the daemon stood still for about as long as its session: what is in hand waits \
                  until the group has answered"
             );
         }
-        self.poll(now);
-        self.reach_out(now);
-        self.follow_group(now);
-        self.collect();
-        self.published(now);
-        self.lanes.release(now);
-        let is_cut_short = self.take_in(now);
-        self.throttle(now);
-        self.budget
-            .promise(self.lanes.bytes() + self.throttle.held());
-        self.budget.rest();
-        self.hand_out();
-        self.more = is_cut_short || self.has_more();
-        self.commit(now);
-        let pending = self.producer.pending() as u64;
-        self.end
-            .facts
-            .note(|figures| figures.publishes_pending = Some(pending));
     }
 
-    /// Carries out settlements and publications.
-    fn collect(&mut self) {
-        while let Ok(settlement) = self.end.settlements.try_recv() {
-            self.arrived.push(settlement);
-        }
-        if self.partitions.is_empty() {
-            self.standstill.is_over();
-        }
-        if self.standstill.in_doubt() {
-            return;
-        }
-        let mut arrived = std::mem::take(&mut self.arrived);
-        for settlement in arrived.drain(..) {
-            self.settle(settlement);
-        }
-        // Its capacity is reused.
-        self.arrived = arrived;
-        for publish in std::mem::take(&mut self.asked) {
-            self.emit(publish);
-        }
-        // Once no message is out, no emit is awaited: the rest is dropped.
-        let is_over = self.is_closing() && self.lanes.out() == 0;
-        while is_over || self.has_room_for_publishes() {
-            match self.end.publishes.try_recv() {
-                Ok(publish) => self.emit(publish),
-                Err(_) => break,
-            }
-        }
-    }
+    // -- the consumer and its group --
 
     /// Serves the consumer's events.
     fn poll(&mut self, now: Instant) {
-        let mut strays = Vec::new();
-        let topics = &self.topics;
-        let notes = self
-            .consumer
-            .poll(|message| strays.push(stray(topics, message)));
-        if let Some(problem) = notes.fatal {
-            // Its other reports concern a consumer that is gone.
-            if self.group.may_join(now) {
-                self.begin_again(problem, now);
+        let (assignment, pool) = (&mut self.assignment, &mut self.pool);
+        match self.member.poll(&self.topics, assignment, pool, now) {
+            Ok(None) => {}
+            Ok(Some(statistics)) => {
+                let summary = assignment.take_statistics(&statistics);
+                self.member.are_not_fetched(&summary.idle, now);
+                pool.tell_lag(summary, assignment.out());
             }
-            return;
-        }
-        for stray in strays {
-            self.take_stray(stray, now);
-        }
-        if notes.failure.is_some() {
-            self.last_failure = notes.failure;
-        }
-        for (code, detail) in notes.errors {
-            self.consumer_error(code, &detail, now);
-        }
-        if notes.connected == Some(false) {
-            self.away.began(now);
-        }
-        if notes.connected == Some(true) {
-            self.away.is_over();
-            self.health.over(&self.end, HealthIssue::Brokers);
-            let lately = |refused| now < refused + REFUSAL_LASTS;
-            if !self.last_refusal.is_some_and(lately) {
-                self.health.over(&self.end, HealthIssue::Refused);
+            Err(problem) => {
+                let pause = self.member.put_out(problem, pool);
+                self.join_as_new(Some(now + pause), now);
+                tracing::warn!(
+                    pool = self.plan.pool,
+                    ?pause,
+                    "the group is joined anew after a pause"
+                );
             }
         }
-        self.group.note(notes.rebalances);
-        if let Some(is_in_group) = notes.is_in_group {
-            self.membership(is_in_group, now);
-        }
-        if let Some((kafka, connects)) = notes.figures {
-            self.end.facts.note(|figures| {
-                (figures.kafka, figures.connections) = (Some(kafka), Some(connects));
-            });
-        }
-        if let Some(statistics) = notes.lag {
-            self.take_statistics(&statistics, now);
+        if self.member.is_lost(&mut self.pool, now) {
+            tracing::warn!(
+                pool = self.plan.pool,
+                "no broker was reached for long: the consumer is made anew, and what was in hand may \
+                 run twice"
+            );
+            self.join_as_new(None, now);
         }
     }
 
-    /// Recreates the consumer after so long without a broker that it may know of none.
-    fn reach_out(&mut self, now: Instant) {
-        if self.is_closing() || self.away.due().is_none_or(|due| due > now) {
-            return;
+    /// Replaces the consumer with a new one, which joins no earlier than `not_before`.
+    fn join_as_new(&mut self, not_before: Option<Instant>, now: Instant) {
+        match self.plan.consumer(self.topics.found(), &self.bell) {
+            Ok(consumer) => {
+                let (assignment, pool) = (&mut self.assignment, &mut self.pool);
+                self.member.replace(consumer, assignment, pool);
+                // Answers to the old one's queries are lost.
+                self.asking = Asking::new();
+                self.topics.ask_again(now);
+                self.commits.forget_sent();
+            }
+            // It worked before, and is tried again: the old one's problem persists.
+            Err(error) => {
+                tracing::error!(pool = self.plan.pool, %error, "no new consumer could be made");
+            }
         }
-        self.away.renewed();
-        // A rejection is the better explanation.
-        if !self.health.has(HealthIssue::Brokers) && !self.health.has(HealthIssue::Refused) {
-            self.all_brokers_down();
-        }
-        tracing::warn!(
-            pool = self.plan.pool,
-            "no broker was reached for long: the consumer is made anew, and what was in hand may run \
-             twice"
-        );
-        self.join_as_new(None, now);
+        self.member.join_as_new(not_before);
     }
 
-    fn all_brokers_down(&mut self) {
-        let last = self.last_failure.clone();
-        let why = last.unwrap_or_else(|| words(Code::AllBrokersDown));
-        self.health.begin(&self.end, HealthIssue::Brokers, why);
-    }
-
-    fn consumer_error(&mut self, code: Code, detail: &str, now: Instant) {
-        let reason = reason(code, detail);
-        match code {
-            Code::AllBrokersDown => self.all_brokers_down(),
-            // One of several may be away.
-            Code::BrokerTransportFailure | Code::Resolve | Code::OperationTimedOut => {
-                tracing::debug!(pool = self.plan.pool, reason, "a connection failed");
+    /// Carries out the group's decisions, as far as possible now.
+    fn follow_group(&mut self, now: Instant) {
+        self.member.give_back_again(&mut self.pool, now);
+        loop {
+            match self.member.next() {
+                Next::Nothing => return,
+                Next::Decided(decision) => {
+                    let commit = self.commits.number();
+                    let query = self.member.decided(
+                        decision,
+                        commit,
+                        &mut self.assignment,
+                        &mut self.pool,
+                        now,
+                    );
+                    self.ask(query);
+                }
+                Next::Draining => {
+                    let in_vain = self.outbox.held_in_vain(now);
+                    let in_hand = self.assignment.in_hand(self.member.leaving(), in_vain);
+                    let (assignment, pool) = (&mut self.assignment, &mut self.pool);
+                    if !self.member.drained(in_hand, assignment, pool, now) {
+                        return;
+                    }
+                }
             }
-            Code::GroupAuthorizationFailed => self.not_admitted(reason, now),
-            Code::Fenced | Code::FencedInstanceId => {
-                self.health.begin(&self.end, HealthIssue::Group, reason);
-            }
-            code if is_refusal(code) => {
-                self.last_refusal = Some(now);
-                self.health.begin(&self.end, HealthIssue::Refused, reason);
-            }
-            _ => tracing::warn!(pool = self.plan.pool, reason, "Kafka reports an error"),
         }
     }
+
+    // -- queries --
 
     fn policy_changed(&mut self) {
-        let policy = Arc::clone(&self.policy.borrow_and_update());
-        let tiers = setup::tiers(self.plan.order, &policy);
-        self.need_tiers(tiers, Instant::now());
+        let policy = self.pool.policy();
+        let query = self.topics.need(setup::tiers(self.plan.order, &policy));
+        if query.is_none() {
+            self.pool.over(HealthIssue::Setup);
+        }
+        self.ask(query);
     }
+
+    fn ask_what_is_due(&mut self, now: Instant) {
+        let of_member = self.member.queries(&self.assignment, now);
+        self.ask(of_member);
+        let of_topics = self.topics.queries(now);
+        self.ask(of_topics);
+    }
+
+    fn ask(&mut self, queries: impl IntoIterator<Item = Query>) {
+        for query in queries {
+            let question = Question {
+                pool: self.plan.pool.clone(),
+                tiers: self.topics.tiers(),
+                cluster: self.topics.found().cluster.clone(),
+                reset: self.plan.reset,
+                looking: settings::looking(&self.plan.config, &self.plan.pool),
+            };
+            let native = self.member.native();
+            self.asking.ask(query, native, question, &self.plan.config);
+        }
+    }
+
+    fn take_answers(&mut self, now: Instant) {
+        while let Some(answer) = self.asking.answer() {
+            let (topics, assignment) = (&mut self.topics, &mut self.assignment);
+            let (member, pool) = (&mut self.member, &mut self.pool);
+            match answer {
+                Answer::Begins(begins) => member.begin(begins, topics, assignment, pool, now),
+                Answer::Later(begins) => member.begin_later(begins, topics, assignment, pool, now),
+                Answer::LogStates(states) => member.find_back(states, assignment, pool, now),
+                Answer::Topics(number, found) => topics.take_topics(number, found, pool, now),
+                Answer::There(there) => {
+                    let query = topics.take_there(there, pool);
+                    self.ask(query);
+                }
+                Answer::Committed(answer) => self.committed(answer, now),
+            }
+        }
+    }
+
+    // -- messages --
+
+    /// Carries out settlements and emits.
+    fn settle(&mut self) {
+        if self.assignment.is_empty() {
+            self.commits.have_no_partition();
+        }
+        if self.commits.in_doubt() {
+            return;
+        }
+        while let Some(settlement) = self.pool.settlement() {
+            let (rules, now) = (rules(&self.plan, &self.topics, &self.pool), Instant::now());
+            let publication = self.assignment.settle(settlement, rules, &self.pool, now);
+            self.publish(publication);
+        }
+        // Once no message is out, no emit is awaited: the rest is dropped.
+        let is_over = self.pool.is_closing() && self.assignment.out() == 0;
+        while let Some(publish) = self.pool.publish(is_over || self.takes_publishes()) {
+            self.publish(emit(publish));
+        }
+    }
+
+    fn takes_publishes(&self) -> bool {
+        !self.commits.in_doubt() && !self.outbox.is_full()
+    }
+
+    /// Publishes, and what follows if no broker would accept it.
+    fn publish(&mut self, publication: Option<Publication>) {
+        let mut next = publication;
+        while let Some(publication) = next {
+            let rejected = self.outbox.send(publication);
+            next = rejected.and_then(|report| {
+                let rules = rules(&self.plan, &self.topics, &self.pool);
+                self.assignment
+                    .published(report, rules, &self.pool, Instant::now())
+            });
+        }
+    }
+
+    /// Handles confirmations and rejections.
+    fn published(&mut self, now: Instant) {
+        let (assignment, pool) = (&self.assignment, &mut self.pool);
+        let is_void = |place| assignment.is_void(place);
+        let reports = self.outbox.reports(is_void, pool, now);
+        let mut ended = reports.ended.into_iter();
+        while let Some(report) = ended
+            .next()
+            .or_else(|| self.outbox.make_room(&self.pool, now))
+        {
+            let rules = rules(&self.plan, &self.topics, &self.pool);
+            let next = self.assignment.published(report, rules, &self.pool, now);
+            self.publish(next);
+        }
+        self.outbox.tell(reports.errors, &mut self.pool, now);
+    }
+
+    /// Takes in what there is room for. True if there may be more.
+    fn take_in(&mut self, now: Instant) -> bool {
+        if self.pool.is_closing() {
+            return false;
+        }
+        let (limits, rung) = (self.limits(), self.member.rung());
+        let (is_cut_short, news) = self.assignment.take_in(rung, limits, now);
+        let (assignment, pool) = (&mut self.assignment, &mut self.pool);
+        self.member.take_news(news, assignment, pool, now);
+        is_cut_short
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            room: self.room(),
+            bytes: self.budget.room(),
+        }
+    }
+
+    /// Returns the number of messages that may still be handed out.
+    fn room(&self) -> usize {
+        self.pool.room(self.assignment.out())
+    }
+
+    /// Ensures that no more is held, here and in librdkafka, than may be.
+    fn keep_to_budget(&mut self, now: Instant) {
+        if !self.pool.is_closing() {
+            let bytes = self.budget.most() / 2;
+            let assignment = &mut self.assignment;
+            self.member.throttle(assignment, bytes, &self.pool, now);
+        }
+        self.budget.promise(self.assignment.bytes());
+        self.budget.rest();
+    }
+
+    /// Hands out messages to the pool as far as it has credit.
+    fn hand_out(&mut self) {
+        let room = self.room().min(self.assignment.ready());
+        if room > 0 && !self.is_held_up() {
+            self.assignment.hand_out(room, &self.pool);
+        }
+    }
+
+    /// Returns whether more is available than was handed out: then another turn follows at once.
+    fn has_more(&mut self) -> bool {
+        let limits = self.limits();
+        limits.room > 0 && !self.is_held_up() && self.assignment.has_more(limits)
+    }
+
+    /// Returns whether progress could not be committed or replies not be published: nothing more is
+    /// begun.
+    fn is_held_up(&self) -> bool {
+        let troubles = [HealthIssue::Brokers, HealthIssue::Commits];
+        troubles.into_iter().any(|trouble| self.pool.has(trouble))
+            || self.commits.in_doubt()
+            || self.outbox.holds_up(self.plan.config.buffered_bytes_max)
+    }
+
+    // -- commits --
+
+    /// Returns the urgency of what there is to commit.
+    fn urgency(&self) -> Option<Urgency> {
+        let probe = self.pool.has(HealthIssue::Brokers) || self.pool.has(HealthIssue::Commits);
+        let is_open = !self.assignment.are_committed();
+        match () {
+            () if self.assignment.is_empty() => None,
+            () if self.commits.in_doubt() => Some(Urgency::Probe),
+            () if self.pool.is_closing() || self.member.is_draining() => {
+                is_open.then_some(Urgency::Urgent)
+            }
+            () if probe => Some(Urgency::Probe),
+            () => is_open.then_some(Urgency::Usual),
+        }
+    }
+
+    /// Commits the progress of each partition, if a commit is due.
+    fn commit(&mut self, now: Instant) {
+        let urgency = self.urgency();
+        if !self.commits.begin(urgency, now) {
+            return;
+        }
+        let anyhow = urgency == Some(Urgency::Probe);
+        let metadata = self.commits.metadata_bytes_max();
+        let commits = self.assignment.commit(metadata, anyhow);
+        if !commits.is_empty() {
+            self.commits.send();
+            self.ask([Query::Commit(commits)]);
+        }
+    }
+
+    /// Handles the outcome of a commit.
+    fn committed(&mut self, answer: CommitAnswer, now: Instant) {
+        let CommitAnswer { result, missing } = answer;
+        self.assignment.committed(result.is_ok(), &missing);
+        let (pool, name) = (&mut self.pool, self.plan.pool.as_str());
+        if !missing.is_empty() {
+            tracing::debug!(
+                pool = name,
+                ?missing,
+                "nothing is committed of topics that are gone"
+            );
+        }
+        let problem = result.err().map(words).unwrap_or_default();
+        match self.commits.ended(result, self.assignment.len()) {
+            Ended::Done => {
+                pool.over(HealthIssue::Commits);
+                pool.over(HealthIssue::Brokers);
+                pool.over(HealthIssue::Refused);
+            }
+            Ended::Shorter(bytes) => tracing::warn!(
+                pool = name,
+                bytes,
+                "the broker takes less metadata; more may run twice after a crash"
+            ),
+            Ended::Waits => tracing::debug!(pool = name, problem, "a commit has to wait"),
+            Ended::TooLate => {
+                tracing::debug!(pool = name, problem, "a commit comes too late");
+                let (commit, assignment) = (self.commits.number(), &mut self.assignment);
+                self.member
+                    .put_out_while_draining(commit, assignment, pool, now);
+            }
+            Ended::Trouble => pool.begin(HealthIssue::Commits, problem),
+            Ended::Missing | Ended::Failed => {}
+        }
+    }
+
+    // -- the end --
 
     /// Leaves the group and drops the clients, on a thread of its own: it may take as long as a broker
     /// takes to answer.
     async fn close(mut self) {
-        self.tell_of_what_is_left();
-        self.consumer.begin_to_leave();
-        self.leave_nothing_unanswered();
+        self.outbox.tell_of_what_is_left(&self.pool);
+        let consumer = self.member.close(&mut self.assignment, &mut self.pool);
         let Self {
-            consumer,
-            producer,
-            partitions,
+            outbox,
+            assignment,
             plan,
-            end,
+            pool,
             ..
         } = self;
-        drop(partitions);
+        drop(assignment);
         // All is settled: the pool need not wait for the rest.
-        drop(end);
+        drop(pool);
         let is_static = settings::is_static_member(&plan.config);
         let left = aside("kafka-close", move || {
             consumer.leave(is_static);
-            drop(producer);
+            drop(outbox);
         });
         if let Some(left) = left
             && timeout(LEAVE_WITHIN, left).await.is_err()
@@ -411,5 +531,13 @@ impl Task {
                 "leaving the group takes too long; its other members will notice in time"
             );
         }
+    }
+}
+
+fn rules<'a>(plan: &'a Plan, topics: &'a KnownTopics, pool: &PoolLink) -> Rules<'a> {
+    Rules {
+        plan,
+        topics,
+        in_place_max: pool.in_place_max(),
     }
 }

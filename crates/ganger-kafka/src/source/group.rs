@@ -58,7 +58,7 @@ pub(super) enum Next {
 
 /// Conclusions from whether the group has accepted this member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Admission {
     /// True if the group admits this member.
     pub(super) is_admitted: bool,
     /// True if the group answers; none if it is too early to tell.
@@ -189,19 +189,24 @@ impl Group {
     /// Handles whether the group has accepted this member. librdkafka does not report a coordinator
     /// that is away, or that does not support the `group.protocol`; if all brokers are away it is not
     /// to blame.
-    pub(super) fn seen(&mut self, is_in_group: bool, are_away: bool, now: Instant) -> Seen {
+    pub(super) fn admission(
+        &mut self,
+        is_in_group: bool,
+        are_away: bool,
+        now: Instant,
+    ) -> Admission {
         // The evidence of membership may have been on its way when access was denied.
         let lately = |refused: Instant| now < refused + REFUSAL_LASTS;
         let is_admitted = is_in_group && !self.refused_at.is_some_and(lately);
         if is_in_group || !self.has_asked() || are_away {
             self.outside_since = None;
-            return Seen {
+            return Admission {
                 is_admitted,
                 answers: Some(true),
             };
         }
         let since = *self.outside_since.get_or_insert(now);
-        Seen {
+        Admission {
             is_admitted,
             answers: (now >= since + OUTSIDE_MAX).then_some(false),
         }
@@ -459,8 +464,8 @@ mod tests {
     fn silence_counts_once_we_have_asked_and_a_refusal_for_a_while() {
         let (mut group, now) = group();
         let seen = |group: &mut Group, is_in_group, are_away, after| {
-            let seen = group.seen(is_in_group, are_away, now + after);
-            (seen.is_admitted, seen.answers)
+            let admission = group.admission(is_in_group, are_away, now + after);
+            (admission.is_admitted, admission.answers)
         };
         let none = Duration::ZERO;
         assert_eq!(seen(&mut group, false, false, none), (false, Some(true)));

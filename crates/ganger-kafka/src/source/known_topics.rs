@@ -1,6 +1,6 @@
 //! Topics that the pool reads, and those beside them: the existing ones, those being created for a
-//! changed policy or a new topic, and when to look for those created by others. Tiers that are no
-//! longer needed stay: they may hold messages. Pure.
+//! changed policy or a new topic, and when to look for those created by others, whose policy may differ.
+//! Tiers that are no longer needed stay: they may hold messages. Queries are returned. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::blocking_calls::Query;
+use super::health::HealthIssue;
+use super::pool_link::PoolLink;
 use crate::broker::error::KafkaError;
 use crate::broker::wanted::{Found, There, Wanted};
 use ganger_core::backoff::Backoff;
@@ -48,8 +51,9 @@ pub(super) struct Changes {
 #[derive(Debug)]
 pub(super) struct KnownTopics {
     found: Found,
-    /// Topics being created.
-    wanted: Option<Wanted>,
+    wanted: Wanted,
+    /// True while some of them are being created.
+    is_missing: bool,
     /// Number of the query whose answer counts.
     number: u64,
     failures: u32,
@@ -61,12 +65,14 @@ pub(super) struct KnownTopics {
 }
 
 impl KnownTopics {
-    /// Creates the state, with librdkafka's interval for new topics, and whether any may appear.
-    pub(super) fn new(found: Found, topics_every: Duration, may_come: bool, now: Instant) -> Self {
+    /// Creates the state, with librdkafka's interval for new topics.
+    pub(super) fn new(found: Found, wanted: Wanted, topics_every: Duration, now: Instant) -> Self {
+        let may_come = wanted.topics.has_patterns();
         let look_every = topics_every * if may_come { 1 } else { SELDOM };
         Self {
             found,
-            wanted: None,
+            wanted,
+            is_missing: false,
             number: 0,
             failures: 0,
             make_again: None,
@@ -111,76 +117,107 @@ impl KnownTopics {
         }
     }
 
-    /// Returns the time at which a failed creation is retried.
-    pub(super) fn make_at(&self) -> Option<Instant> {
-        self.make_again
+    /// Returns the time of the next timer. On the way out nothing is looked for any more.
+    pub(super) fn due(&self, is_closing: bool) -> Option<Instant> {
+        let look = (!is_closing).then_some(self.look_at);
+        self.make_again.into_iter().chain(look).min()
     }
 
-    /// Returns the time of the next check for topics created by others.
-    pub(super) fn look_at(&self) -> Instant {
-        self.look_at
+    /// Returns the queries that are due: for topics that could not be created, and for those that have
+    /// appeared. If a look gets no answer, the next one follows as scheduled.
+    pub(super) fn queries(&mut self, now: Instant) -> impl Iterator<Item = Query> + use<> {
+        let is_due = self.make_again.is_some_and(|again| again <= now);
+        let make = is_due.then(|| self.ask()).flatten();
+        let look = (self.look_at <= now).then(|| {
+            self.look_at = now + self.look_every;
+            Query::There(self.wanted.clone())
+        });
+        make.into_iter().chain(look)
+    }
+
+    /// Logs that there is nothing to read yet, if so.
+    pub(super) fn tell_of_none(&self, pool: &PoolLink) {
+        if self.found.topics.is_empty() {
+            let queue = &*pool.queue();
+            tracing::warn!(
+                pool = pool.name(),
+                queue,
+                "no topic matches yet: they are read as they appear"
+            );
+        }
     }
 
     // -- that are to be made --
 
-    /// Sets the topics needed from now on. False if all exist.
-    pub(super) fn need(&mut self, wanted: Wanted) -> bool {
+    /// Sets the tiers needed from now on. None if all exist.
+    pub(super) fn need(&mut self, tiers: Vec<Tier>) -> Option<Query> {
+        self.wanted.tiers = tiers;
         self.failures = 0;
         let has_all = |topic: &String| {
-            let mut tiers = wanted.tiers.iter();
+            let mut tiers = self.wanted.tiers.iter();
             tiers.all(|tier| self.tier(topic, *tier).is_some())
         };
-        if self.found.topics.keys().all(has_all) {
-            self.wanted = None;
-            self.make_again = None;
-            // Earlier queries no longer count.
-            self.number += 1;
-            return false;
-        }
-        self.wanted = Some(wanted);
-        true
+        self.is_missing = !self.found.topics.keys().all(has_all);
+        // Earlier queries no longer count.
+        self.ask()
     }
 
-    /// Adds the topics needed for new ones. False if some are being created already.
-    pub(super) fn need_for_more(&mut self, wanted: Wanted) -> bool {
-        let is_new = self.wanted.is_none();
-        self.wanted.get_or_insert(wanted);
-        is_new
-    }
-
-    /// Returns the topics to query now, and the number of the query.
-    pub(super) fn ask(&mut self) -> Option<(u64, Wanted)> {
+    fn ask(&mut self) -> Option<Query> {
         self.make_again = None;
         self.number += 1;
-        Some((self.number, self.wanted.clone()?))
-    }
-
-    /// Records that the query could not be started.
-    pub(super) fn could_not_ask(&mut self, now: Instant) {
-        self.make_again = Some(now + AGAIN.initial);
+        self.is_missing
+            .then(|| Query::Topics(self.number, self.wanted.clone()))
     }
 
     /// Schedules the query again, since its answer will be lost.
     pub(super) fn ask_again(&mut self, now: Instant) {
-        self.make_again = self.wanted.is_some().then_some(now);
+        self.make_again = self.is_missing.then_some(now);
     }
 
-    /// Handles an answer: returns whether all exist, or the error; none if it belongs to another query.
-    pub(super) fn take(
+    /// Handles the topics found or created.
+    pub(super) fn take_topics(
+        &mut self,
+        number: u64,
+        found: Result<Found, KafkaError>,
+        pool: &mut PoolLink,
+        now: Instant,
+    ) {
+        match self.take(number, found, now, fastrand::f64()) {
+            None => {}
+            Some(Ok(appeared)) => {
+                for topic in appeared {
+                    tracing::info!(
+                        pool = pool.name(),
+                        topic,
+                        "a topic that matches has appeared, and is read"
+                    );
+                }
+                pool.over(HealthIssue::Setup);
+            }
+            Some(Err(error)) => pool.begin(HealthIssue::Setup, error.to_string()),
+        }
+    }
+
+    /// Handles an answer: returns the topics that have appeared, or the error; none if it belongs to
+    /// another query.
+    fn take(
         &mut self,
         number: u64,
         found: Result<Found, KafkaError>,
         now: Instant,
         dice: f64,
-    ) -> Option<Result<(), KafkaError>> {
+    ) -> Option<Result<Vec<String>, KafkaError>> {
         if number != self.number {
             return None;
         }
         Some(match found {
             Ok(found) => {
-                self.wanted = None;
+                self.is_missing = false;
+                let new = found.topics.keys();
+                let new = new.filter(|topic| !self.found.topics.contains_key(*topic));
+                let appeared = new.cloned().collect();
                 self.found = found.with(std::mem::take(&mut self.found));
-                Ok(())
+                Ok(appeared)
             }
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
@@ -192,18 +229,51 @@ impl KnownTopics {
 
     // -- of others --
 
-    /// Returns whether a check is due. If it gets no answer, the next one follows as scheduled.
-    pub(super) fn look(&mut self, now: Instant) -> bool {
-        let is_time = self.look_at <= now;
-        if is_time {
-            self.look_at = now + self.look_every;
+    /// Handles the existing topics; returns a query if some are to be created for new ones.
+    pub(super) fn take_there(
+        &mut self,
+        there: Result<There, KafkaError>,
+        pool: &PoolLink,
+    ) -> Option<Query> {
+        let changes = match there {
+            Ok(there) => self.see(there),
+            Err(error) => {
+                tracing::debug!(pool = pool.name(), %error, "topics could not be looked for");
+                return None;
+            }
+        };
+        for topic in changes.tiers {
+            tracing::info!(
+                pool = pool.name(),
+                topic,
+                "a tier that someone else has made is read, too"
+            );
         }
-        is_time
+        for topic in &changes.gone {
+            tracing::warn!(
+                pool = pool.name(),
+                topic,
+                "a topic that a pattern matched is gone"
+            );
+        }
+        if !changes.gone.is_empty() {
+            self.tell_of_none(pool);
+        }
+        if changes.appeared.is_empty() {
+            return None;
+        }
+        self.need_for_more()
+    }
+
+    /// Returns the query for what is needed for new topics; none if some are being created already.
+    fn need_for_more(&mut self) -> Option<Query> {
+        let is_new = !std::mem::replace(&mut self.is_missing, true);
+        is_new.then(|| self.ask()).flatten()
     }
 
     /// Handles the existing topics and returns the changes. A missing tier is not forgotten: it may be
     /// without a leader. A topic is, unless it is named, when it was missing twice.
-    pub(super) fn see(&mut self, there: There, wanted: &Wanted) -> Changes {
+    fn see(&mut self, there: There) -> Changes {
         let mut changes = Changes::default();
         for (topic, tiers) in there.tiers {
             let known = self.found.tiers.entry(topic).or_default();
@@ -217,7 +287,7 @@ impl KnownTopics {
         let known = self.found.topics.keys().cloned();
         let missing: BTreeSet<String> = known
             .filter(|topic| !there.topics.contains(topic))
-            .filter(|topic| !wanted.topics.names().contains(topic))
+            .filter(|topic| !self.wanted.topics.names().contains(topic))
             .collect();
         changes.gone = missing.intersection(&self.missed).cloned().collect();
         for topic in &changes.gone {
@@ -271,52 +341,63 @@ mod tests {
         }
     }
 
+    fn tiers(seconds: &[u64]) -> Vec<Tier> {
+        seconds.iter().map(|seconds| tier(*seconds)).collect()
+    }
+
+    /// Knows what it needs, of topics that are not patterns.
     fn known(topics: &[&str], seconds: &[u64]) -> KnownTopics {
-        let found = found(topics, seconds);
-        KnownTopics::new(found, Duration::from_secs(1), false, Instant::now())
+        knowing(topics, wanted(topics, seconds))
+    }
+
+    fn knowing(topics: &[&str], wanted: Wanted) -> KnownTopics {
+        let found = found(topics, &[1]);
+        KnownTopics::new(found, wanted, Duration::from_secs(1), Instant::now())
+    }
+
+    fn asked(query: Option<Query>) -> (u64, Wanted) {
+        match query {
+            Some(Query::Topics(number, wanted)) => (number, wanted),
+            query => panic!("{query:?}"),
+        }
     }
 
     #[test]
     fn only_the_answer_to_the_last_question_counts() {
         let now = Instant::now();
-        let wanted = |seconds| wanted(&["orders"], seconds);
         let mut topics = known(&["orders"], &[1]);
-        assert!(!topics.need(wanted(&[1])), "it is there");
-        assert!(topics.need(wanted(&[1, 64])));
-        let (first, _) = topics.ask().unwrap();
-        assert!(topics.need(wanted(&[1, 256])));
-        let (second, asked) = topics.ask().unwrap();
-        assert_eq!(asked, wanted(&[1, 256]));
+        assert!(topics.need(tiers(&[1])).is_none(), "it is there");
+        let (first, _) = asked(topics.need(tiers(&[1, 64])));
+        let (second, wants) = asked(topics.need(tiers(&[1, 256])));
+        assert_eq!(wants, wanted(&["orders"], &[1, 256]));
         let failed = || Err(KafkaError::panicked());
         assert!(topics.take(first, failed(), now, 0.5).is_none());
         assert!(topics.take(second, failed(), now, 0.5).unwrap().is_err());
-        assert!(topics.make_at().is_some());
-        assert!(
-            !topics.need_for_more(wanted(&[1, 256])),
-            "it is tried again"
-        );
-        let (third, _) = topics.ask().unwrap();
-        assert_eq!(topics.make_at(), None);
+        let again = topics.make_again.unwrap();
+        assert!(topics.need_for_more().is_none(), "it is tried again");
+        let (third, _) = asked(topics.queries(again).next());
+        assert_eq!(topics.make_again, None);
         let taken = topics.take(third, Ok(found(&["orders"], &[256])), now, 0.5);
-        assert!(taken.unwrap().is_ok());
+        assert_eq!(taken.unwrap().unwrap(), [""; 0]);
         let has = |topics: &KnownTopics, seconds| topics.tier("orders", tier(seconds)).is_some();
         assert!(has(&topics, 1) && has(&topics, 256));
         topics.ask_again(now);
-        assert_eq!((topics.make_at(), topics.ask()), (None, None));
-        assert!(topics.need_for_more(wanted(&[1, 256])));
+        assert_eq!(topics.make_again, None);
+        let (fourth, _) = asked(topics.need_for_more());
+        let more = found(&["orders", "more"], &[1]);
+        let taken = topics.take(fourth, Ok(more), now, 0.5);
+        assert_eq!(taken.unwrap().unwrap(), ["more"]);
     }
 
     #[test]
     fn what_others_have_made_is_told_once() {
         let mut topics = known(&["orders"], &[1]);
-        assert!(!topics.look(Instant::now()));
-        let then = topics.look_at();
-        assert!(topics.look(then) && !topics.look(then));
-        let wanted = wanted(&["orders"], &[1]);
-        let mut see = |seconds| {
-            let there = there(&["orders"], found(&["orders"], seconds));
-            topics.see(there, &wanted)
-        };
+        assert!(topics.queries(Instant::now()).next().is_none());
+        let then = topics.due(false).unwrap();
+        assert_eq!(topics.due(true), None);
+        assert!(matches!(topics.queries(then).next(), Some(Query::There(_))));
+        assert!(topics.queries(then).next().is_none());
+        let mut see = |seconds| topics.see(there(&["orders"], found(&["orders"], seconds)));
         assert_eq!(see(&[1, 64]).tiers, ["orders.64"]);
         assert_eq!(see(&[64]), Changes::default());
         assert_eq!(topics.all().len(), 3);
@@ -325,9 +406,8 @@ mod tests {
 
     #[test]
     fn a_topic_comes_at_once_and_goes_when_it_was_missed_twice_but_not_its_tiers() {
-        let mut topics = known(&["a.1", "named"], &[1]);
-        let wanted = wanted(&[r"^a\.", "named"], &[1]);
-        let mut see = |there_are: &[&str]| topics.see(there(there_are, Found::default()), &wanted);
+        let mut topics = knowing(&["a.1", "named"], wanted(&[r"^a\.", "named"], &[1]));
+        let mut see = |there_are: &[&str]| topics.see(there(there_are, Found::default()));
         assert_eq!(see(&["a.1", "a.2", "named"]).appeared, ["a.2"]);
         assert_eq!(see(&["a.1"]), Changes::default());
         assert_eq!(see(&[]), Changes::default(), "it may have no leader");

@@ -1,39 +1,36 @@
 //! Source of a pool that reads from Kafka: one consumer for the pool, however many workers it has.
-//! `beginning` waits for a broker, `event_loop` for all else, and does one thing after the other. The
-//! files beside it are of two kinds. Parts keep their state to themselves and decide what is to be
-//! done: `partitions` and `ordering` (assigned partitions, next message to hand out), `group`,
-//! `positions`, `known_topics`, `commits`, `throttle`. Their decisions are carried out by `intake`,
-//! which takes messages in and hands them out, `settle`, which carries out outcomes, `rebalance`,
-//! `start_offsets`, `committing`, `pausing` and `retry_topics`.
+//! `beginning` waits for a broker, `event_loop` for all else, and does one thing after the other by
+//! asking parts that keep their state to themselves and return what is to be done: `pool_link` (the
+//! pool), `member` (the consumer and its group), `assignment` (partitions and their messages), `outbox`
+//! (publications), `known_topics`, `commits`, `blocking_calls` (queries). The other files are parts of
+//! these, or decide something for them.
 
+mod assignment;
 mod beginning;
 mod blocking_calls;
 mod burial;
 mod commits;
-mod committing;
+mod contact;
 mod deadlines;
 mod event_loop;
 mod group;
 mod health;
 mod incoming;
-mod intake;
 mod known_topics;
+mod member;
 mod ordering;
+mod outbox;
 mod partition;
 mod partitions;
-mod pausing;
+mod pool_link;
 mod positions;
 mod progress;
 mod purpose;
-mod rebalance;
-mod retry_topics;
 mod session_gap;
 mod settle;
-mod start_offsets;
 mod strangers;
 mod throttle;
 mod turns;
-mod vain;
 mod watermark;
 mod whence;
 

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::deadlines::Deadlines;
 use super::ordering::Count;
 use super::partition::{Partition, Pause, Traits};
+use super::pool_link::Summary;
 use super::turns::{Here, Share, Turn, Turns};
 use crate::broker::begins::Part;
 use crate::broker::consumer::{Commit, TopicPartition};
@@ -273,8 +274,8 @@ impl Partitions {
         &mut self,
         all: &[Lag],
         here: impl Fn(Part) -> Present,
-    ) -> Standing {
-        let mut standing = Standing::default();
+    ) -> Summary {
+        let mut summary = Summary::default();
         for statistics in all {
             let name = (statistics.topic.clone(), statistics.partition);
             let Some(part) = self.named(&name) else {
@@ -290,35 +291,20 @@ impl Partitions {
             let (behind, counts, (is_not_fetched, read_up_to_ms)) = told.unwrap_or_default();
             let lag = behind.as_ref().map_or(0, |(_, lag)| *lag);
             let unfinished = counts.map_or(0, |(_, lag)| lag);
-            standing.unfinished += unfinished;
+            summary.unfinished += unfinished;
             let here = here(part);
             if unfinished > here.out as u64 {
                 let sent = here.oldest_ms.or(read_up_to_ms);
-                let known = [standing.oldest_ms, sent].into_iter().flatten();
-                standing.oldest_ms = known.min();
+                let known = [summary.oldest_ms, sent].into_iter().flatten();
+                summary.oldest_ms = known.min();
             }
-            standing.delayed += lag - unfinished;
-            standing.lag.extend(behind);
-            standing.idle.extend(is_not_fetched.then_some(part));
+            summary.delayed += lag - unfinished;
+            summary.lag.extend(behind);
+            summary.idle.extend(is_not_fetched.then_some(part));
         }
-        standing.lag.sort();
-        standing
+        summary.lag.sort();
+        summary
     }
-}
-
-/// Summary of the partitions.
-#[derive(Debug, Default)]
-pub(super) struct Standing {
-    /// Lag of each partition, by name.
-    pub(super) lag: Vec<(String, u64)>,
-    /// Number of messages that are not done, without those that wait for a later time.
-    pub(super) unfinished: u64,
-    /// Number of messages that wait for a later time.
-    pub(super) delayed: u64,
-    /// Partitions that are not fetched.
-    pub(super) idle: Vec<Part>,
-    /// Send time of the oldest waiting message, in milliseconds since 1970, as far as known.
-    pub(super) oldest_ms: Option<i64>,
 }
 
 /// Messages held of a partition.

@@ -30,9 +30,10 @@ impl Positions {
         astray.into_iter().chain(self.ask_unbegun_at).min()
     }
 
-    /// Forgets a partition that is no longer assigned.
-    pub(super) fn forget(&mut self, part: Part) {
-        self.astray.set(part, None);
+    /// Forgets partitions that are no longer assigned; those that had not started have no number.
+    pub(super) fn forget(&mut self, parts: &[Part], names: &[TopicPartition]) {
+        parts.iter().for_each(|part| self.astray.set(*part, None));
+        self.unbegun.retain(|each| !names.contains(each));
     }
 
     // -- start positions --
@@ -59,9 +60,9 @@ impl Positions {
         self.unbegun.contains(partition)
     }
 
-    /// Removes partitions that have started or are no longer assigned.
-    pub(super) fn not_unbegun(&mut self, partitions: &[TopicPartition]) {
-        self.unbegun.retain(|each| !partitions.contains(each));
+    /// Records that a partition has started.
+    pub(super) fn begun(&mut self, partition: &TopicPartition) {
+        self.unbegun.retain(|each| each != partition);
     }
 
     // -- states --
@@ -128,10 +129,10 @@ mod tests {
             Some(vec![partition(1), partition(2)])
         );
         assert_eq!(positions.due(), None, "it is being asked");
-        positions.not_unbegun(&[partition(1)]);
+        positions.begun(&partition(1));
         positions.ask_for_unbegun(then);
         assert!(!positions.is_unbegun(&partition(1)) && positions.is_unbegun(&partition(2)));
-        positions.not_unbegun(&[partition(2)]);
+        positions.forget(&[], &[partition(2)]);
         assert_eq!(positions.take_unbegun(then + AGAIN), None);
     }
 
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!((positions.due(), positions.is_astray(1)), (None, false));
         assert!(positions.take_astray(later).is_empty());
         positions.set_asking(false);
-        positions.forget(3);
+        positions.forget(&[3], &[]);
         assert!(positions.take_astray(later).is_empty());
     }
 

@@ -11,10 +11,18 @@ use super::burial::Burial;
 use super::ordering::Position;
 use crate::broker::error;
 use crate::broker::producer::Then;
+use crate::broker::record::Outbound;
 use ganger_queue::delivery::{Outgoing, PublishError};
 
 /// Time for which an unconfirmed publication is awaited.
 pub(super) const WITHIN: Duration = Duration::from_secs(3);
+
+/// A record to publish.
+#[derive(Debug)]
+pub(super) struct Publication {
+    pub(super) record: Outbound,
+    pub(super) purpose: Purpose,
+}
 
 /// Purpose of a publication, and so the effect of its confirmation.
 #[derive(Debug)]

@@ -1,31 +1,19 @@
 //! Position at which reading resumes in a partition whose position is gone. Pure.
 
-use crate::broker::begins::Standing;
+use crate::broker::begins;
+use crate::broker::begins::LogState;
 use crate::broker::settings::Reset;
-
-/// State of a partition whose position is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Found {
-    /// First offset, and one past the last.
-    pub(super) ends: (i64, i64),
-    /// Offset from which the log is no longer the one that was read.
-    pub(super) fork: Option<i64>,
-}
-
-/// Returns where a log diverges from what was read of it. Deleting a topic deletes the group's commits
-/// too, so one whose commit is gone is another topic from its first message on.
-pub(super) fn fork(standing: &Standing, was_committed: bool) -> Option<i64> {
-    if was_committed && !standing.is_committed {
-        return Some(standing.ends.0);
-    }
-    standing.fork
-}
 
 /// Returns where a partition resumes whose position is gone; none if it does not. Nothing that exists
 /// and was not read is skipped unless `reset` wants it.
-pub(super) fn go_on_at(position: i64, committable: i64, found: Found, reset: Reset) -> Option<i64> {
-    let (first, end) = found.ends;
-    match (found.fork, reset) {
+pub(super) fn go_on_at(
+    position: i64,
+    committable: i64,
+    state: LogState,
+    reset: Reset,
+) -> Option<i64> {
+    let (first, end) = state.ends;
+    match (state.fork, reset) {
         (Some(_), Reset::Refuse) => None,
         // What lies before it is as it was, and may not be done yet.
         (Some(fork), Reset::Earliest | Reset::Latest) => Some(fork.min(committable).max(first)),
@@ -33,6 +21,17 @@ pub(super) fn go_on_at(position: i64, committable: i64, found: Found, reset: Res
         (None, Reset::Earliest) => Some(first.max(end.min(position))),
         (None, Reset::Latest) => Some(end),
         (None, Reset::Refuse) => None,
+    }
+}
+
+/// Returns the reason why a partition does not resume.
+pub(super) fn refusal(position: i64, state: LogState) -> String {
+    let (first, end) = state.ends;
+    match state.fork {
+        Some(fork) => begins::refusal(position, fork),
+        None => format!(
+            "offset {position} is gone, it has {first} to {end}, and auto.offset.reset is `error`"
+        ),
     }
 }
 
@@ -63,7 +62,12 @@ mod tests {
             (50, 40, (0, 10), Some(0), Latest, Some(0)),
         ];
         for (position, committable, ends, fork, reset, expected) in table {
-            let got = go_on_at(position, committable, Found { ends, fork }, reset);
+            let state = LogState {
+                ends,
+                is_committed: true,
+                fork,
+            };
+            let got = go_on_at(position, committable, state, reset);
             let case = (position, committable, ends, fork, reset);
             assert_eq!(got, expected, "{case:?}");
         }
@@ -71,16 +75,19 @@ mod tests {
 
     #[test]
     fn a_topic_whose_commit_is_gone_is_another() {
-        let standing = |is_committed, at| Standing {
-            ends: (3, 10),
-            is_committed,
-            fork: at,
+        let fork = |is_committed, fork, was_committed| {
+            let state = LogState {
+                ends: (3, 10),
+                is_committed,
+                fork,
+            };
+            state.known_of(was_committed).fork
         };
-        assert_eq!(fork(&standing(false, None), true), Some(3));
-        assert_eq!(fork(&standing(false, Some(7)), true), Some(3));
+        assert_eq!(fork(false, None, true), Some(3));
+        assert_eq!(fork(false, Some(7), true), Some(3));
         // Nothing was committed yet.
-        assert_eq!(fork(&standing(false, Some(7)), false), Some(7));
-        assert_eq!(fork(&standing(true, Some(7)), true), Some(7));
-        assert_eq!(fork(&standing(true, None), true), None);
+        assert_eq!(fork(false, Some(7), false), Some(7));
+        assert_eq!(fork(true, Some(7), true), Some(7));
+        assert_eq!(fork(true, None, true), None);
     }
 }

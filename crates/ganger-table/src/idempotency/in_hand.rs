@@ -1,15 +1,15 @@
-//! Which messages are in hand, by what they are known, and who waits behind one for the other like
-//! it: of two that are the same, the second is looked up again when the first is settled. Pure.
+//! Messages in flight by their identity, each with the repetitions that wait behind it: those are looked
+//! up again once it is settled. Pure.
 
 use std::collections::HashMap;
 
 use ganger_queue::delivery::Identity;
 
-/// What is in hand, each with what waits behind it.
+/// Messages in flight, each with those that wait behind it.
 #[derive(Debug)]
 pub(super) struct InHand<T> {
     behind: HashMap<Identity, Vec<T>>,
-    /// How many wait.
+    /// Number of messages that wait.
     waiting: usize,
 }
 
@@ -23,7 +23,8 @@ impl<T> Default for InHand<T> {
 }
 
 impl<T> InHand<T> {
-    /// Takes a message in hand. If one like it is, it waits behind that, and is not returned.
+    /// Takes a message in hand and returns it. If one with the same identity is in flight, it waits
+    /// behind that one and is not returned.
     pub(super) fn take(&mut self, identity: &Identity, message: T) -> Option<T> {
         match self.behind.get_mut(identity) {
             Some(behind) => {
@@ -38,14 +39,14 @@ impl<T> InHand<T> {
         }
     }
 
-    /// It is not in hand any more. Returns what has waited behind it.
+    /// Removes a message that is no longer in flight. Returns those that waited behind it.
     pub(super) fn release(&mut self, identity: &Identity) -> Vec<T> {
         let behind = self.behind.remove(identity).unwrap_or_default();
         self.waiting -= behind.len();
         behind
     }
 
-    /// Lets go of what waits and is not to wait any more.
+    /// Drops the waiting messages for which `keep` returns false.
     pub(super) fn retain_waiting(&mut self, mut keep: impl FnMut(&T) -> bool) {
         if !self.any_waits() {
             return;
@@ -56,7 +57,7 @@ impl<T> InHand<T> {
         self.waiting = self.behind.values().map(Vec::len).sum();
     }
 
-    /// Whether something waits.
+    /// Returns whether any message waits.
     pub(super) fn any_waits(&self) -> bool {
         self.waiting > 0
     }

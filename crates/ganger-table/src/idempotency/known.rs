@@ -1,4 +1,4 @@
-//! By what a message is known. Pure.
+//! Identity of a message for the recognition of repetitions. Pure.
 
 use std::sync::Arc;
 
@@ -8,10 +8,11 @@ use ganger_config::model::MessageKey;
 use ganger_core::names::EMIT_ID_HEADER;
 use ganger_queue::delivery::{Delivery, Identity, Message};
 
-/// The longest text that is kept as it is: a database indexes it, and no broker has longer ids.
+/// Maximum bytes of a text that is stored as it is: a database can index it, and no broker has longer
+/// ids.
 const BYTES_MAX: usize = 255;
 
-/// By what it is known; none if it has no such key.
+/// Returns a message's identity; none if it lacks the configured key.
 pub(super) fn identity(delivery: &Delivery, key: &MessageKey) -> Option<Identity> {
     let message = &delivery.message;
     let text = match key {
@@ -28,7 +29,7 @@ pub(super) fn identity(delivery: &Delivery, key: &MessageKey) -> Option<Identity
     })
 }
 
-/// By what a message with a body of that hash is known whose key another one has.
+/// Returns the identity of a message whose key belongs to another one, by the hash of its body.
 pub(super) fn beside(identity: &Identity, body: &str) -> Identity {
     Identity {
         key: bounded(&format!("{} sha256:{body}", identity.key)),
@@ -36,7 +37,7 @@ pub(super) fn beside(identity: &Identity, body: &str) -> Identity {
     }
 }
 
-/// The hash of a message's body.
+/// Returns the hash of a message's body.
 pub(super) fn body_hash(message: &Message) -> String {
     hex(&message.body)
 }
@@ -52,7 +53,7 @@ fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
     found.map(|(_, value)| value.as_str())
 }
 
-/// The text, or its hash where a database could not index or even hold it.
+/// Returns the text, or its hash if a database could not index or store it.
 fn bounded(text: &str) -> String {
     if text.len() <= BYTES_MAX && !text.contains('\0') {
         return text.to_owned();
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
     use ganger_queue::delivery::{History, Property, link};
 
-    /// By what a message is known that has this id, correlation id and these headers.
+    /// Returns the identity of a message with that id, correlation id and headers.
     fn known(
         id: &str,
         correlation_id: &str,

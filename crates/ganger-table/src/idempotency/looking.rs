@@ -1,5 +1,5 @@
-//! One turn of the database: what is done is entered, what has come is looked up, what is out of date
-//! is removed, each a batch at a time.
+//! One turn of the database: finished messages are entered, arrived ones are looked up, and expired
+//! entries are removed, each in batches.
 
 use std::time::Duration;
 
@@ -13,33 +13,33 @@ use crate::table::finished::{Entry, Remembered};
 use ganger_queue::delivery::{Delivery, Finished, Identity, repeated};
 use ganger_telemetry::metrics::repetition;
 
-/// So many at once, so that nobody else waits for long.
+/// Maximum number of entries written or removed at once, so that others do not wait for long.
 const BATCH_MAX: usize = 500;
 const EXPIRED_MAX: u32 = 500;
 
-/// Fewer are looked up at once: each may come with a reply.
+/// Maximum number of messages looked up at once. Fewer, since each may come with a reply.
 const ASKED_MAX: usize = 100;
 
-/// The wait from one batch that is removed to the next, while there are more.
+/// Pause between two batches of removals, while there are more.
 const EXPIRY_GAP: Duration = Duration::from_millis(50);
 
-/// A message that is looked up.
+/// A message that is being looked up.
 struct Lookup {
     identity: Identity,
-    /// Its body's hash.
+    /// Hash of its body.
     body: String,
     delivery: Delivery,
 }
 
 impl Filter {
-    /// Does what there is to do. An error says why it could not be done; nothing is lost by that.
+    /// Does all pending work. After an error nothing is lost, and the work can be retried.
     pub(super) async fn look_and_write(&mut self) -> Result<(), Fault> {
         self.enter().await?;
         self.look().await?;
         self.expire().await
     }
 
-    /// Enters what is done, and only then tells its source.
+    /// Enters finished messages, and only then settles them with their source.
     async fn enter(&mut self) -> Result<(), Fault> {
         while !self.done.is_empty() {
             let batch = self.batch();
@@ -58,14 +58,15 @@ impl Filter {
         Ok(())
     }
 
-    /// How many of what is done go into one transaction.
+    /// Returns the number of finished messages that go into one transaction.
     fn batch(&self) -> usize {
         let bytes = self.done.iter().map(|done| bytes(&done.outcome));
         together(bytes, BYTES_PER_TURN_MAX).min(BATCH_MAX)
     }
 
-    /// One that the database refuses for good does not stand in the way of the others: that it is
-    /// done is worth more than that a repetition of it is known.
+    /// Enters the messages of a batch one by one, so that one that the database permanently rejects does
+    /// not block the others. That one is settled without an entry: settling finished work is worth more
+    /// than recognising a repetition of it.
     async fn enter_one_by_one(&mut self, batch: usize) -> Result<(), Fault> {
         for _ in 0..batch {
             let Some(done) = self.done.first() else {
@@ -90,7 +91,8 @@ impl Filter {
         Ok(())
     }
 
-    /// It is entered. If it was before, its reply is that of the first, as of all repetitions.
+    /// Settles a message that is entered. If an earlier entry exists, it gets the reply of that, as every
+    /// repetition does.
     fn entered(&mut self, done: Done, first: Option<Remembered>) {
         let Done {
             receipt,
@@ -114,7 +116,7 @@ impl Filter {
         self.release(&finished);
     }
 
-    /// Looks up what has come, and passes on what was not done before.
+    /// Looks up arrived messages, and passes on those that were not done before.
     async fn look(&mut self) -> Result<(), Fault> {
         while !self.arrived.is_empty() {
             let mut asked: Vec<Lookup> = Vec::new();
@@ -136,7 +138,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Takes it in hand, to be looked up; none if it waits for one like it.
+    /// Takes a message in hand, to be looked up; none if it waits behind one with the same identity.
     fn ask(&mut self, identity: Identity, body: String, delivery: Delivery) -> Option<Lookup> {
         let delivery = self.in_hand.take(&identity, delivery)?;
         Some(Lookup {
@@ -146,8 +148,8 @@ impl Filter {
         })
     }
 
-    /// Looks these up. Returns those whose key another message has: they are looked up under one of
-    /// their own.
+    /// Looks these up. Returns those whose key belongs to another message: they are looked up again,
+    /// under an identity of their own.
     async fn look_for(&mut self, asked: Vec<Lookup>) -> Result<Vec<Lookup>, Fault> {
         let identities: Vec<&Identity> = asked.iter().map(|asked| &asked.identity).collect();
         match self.store.find(&identities).await {
@@ -219,7 +221,7 @@ impl Filter {
         self.out.insert(self.next, Out { receipt, finished });
     }
 
-    /// Removes what is out of date, once it is time for that.
+    /// Removes expired entries, if it is time.
     async fn expire(&mut self) -> Result<(), Fault> {
         let now = Instant::now();
         if now < self.next_expiry {

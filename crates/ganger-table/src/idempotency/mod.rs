@@ -1,10 +1,10 @@
-//! What stands between the source of a pool and the pool where repetitions are not to be worked on:
-//! it looks up each message before the pool gets it, and enters each that is done before its source
-//! is told. It speaks to both by the one contract, so it is the same for every kind of source, and
-//! where it is not wanted nothing passes through it.
+//! The gate between a pool and its source, where the pool does not repeat finished work. It looks up each
+//! message before the pool gets it, and enters each finished one before it is settled with the source. It
+//! uses the same interface to both, so it works with any kind of source, and a pool without idempotency
+//! has no gate at all.
 //!
-//! Where the messages are in the database themselves, their own source enters what is done, in the
-//! transaction that takes it from the queue; then only the looking up is left here.
+//! If the store is the database of the messages themselves, their source enters finished messages in the
+//! transaction that removes them from the queue, and the gate only looks them up.
 
 mod in_hand;
 mod known;
@@ -36,21 +36,22 @@ use ganger_queue::pause::Pause;
 use ganger_queue::source::{Opening, SourceError, opened_on_a_thread};
 use in_hand::InHand;
 
-/// How often it is looked whether what waits may wait on.
+/// Interval between checks for waiting messages that must be given back.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often what is out of date is removed: a tenth of the window, within these.
+/// Shortest and longest interval between removals of expired entries; within these it is a tenth of the
+/// window.
 const EXPIRY_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The ends that face the pool and the source.
+/// The ends of the links to the pool and to the source.
 #[derive(Debug)]
 struct Ends {
     pool: SourceEnd,
     source: PoolEnd,
 }
 
-/// The end that the source gets instead of the pool's, and the ends between the two. Emits, which
-/// settle nothing, and the source's figures go past.
+/// Returns the end that the source gets in place of the pool's, and the gate's own ends. Emits, which
+/// settle nothing, and the source's figures bypass the gate.
 fn ends(mut end: SourceEnd) -> (SourceEnd, Ends) {
     let (mut inner, source) = link();
     std::mem::swap(&mut end.publishes, &mut inner.publishes);
@@ -58,11 +59,11 @@ fn ends(mut end: SourceEnd) -> (SourceEnd, Ends) {
     (inner, Ends { pool: end, source })
 }
 
-/// Begins to open the reader of a pool, and what stands between the two, which ends with the reader, or as that
-/// does.
+/// Begins to open a pool's reader behind a gate. The gate ends when the reader does, or panics if that
+/// has panicked.
 ///
 /// # Errors
-/// If there is no thread to be had.
+/// If no thread can be started.
 pub fn between(
     rules: &Idempotency,
     pool: &Arc<PoolConfig>,
@@ -89,10 +90,10 @@ pub fn between(
 /// Opens the store.
 ///
 /// # Errors
-/// What someone has to mend.
+/// If the database can't be used.
 ///
 /// # Panics
-/// If the operating system refuses a runtime its means.
+/// If the operating system refuses the resources of a runtime.
 fn open(idempotency: Idempotency, pool: &PoolConfig, ends: Ends) -> Result<Opened, SourceFault> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -104,7 +105,7 @@ fn open(idempotency: Idempotency, pool: &PoolConfig, ends: Ends) -> Result<Opene
     Ok(Opened { runtime, task })
 }
 
-/// It is open, and has not begun.
+/// A gate with its store open, not yet running.
 #[derive(Debug)]
 struct Opened {
     runtime: Runtime,
@@ -112,12 +113,12 @@ struct Opened {
 }
 
 impl Opened {
-    /// Waits for something on this thread.
+    /// Blocks this thread on a future.
     fn wait<T>(&self, what: impl Future<Output = T>) -> T {
         self.runtime.block_on(what)
     }
 
-    /// Runs until the source has ended, and then waits for what is to be waited for.
+    /// Runs until the source has ended, then blocks on `then`.
     fn run<T>(self, then: impl Future<Output = T>) -> T {
         let Self { runtime, task } = self;
         let _heart = Heart::of_this_thread().on(runtime.handle());
@@ -126,36 +127,36 @@ impl Opened {
     }
 }
 
-/// What passes messages on.
+/// The task of the gate.
 #[derive(Debug)]
 struct Filter {
     pool: String,
     rules: Idempotency,
-    /// The store is the database that the messages are in.
+    /// True if the store is the database of the messages themselves.
     is_here: bool,
     store: Box<dyn FinishedStore>,
     ends: Ends,
     pool_is_gone: bool,
     source_is_gone: bool,
-    /// What is to be looked up.
+    /// Messages to be looked up.
     arrived: VecDeque<Delivery>,
     in_hand: InHand<Delivery>,
-    /// What the pool has, by the number under which it was passed on.
+    /// Messages at the pool, by the number under which they were passed on.
     out: HashMap<u64, Out>,
     next: u64,
-    /// What is to be entered.
+    /// Finished messages to be entered.
     done: Vec<Done>,
-    /// Where the source tells what it has entered.
+    /// Identities that the source reports once it has entered them.
     entered: Arc<Entered>,
-    /// Why the store can't be used, while it can't.
+    /// Reason that the store can't be used, while that is so.
     problem: Option<String>,
     pause: Pause,
-    /// Messages that were done twice.
+    /// Number of messages that were done twice.
     twice: u64,
     next_expiry: Instant,
 }
 
-/// A message that the pool has.
+/// A message at the pool.
 #[derive(Debug)]
 struct Out {
     receipt: Receipt,
@@ -163,7 +164,7 @@ struct Out {
     finished: Option<Box<Finished>>,
 }
 
-/// A message that is done, and not entered.
+/// A message that is finished, and not yet entered.
 #[derive(Debug)]
 struct Done {
     receipt: Receipt,
@@ -223,7 +224,7 @@ impl Filter {
         self.store.close();
     }
 
-    /// Waits for something to happen. What comes seldom comes first.
+    /// Waits for an event. Rare events come first.
     async fn event(&mut self) {
         let timer = self.timer();
         let Ends { pool, source } = &mut self.ends;
@@ -254,7 +255,8 @@ impl Filter {
         self.pause.timer(timer).min(tick.max(timer))
     }
 
-    /// Takes along what else is at hand, for one turn of the database.
+    /// Adds all settlements and deliveries that are already in the channels, for one turn of the
+    /// database.
     fn collect(&mut self) {
         while let Ok(settlement) = self.ends.pool.settlements.try_recv() {
             self.settle(settlement);
@@ -264,8 +266,8 @@ impl Filter {
         }
     }
 
-    /// Gives back what is not to be begun any more: it is another's by now, its broker waits no
-    /// longer, or nothing is begun.
+    /// Gives back messages that must not be started any more: others have taken them over, their deadline
+    /// at the broker has passed, or the intake is closed.
     fn let_go(&mut self) {
         let now = Instant::now();
         let is_closed = self.intake() == Intake::Closed;
@@ -281,7 +283,7 @@ impl Filter {
         credit::intake(&self.ends.pool)
     }
 
-    /// The source takes in what the pool lets it, and nothing while the store can't be used.
+    /// Passes the pool's intake on to the source, and no credit while the store can't be used.
     fn pass_on_intake(&self) {
         let intake = match (self.intake(), &self.problem) {
             (Intake::Credit(_), Some(_)) => Intake::Credit(0),
@@ -293,7 +295,7 @@ impl Filter {
             .send_if_modified(|known| std::mem::replace(known, intake) != intake);
     }
 
-    /// The pool is told how the source is doing, and the store.
+    /// Reports the state of the source and of the store to the pool.
     fn tell(&self) {
         let mut state = self.ends.source.state.borrow().clone();
         state.likely_duplicates += self.twice;
@@ -308,7 +310,7 @@ impl Filter {
         });
     }
 
-    /// What has become of a message.
+    /// Handles a settlement by the pool.
     fn settle(&mut self, settlement: Settlement) {
         let Settlement {
             token,
@@ -338,7 +340,7 @@ impl Filter {
         }
     }
 
-    /// The source enters it; it is in hand until that is written.
+    /// Has the source enter the message. It stays in hand until that is written.
     fn enter_there(
         &self,
         receipt: Receipt,
@@ -354,13 +356,13 @@ impl Filter {
         receipt.settle(outcome, span, Some(finished));
     }
 
-    /// It is not in hand any more: what has waited behind it is looked up.
+    /// Releases a message that is no longer in flight: those that waited behind it are looked up.
     fn release(&mut self, finished: &Finished) {
         self.arrived
             .extend(self.in_hand.release(&finished.identity));
     }
 
-    /// Whether the store can be used.
+    /// Records and logs whether the store can be used.
     fn judge(&mut self, result: Result<(), Fault>) {
         let pool = self.pool.as_str();
         match result {

@@ -1,5 +1,4 @@
-//! The gate driven through its two links, with a source and a pool that the test plays, on real
-//! database files.
+//! Tests of the gate through its two links, with a simulated source and pool, on real database files.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,10 +13,10 @@ use ganger_config::model::{Database, MessageKey, TableSource};
 use ganger_config::sample::policy;
 use ganger_queue::delivery::{History, Message, Outgoing, Property};
 
-/// Far longer than anything here takes.
+/// Far longer than any step of these tests takes.
 const SOON: Duration = Duration::from_secs(20);
 
-/// The ends that the test plays.
+/// The ends of the simulated source and pool.
 struct Rig {
     dir: TempDir,
     source: SourceEnd,
@@ -26,7 +25,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// A gate on this thread; the store is the source's own database, or another.
+    /// Starts a gate on this thread. Its store is the source's own database if `is_here` is set,
+    /// otherwise another one.
     async fn new(is_here: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (end, pool) = link();
@@ -63,12 +63,12 @@ impl Rig {
         timeout(SOON, becomes).await.unwrap().unwrap();
     }
 
-    /// The source hands out a message with that id.
+    /// Delivers a message with that id from the source.
     fn arrives(&mut self, id: &str) -> u64 {
         self.arrives_with(id, "")
     }
 
-    /// Likewise, with that body.
+    /// Delivers a message with that id and that body from the source.
     fn arrives_with(&mut self, id: &str, body: &'static str) -> u64 {
         self.next += 1;
         let message = Message {
@@ -83,13 +83,13 @@ impl Rig {
         self.next
     }
 
-    /// What the pool gets next.
+    /// Returns the next message that the pool gets.
     async fn gets(&mut self) -> Delivery {
         let got = timeout(SOON, self.pool.deliveries.recv()).await;
         got.expect("the pool gets a message").unwrap()
     }
 
-    /// What the source is told next.
+    /// Returns the next settlement that the source gets.
     async fn told(&mut self) -> (u64, Outcome, Option<Box<Finished>>) {
         let told = timeout(SOON, self.source.settlements.recv()).await;
         let told = told.expect("the source is told").unwrap();
@@ -118,7 +118,7 @@ fn reply(body: &'static str, correlation_id: &str) -> Outcome {
     }))
 }
 
-/// With the gate on the same thread, as far as it comes by itself.
+/// Runs a test on one thread with the gate.
 fn test(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_all().build().unwrap();
@@ -141,7 +141,7 @@ fn a_repetition_is_acknowledged_with_the_reply_of_the_first() {
     });
 }
 
-/// Who names an id of another's message neither gets its reply nor keeps it from being worked on.
+/// A sender that reuses the id of another's message neither gets its reply nor prevents the work on it.
 #[test]
 fn another_message_with_the_same_key_is_worked_on_and_remembered_too() {
     test(async {
@@ -232,7 +232,7 @@ fn the_source_enters_what_is_in_its_own_database() {
         assert_eq!(outcome, Outcome::Done);
         let finished = finished.expect("it is to be entered by the source");
         assert_eq!((finished.identity.key.as_str(), rig.entries()), ("a", 0));
-        // The source has written it, and lets go of it.
+        // The source has written the entry, and drops it.
         let enter = "INSERT INTO finished_messages (source, queue, key, emit_id, step, finished_at,
             expires_at) VALUES ('s', 'q', 'a', '', 0, 1, 9223372036854775807)";
         open_for_tests(&path(&rig.dir)).execute(enter, []).unwrap();

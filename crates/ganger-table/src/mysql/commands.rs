@@ -24,7 +24,7 @@ use ganger_queue::client::{Depth, Reply, Subscribed};
 use ganger_queue::dead_letter::DeadLetter;
 use ganger_queue::delivery::{IfUnsubscribed, Outgoing, Unique};
 
-/// A command may wait much longer than a daemon, which has other things to do.
+/// Timeouts of a command. They are much longer than a daemon's, which has other work to do.
 const PATIENCE_OF_MARIADB: &str =
     "SET SESSION max_statement_time = 600, lock_wait_timeout = 60, innodb_lock_wait_timeout = 60";
 const PATIENCE_OF_MYSQL: &str = "SET SESSION max_execution_time = 600000, lock_wait_timeout = 60, innodb_lock_wait_timeout = 60";

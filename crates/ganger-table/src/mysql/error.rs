@@ -44,7 +44,7 @@ pub enum MysqlError {
     TlsFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         why: String,
     },
     /// It is too old.
@@ -65,9 +65,9 @@ pub enum MysqlError {
     Newer {
         /// Where the tables are.
         database: String,
-        /// The version of its tables.
+        /// Version of its tables.
         found: i64,
-        /// The latest version known here.
+        /// Latest version known to this release.
         known: i64,
     },
     /// Tables of these names are another program's.
@@ -102,13 +102,13 @@ pub enum MysqlError {
     /// The operating system gave no means.
     #[error("{why}")]
     System {
-        /// The system's word.
+        /// The system's error.
         why: String,
     },
     /// Something was not done.
     #[error("{doing} failed: {why}")]
     Command {
-        /// What was to be done.
+        /// Operation that failed.
         doing: &'static str,
         /// The server's word.
         why: String,
@@ -221,7 +221,7 @@ pub(super) fn has_other_tls(error: &Error) -> bool {
     )
 }
 
-/// What is wrong, as an operator would say it.
+/// Describes an error for an operator.
 pub(crate) fn sentence(error: &CallError) -> String {
     match error {
         CallError::Driver(Error::Server(ServerError { code, message, .. })) => {
@@ -244,8 +244,8 @@ pub(crate) fn sentence(error: &CallError) -> String {
     }
 }
 
-/// Judges an error of a transaction. Only what surely is about what was to be written counts as
-/// for good; all else, a table that is missing included, is waited for.
+/// Classifies an error of a transaction. It is permanent only if it is surely about the content to be
+/// written; everything else, including a missing table, is retried.
 pub(crate) fn fault(error: &CallError) -> Fault {
     let for_good = match error {
         CallError::TooLarge { .. } => true,

@@ -179,7 +179,7 @@ fn identity(row: &Row) -> Result<Identity, CallError> {
 fn remembered(row: &Row) -> Result<Remembered, CallError> {
     let body: Option<Vec<u8>> = row.get("reply_body")?;
     let headers: Option<String> = row.get("reply_headers")?;
-    // Nobody but us writes them.
+    // Only ganger writes them.
     let headers = headers::parse(headers.as_deref().unwrap_or("{}")).unwrap_or_default();
     Ok(Remembered::read(
         row.get("reply_queue")?,

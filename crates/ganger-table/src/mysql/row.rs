@@ -51,7 +51,7 @@ fn found<T>(value: Option<Result<T, mysql_async::FromValueError>>) -> Result<T, 
     }
 }
 
-/// A counter; what is out of its range becomes the nearest that is not.
+/// Returns a counter, clamped to its range.
 pub(crate) fn count(value: i64) -> u32 {
     u32::try_from(value.max(0)).unwrap_or(u32::MAX)
 }
@@ -108,7 +108,7 @@ fn counts(row: &Row) -> Result<(Counters, u32), CallError> {
     Ok((counters, number("lapses")?))
 }
 
-/// What version 2 workers are told beside the message.
+/// Returns the properties that workers of protocol version 2 get beside the message.
 fn properties(
     row: &Row,
     id: i64,

@@ -35,14 +35,14 @@ INSERT INTO consumer_messages (queue, ",
 );
 const PUBLISHED: &str = concat!("(?, ", message_values!(), ")");
 
-/// The worker has answered, so the row is no suspect any more.
+/// The worker has answered, so the row is no longer a suspect.
 const LATER: &str = "
 UPDATE consumer_messages FORCE INDEX (PRIMARY) SET
   owner = NULL, claim = NULL, lapses = 0, suspect = 0, attempts = GREATEST(attempts - 1, 0),
   requeues = LEAST(requeues, 4294967294) + ?, available_after = ?, span = COALESCE(?, span)
 WHERE id = ?";
 
-/// Nobody has answered, so what it is suspected of stays.
+/// No worker has answered, so the suspicion stays.
 const RETURN: &str = "
 UPDATE consumer_messages FORCE INDEX (PRIMARY) SET
   owner = NULL, claim = NULL, attempts = GREATEST(attempts - 1, 0), suspect = GREATEST(suspect, ?),

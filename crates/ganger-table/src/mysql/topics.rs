@@ -1,4 +1,4 @@
-//! Topics: which queues are subscribed to which, and messages for all of them.
+//! Topics: the subscriptions of queues, and messages for all queues of a topic.
 
 use super::client::Client;
 use super::columns::{Sent, message, message_values};
@@ -14,7 +14,8 @@ const PUBLISH: &str = concat!(
     ", ?)"
 );
 
-/// Inserts a message for a topic; the trigger does the rest.
+/// Inserts a message for a topic, and creates the tables if they are missing. A trigger copies it to the
+/// queues.
 pub(crate) async fn publish(
     client: &mut Client,
     message: &Outgoing,

@@ -1,5 +1,5 @@
-//! Keys that one message of a queue has at a time. An index sees to that: a conflict can arise where a
-//! row is inserted, and nowhere else, since a key that a row has let go it never has again.
+//! Unique keys, each held by one message of a queue at a time. An index enforces that. A conflict can
+//! only occur when a row is inserted, since a row never regains a key that it has released.
 
 use super::client::Client;
 use super::columns::{Sent, message, message_values};

@@ -399,7 +399,7 @@ async fn mark(
 }
 
 impl Picked {
-    /// Takes a row along: to be handed out, or to be buried.
+    /// Adds a row, to be handed out or to be dead-lettered.
     fn take(&mut self, row: &Row, who: Claimer<'_>, ask: &Ask<'_>) -> Result<(), Error> {
         let hold = ask.share.hold(row::size(row)?);
         match row::read(row, hold, who.queue, ask.limits)? {

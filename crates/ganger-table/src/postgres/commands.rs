@@ -28,9 +28,10 @@ use ganger_queue::client::{Depth, Reply, Subscribed};
 use ganger_queue::dead_letter::DeadLetter;
 use ganger_queue::delivery::{CANCELLED, IfUnsubscribed, Outgoing, Reason, Unique};
 
-/// A command may wait much longer than a daemon, which has other things to do.
+/// Timeouts of a command. They are much longer than a daemon's, which has other work to do.
 ///
-/// What it asks it asks once, with other conditions each time: so its statements are planned for these.
+/// A command runs each statement once, with different conditions each time: so statements are planned for
+/// their parameters.
 const SETTINGS: &[(&str, &str)] = &[
     ("statement_timeout", "'10min'"),
     ("lock_timeout", "'1min'"),
@@ -52,7 +53,7 @@ pub(crate) fn open(
 pub(crate) struct CommandConnection {
     line: Line,
     statements: OnceCell<Statements>,
-    /// The reply queue that is listened to.
+    /// The reply queue that the connection listens to.
     listens: Option<String>,
     /// Notifications of what is sent to it.
     notifications: NotifyState,
@@ -62,7 +63,7 @@ impl CommandConnection {
     /// Sees to it that what is sent to the queue is notified, as far as it can be.
     async fn listen(&mut self, queue: &str) -> Result<(), Error> {
         let Line { client, schema, .. } = &self.line;
-        // Without a session it is looked for now and then.
+        // A pooler keeps no session that could listen: the queue is polled.
         if client.is_pooled() {
             return Ok(());
         }
@@ -286,7 +287,7 @@ SELECT
    WHERE queue = $1 AND owner IS NULL AND available_after > 0),
   (SELECT count(*) FROM consumer_messages WHERE owner IS NOT NULL AND queue = $1)";
 
-/// By the indexes of what waits: the table may be large, and most of it another queue's.
+/// Uses the indexes of waiting rows: the table may be large, and most rows another queue's.
 const CANCEL: &str = concat!(
     "
 WITH waiting AS (
@@ -315,7 +316,8 @@ SELECT $1, queue, $6, $7, attempts, crashes, lapses, 0, '[]', coalesce(first_fai
 FROM gone, now ORDER BY id"
 );
 
-/// The first in the order of the index: in that of the ids the rows of all queues would be read.
+/// Takes the first reply in the order of the index: in the order of ids, the rows of all queues would be
+/// read.
 const TAKE_REPLY: &str = "
 DELETE FROM consumer_messages WHERE id = (
   SELECT id FROM consumer_messages

@@ -35,13 +35,13 @@ pub enum PostgresError {
     TlsFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         why: String,
     },
     /// Nobody is trusted to vouch for the server.
     #[error("the system's certificate authorities can't be read, and no `ca_file` is given: {why}")]
     NoAuthorities {
-        /// What is wrong.
+        /// Description of the problem.
         why: String,
     },
     /// It is too old.
@@ -71,9 +71,9 @@ pub enum PostgresError {
     Newer {
         /// Where the tables are.
         schema: String,
-        /// The version of its tables.
+        /// Version of its tables.
         found: i32,
-        /// The latest version known here.
+        /// Latest version known to this release.
         known: i32,
     },
     /// Tables of these names are another program's.
@@ -108,13 +108,13 @@ pub enum PostgresError {
     /// The operating system gave no means.
     #[error("{why}")]
     System {
-        /// The system's word.
+        /// The system's error.
         why: String,
     },
     /// Something was not done.
     #[error("{doing} failed: {why}")]
     Command {
-        /// What was to be done.
+        /// Operation that failed.
         doing: &'static str,
         /// The server's word.
         why: String,
@@ -208,7 +208,7 @@ fn is_lost(error: &Error) -> bool {
     }
 }
 
-/// What is wrong, as an operator would say it.
+/// Describes an error for an operator.
 pub(crate) fn sentence(error: &Error) -> String {
     if may_only_be_read(error) {
         return "it may only be read: it is a standby, or `default_transaction_read_only` is on \
@@ -254,8 +254,8 @@ fn is_of_another_session(code: &SqlState) -> bool {
     codes.contains(&code)
 }
 
-/// Judges an error of a transaction. Only what surely is about what was to be written counts as
-/// for good; all else, a table that is missing included, is waited for.
+/// Classifies an error of a transaction. It is permanent only if it is surely about the content to be
+/// written; everything else, including a missing table, is retried.
 pub(crate) fn fault(error: &Error) -> Fault {
     Fault {
         problem: sentence(error),

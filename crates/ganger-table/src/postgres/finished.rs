@@ -200,7 +200,7 @@ fn identity(row: &Row) -> Result<Identity, Error> {
 fn remembered(row: &Row) -> Result<Remembered, Error> {
     let body = row::body(row, "reply_body", "reply_body_bytes")?;
     let headers: Option<&str> = row.try_get("reply_headers")?;
-    // Nobody but us writes them.
+    // Only ganger writes them.
     let headers = headers::parse(headers.unwrap_or("{}")).unwrap_or_default();
     Ok(Remembered::read(row.try_get("reply_queue")?, body, headers))
 }

@@ -15,12 +15,12 @@ use ganger_queue::attempts::Limits;
 use ganger_queue::dead_letter::Counters;
 use ganger_queue::delivery::{Failure, History, Message, Property, Reason};
 
-/// A counter; what is out of its range becomes the nearest that is not.
+/// Returns a counter, clamped to its range.
 pub(crate) fn count(value: i64) -> u32 {
     u32::try_from(value.max(0)).unwrap_or(u32::MAX)
 }
 
-/// A text column; none if it is NULL or empty.
+/// Returns a text column; none if it is NULL or empty.
 pub(crate) fn text(row: &Row, column: &str) -> Result<Option<String>, Error> {
     let text: Option<String> = row.try_get(column)?;
     Ok(text.filter(|text| !text.is_empty()))
@@ -34,7 +34,7 @@ pub(crate) fn body(row: &Row, text: &str, bytes: &str) -> Result<Option<Bytes>, 
     Ok(body.map(Bytes::copy_from_slice))
 }
 
-/// How much a row counts against the bounds.
+/// Returns the bytes of a row that count against the memory budget.
 pub(super) fn size(row: &Row) -> Result<usize, Error> {
     let text: Option<&str> = row.try_get("body")?;
     let bytes: Option<&[u8]> = row.try_get("body_bytes")?;
@@ -101,7 +101,7 @@ fn counts(row: &Row) -> Result<(Counters, u32), Error> {
     Ok((counters, number("lapses")?))
 }
 
-/// What version 2 workers are told beside the message.
+/// Returns the properties that workers of protocol version 2 get beside the message.
 fn properties(row: &Row, attempt: u32) -> Result<Vec<(&'static str, Property)>, Error> {
     let priority: i32 = row.try_get("priority")?;
     let mut properties = vec![

@@ -91,7 +91,7 @@ sent AS (
   FROM replies p JOIN gone USING (token) ORDER BY p.id)
 SELECT token FROM gone");
 
-/// The worker has answered, so the row is no suspect any more.
+/// The worker has answered, so the row is no longer a suspect.
 const LATER: &str = concat!(
     "
 UPDATE consumer_messages m SET
@@ -108,7 +108,7 @@ WHERE m.id ",
 RETURNING s.token"
 );
 
-/// Nobody has answered, so what it is suspected of stays.
+/// No worker has answered, so the suspicion stays.
 const RETURN: &str = concat!(
     "
 UPDATE consumer_messages m SET

@@ -1,4 +1,4 @@
-//! Topics: which queues are subscribed to which, and messages for all of them.
+//! Topics: the subscriptions of queues, and messages for all queues of a topic.
 
 use std::iter::once;
 
@@ -24,7 +24,8 @@ FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::tex
     delay)"
 );
 
-/// Inserts a message for a topic; the trigger does the rest.
+/// Inserts a message for a topic, and creates the tables if they are missing. A trigger copies it to the
+/// queues.
 pub(crate) async fn publish(
     client: &Client,
     message: &Outgoing,

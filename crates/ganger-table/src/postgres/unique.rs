@@ -1,5 +1,5 @@
-//! Keys that one message of a queue has at a time. An index sees to that: a conflict can arise where a
-//! row is inserted, and nowhere else, since a key that a row has let go it never has again.
+//! Unique keys, each held by one message of a queue at a time. An index enforces that. A conflict can
+//! only occur when a row is inserted, since a row never regains a key that it has released.
 
 use std::iter::once;
 
@@ -82,7 +82,7 @@ WHERE id = ANY(ARRAY(
   LIMIT 500 FOR UPDATE SKIP LOCKED))"
 );
 
-/// Inserts a message, unless another one has its key. Returns the row of that one.
+/// Inserts a message, unless another one holds its key. Returns the row of that one, if it exists.
 pub(crate) async fn publish(
     client: &Client,
     message: &Outgoing,
@@ -134,7 +134,8 @@ async fn insert(
     Ok(client.execute(statement, &values).await? > 0)
 }
 
-/// With a `longest` time it falls due when the message would, but no longer after it was sent than that.
+/// Replaces the content of the pending message. With `longest`, it falls due when the new message would,
+/// but no later than `longest` milliseconds after its own sending.
 async fn replace(
     client: &Client,
     message: &Outgoing,

@@ -1,4 +1,4 @@
-//! What waits in the queues: counted by the indexes alone, up to a limit.
+//! Counts of waiting rows, by the indexes and up to a limit.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,8 @@ WHERE queue = ANY(ARRAY[$1::text]) AND suspicion = 0 AND priority < $2::bigint
 ORDER BY queue, suspicion, priority DESC, id LIMIT 1"
 );
 
-/// The first queues in the order of an index. After each a search goes on behind it, however many rows it has.
+/// Returns the first queues in the order of an index. The search continues behind each queue, however
+/// many rows it has.
 macro_rules! queues {
     ($rows:literal, $order:literal) => {
         concat!(
@@ -121,7 +122,8 @@ pub(super) async fn waiting(
     Ok(waiting)
 }
 
-/// The names of queues in which a row may be claimed or waits for a later time, up to `most` of each.
+/// Returns the names of queues with rows that may be claimed or wait for a later time, up to `most` of
+/// each kind.
 pub(super) async fn queues(client: &Client, most: u32) -> Result<BTreeSet<String>, Error> {
     let mut names = BTreeSet::new();
     for queues in [QUEUES_READY, QUEUES_DELAYED] {

@@ -1,19 +1,21 @@
-//! A server that is away while a reply is waited for: it may be back before the caller's patience ends.
+//! A server that is unreachable while a caller waits for a reply: it may be back before the caller's
+//! timeout.
 
 use std::fmt::Display;
 use std::time::Duration;
 
-/// The pause before it is asked again.
+/// Pause before the server is asked again.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Whether it was away when it was asked last.
+/// Reachability of the server at the last request.
 #[derive(Debug, Default)]
 pub(super) struct Away {
     is_away: bool,
 }
 
 impl Away {
-    /// What was taken: nothing where the error is one that may pass, which is told of once.
+    /// Returns the result, or nothing in place of a transient error. The first such error in a row is
+    /// logged.
     pub(super) fn tolerate<T, E: Display>(
         &mut self,
         taken: Result<Option<T>, E>,
@@ -33,7 +35,7 @@ impl Away {
         }
     }
 
-    /// How long to wait before it is asked again, if it was away.
+    /// Returns the pause before the next request, if the server was unreachable.
     pub(super) fn pause(&self) -> Option<Duration> {
         self.is_away.then_some(PAUSE)
     }

@@ -141,7 +141,7 @@ pub(crate) struct ServerClient<C: Commands> {
     runtime: Runtime,
     place: C::Place,
     connection: C,
-    /// The tables were seen, or made.
+    /// True once the tables have been found or created.
     prepared: bool,
     away: Away,
 }

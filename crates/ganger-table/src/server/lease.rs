@@ -32,13 +32,13 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 /// How we stand among the owners.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Whose claims ours are.
+    /// Returns the id under which this daemon claims rows.
     owner: Option<i64>,
     /// Why nothing may be claimed, if so.
     problem: Option<String>,
 }
 
-/// For people who read the table; nothing is decided by it.
+/// Returns the host's name, for people who read the table; no decision depends on it.
 fn host() -> String {
     rustix::system::uname()
         .nodename()

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// How long an owner's lock may be free while it is watched.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-/// So many heartbeats go into a lease.
+/// Number of heartbeats in a lease.
 pub(super) const BEATS_PER_LEASE: u32 = 4;
 
 /// One interval between two looks counts no more, however long the observer itself was stopped.
@@ -18,9 +18,9 @@ const COUNTED_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sight {
     pub(crate) owner: i64,
-    /// How often its heart has beaten.
+    /// Number of heartbeats so far.
     pub(crate) heartbeat: i64,
-    /// How long it may stand still.
+    /// Maximum time without a heartbeat.
     pub(crate) lease: Duration,
     /// Nobody holds its lock.
     pub(crate) free: bool,

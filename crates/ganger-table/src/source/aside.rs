@@ -1,6 +1,6 @@
-//! Settlements that the database refuses for good, as a trigger of someone's may. They are kept, so
-//! that work that is done is not done again, and tried again from time to time. Their rows stay
-//! claimed and hold nobody up.
+//! Settlements that the database permanently rejects, as a user's trigger may. They are kept, so that
+//! finished work is not done again, and retried every minute. Their rows stay claimed; other rows are not
+//! held up.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,35 +10,36 @@ use tokio::time::Instant;
 use crate::rules::bytes;
 use crate::table::Settled;
 
-/// Beyond either the oldest is given up: its row comes again when this daemon ends.
+/// Limits of what is kept. Beyond either, the oldest settlement is given up: its row is redelivered after
+/// this daemon has ended.
 const KEPT_MAX: usize = 256;
 const BYTES_MAX: usize = 16 << 20;
 
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// What is kept of one source.
+/// Rejected settlements of one source.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
     kept: VecDeque<Settled>,
     bytes: usize,
     again: Option<Instant>,
-    /// Why the last of them was refused.
+    /// Reason that the last of them was rejected.
     why: String,
 }
 
 impl Aside {
-    /// What to say of them, if there are any.
+    /// Returns a description for the source's health, if there are any.
     pub(super) fn problem(&self) -> Option<String> {
         let (count, why) = (self.kept.len(), &self.why);
         (count > 0).then(|| format!("{count} settlements are refused: {why}"))
     }
 
-    /// When they are to be tried again.
+    /// Returns the time of the next retry.
     pub(super) fn again(&self) -> Option<Instant> {
         self.again
     }
 
-    /// Keeps it, and returns what there is no room for any more.
+    /// Keeps a settlement. Returns those that are given up for lack of room.
     pub(super) fn keep(&mut self, settled: Settled, why: &str, now: Instant) -> Vec<Settled> {
         why.clone_into(&mut self.why);
         self.again.get_or_insert(now + AGAIN_AFTER);
@@ -55,7 +56,7 @@ impl Aside {
         given_up
     }
 
-    /// Takes all of them out.
+    /// Removes and returns all of them.
     pub(super) fn take(&mut self) -> VecDeque<Settled> {
         std::mem::take(self).kept
     }

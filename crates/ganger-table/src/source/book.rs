@@ -15,7 +15,7 @@ const PUBLISHES_KEPT_MAX: usize = 64;
 #[derive(Debug)]
 struct OpenDelivery {
     claim: Claim,
-    /// None once it is settled: its body is not needed any more.
+    /// None once it is settled: its body is no longer needed.
     hold: Option<Hold>,
 }
 

@@ -1,4 +1,4 @@
-//! When the rows that wait are counted: now and then, and seldom where it takes long.
+//! Schedule for counting the waiting rows: regularly, and rarely where counting takes long.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,15 +9,16 @@ use ganger_config::model::Workers;
 use ganger_queue::backlog::Oldest;
 use ganger_queue::delivery::Backlog;
 
-/// Beyond so many rows it makes no difference how many more there are.
+/// Limit of the count: beyond it the exact number makes no difference.
 pub(super) const COUNTED_MAX: u32 = 100_000;
-/// How often rows are counted for people; a pool whose number of workers follows the load asks more often.
+/// Interval between counts for display; a pool that scales with the load asks for shorter ones.
 const EVERY: Duration = Duration::from_secs(10);
-/// Of the time no more than such a part is spent on counting, as long as that comes to less than this pause.
+/// Divisor of the share of time that is spent on counting. It sets the pause after a count, up to
+/// `PAUSE_MAX`.
 const PART_OF_TIME: u32 = 200;
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// When the rows are counted next, and since when they wait.
+/// Time of the next count, and time since which rows have waited.
 #[derive(Debug)]
 pub(super) struct Depth {
     next: Instant,
@@ -25,7 +26,7 @@ pub(super) struct Depth {
 }
 
 impl Depth {
-    /// Counted for the first time at once.
+    /// Makes a schedule whose first count is at once.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             next: now,
@@ -33,24 +34,24 @@ impl Depth {
         }
     }
 
-    /// When they are to be counted next.
+    /// Returns the time of the next count.
     pub(super) fn next(&self) -> Instant {
         self.next
     }
 
-    /// They have been counted, which took so long.
+    /// Records a count that took `took`, and plans the next.
     pub(super) fn counted(&mut self, workers: &Workers, now: Instant, took: Duration) {
         let every = workers.range().map_or(EVERY, |range| range.look_every());
         let pause = (PART_OF_TIME * took).min(PAUSE_MAX);
         self.next = now + every.min(EVERY).max(pause);
     }
 
-    /// A claim has found none that it could have.
+    /// Records that a claim found no row that could be claimed.
     pub(super) fn none_waits(&mut self) {
         self.oldest.is_empty(SystemTime::now());
     }
 
-    /// What is told of those that were counted.
+    /// Returns the backlog to report for a count.
     pub(super) fn backlog(&mut self, waiting: Waiting) -> Backlog {
         let now = SystemTime::now();
         let sent = waiting.oldest.and_then(|age| now.checked_sub(age));
@@ -61,7 +62,7 @@ impl Depth {
         }
     }
 
-    /// They are counted at once, by new rules.
+    /// Plans the next count at once, for new rules.
     pub(super) fn again(&mut self, now: Instant) {
         self.next = now;
     }

@@ -44,7 +44,7 @@ impl Facts {
         self.depth.again(Instant::now());
     }
 
-    /// A claim has found none that it could have.
+    /// Records that a claim found no row that could be claimed.
     pub(super) fn none_waits(&mut self) {
         self.depth.none_waits();
     }

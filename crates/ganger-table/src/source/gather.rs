@@ -1,34 +1,36 @@
-//! Whether a transaction waits for the rest of what is out. While one is under way the workers do what
-//! the one before it has claimed, so each has only half of what may be out. Where a commit takes longer
-//! than the workers need for all of that, and little may be out, one with nearly all of it does more.
+//! The decision to delay a transaction until more settlements have come in. While a transaction is under
+//! way, the workers are busy with the rows that the previous one claimed, so each transaction settles
+//! only half of the rows that may be out. Where a commit takes longer than the workers need for all of
+//! these, and few rows may be out, one transaction for nearly all of them has the higher throughput.
 
 use std::time::Duration;
 
-/// With more out the rows are what a transaction costs, not its commit.
+/// Maximum rows out. With more, the rows dominate the cost of a transaction, not the commit.
 const OUT_MAX: usize = 128;
-/// A database that commits faster than that is in this process.
+/// Minimum duration of a turn: a database that commits faster runs in this process.
 const TURN_MIN: Duration = Duration::from_millis(2);
 const WAIT_MAX: Duration = Duration::from_millis(20);
-/// The most transactions that do not wait, after one that has waited in vain.
+/// Maximum number of transactions that skip the wait after one that waited in vain.
 const PASSED_MAX: u32 = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Gather {
-    /// Whether the last claim left something.
+    /// True if the last claim left rows behind.
     more: bool,
-    /// How many transactions do not wait, from the next on.
+    /// Number of transactions, from the next on, that skip the wait.
     pass: u32,
-    /// How many did not, after the last that waited in vain.
+    /// Number of transactions that skipped it after the last that waited in vain.
     passed: u32,
 }
 
 impl Gather {
-    /// A claim has ended: it took all that there was room for, or all that there was.
+    /// Records a claim. `more` is true if it ended for lack of room, and false if no row was left.
     pub(super) fn claimed(&mut self, more: bool) {
         self.more = more;
     }
 
-    /// How long the next transaction waits for the rest of the `out`, where one takes a `turn`.
+    /// Returns the time for which the next transaction waits for the rest of the `out` rows, if it waits;
+    /// a transaction takes `turn`.
     pub(super) fn wait(&mut self, out: usize, turn: Duration) -> Option<Duration> {
         if !self.more || out > OUT_MAX || turn < TURN_MIN {
             return None;
@@ -40,7 +42,8 @@ impl Gather {
         Some((turn / 2).min(WAIT_MAX))
     }
 
-    /// It has waited, and nearly all has come; or not, and then the next ones don't wait.
+    /// Records the result of a wait: true if nearly all rows were settled in time. Otherwise the next
+    /// transactions skip it.
     pub(super) fn waited(&mut self, came: bool) {
         self.passed = if came {
             0
@@ -51,7 +54,7 @@ impl Gather {
     }
 }
 
-/// How many of those that are out are nearly all: one that takes long is not waited for.
+/// Returns the number of rows that counts as nearly all: a few slow ones are not waited for.
 pub(super) fn nearly_all(out: usize) -> usize {
     out - out / 8
 }

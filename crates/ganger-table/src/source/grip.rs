@@ -1,5 +1,5 @@
-//! What is held together: all that is out is void once others may have it. Its workers are told whatever
-//! else the source does at that moment, a transaction that nobody answers, say.
+//! The claim shared by all rows that are out: they are void as soon as others may have taken them over.
+//! The pool is told at once, even while the source waits for a transaction that gets no answer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use ganger_queue::delivery::{self, History, Message, SourceEnd, SourceState};
 
-/// What all that is out is held by.
+/// The claim under which rows are handed out. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Grip(Arc<Mutex<delivery::Claim>>);
 
@@ -18,12 +18,12 @@ impl Grip {
         end.deliver_under(&claim, token, message, history);
     }
 
-    /// Lets go of all that is out.
+    /// Voids the claim of all rows that are out.
     fn slip(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = delivery::Claim::default();
     }
 
-    /// Does so each time that there are more losses, and has the pool look. Never ends.
+    /// Voids the claim whenever `losses` changes, and notifies the pool. Never returns.
     pub(super) async fn watch(
         self,
         losses: Option<watch::Receiver<u64>>,

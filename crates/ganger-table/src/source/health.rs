@@ -1,20 +1,20 @@
-//! What can be wrong with a table source, and what is told of single rows.
+//! Health issues of a table source, and log records about single rows.
 
 use crate::table::{Claim, Fault, Settled};
 use ganger_queue::delivery::SourceEnd;
 use ganger_queue::health;
 
-/// The standing of one source.
+/// Health of one source.
 pub(super) type Health = health::Health<HealthIssue>;
 
-/// What can be wrong, each by itself.
+/// Issues, independent of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum HealthIssue {
     /// The database can't be read or written.
     Table,
-    /// It refuses settlements for good.
+    /// The database permanently rejects settlements.
     Aside,
-    /// Another program has rows locked that are to be settled.
+    /// Another program has locked rows that are to be settled.
     Locked,
 }
 
@@ -35,12 +35,12 @@ impl health::Issue for HealthIssue {
     }
 }
 
-/// Counts settlements that came too late.
+/// Counts and logs settlements that came too late.
 pub(super) fn lost(pool: &str, end: &SourceEnd, claims: &[Claim]) {
     if claims.is_empty() {
         return;
     }
-    // First: who reads the log may ask for the figure.
+    // Counted before it is logged: a reader of the log may query the figure.
     end.may_run_twice(claims.len() as u64);
     for claim in claims {
         tracing::warn!(
@@ -51,12 +51,12 @@ pub(super) fn lost(pool: &str, end: &SourceEnd, claims: &[Claim]) {
     }
 }
 
-/// Counts messages that were done before, as it turns out now that they are done.
+/// Counts and logs messages that turned out to be done already, after they were done again.
 pub(super) fn repeated(pool: &str, end: &SourceEnd, claims: &[Claim]) {
     if claims.is_empty() {
         return;
     }
-    // First: who reads the log may ask for the figure.
+    // Counted before it is logged: a reader of the log may query the figure.
     end.may_run_twice(claims.len() as u64);
     for claim in claims {
         tracing::warn!(
@@ -67,7 +67,7 @@ pub(super) fn repeated(pool: &str, end: &SourceEnd, claims: &[Claim]) {
     }
 }
 
-/// Tells of a settlement that the database refuses for good.
+/// Logs a settlement that the database permanently rejects.
 pub(super) fn set_aside(pool: &str, settled: &Settled, fault: &Fault) {
     tracing::error!(
         pool,
@@ -77,7 +77,7 @@ pub(super) fn set_aside(pool: &str, settled: &Settled, fault: &Fault) {
     );
 }
 
-/// Tells of a message that is done, and that nobody will know so if it comes again.
+/// Logs a finished message without an entry: a repetition of it would not be recognised.
 pub(super) fn not_entered(pool: &str, settled: &Settled, fault: &Fault) {
     tracing::error!(
         pool,
@@ -87,7 +87,7 @@ pub(super) fn not_entered(pool: &str, settled: &Settled, fault: &Fault) {
     );
 }
 
-/// Tells of settlements that are lost with us.
+/// Logs settlements that are given up.
 pub(super) fn given_up(pool: &str, given_up: impl IntoIterator<Item = Settled>) {
     for settled in given_up {
         tracing::error!(

@@ -1,4 +1,5 @@
-//! Settlements of rows that another program has locked: they wait until it lets go, and hold up no others.
+//! Settlements of rows that another program has locked. They wait until the lock is released, without
+//! holding up others.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,10 +8,10 @@ use tokio::time::Instant;
 
 use crate::table::Settled;
 
-/// How often it is looked whether it has let go, where nothing else is to be settled.
+/// Interval between checks for released locks, while nothing else is to be settled.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What waits of one source.
+/// Waiting settlements of one source.
 #[derive(Debug, Default)]
 pub(super) struct Locked {
     waiting: Vec<Settled>,
@@ -18,23 +19,23 @@ pub(super) struct Locked {
 }
 
 impl Locked {
-    /// When it is to be looked whether they can be written.
+    /// Returns the time of the next check, if any wait.
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.next_look
     }
 
-    /// How many wait.
+    /// Number of messages that wait.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The rows that they wait for.
+    /// Returns the rows that they wait for.
     pub(super) fn rows(&self) -> impl Iterator<Item = i64> {
         self.waiting.iter().map(|settled| settled.claim.row)
     }
 
-    /// Sorts what waits and what is `settled` anew, by the rows that are locked now. Returns whether any
-    /// has come to those that wait.
+    /// Sorts the waiting settlements and those in `settled` anew, by the rows that are locked now.
+    /// Returns whether any settlement began to wait.
     pub(super) fn sort(
         &mut self,
         settled: &mut Vec<Settled>,

@@ -109,7 +109,8 @@ impl Looks {
         self.next = match stop {
             Stop::Long => now,
             Stop::Full if any => now,
-            // Not even one row fitted: settlements have to make room first, and claim by themselves.
+            // Not even one row fitted: settlements have to make room first, and the write that settles
+            // them claims anyway.
             Stop::Full => now + self.poll_interval,
             Stop::Empty => now + rules::next_look(self.poll_interval, due_in),
         };

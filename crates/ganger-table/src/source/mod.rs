@@ -1,6 +1,6 @@
-//! The source task of a table queue: when to look, what to write, what to keep when that fails.
-//! It knows no SQL and no database: what it writes it writes through [`TableStore`], and what
-//! it decides is in `rules`.
+//! The source task of a table queue: it decides when to look and to write, and keeps what could not be
+//! written. It knows no SQL and no database: it writes through [`TableStore`], and its decisions are in
+//! `rules`.
 
 mod aside;
 mod book;
@@ -51,18 +51,18 @@ use looks::Looks;
 use paused::Paused;
 use suspects::Suspects;
 
-/// The source of one pool.
+/// Source of one pool.
 #[derive(Debug)]
 pub(super) struct Task {
     end: SourceEnd,
     store: Box<dyn TableStore>,
     policy: watch::Receiver<Arc<PoolConfig>>,
     suspects: Suspects,
-    /// The pool's name.
+    /// Name of the pool.
     pool: String,
     health: Health,
     pause: Pause,
-    /// For the bodies and headers of what is out and not settled.
+    /// Share of the memory budget, for bodies and headers of rows that are out and not settled.
     share: Share,
     grip: Grip,
     book: Book,
@@ -75,14 +75,14 @@ pub(super) struct Task {
     paused: Paused,
 }
 
-/// Opens the source; what is returned runs it to its end on this thread, where its blocking calls
-/// hinder nobody else.
+/// Opens the source. The returned function runs it to its end on the calling thread, where its blocking
+/// calls hinder no other task.
 ///
 /// # Errors
-/// What someone has to mend.
+/// If the database can't be used.
 ///
 /// # Panics
-/// If the operating system refuses a runtime its means.
+/// If the operating system refuses the resources of a runtime.
 pub(crate) fn open(
     config: &TableSource,
     link: Link,
@@ -170,7 +170,7 @@ impl Task {
         self.store.close().await;
     }
 
-    /// Told to end, and nothing is left to settle or publish.
+    /// Returns whether the intake is closed and nothing is left to settle or publish.
     fn is_finished(&self) -> bool {
         self.intake() == Intake::Closed && self.book.is_empty() && self.end.publishes.is_empty()
     }
@@ -179,17 +179,17 @@ impl Task {
         credit::intake(&self.end)
     }
 
-    /// Waits for something to happen. What comes seldom comes first, so that a steady stream of
-    /// settlements can't hide it.
+    /// Waits for an event. Rare events come first, so that a steady stream of settlements can't hide
+    /// them.
     async fn event(&mut self) {
         let timer = self.timer();
-        // Without room for another row, news of one is of no use.
+        // Without room for another row, there is no use for news.
         let news = self.room() > 0;
         let room_for_publishes = self.book.has_room_for_publishes();
         let (end, policy, looks) = (&mut self.end, &mut self.policy, &mut self.looks);
         tokio::select! {
             biased;
-            // Whatever else is done is done by the newest rules.
+            // Everything else is done by the newest rules.
             Ok(()) = policy.changed() => self.facts.count_now(),
             _ = end.intake.changed(), if end.intake.has_changed().is_ok() => looks.look_now(),
             woken = self.store.woken(news) => match woken {
@@ -204,8 +204,8 @@ impl Task {
         }
     }
 
-    /// When something falls due by itself. A pause after trouble puts it off, or we would spin; but
-    /// not the heartbeat: others would take what we have in hand.
+    /// Returns the time of the next timed event. A pause after a failure delays it, or the loop would
+    /// spin; but not the heartbeat, without which others would take over this daemon's claims.
     fn timer(&self) -> Instant {
         let mut timer = self.looks.next().min(self.facts.next_count());
         for when in [self.aside.again(), self.locked.next_look()] {
@@ -214,7 +214,7 @@ impl Task {
         self.pause.timer(timer).min(self.looks.next_beat())
     }
 
-    /// Takes along what else is at hand, for one transaction.
+    /// Adds all settlements and publishes that are already in the channels, for one transaction.
     fn collect(&mut self) {
         while let Ok(settlement) = self.end.settlements.try_recv() {
             self.book.settle(settlement);
@@ -228,7 +228,7 @@ impl Task {
         self.book.drop_abandoned_publishes();
     }
 
-    /// Waits a little for what the workers are about to settle, where that saves a transaction.
+    /// Waits briefly for settlements that are about to come, where that saves a transaction.
     async fn gather(&mut self) {
         let out = self.book.out() - self.locked.len();
         let nearly_all = gather::nearly_all(out);
@@ -255,7 +255,7 @@ impl Task {
         self.gather.waited(book.settled().len() >= nearly_all);
     }
 
-    /// Beats, and looks after those who no longer do.
+    /// Writes the heartbeat, and releases the claims of owners that are gone.
     async fn tend_owners(&mut self) {
         let now = Instant::now();
         let mut found = Ok(false);
@@ -270,14 +270,14 @@ impl Task {
         }
         match found {
             Ok(true) => self.looks.look_now(),
-            // In trouble the next write shows whether it lasts: it must not wait for the owners.
+            // After a failure the next write shows whether it persists, and must not wait for the owners.
             Err(fault) if !self.pause.is_troubled() => self.trouble(&fault),
             Ok(false) | Err(_) => {}
         }
     }
 
-    /// Goes on with the file that has taken the database's place, once nothing is left to settle in
-    /// the old one.
+    /// Switches to the file that has replaced the database, once nothing is left to settle in the old
+    /// one.
     async fn follow_the_file(&mut self) {
         if !self.book.is_empty() || !self.pause.is_troubled() || !self.store.is_replaced() {
             return;
@@ -295,7 +295,7 @@ impl Task {
         }
     }
 
-    /// Writes what there is to write and claims what there is room for.
+    /// Writes pending work and claims as many rows as there is room for.
     async fn write_and_claim(&mut self) {
         if let Err(fault) = self.paused.look(&mut *self.store, &self.end).await {
             self.trouble(&fault);
@@ -330,7 +330,7 @@ impl Task {
         }
     }
 
-    /// A look that takes no lock, so that an idle queue disturbs nobody.
+    /// Looks for rows to claim without taking a lock, so that an idle queue disturbs no other connection.
     async fn anything_to_claim(&mut self) -> bool {
         self.looks.begin(Instant::now());
         if let Err(fault) = self.store.is_in_place() {
@@ -363,7 +363,7 @@ impl Task {
         }
     }
 
-    /// How many rows there is room for, once what is settled is written.
+    /// Returns the number of rows that there is room for, once the pending settlements are written.
     fn room(&self) -> usize {
         let rows = match self.paused.is_on() {
             true => 0,
@@ -382,8 +382,9 @@ impl Task {
         Limits::of(&self.policy.borrow())
     }
 
-    /// Writes what there is to write, and claims what there is room for. What has come while others
-    /// wrote goes along. Where that is too much for one transaction the rest is left for the next.
+    /// Writes pending work, and claims as many rows as there is room for. Includes whatever arrived while
+    /// other sources were writing. Work beyond the limit of one transaction is left for the next, which
+    /// then makes the claim.
     async fn write(&mut self, claim: bool, probe: bool) -> Result<(Batch, Written), Fault> {
         let writing = self.store.writing();
         let turn = writing.turn(self.book.out()).await;
@@ -404,7 +405,8 @@ impl Task {
         Ok((batch, self.store.write(turn, &work).await?))
     }
 
-    /// The transaction is durable: only now is anything forgotten, confirmed or handed out.
+    /// Handles the result of a durable transaction: only now are settlements forgotten, publishes
+    /// confirmed and rows handed out.
     fn written(&mut self, batch: Batch, written: Written) {
         for settled in self.book.written(batch) {
             self.forget(settled.claim);

@@ -1,18 +1,18 @@
-//! Whether an operator has paused the queue for all daemons: looked up now and then, and told to the
+//! The pause of a queue by an operator, for all daemons: queried from time to time, and reported to the
 //! pool.
 
 use crate::store::TableStore;
 use crate::table::Fault;
 use ganger_queue::delivery::SourceEnd;
 
-/// What is known of it.
+/// The last known state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Paused {
     is_stale: bool,
     is_on: bool,
 }
 
-/// Until the first look nothing may be claimed.
+/// Nothing may be claimed before the first query.
 impl Default for Paused {
     fn default() -> Self {
         Self {
@@ -23,17 +23,17 @@ impl Default for Paused {
 }
 
 impl Paused {
-    /// Nothing may be claimed.
+    /// Returns whether claims are paused.
     pub(super) fn is_on(self) -> bool {
         self.is_on
     }
 
-    /// It is to be looked up again.
+    /// Requests a new query.
     pub(super) fn look_again(&mut self) {
         self.is_stale = true;
     }
 
-    /// Looks it up, if that is due, and tells the pool.
+    /// Queries the pause, if that is due, and reports it to the pool.
     ///
     /// # Errors
     /// If the table can't be read.

@@ -34,8 +34,8 @@ impl Suspects {
         self.out.is_none() && self.turn.is_held()
     }
 
-    /// Gets in line for the daemon's turn while a suspect waits, and out of it when none does.
-    /// Returns whether one may be claimed now.
+    /// Joins the line for the daemon's turn if a suspect waits, and leaves it if none does. Returns
+    /// whether one may be claimed now.
     pub(super) fn line_up(&mut self, suspects_wait: bool, end: &SourceEnd) -> bool {
         if self.out.is_none() && !suspects_wait {
             self.turn.leave();
@@ -72,7 +72,7 @@ impl Suspects {
         }
     }
 
-    /// Lets other sources have the turn while we could not use it.
+    /// Lets other sources have the turn while this one can't use it.
     pub(super) fn step_aside(&mut self) {
         if self.out.is_none() {
             self.turn.pause();

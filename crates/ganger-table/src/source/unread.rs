@@ -1,5 +1,5 @@
-//! Queues of the database that hold messages and that no pool reads: whoever writes to a table may
-//! misspell the name of a queue, and no database minds.
+//! Queues of the database that hold messages and that no pool reads: a sender may misspell the name of a
+//! queue, and no database rejects that.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,19 +10,19 @@ use crate::table::{Fault, Waiting};
 use ganger_queue::delivery::Backlog;
 use ganger_queue::unread::{Reader, UnreadQueue};
 
-/// How often they are looked for, by one pool of each source.
+/// Minimum interval between searches, by one pool of each source.
 const EVERY: Duration = Duration::from_secs(60);
-/// Of the time no more than such a part is spent on that.
+/// Divisor of the share of time that is spent on searching.
 const PART_OF_TIME: u32 = 200;
 
-/// So many queues are looked at, in the order of their names.
+/// Maximum number of queues examined, in the order of their names.
 const QUEUES_MAX: u32 = 500;
-/// So many of them are told of that no pool reads.
+/// Maximum number of unread queues reported.
 const TOLD_MAX: usize = 20;
-/// So many messages of each are counted.
+/// Limit of the count of messages in each.
 const COUNTED_MAX: u32 = 10_000;
 
-/// The private queues of those who wait for an answer.
+/// Prefix of the private queues of callers that wait for a reply.
 const REPLIES: &str = "ganger.reply.";
 
 /// Looks for them, if it is time and this pool's turn.

@@ -1,5 +1,5 @@
-//! What the source does when a transaction has failed: nothing is lost, what can be written is
-//! written, and one message that the database refuses does not hold up the others.
+//! Handling of a failed transaction: nothing is lost, whatever can be written is written, and a message
+//! that the database rejects does not hold up the others.
 
 use tokio::time::Instant;
 
@@ -12,9 +12,9 @@ use ganger_queue::publishing::confirm;
 use ganger_telemetry::metrics::dead_lettered;
 
 impl Task {
-    /// A transaction failed and nothing of it has happened. If there was `more` in it than what was
-    /// to be written, a claim or a probe, it is tried without that; what is refused for good is told
-    /// from the rest, and so is what another program has locked; the rest is kept.
+    /// Handles a failed transaction, which was rolled back. If it had `more` than pending work, that is a
+    /// claim or a probe, the work is retried without that. Work that is permanently rejected, or whose
+    /// row another program has locked, is separated from the rest; the rest is kept.
     pub(super) async fn rescue(&mut self, fault: &Fault, more: bool) {
         if !self.book.has_work() {
             return self.trouble(fault);
@@ -44,15 +44,15 @@ impl Task {
         }
     }
 
-    /// Whether it is time to look what is still locked: before anything is settled, too, since whoever
-    /// locks rows for long may have locked more of them.
+    /// Returns whether settlements wait for locks and it is time to check these: also before each
+    /// settlement, since a program that holds locks for long may have locked more rows.
     pub(super) fn must_look_for_locks(&self) -> bool {
         let is_due = |next_look| !self.book.settled().is_empty() || Instant::now() >= next_look;
         self.locked.next_look().is_some_and(is_due)
     }
 
-    /// Leaves out of what is to be settled what another program has locked, until it lets go. Returns
-    /// whether there is any that was not known of.
+    /// Sets aside the settlements of rows that another program has locked, until it releases them.
+    /// Returns whether any of these are new.
     pub(super) async fn leave_locked_out(&mut self) -> Result<bool, Fault> {
         let settled = self.book.settled().iter().map(|settled| settled.claim.row);
         let rows: Vec<i64> = self.locked.rows().chain(settled).collect();
@@ -72,9 +72,8 @@ impl Task {
         Ok(is_news)
     }
 
-    /// Writes each publish and each settlement in a transaction of its own, so that one that the
-    /// database refuses does not stand in the way of the others. Once trouble of another kind
-    /// begins, the rest is kept for later.
+    /// Writes each publish and each settlement in a transaction of its own, so that one that the database
+    /// rejects does not block the others. If a transient failure occurs, the rest is kept for later.
     async fn one_by_one(&mut self) {
         self.looks.look_now();
         let (publishes, settled) = self.book.take_work();
@@ -139,7 +138,7 @@ impl Task {
         self.store.write(turn, work).await
     }
 
-    /// Writes it, with less about it if the database refuses that.
+    /// Writes a settlement, with less content if the database rejects it.
     async fn write_plainer(&mut self, wanted: &Settled) -> Result<Written, Fault> {
         let mut settled = wanted.clone();
         loop {
@@ -148,7 +147,7 @@ impl Task {
                 ..Work::default()
             };
             match self.write_alone(&work).await {
-                // That it is done is worth more than that a repetition of it is known.
+                // Settling finished work is worth more than recognising a repetition of it.
                 Err(fault) if fault.for_good && settled.finished.take().is_some() => {
                     health::not_entered(&self.pool, &settled, &fault);
                 }
@@ -175,7 +174,7 @@ impl Task {
         health::given_up(&self.pool, given_up);
     }
 
-    /// Tells how many are kept.
+    /// Updates the health with the number of settlements that are kept.
     fn watch_aside(&mut self) {
         let issue = HealthIssue::Aside;
         match self.aside.problem() {
@@ -184,8 +183,8 @@ impl Task {
         }
     }
 
-    /// Tries again what was refused for good: whatever refused it may be mended by now. Once trouble
-    /// of another kind begins, the rest is kept as it is.
+    /// Retries settlements that were permanently rejected: the cause may have been removed. If a
+    /// transient failure occurs, the rest is kept as it is.
     pub(super) async fn settle_aside(&mut self) {
         let kept = self.aside.take();
         if kept.is_empty() {
@@ -211,7 +210,7 @@ impl Task {
         }
     }
 
-    /// The last chance for what was refused.
+    /// Retries the rejected settlements for the last time, and gives up those that fail.
     pub(super) async fn give_up_aside(&mut self) {
         self.settle_aside().await;
         health::given_up(&self.pool, self.aside.take());

@@ -1,9 +1,9 @@
-//! Being woken by other processes: the kernel tells when the journal is written to and when a lock
-//! file is closed. Where it can't, nothing wakes us and the poll has to do.
+//! Wake-ups by other processes: the kernel reports writes to the journal and closed lock files. Where it
+//! can't, only the poll finds changes.
 //!
-//! A write to the journal is seen *before* the commit becomes visible, since SQLite syncs in
-//! between and then publishes the commit in shared memory, of which no one is told. So a write
-//! only begins a time in which we look at `PRAGMA data_version`, often at first, then rarely.
+//! A write to the journal is seen *before* the commit becomes visible: SQLite syncs in between, and then
+//! publishes the commit in shared memory, which is not reported. So a write only starts a period in which
+//! `PRAGMA data_version` is checked, often at first, then rarely.
 
 use std::future::pending;
 use std::io;
@@ -17,33 +17,35 @@ use super::inotify::{Bell, Of, only_polled};
 use super::timerfd::FineTimer;
 use crate::table::LookReason;
 
-/// How long a commit may take from the journal's write on for us to see it without the poll.
+/// Maximum time of a commit, from the write to the journal on, within which it is seen without the poll.
 const RECHECK_FOR: Duration = Duration::from_secs(10);
 
-/// The least time between two looks at the version.
+/// Minimum time between two checks of the version.
 const RECHECK_GAP: Duration = Duration::from_micros(200);
 
-/// News that come this soon one after the other, none of them for us, are someone else's steady
-/// work: each doubles the least time, so often at the most. A queue that is idle beside busy ones
-/// then wakes up a few hundred times a second, and is still told within 5 ms.
+/// Maximum time between two commits that count as steady writes to other queues, if none of them led to a
+/// row of this one. Each doubles the minimum time between checks, up to `DOUBLINGS_MAX` times. An idle
+/// queue beside busy ones then wakes up a few hundred times a second, and still sees its own rows within
+/// 5 ms.
 const STEADY_WITHIN: Duration = Duration::from_millis(20);
 const DOUBLINGS_MAX: u32 = 4;
 
-/// How long to wait for the next look when the journal was last written to so long ago.
+/// Returns the time until the next check, if the last write to the journal was `age` ago; none if checks
+/// end.
 fn recheck_gap(age: Duration) -> Option<Duration> {
     (age < RECHECK_FOR).then(|| (age / 16).max(RECHECK_GAP))
 }
 
-/// Waits for other connections and processes.
+/// Waits for changes by other connections and processes.
 #[derive(Debug)]
 pub(crate) struct Wake {
     kernel: Option<News>,
-    /// None where the kernel has no such timer: then a look may be a tick of the runtime late.
+    /// None if the kernel has no such timer: then a check may be late by a tick of the runtime.
     timer: Option<FineTimer>,
     activity: Option<Activity>,
     checked: Instant,
     last_news: Instant,
-    /// News in a row that were not for us.
+    /// Number of commits in a row that were not for this queue.
     fruitless: u32,
     version: Option<i64>,
 }
@@ -62,7 +64,7 @@ impl Wake {
             only_polled(database, error);
         }
         let now = Instant::now();
-        // A commit may be under way whose write to the journal we were too late to hear of.
+        // A commit may be in progress whose write to the journal came before the watch.
         let activity = Activity {
             since: now,
             next_check: now + RECHECK_GAP,
@@ -80,23 +82,23 @@ impl Wake {
         wake
     }
 
-    /// Whether another connection has committed since this was last asked.
+    /// Returns whether another connection has committed since the last call.
     pub(crate) fn others_wrote(&mut self, conn: &Connection) -> bool {
         let version = conn
             .prepare_cached("PRAGMA data_version")
             .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
             .ok();
-        // What can't be told counts as a change: a look too many does no harm.
+        // An unknown version counts as a change: a needless look does no harm.
         let changed = version.is_none() || version != self.version;
         self.version = version;
         changed
     }
 
-    /// Resolves when an owner has closed its lock file, or, if there is use for `news`, when
-    /// another connection has committed. Loses nothing when it is dropped.
+    /// Resolves when an owner has closed its lock file or, if `news` is set, when another connection has
+    /// committed. Cancel-safe.
     ///
-    /// Who is busy has no use for news and does not listen: sources that work on one file do not wake
-    /// each other with each commit.
+    /// A busy source has no use for news and does not listen: sources on one file do not wake each other
+    /// with each commit.
     pub(crate) async fn woken(&mut self, conn: &Connection, news: bool) -> LookReason {
         loop {
             let next_check = self.activity.map(|activity| activity.next_check);
@@ -115,7 +117,7 @@ impl Wake {
         }
     }
 
-    /// The last news were for us.
+    /// Records that the last wake-up led to a row of this queue.
     pub(crate) fn was_fruitful(&mut self) {
         self.fruitless = 0;
     }
@@ -132,8 +134,8 @@ impl Wake {
         });
     }
 
-    /// A change does not end the looking: it may be an earlier commit than the one that is just
-    /// being written.
+    /// Checks for a commit. A change does not end the checks: it may be an earlier commit than the one
+    /// that is being written.
     fn check(&mut self, conn: &Connection) -> bool {
         let now = Instant::now();
         self.checked = now;
@@ -158,12 +160,12 @@ impl Wake {
     }
 }
 
-/// What the kernel tells.
+/// Watches of the kernel.
 #[derive(Debug)]
 struct News {
-    /// Owners have theirs open for writing, those who only look do not.
+    /// Lock files that were open for writing: owners open theirs so, observers do not.
     owners: Bell,
-    /// The journal stays as long as anyone has the database open, and we have.
+    /// The journal. It exists as long as any connection is open, and this one is.
     journal: Bell,
 }
 
@@ -178,7 +180,7 @@ impl News {
     }
 }
 
-/// Resolves when an owner has closed its lock file; never, if that can't be told.
+/// Resolves when an owner has closed its lock file; never, if the kernel can't report that.
 async fn owner_left(news: Option<&News>) {
     match news {
         Some(news) => news.owners.rung().await,
@@ -186,7 +188,8 @@ async fn owner_left(news: Option<&News>) {
     }
 }
 
-/// Resolves when the journal was written to, but not before that time; never, if that can't be told.
+/// Resolves when the journal was written to, but not before `listen_from`; never, if the kernel can't
+/// report that.
 async fn journal_written(news: Option<&News>, listen_from: Instant) {
     if Instant::now() < listen_from {
         sleep_until(listen_from).await;
@@ -197,7 +200,7 @@ async fn journal_written(news: Option<&News>, listen_from: Instant) {
     }
 }
 
-/// Resolves then; never, if there is no such time.
+/// Resolves at that time; never, if there is none.
 async fn at(timer: Option<&FineTimer>, when: Option<Instant>) {
     let Some(when) = when else {
         return pending().await;
@@ -229,7 +232,7 @@ mod tests {
         let all = looks(0);
         assert!(all.len() < 250, "{} looks", all.len());
         assert!(all[..16].iter().all(|gap| *gap == RECHECK_GAP));
-        // A commit that took long is seen within a small share of that.
+        // A commit that took long is seen after a small share of its duration.
         assert!(recheck_gap(Duration::from_millis(80)).unwrap() <= Duration::from_millis(5));
         assert_eq!(recheck_gap(RECHECK_FOR), None);
     }

@@ -1,5 +1,5 @@
-//! Claiming rows: which are next, and the mark by which they are ours. What becomes of a row is
-//! decided in `rules.rs`.
+//! Claims of rows: the choice of the next ones, and the marks of the claim. Thresholds for crashes and
+//! lapses are applied by `attempts`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use ganger_queue::attempts::Limits;
 use ganger_queue::dead_letter::Counters;
 use ganger_queue::delivery::{Failure, History, Message, Property, Reason};
 
-/// For whom rows are claimed.
+/// Owner and pool for which rows are claimed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claimer<'a> {
     pub(crate) owner: i64,
@@ -32,7 +32,7 @@ pub(crate) struct Claimer<'a> {
     pub(crate) rejected: &'a RejectedRows,
 }
 
-/// Whether the queue has a row that is ready or due, without any lock that others would notice.
+/// Looks for a row that is ready or due, without a lock that others would notice.
 pub(crate) fn peek(
     conn: &Connection,
     queue: &str,
@@ -65,8 +65,8 @@ pub(crate) fn is_paused(conn: &Connection, queue: &str) -> rusqlite::Result<bool
         .exists(params![PAUSED_QUEUE, queue])
 }
 
-/// The most lapses that a suspect of the queue has, if there is one that is ready. One that is passed
-/// over does not wait for its turn: it would keep that, and could not use it.
+/// Returns the highest number of lapses of the queue's suspects that are ready, if there are any. One
+/// that is passed over does not count: it would keep the turn, and could not use it.
 fn worst_suspect(
     conn: &Connection,
     queue: &str,
@@ -85,7 +85,7 @@ fn worst_suspect(
     Ok(None)
 }
 
-/// How long until the next row falls due of those that are delayed to later than `after_ms`.
+/// Returns the time until the next row falls due, of those that are delayed until later than `after_ms`.
 fn due_in(
     conn: &Connection,
     queue: &str,
@@ -101,7 +101,7 @@ fn due_in(
     Ok(at_ms.map(|at_ms| clock.until(at_ms)))
 }
 
-/// Claims what is asked for, in the caller's transaction.
+/// Claims the rows asked for, in the caller's transaction.
 pub(crate) fn claim(tx: &Connection, who: Claimer<'_>, ask: &Ask<'_>) -> Result<Written, Refused> {
     let now_ms = who.clock.now_ms();
     let all_due = make_due_ready(tx, who, now_ms)?;
@@ -129,8 +129,8 @@ pub(crate) fn claim(tx: &Connection, who: Claimer<'_>, ask: &Ask<'_>) -> Result<
     })
 }
 
-/// Moves what has fallen due among the ready, where priority counts. Thereby a hundred thousand
-/// delayed rows cost a claim nothing until they are due. Returns whether that was all of them.
+/// Makes due rows ready, where priority counts. So delayed rows cost a claim nothing until they are due,
+/// even a hundred thousand of them. Returns whether these were all that are due.
 fn make_due_ready(tx: &Connection, who: Claimer<'_>, now_ms: i64) -> Result<bool, Refused> {
     let due = "SELECT id FROM consumer_messages INDEXED BY consumer_messages_delayed \
                WHERE queue = ?1 AND owner IS NULL \
@@ -153,13 +153,13 @@ fn make_due_ready(tx: &Connection, who: Claimer<'_>, now_ms: i64) -> Result<bool
 struct Picked {
     claimed: Vec<Claimed>,
     buried: Vec<Buried>,
-    /// Of those that are handed out: which had kept a key from others as long as they waited.
+    /// Claimed rows that held a unique key only until their first claim.
     released: Vec<i64>,
     tokens: Tokens,
 }
 
 impl Picked {
-    /// Takes a row along: to be handed out, or to be buried.
+    /// Adds a row, to be handed out or to be dead-lettered.
     fn take(
         &mut self,
         row: &Row<'_>,
@@ -192,7 +192,7 @@ impl Picked {
     }
 }
 
-/// The columns of a row that is next, and the queue's rows that are ready.
+/// Columns of a row to claim, and the condition for the queue's rows that are ready.
 const READY: &str = "
 SELECT id, attempts, crashes, lapses, requeues, suspect, priority, created_at,
        correlation_id, reply_to, message_id, content_type, key, headers, body,
@@ -215,7 +215,8 @@ fn next() -> String {
     format!("{READY} AND suspicion = 0 ORDER BY priority DESC, id LIMIT ?2")
 }
 
-/// Those that daemons vanished over too often need not wait for their turn.
+/// Picks rows that have reached the maximum number of lapses, which need not wait for the turn: they are
+/// dead-lettered.
 fn pick_the_spent(
     tx: &Connection,
     who: Claimer<'_>,
@@ -231,13 +232,13 @@ fn pick_the_spent(
     Ok(())
 }
 
-/// How much a row counts against the bounds.
+/// Returns the bytes of a row that count against the memory budget.
 fn size(row: &Row<'_>) -> rusqlite::Result<usize> {
     Ok(row::size(row.get_ref(13)?) + row::size(row.get_ref(14)?))
 }
 
-/// The suspect whose turn it is: of those with the fewest lapses the next, so that the innocent are
-/// done before the culprit comes again.
+/// Picks the next suspect: one of those with the fewest lapses, so that harmless messages are done before
+/// the cause of the crashes comes again.
 fn pick_suspect(
     tx: &Connection,
     who: Claimer<'_>,
@@ -255,7 +256,7 @@ fn pick_suspect(
     Ok(())
 }
 
-/// The rows that are next and no suspects, up to what is asked for.
+/// Picks the next rows that are not suspects, up to the limits.
 fn pick(
     tx: &Connection,
     who: Claimer<'_>,
@@ -282,7 +283,7 @@ fn pick(
     })
 }
 
-/// What a row has been through, and over how many owners in a row that vanished.
+/// Returns a row's counters, and its lapses: the number of owners in a row that vanished over it.
 fn counts(row: &Row<'_>) -> rusqlite::Result<(Counters, u32)> {
     let counters = Counters {
         attempts: row::count(row.get(1)?),
@@ -294,7 +295,7 @@ fn counts(row: &Row<'_>) -> rusqlite::Result<(Counters, u32)> {
     Ok((counters, row::count(row.get(3)?)))
 }
 
-/// A row as a delivery, or why it can't be one.
+/// Converts a row into a delivery, or into the failure that prevents it.
 fn read(
     row: &Row<'_>,
     hold: Hold,
@@ -341,7 +342,7 @@ fn undeliverable(error: String) -> Failure {
     Failure::new(Reason::Undeliverable, error)
 }
 
-/// What version 2 workers are told beside the message.
+/// Returns the properties that workers of protocol version 2 get beside the message.
 fn properties(
     row: &Row<'_>,
     id: i64,
@@ -361,8 +362,8 @@ fn properties(
     Ok(properties)
 }
 
-/// Marks the rows as ours and charges the attempt. `claim_alone` would say that this daemon has
-/// nothing else in hand, which is never so.
+/// Marks the rows as claimed and charges the attempt. `claim_alone` would say that this daemon has
+/// claimed nothing else, which is never so.
 fn mark(tx: &Connection, owner: i64, claimed: &[Claimed]) -> Result<(), Refused> {
     let mut statement = tx.prepare_cached(
         "UPDATE consumer_messages SET owner = ?2, claim = ?3, claim_alone = 0, \
@@ -375,7 +376,8 @@ fn mark(tx: &Connection, owner: i64, claimed: &[Claimed]) -> Result<(), Refused>
     Ok(())
 }
 
-/// Claim tokens: random, so that no two claims of a row have the same, whoever made them.
+/// Generator of claim tokens. They are random, so that no two claims of a row share one, whichever daemon
+/// made them.
 #[derive(Debug)]
 struct Tokens(fastrand::Rng);
 
@@ -395,7 +397,7 @@ impl Tokens {
 mod tests {
     use super::*;
 
-    /// However many rows a queue has, each look at it is one seek, and nothing is sorted.
+    /// Each look is a single index search, whatever the number of rows, and nothing is sorted.
     #[test]
     fn the_rows_that_are_next_are_found_by_the_index_in_their_order() {
         let dir = tempfile::tempdir().unwrap();

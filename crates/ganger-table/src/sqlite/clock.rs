@@ -1,11 +1,11 @@
-//! The wall clock, which a table needs for `available_after` and for the times that people read.
-//! Nothing else here may look at it.
+//! The wall clock, needed for `available_after` and for times that people read. Nothing else in this
+//! directory may use it.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Tells the time in milliseconds since 1970. Tests set their own.
+/// Clock in Unix time, in milliseconds. Tests set their own.
 #[derive(Clone)]
 pub(crate) struct WallClock(Arc<dyn Fn() -> i64 + Send + Sync>);
 
@@ -16,7 +16,7 @@ impl fmt::Debug for WallClock {
 }
 
 impl WallClock {
-    /// The system's.
+    /// Returns the system's clock.
     pub(crate) fn system() -> Self {
         Self(Arc::new(|| {
             SystemTime::now()
@@ -25,7 +25,7 @@ impl WallClock {
         }))
     }
 
-    /// One that a test turns.
+    /// Returns a clock that a test sets.
     #[cfg(test)]
     pub(crate) fn of(now_ms: &Arc<std::sync::atomic::AtomicI64>) -> Self {
         let now_ms = Arc::clone(now_ms);
@@ -39,18 +39,18 @@ impl WallClock {
         (self.0)()
     }
 
-    /// The value of `available_after` for a message that stays away for so long: 0 for not at
-    /// all, so that a clock that is set back hides no message that was never delayed.
+    /// Returns the value of `available_after` for that delay: 0 for none, so that a clock that is set
+    /// back hides no message that was never delayed.
     pub(crate) fn available_after(&self, delay: Duration) -> i64 {
         if delay.is_zero() {
             return 0;
         }
-        // Rounded up: never early.
+        // Rounded up, so that it is never early.
         let delay = millis(delay.saturating_add(Duration::from_nanos(999_999)));
         self.now_ms().saturating_add(delay).max(1)
     }
 
-    /// How long until then.
+    /// Returns the time left until `at_ms`; zero if it has passed.
     pub(crate) fn until(&self, at_ms: i64) -> Duration {
         let left = at_ms.saturating_sub(self.now_ms());
         Duration::from_millis(u64::try_from(left).unwrap_or(0))

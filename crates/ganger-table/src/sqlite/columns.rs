@@ -1,4 +1,4 @@
-//! The columns that a sender fills in, for every statement that writes a message.
+//! The columns that a sender fills in, shared by all statements that insert or update a message.
 
 use rusqlite::Statement;
 
@@ -7,13 +7,13 @@ use super::row;
 use crate::table::headers;
 use ganger_queue::delivery::Outgoing;
 
-/// Their names beside that of the queue or topic, in the order of `bind`.
+/// Names of the columns after that of the queue or topic, in the order of `bind`.
 macro_rules! columns {
     () => {
         "body, headers, correlation_id, reply_to, message_id, content_type, key, priority, available_after"
     };
 }
-/// Their parameters.
+/// Parameters of these columns.
 macro_rules! values {
     () => {
         "?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10"
@@ -21,7 +21,7 @@ macro_rules! values {
 }
 pub(super) use {columns, values};
 
-/// The first parameter that is the statement's own.
+/// First parameter that belongs to the statement itself.
 pub(super) const OWN: usize = 11;
 
 /// Binds the queue or topic as `?1`, and the columns after it.

@@ -1,5 +1,5 @@
-//! The operator's and the producer's side of a database file: sending, counting, taking replies; the
-//! dead letters are in `dead`. Nothing here is an owner of claims.
+//! The client of a database file, for operators and producers: it sends, counts, and takes replies;
+//! `dead` manages dead letters. It owns no claims.
 
 mod dead;
 
@@ -30,12 +30,12 @@ pub(crate) struct SqliteClient {
     conn: Connection,
     clock: WallClock,
     database: PathBuf,
-    /// The wake-up and what drives it; there from the first wait on.
+    /// The wake-up and its runtime, from the first wait on.
     waiting: Option<(Runtime, Wake)>,
 }
 
 impl SqliteClient {
-    /// Opens the database file, makes it if it is missing.
+    /// Opens the database file, and creates it if it is missing.
     pub(crate) fn open(path: &Path, mode: u32) -> Result<Self, SqliteError> {
         let mut conn = schema::open(path, mode)?;
         schema::be_patient(&mut conn).map_err(failed("opening"))?;
@@ -47,7 +47,8 @@ impl SqliteClient {
         })
     }
 
-    /// Does what writes, once more where there was no room for it and the journal could be emptied.
+    /// Runs work that writes, and retries it once if there was no room for it and the journal could be
+    /// emptied.
     fn write<T>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> rusqlite::Result<T>,
@@ -90,7 +91,7 @@ impl SqliteClient {
         Ok(added)
     }
 
-    /// Returns whether the tables of topics are there.
+    /// Returns whether the tables for topics exist.
     fn has_topics(&self) -> Result<bool, SourceFault> {
         let are_there = topics::are_there(&self.conn);
         Ok(are_there.map_err(failed("looking for the subscriptions"))?)
@@ -123,10 +124,10 @@ impl SqliteClient {
     }
 }
 
-/// What operators do to messages that wait.
+/// Operations on waiting messages.
 impl SqliteClient {
-    /// They are looked for without a lock, and moved some at a time, so that no transaction holds the
-    /// file for long.
+    /// Moves waiting messages to the dead letters. They are searched without a lock and moved in batches,
+    /// so that no transaction locks the file for long.
     fn bury_waiting(&mut self, pool: &str, queue: &str, id: &str) -> rusqlite::Result<usize> {
         let failure = Failure::new(Reason::Cancelled, CANCELLED);
         let row = id.strip_prefix(queue).and_then(|end| end.strip_prefix(':'));
@@ -153,7 +154,7 @@ impl SqliteClient {
 
 impl ganger_queue::client::QueueClient for SqliteClient {
     fn check(&mut self) -> Result<Vec<String>, SourceFault> {
-        // All that a pool needs is made when the file is opened.
+        // Everything that a pool needs is created when the file is opened.
         Ok(Vec::new())
     }
 
@@ -254,12 +255,12 @@ impl ganger_queue::client::QueueClient for SqliteClient {
 
     fn wait_for_change(&mut self, longest: Duration) {
         let Some((runtime, wake)) = &mut self.waiting else {
-            // What was written before counts as a change.
+            // Earlier commits count as a change: the caller looks again at once.
             self.waiting = listen(&self.database, &self.conn);
             return;
         };
         if !wake.others_wrote(&self.conn) {
-            // Woken or out of time: the caller looks either way.
+            // The caller looks again after a wake-up and after a timeout.
             drop(runtime.block_on(async { timeout(longest, wake.woken(&self.conn, true)).await }));
         }
     }
@@ -309,7 +310,7 @@ SELECT
    WHERE queue = ?1 AND owner IS NULL AND available_after > 0),
   (SELECT count(*) FROM consumer_messages WHERE owner IS NOT NULL AND queue = ?1)";
 
-/// By the indexes of what waits: the table may be large, and most of it another queue's.
+/// Uses the indexes of waiting rows: the table may be large, and most rows another queue's.
 const WAITING: &str = "
 SELECT id FROM consumer_messages
 WHERE queue = ?1 AND owner IS NULL AND available_after = 0

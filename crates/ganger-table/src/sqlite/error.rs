@@ -1,4 +1,4 @@
-//! What SQLite may say, in sentences, and whether it speaks of the message or of the world.
+//! SQLite's errors as sentences, and the distinction between errors of a message and of its environment.
 
 use ganger_queue::fault::SourceFault;
 use std::io;
@@ -8,23 +8,23 @@ use rusqlite::{Error, ErrorCode};
 
 use crate::table::Fault;
 
-/// Why a database file can't serve as a table queue.
+/// Reason that a database file can't be used as a table queue, or that a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SqliteError {
-    /// It can't be opened or prepared.
+    /// The file can't be opened or prepared.
     #[error("`{}` can't be used as a table queue: {}", path.display(), sentence(error))]
     Open {
         /// The database file.
         path: PathBuf,
-        /// SQLite's word.
+        /// SQLite's error.
         error: Error,
     },
-    /// The path can't be resolved.
+    /// The path can't be resolved, or the file can't be created.
     #[error("`{}` can't be used as a table queue: {error}", path.display())]
     Path {
         /// The database file.
         path: PathBuf,
-        /// The system's word.
+        /// The system's error.
         error: io::Error,
     },
     /// A later release has changed the tables.
@@ -35,12 +35,12 @@ pub enum SqliteError {
     Newer {
         /// The database file.
         path: PathBuf,
-        /// The version of its tables.
+        /// Version of its tables.
         found: i64,
-        /// The latest version known here.
+        /// Latest version known to this release.
         known: i64,
     },
-    /// Another program counts its own schema versions in it.
+    /// Another program uses the file's `user_version` for its own schema.
     #[error(
         "`{}` is the database of another program: its `user_version` must be 0 or ganger's own, and its tables are not ganger's: `{found}`",
         path.display()
@@ -51,33 +51,33 @@ pub enum SqliteError {
         /// Its `user_version`.
         found: i64,
     },
-    /// The file system can't do write-ahead logging.
+    /// The file system does not support write-ahead logging.
     #[error("`{}` must be on a file system that allows SQLite's WAL journal, but the journal mode stays: `{mode}`", path.display())]
     NoWal {
         /// The database file.
         path: PathBuf,
-        /// What SQLite uses instead.
+        /// Journal mode that SQLite uses instead.
         mode: String,
     },
-    /// This daemon can't be entered among the owners of claims.
+    /// This daemon can't be entered in the table of owners.
     #[error("`{}` can't be used as a table queue: {problem}", path.display())]
     Owners {
         /// The database file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         problem: String,
     },
-    /// A command of an operator failed.
+    /// An operator's command failed.
     #[error("{doing} failed: {}", sentence(error))]
     Command {
-        /// What was to be done.
+        /// Operation that failed.
         doing: &'static str,
-        /// SQLite's word.
+        /// SQLite's error.
         error: Error,
     },
 }
 
-/// What is wrong, as an operator would say it.
+/// Describes an error for an operator.
 pub(crate) fn sentence(error: &Error) -> String {
     let plain = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
@@ -93,8 +93,8 @@ pub(crate) fn sentence(error: &Error) -> String {
     format!("{plain} ({error})")
 }
 
-/// Judges an error of a transaction. Only what surely is about what was to be written counts as
-/// for good; all else, a table that is missing included, is waited for.
+/// Classifies an error of a transaction. It is permanent only if it is surely about the content to be
+/// written; everything else, including a missing table, is retried.
 pub(crate) fn fault(error: &Error) -> Fault {
     let refused = matches!(
         error.sqlite_error_code(),

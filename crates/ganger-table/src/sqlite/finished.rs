@@ -1,5 +1,5 @@
-//! What is finished, in SQLite: entered in whatever transaction is open, and the connection of those
-//! whose messages come from elsewhere.
+//! Entries of finished messages, in SQLite: written in the caller's transaction, or over a connection of
+//! their own if the messages come from another source.
 
 use async_trait::async_trait;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ const EXPIRE: &str = "
 DELETE FROM finished_messages WHERE rowid IN (
   SELECT rowid FROM finished_messages WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
 
-/// Enters it. Returns what was entered before, if something was: then nothing is changed.
+/// Writes an entry, unless a valid one exists. Returns that one if it is of the same message.
 pub(super) fn enter(
     tx: &Connection,
     scope: &Scope,
@@ -86,7 +86,7 @@ fn remembered(found: &Row<'_>) -> rusqlite::Result<Remembered> {
         rusqlite::types::ValueRef::Null => None,
         body => Some(row::body_bytes(body)),
     };
-    // Nobody but us writes them.
+    // Only ganger writes them.
     let headers = row::all_headers(found.get_ref(2)?).unwrap_or_default();
     Ok(Remembered::read(
         row::text(found.get_ref(0)?),
@@ -95,12 +95,12 @@ fn remembered(found: &Row<'_>) -> rusqlite::Result<Remembered> {
     ))
 }
 
-/// A connection of its own to the file in which something is entered.
+/// A connection of its own to the file with the entries.
 #[derive(Debug)]
 pub(crate) struct Memory {
     conn: Connection,
     path: PathBuf,
-    /// Who may use the file, if we make it.
+    /// Mode of the file if it is created.
     mode: u32,
     file: FileIdentity,
     scope: Scope,
@@ -108,7 +108,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Opens the database file.
+    /// Opens the database file, and creates it if it is missing.
     pub(crate) fn open(
         path: PathBuf,
         mode: u32,
@@ -127,7 +127,7 @@ impl Memory {
         })
     }
 
-    /// Enters all of them in one transaction, or none. Returns what was entered before.
+    /// Writes all entries in one transaction, or none. Returns earlier ones of the same messages.
     pub(crate) fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
         self.follow_the_file()?;
         let first = match self.enter_all(entries) {
@@ -150,7 +150,7 @@ impl Memory {
         Ok(first)
     }
 
-    /// Looks for what is entered of each.
+    /// Looks up the entry of each.
     pub(crate) fn find(&mut self, identities: &[&Identity]) -> Result<Found, Fault> {
         self.follow_the_file()?;
         let now_ms = self.clock.now_ms();
@@ -160,7 +160,7 @@ impl Memory {
         Ok(found.collect::<Result<_, _>>()?)
     }
 
-    /// Removes what is out of date, at most so many. Returns how many.
+    /// Removes at most `most` expired entries. Returns their number.
     pub(crate) fn expire(&mut self, most: u32) -> Result<usize, Fault> {
         self.follow_the_file()?;
         let now_ms = self.clock.now_ms();
@@ -168,8 +168,8 @@ impl Memory {
         Ok(statement.execute(params![now_ms, most])?)
     }
 
-    /// What is entered where nobody looks is as good as lost, and beside a journal that was left
-    /// behind it would do harm.
+    /// Switches to the file that has replaced the open one. Entries in a file that no other process sees
+    /// would be lost, and beside a journal that was left behind they would do damage.
     fn follow_the_file(&mut self) -> Result<(), Fault> {
         match self.file.place() {
             FileStanding::Ours => return Ok(()),

@@ -1,31 +1,31 @@
-//! Whose heartbeat stands still: a pure count, by the observer's own clock and over its own
-//! successful heartbeats only, so that a time in which nobody could write is held against nobody.
+//! Detection of owners whose heartbeat has stopped: a pure count, by the observer's own clock and over
+//! its own successful heartbeats only, so that time in which no process could write is not counted.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What the table says of another owner.
+/// An owner's row, as another owner reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Beat {
     pub(crate) owner: i64,
-    /// How often its heart has beaten.
+    /// Number of heartbeats so far.
     pub(crate) heartbeat: i64,
-    /// How long it may stand still.
+    /// Maximum time without a heartbeat.
     pub(crate) lease: Duration,
 }
 
-/// How long each other owner's heartbeat has stood still so far.
+/// Time for which each other owner's heartbeat has stood still.
 #[derive(Debug, Default)]
 pub(crate) struct Standstill {
     seen: HashMap<i64, (i64, Duration)>,
 }
 
 impl Standstill {
-    /// Counts the time `since` the observer's last successful heartbeat, and returns the owners
-    /// whose heartbeat has stood still for their lease.
+    /// Adds the time `since` the observer's last successful heartbeat, and returns the owners whose
+    /// heartbeat has stood still for their lease.
     ///
-    /// One look counts at most half a lease, however long ago the last one was: if the whole
-    /// machine, or only the observer, was stopped, the others get time to beat again.
+    /// One observation counts at most half a lease, however long ago the last one was: if the whole
+    /// machine, or only the observer, was stopped, the others get time for a heartbeat.
     pub(crate) fn observe(&mut self, beats: &[Beat], since: Duration) -> Vec<Beat> {
         let seen = beats.iter().map(|beat| {
             let still = match self.seen.get(&beat.owner) {

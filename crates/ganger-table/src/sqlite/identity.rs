@@ -1,6 +1,6 @@
-//! Whether the database file that we have open is still the one that its name leads to. An operator
-//! may move, replace or remove it at any time: SQLite then goes on with what it has open, where no
-//! other program sees it, and says nothing.
+//! Check that the open database file is still the one at its path. An operator may move, replace or
+//! remove it at any time: SQLite then keeps using the open file, where no other program sees it, without
+//! an error.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use crate::table::Fault;
 
-/// A file, by whatever name.
+/// Identity of a file, independent of its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FileId {
     device: u64,
@@ -17,7 +17,7 @@ pub(crate) struct FileId {
 }
 
 impl FileId {
-    /// The file that the name leads to; none if it leads nowhere.
+    /// Returns the file at the path; none if there is none.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
         Some(Self {
@@ -33,26 +33,26 @@ pub(crate) struct Identity {
     path: PathBuf,
     database: Option<FileId>,
     journal: Option<FileId>,
-    /// Another file in its place, as it was when last looked at.
+    /// Another file at the path, as it was at the last check.
     other: Option<(FileId, u64, Option<SystemTime>)>,
 }
 
-/// Where the name of the database leads.
+/// State of the database's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileStanding {
-    /// To the file that we have open.
+    /// Leads to the open file.
     Ours,
-    /// Nowhere.
+    /// Leads nowhere.
     Gone,
-    /// To another file.
+    /// Leads to another file.
     Another,
-    /// To another file or nowhere, but beside it still is the journal of ours. Whatever is written
-    /// there would destroy the other file.
+    /// Leads to another file or nowhere, but the open file's journal is still beside it. Any write to
+    /// that journal would destroy the other file.
     Torn,
 }
 
 impl FileStanding {
-    /// Why nothing can be claimed.
+    /// Returns the reason that nothing can be claimed.
     pub(crate) fn fault(self) -> Fault {
         let problem = match self {
             Self::Ours => "the database file is in its place",
@@ -75,7 +75,7 @@ fn journal(database: &Path) -> PathBuf {
 }
 
 impl Identity {
-    /// Of a connection that was just opened, and has its journal.
+    /// Returns the files of a connection that was just opened, and has its journal.
     pub(crate) fn of(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -85,7 +85,7 @@ impl Identity {
         }
     }
 
-    /// The database file.
+    /// Returns the database file.
     pub(crate) fn database(&self) -> Option<FileId> {
         self.database
     }
@@ -103,7 +103,7 @@ impl Identity {
         }
     }
 
-    /// Whether the other file in its place is as it was when this was last asked: one that is just
+    /// Returns whether the other file at the path is unchanged since the last call: one that is still
     /// being copied there is left alone.
     pub(crate) fn other_is_complete(&mut self) -> bool {
         let metadata = fs::metadata(&self.path).ok();

@@ -1,5 +1,5 @@
-//! The kernel's news of files. One instance of inotify serves the whole daemon, since a user may
-//! have few of them, and a thread of its own reads it and rings a bell for each listener.
+//! File events from the kernel. One inotify instance serves the whole daemon, since a user's instances
+//! are limited. A thread of its own reads the events and notifies the listeners.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -16,10 +16,10 @@ use tokio::sync::Notify;
 
 use ganger_core::heartbeat::{EVERY, Heart};
 
-/// The daemon's instance, from the first bell on; or why there is none.
+/// The daemon's instance, created with the first bell, or the error that prevented it.
 static NEWS: OnceLock<Result<Arc<Rung>, Errno>> = OnceLock::new();
 
-/// Tells bells apart.
+/// Id of the next bell.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug)]
@@ -30,22 +30,22 @@ struct Rung {
 
 #[derive(Debug)]
 struct Hung {
-    /// None if the kernel would tell us nothing.
+    /// None if the kernel would report nothing.
     watch: Option<WatchDescriptor>,
     rung: Arc<Notify>,
 }
 
-/// What to listen for.
+/// Kind of event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Of {
-    /// Writes to a file. The kernel tells of the first; of the next when someone listens again, so
-    /// that a file which is written to all the time wakes nobody who has no use for it.
+    /// Writes to a file. The kernel reports the first, and the next once the bell is awaited again, so
+    /// that a busy file wakes no listener that has no use for it.
     Writes,
-    /// Files in a directory that are closed after they could have been written to.
+    /// Files in a directory that are closed after they were open for writing.
     Closing,
 }
 
-/// Rings when something has happened to a file. Dropped, nobody listens any more.
+/// Listener for the events of a file, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Bell {
     id: u64,
@@ -70,13 +70,13 @@ impl Bell {
         Ok(bell)
     }
 
-    /// Has the kernel tell us, unless it would anyway. Returns whether it would not have.
+    /// Adds a watch, unless one is active. Returns whether none was.
     fn listen(&self) -> Result<bool, Errno> {
         let flags = match self.of {
             Of::Writes => AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ONESHOT,
             Of::Closing => AddWatchFlags::IN_CLOSE_WRITE,
         };
-        // Held until the watch is known, so that no news of it come before.
+        // Locked until the watch is stored, so that no event of it is handled before.
         let mut bells = self.news.bells();
         let hung = bells.entry(self.id).or_insert_with(|| Hung {
             watch: None,
@@ -89,8 +89,8 @@ impl Bell {
         Ok(true)
     }
 
-    /// Resolves when it has rung since it last did, or could not have: what came before one listens
-    /// is not heard. Never, if it can't any more. Loses nothing when it is dropped.
+    /// Resolves when an event has occurred since it last resolved, or when no watch was active: earlier
+    /// events are not reported. Never resolves if the watch can't be renewed. Cancel-safe.
     pub(crate) async fn rung(&self) {
         match self.listen() {
             Ok(true) => {}
@@ -148,7 +148,7 @@ impl Rung {
         }
     }
 
-    /// What the kernel tells within so long that this thread may wait before it shows that it lives.
+    /// Waits for events, no longer than the thread may go without a heartbeat.
     fn events(&self) -> nix::Result<Vec<InotifyEvent>> {
         let mut readable = [PollFd::new(self.inotify.as_fd(), PollFlags::POLLIN)];
         let wait = PollTimeout::try_from(EVERY).unwrap_or(PollTimeout::NONE);
@@ -159,12 +159,12 @@ impl Rung {
     }
 
     fn bells(&self) -> MutexGuard<'_, HashMap<u64, Hung>> {
-        // What it guards is never left half changed.
+        // The guarded map is never left half changed.
         self.bells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Rings the bells that an event is for; those of a watch that has ended must listen anew.
+/// Notifies the bells that an event is for. Those whose watch has ended must renew it.
 fn ring(bells: &mut HashMap<u64, Hung>, event: &InotifyEvent) {
     let lost = event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
     let ended = event.mask.contains(AddWatchFlags::IN_IGNORED);
@@ -178,7 +178,7 @@ fn ring(bells: &mut HashMap<u64, Hung>, event: &InotifyEvent) {
     }
 }
 
-/// Says, once for all, that what happens to files is not told us.
+/// Logs, once per process, that file events are not available.
 pub(crate) fn only_polled(path: &Path, error: &io::Error) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
@@ -210,7 +210,7 @@ mod tests {
             fs::write(&path, "").unwrap();
             (Bell::hang(&path, Of::Writes).unwrap(), path)
         };
-        // More than a user may have instances, by default.
+        // More than a user's default limit of instances.
         let all: Vec<(Bell, PathBuf)> = (0..300).map(listen).collect();
         for (bell, path) in &all {
             for _ in 0..2 {
@@ -226,7 +226,7 @@ mod tests {
         let bells = [(); 3].map(|()| Bell::hang(file.path(), Of::Writes).unwrap());
         for _ in 0..5 {
             for bell in &bells {
-                // What is written before it listens again is not heard.
+                // Events before the watch is renewed are not reported.
                 let mut heard = Box::pin(bell.rung());
                 let written_until_heard = async {
                     loop {

@@ -1,55 +1,55 @@
-//! How large the journal (`-wal`) gets. SQLite moves what is in it into the database once it has a thousand pages,
-//! then writes it anew from its beginning, and leaves the file as large as it ever was: after one long reader, or
-//! one large transaction, that is its size until the last connection ends. And where a disk has no room for a
-//! thousand pages the journal fills it, and nothing is moved ever.
+//! The size of the journal (`-wal`). Once it has a thousand pages, SQLite moves its content into the
+//! database, and then overwrites it from the beginning, but leaves the file at its largest size: after a
+//! long reader or a large transaction it stays large until the last connection ends. And if a disk has no
+//! room for a thousand pages, the journal fills it, and nothing is ever moved.
 
 use std::path::Path;
 
 use rusqlite::{Connection, Error, ErrorCode, ffi};
 use rustix::fs::statvfs;
 
-/// How large a page is, unless somebody has made the file otherwise.
+/// Page size, unless the file was created with another one.
 const PAGE_BYTES: u32 = 4096;
 
-/// So many pages are written before they are moved into the database, where the disk is large enough.
+/// Number of pages in the journal at which they are moved into the database, if the disk is large enough.
 const PAGES_MAX: u32 = 1000;
 const PAGES_MIN: u32 = 16;
 
-/// They take no more than such a part of a disk.
+/// Divisor of the disk's size: those pages take no larger share of it.
 const PART_OF_DISK: u64 = 32;
 
-/// So many times as many stay in the file: those that come while they are moved.
+/// Size to which the file is cut, as a multiple of those pages: more are written while they are moved.
 const PAGES_KEPT: u32 = 2;
 
-/// Sets for this connection when the journal is moved into the database, and to which size it is cut when it is
-/// begun anew.
+/// Sets, for this connection, the size at which the journal is moved into the database, and the size to
+/// which it is cut when it is overwritten.
 pub(super) fn limit(conn: &Connection, database: &Path) -> rusqlite::Result<()> {
     let disk = statvfs(database);
     let disk = disk.map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
     let pages = pages(disk);
     let kept = pages * PAGES_KEPT * PAGE_BYTES;
-    // Both answer with what they were set to.
+    // Both pragmas return the new value.
     let set = |name: &str, value: u32| conn.pragma_update_and_check(None, name, value, |_| Ok(()));
     set("wal_autocheckpoint", pages)?;
     set("journal_size_limit", kept)
 }
 
-/// How many pages are written before they are moved, on a disk of so many bytes.
+/// Returns the number of pages at which the journal is moved, on a disk of that many bytes.
 fn pages(disk: u64) -> u32 {
     let pages = disk / PART_OF_DISK / u64::from(PAGE_BYTES);
     u32::try_from(pages).map_or(PAGES_MAX, |pages| pages.clamp(PAGES_MIN, PAGES_MAX))
 }
 
-/// Whether it is for want of room that something was not written: on the disk, or as a quota or a limit of the
-/// process has it.
+/// Returns whether a write failed for lack of space: on the disk, or by a quota or a limit of the
+/// process.
 pub(crate) fn is_of_room(error: &Error) -> bool {
     let code = error.sqlite_error_code();
     let extended = error.sqlite_error().map(|error| error.extended_code);
     code == Some(ErrorCode::DiskFull) || extended == Some(ffi::SQLITE_IOERR_WRITE)
 }
 
-/// Moves all that is in it into the database, which takes no room but for rows that are new there, and cuts it to
-/// nothing. Returns whether that could be done now.
+/// Moves the whole journal into the database, which needs space only for pages that are new there, and
+/// truncates it. Returns whether that was possible now.
 pub(crate) fn empty(conn: &Connection) -> bool {
     let emptied = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
         row.get::<_, i64>(0)
@@ -100,7 +100,7 @@ mod tests {
         }
         assert!(bytes() > 20_000_000);
         reader.execute_batch("COMMIT").unwrap();
-        // The first moves what is in it, the second begins it anew.
+        // The first moves the journal's content, the second overwrites the journal.
         let beat = "DELETE FROM large WHERE rowid = ";
         for row in 1..=2 {
             writer.execute(&format!("{beat}{row}"), []).unwrap();

@@ -1,5 +1,5 @@
-//! The owners of claims: one row and one lock file for each daemon on a database file, shared by
-//! all its sources there, and the taking back of what owners that vanished had claimed.
+//! The owners of claims. Each daemon has one row and one lock file per database file, shared by all its
+//! sources there. Claims of owners that have vanished are released.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,20 +20,20 @@ use super::{lock, owners, rights, take_back};
 use crate::rejected_rows::RejectedRows;
 use crate::table::Fault;
 
-/// So many heartbeats go into a lease.
+/// Number of heartbeats in a lease.
 const BEATS_PER_LEASE: u32 = 4;
 
 /// The database files on which one daemon has sources.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Owners(Arc<Mutex<Files>>);
 
-/// This daemon as an owner there, and how many of its sources are.
+/// This daemon as an owner in each file, and the number of its sources there.
 type Files = HashMap<File, (Arc<Owner>, usize)>;
 
-/// By its path and, since another file may take its place, by itself.
+/// Identified by its path and, since another file may replace it, by the file itself.
 type File = (PathBuf, Option<FileId>);
 
-/// This daemon as the owner of claims in one database file.
+/// This daemon as an owner of claims in one database file.
 #[derive(Debug)]
 struct Owner {
     dir: PathBuf,
@@ -41,21 +41,21 @@ struct Owner {
     writing: FileQueue,
     seat: Mutex<Seat>,
     watch: Mutex<Watch>,
-    /// Claims of others that the database refuses to give back.
+    /// Claims of others that the database refuses to release.
     stuck: Mutex<RejectedRows>,
 }
 
-/// Whose turn it is to write among the sources of one daemon, so that they wait for each other by the
-/// kernel's wake-up and not by SQLite's sleeps.
+/// The turn to write among the sources of one daemon: they wait for each other by the kernel's wake-up,
+/// not by SQLite's sleeps.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FileQueue(Arc<Mutex<()>>);
 
-/// Our turn to write, until it is dropped.
+/// The turn to write, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct FileTurn<'a>(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>);
 
 impl FileQueue {
-    /// Waits until it is our turn.
+    /// Waits for the turn, and blocks the thread.
     pub(crate) fn turn(&self) -> FileTurn<'_> {
         FileTurn(locked(&self.0))
     }
@@ -73,7 +73,7 @@ struct Watch {
     standstill: Standstill,
 }
 
-/// One source's share in the owner. The last to leave takes the owner's row and lock file along.
+/// One source's share in the owner. The last one to leave removes the owner's row and lock file.
 #[derive(Debug)]
 pub(crate) struct Member {
     owners: Owners,
@@ -82,7 +82,7 @@ pub(crate) struct Member {
     left: bool,
 }
 
-/// Where the lock files of a database's owners are.
+/// Returns the directory of the lock files of a database's owners.
 pub(crate) fn directory(database: &Path) -> PathBuf {
     let mut dir = database.as_os_str().to_owned();
     dir.push(".owners");
@@ -90,7 +90,7 @@ pub(crate) fn directory(database: &Path) -> PathBuf {
 }
 
 impl Owners {
-    /// Enters this daemon in the table, unless a source of it already has.
+    /// Enters this daemon in the table, unless one of its sources already has.
     pub(crate) fn join(
         &self,
         database: File,
@@ -146,7 +146,7 @@ impl Seat {
         lease: Duration,
         clock: &WallClock,
     ) -> Result<Self, Fault> {
-        // Its name is the database's with something behind.
+        // The directory's name is the database's with a suffix.
         rights::make_directory(dir, &dir.with_extension(""))?;
         let lock = LockFile::create(dir)?;
         let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
@@ -169,54 +169,55 @@ impl Seat {
     }
 }
 
-/// For people who read the table; nothing is decided by it.
+/// Returns the host's name, for people who read the table; no decision depends on it.
 fn host() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What they guard is never left half changed.
+    // The guarded values are never left half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Member {
-    /// Whose claims ours are.
+    /// Returns the id under which this daemon claims rows.
     pub(crate) fn id(&self) -> i64 {
         locked(&self.owner.seat).id
     }
 
-    /// Where the lock files are.
+    /// Returns the directory of the lock files.
     pub(crate) fn directory(&self) -> &Path {
         &self.owner.dir
     }
 
-    /// With whom it is entered.
+    /// Returns the owners that it belongs to.
     pub(crate) fn owners(&self) -> Owners {
         self.owners.clone()
     }
 
-    /// How long its heart may stand still.
+    /// Returns the maximum time without a heartbeat.
     pub(crate) fn lease(&self) -> Duration {
         self.owner.lease
     }
 
-    /// How long from one heartbeat to the next.
+    /// Returns the time from one heartbeat to the next.
     pub(crate) fn beat_interval(&self) -> Duration {
         self.owner.lease / BEATS_PER_LEASE
     }
 
-    /// Where the sources of the daemon wait for their turn to write.
+    /// Returns the turn to write, shared by the daemon's sources.
     pub(crate) fn writing(&self) -> FileQueue {
         self.owner.writing.clone()
     }
 
-    /// Whether our row is still there. Without it a claim would have an owner that nobody watches.
+    /// Returns whether this daemon's row still exists. Without it, a claim would have an owner that is
+    /// not watched.
     pub(crate) fn is_seated(&self, conn: &Connection) -> rusqlite::Result<bool> {
         owners::exists(conn, self.id())
     }
 
-    /// Enters us again, under a new id, after others have taken us for dead.
+    /// Enters this daemon again, under a new id, after others have taken it for dead.
     pub(crate) fn sit_down_again(
         &self,
         _turn: &FileTurn<'_>,
@@ -237,16 +238,16 @@ impl Member {
         Ok(())
     }
 
-    /// Takes back what owners had claimed whose locks are free. Returns whether there were any.
+    /// Releases the claims of owners whose locks are free. Returns whether there were any.
     pub(crate) fn take_back_from_the_dead(&self, conn: &mut Connection) -> Result<bool, Fault> {
-        // Before anything else: nobody is left to be taken back from but those who are stuck.
+        // Expired first: an owner with nothing left but stuck rows is not found below.
         locked(&self.owner.stuck).expire();
         let mut dead = self.unlocked(conn)?;
         dead.extend(take_back::ownerless(conn, &locked(&self.owner.stuck))?);
         self.take_back(conn, &dead)
     }
 
-    /// The owners whose locks are free.
+    /// Returns the owners whose locks are free.
     fn unlocked(&self, conn: &Connection) -> rusqlite::Result<Vec<Lost>> {
         let me = self.id();
         let others = owners::lock_files(conn)?
@@ -257,7 +258,7 @@ impl Member {
         Ok(free.map(|(id, _)| Lost::surely(id)).collect())
     }
 
-    /// Removes the lock files of those who died before they were entered in the table.
+    /// Removes the lock files of processes that died before they were entered in the table.
     pub(crate) fn sweep(&self, conn: &Connection) -> Result<(), Fault> {
         let known: Vec<_> = owners::lock_files(conn)?
             .into_iter()
@@ -266,8 +267,8 @@ impl Member {
         Ok(lock::sweep(&self.owner.dir, &known)?)
     }
 
-    /// Beats for the daemon, if that is due and no other source of it is just doing so, and takes
-    /// back what owners had claimed whose hearts stand still. Returns whether there were any.
+    /// Writes the daemon's heartbeat, if it is due and no other source is doing so, and releases the
+    /// claims of owners whose heartbeat has stopped. Returns whether there were any.
     pub(crate) fn beat(&self, conn: &mut Connection, clock: &WallClock) -> Result<bool, Fault> {
         let mut watch = match self.owner.watch.try_lock() {
             Ok(watch) => watch,
@@ -298,7 +299,7 @@ impl Member {
         Ok(others)
     }
 
-    /// Counts the heartbeat up. Returns whether our row is still there.
+    /// Increments the heartbeat. Returns whether this daemon's row still exists.
     pub(crate) fn pulse(&self, tx: &Connection) -> rusqlite::Result<bool> {
         let beat = "UPDATE owners SET heartbeat = heartbeat + 1 WHERE id = ?1";
         Ok(tx.prepare_cached(beat)?.execute([self.id()])? > 0)
@@ -328,9 +329,9 @@ impl Member {
         }
     }
 
-    /// Takes this source's share out, and with the last one the owner's row and lock file. What
-    /// is still claimed then could not be settled for good; it goes back, charged, so that it
-    /// can't come again for ever.
+    /// Removes this source's share, and with the last one the owner's row and lock file. Rows still
+    /// claimed then could not be settled; they are released with their attempt charged, so that they
+    /// can't be redelivered forever.
     pub(crate) fn leave(mut self, conn: &mut Connection) -> Result<(), Fault> {
         let owners = self.owners.clone();
         let mut files = locked(&owners.0);
@@ -355,7 +356,7 @@ impl Member {
     }
 }
 
-/// Begins to write, now that it is our turn.
+/// Begins a transaction that writes, within the turn.
 pub(crate) fn begin<'a>(
     _turn: &FileTurn<'_>,
     conn: &'a mut Connection,

@@ -1,5 +1,5 @@
-//! Lock files: a process that is alive holds one, and the kernel lets go of it the moment the
-//! process ends, however it ends. The table of owners is other files' business.
+//! Lock files. A live process holds the lock on its file, and the kernel releases it as soon as the
+//! process exits, in whatever way. This module does not know the table of owners.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -7,56 +7,56 @@ use std::path::{Path, PathBuf};
 
 use super::rights;
 
-/// A lock file that is held as long as this lives. The file itself stays when it is dropped, for
-/// then its owner has not ended cleanly and others must find it free.
+/// A lock file whose lock is held for the lifetime of this value. Dropping it leaves the file: its owner
+/// has not exited cleanly, and others must find the lock free.
 #[derive(Debug)]
 pub(crate) struct LockFile {
     path: PathBuf,
-    /// Open for writing, so that closing it is told from the closing of those who only look.
-    /// Closed on exec, as every file of the standard library: no worker can keep it.
+    /// Open for writing, so that the kernel tells its closing from that of observers. Closed on exec, as
+    /// every file of the standard library: no worker inherits it.
     _file: File,
 }
 
 impl LockFile {
-    /// Makes a file of a new name and locks it. Only then may others be told its name.
+    /// Creates a file with a new name and locks it. Only after that may others learn the name.
     pub(crate) fn create(dir: &Path) -> io::Result<Self> {
         loop {
             let path = dir.join(format!("{:032x}.lock", fastrand::u128(..)));
             let file = rights::make_file_in(dir, &path)?;
             file.lock()?;
-            // Someone who was sweeping up may have taken it for an abandoned one just before.
+            // Another process may just have removed it as abandoned.
             if path.try_exists()? {
                 return Ok(Self { path, _file: file });
             }
         }
     }
 
-    /// Its name within its directory.
+    /// Returns its name within its directory.
     pub(crate) fn name(&self) -> String {
         self.path
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
 
-    /// Removes the file and lets go of the lock.
+    /// Removes the file and releases the lock.
     pub(crate) fn remove(self) {
         discard(&self.path);
     }
 }
 
-/// What a lock file says of its owner.
+/// State of an owner by its lock file.
 #[derive(Debug)]
 pub(crate) enum Lock {
-    /// It lives.
+    /// The owner lives.
     Held,
-    /// It's gone. The file is locked for others that look as long as this value lives, but not
-    /// against them.
+    /// The owner is gone. This value holds a shared lock on the file, so that other observers find it
+    /// free, too.
     Free(File),
-    /// Nothing: the file is missing, as in a copy of the database, or can't be read.
+    /// Unknown: the file is missing, as beside a copy of the database, or can't be read.
     Unknown,
 }
 
-/// Looks at a lock file without disturbing its owner or others that look.
+/// Checks a lock file without disturbing its owner or other observers.
 pub(crate) fn look(path: &Path) -> Lock {
     let Ok(file) = File::open(path) else {
         return Lock::Unknown;
@@ -68,7 +68,7 @@ pub(crate) fn look(path: &Path) -> Lock {
     }
 }
 
-/// Removes a file that nobody needs any more.
+/// Removes a file that is no longer needed.
 pub(crate) fn discard(path: &Path) {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -78,7 +78,7 @@ pub(crate) fn discard(path: &Path) {
     }
 }
 
-/// Removes the files that are free and that `known` does not list: their makers died before they
+/// Removes the files whose lock is free and that are not in `known`: their processes died before they
 /// were entered in the table.
 pub(crate) fn sweep(dir: &Path, known: &[String]) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {

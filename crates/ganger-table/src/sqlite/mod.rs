@@ -1,5 +1,5 @@
-//! The table queue in SQLite: one connection, and everything that is SQLite's own behind it. The
-//! source task above knows none of this; a second database would be a room beside this one.
+//! The table queue in SQLite: a connection, and everything specific to SQLite. The source task does not
+//! know it; PostgreSQL and MySQL have modules of their own beside this one.
 
 pub(crate) mod change_watch;
 pub(crate) mod claim;
@@ -57,7 +57,7 @@ pub(crate) use schema::canonical;
 pub(crate) struct Store {
     conn: Connection,
     path: PathBuf,
-    /// Who may use the file, if we make it.
+    /// Mode of the file if it is created.
     mode: u32,
     identity: Identity,
     pool: String,
@@ -66,12 +66,12 @@ pub(crate) struct Store {
     member: leases::Member,
     wake: Option<change_watch::Wake>,
     rejected: RejectedRows,
-    /// There was no room for what was to be written, nor for what is in the journal.
+    /// True if a write failed for lack of space, until the journal can be emptied.
     lacks_room: bool,
 }
 
 impl Store {
-    /// Opens the database file and enters this daemon among its owners.
+    /// Opens the database file, and enters this daemon among its owners.
     pub(crate) fn open(
         (path, mode): (&Path, u32),
         pool: &str,
@@ -112,15 +112,15 @@ impl Store {
         self.wake = Some(change_watch::Wake::listen(&self.path, owners, &self.conn));
     }
 
-    /// Does all of the work in one transaction, or none of it. A row that can't be claimed is passed
-    /// over.
+    /// Does all of the work in one transaction, or none of it. A row that the database refuses to have
+    /// claimed is passed over.
     fn write_in_turn(&mut self, turn: &FileTurn<'_>, work: &Work<'_>) -> Result<Written, Fault> {
-        // What was claimed is settled where it was claimed, wherever that is now.
+        // Rows are settled in the file in which they were claimed, wherever it is now.
         if work.ask.is_some() || work.probe || !self.may_write() {
             self.is_in_place()?;
         }
         self.rejected.expire();
-        // What room there is now is for that first: else the journal would take it.
+        // Free space goes to that first: otherwise the journal would take it.
         self.lacks_room = self.lacks_room && !journal::empty(&self.conn);
         let mut absences = 0;
         while absences < 2 {
@@ -131,7 +131,7 @@ impl Store {
                     self.member.sit_down_again(turn, &self.conn, &self.clock)?;
                 }
                 Err(refused) if refused.is_of_room() && !self.lacks_room => {
-                    // Whether it helps is seen by the next try.
+                    // The next try shows whether that helps.
                     self.lacks_room = true;
                     journal::empty(&self.conn);
                 }
@@ -143,7 +143,7 @@ impl Store {
         ))
     }
 
-    /// None if nothing was written because we are not among the owners any more.
+    /// Tries it once. None if nothing was written because this daemon is no longer among the owners.
     fn try_write(
         &mut self,
         turn: &FileTurn<'_>,
@@ -191,7 +191,7 @@ impl Store {
         Ok(Some(written))
     }
 
-    /// Whether the file that we have open is the one that others see.
+    /// Returns an error if the open file is not the one that others see.
     fn is_in_place(&self) -> Result<(), Fault> {
         match self.identity.place() {
             FileStanding::Ours => Ok(()),
@@ -199,12 +199,12 @@ impl Store {
         }
     }
 
-    /// What we write does harm to nobody.
+    /// Returns whether writes can't damage another file.
     fn may_write(&self) -> bool {
         self.identity.place() != FileStanding::Torn
     }
 
-    /// Leaves the owners and closes the connection.
+    /// Leaves the table of owners and closes the connection.
     fn leave(mut self) {
         if !self.may_write() {
             let problem = FileStanding::Torn.fault().problem;
@@ -274,7 +274,7 @@ impl TableStore for Store {
         journal.push("-wal");
         Some(DatabaseFigures {
             file_bytes: std::fs::metadata(&self.path).ok()?.len(),
-            // Gone with the last connection, or not there yet.
+            // Missing before the first connection and after the last.
             journal_bytes: std::fs::metadata(journal).map_or(0, |file| file.len()),
         })
     }
@@ -356,7 +356,7 @@ impl TableStore for Store {
     }
 }
 
-/// A connection for tests to look and to meddle with.
+/// Opens a connection with which tests read and change the tables.
 #[cfg(test)]
 pub(crate) fn open_for_tests(path: &Path) -> Connection {
     let conn = schema::open(path, 0o600).unwrap();

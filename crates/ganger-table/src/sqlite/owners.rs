@@ -1,4 +1,4 @@
-//! What the table of owners says.
+//! Queries of the table of owners.
 
 use std::time::Duration;
 

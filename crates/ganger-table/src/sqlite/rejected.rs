@@ -5,10 +5,10 @@ use super::journal;
 use crate::rejected_rows::RejectedRows;
 use crate::table::Fault;
 
-/// Why nothing was written.
+/// Error that prevented a transaction.
 #[derive(Debug)]
 pub(crate) struct Refused {
-    /// The row that could not be changed, if it is one row.
+    /// The row that could not be changed, if a single one is to blame.
     row: Option<i64>,
     error: rusqlite::Error,
 }
@@ -20,13 +20,13 @@ impl From<rusqlite::Error> for Refused {
 }
 
 impl Refused {
-    /// There was no room for it.
+    /// Returns whether there was no space for the write.
     pub(crate) fn is_of_room(&self) -> bool {
         journal::is_of_room(&self.error)
     }
 }
 
-/// Says of an error which row it came with.
+/// Converts an error and adds the row at which it occurred.
 pub(crate) fn with(row: i64) -> impl FnOnce(rusqlite::Error) -> Refused {
     move |error| Refused {
         row: Some(row),

@@ -1,16 +1,17 @@
-//! Who may use the files: a database that we make is for whom the configuration says, nobody else
-//! by default; what is made beside one is for those who may use the database.
+//! File permissions. A database that ganger creates has the configured mode, by default for its owner
+//! only. Files beside one get permissions for those who may use the database.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Until it is known who else may.
+/// Modes until the final ones are set.
 const OWNER_FILE: u32 = 0o600;
 const OWNER_DIRECTORY: u32 = 0o700;
 
-/// Makes the database an empty file, unless there is one; what SQLite makes for it follows its mode.
+/// Creates the database as an empty file, unless it exists; files that SQLite creates beside it get its
+/// mode.
 pub(crate) fn make_database(path: &Path, mode: u32) -> io::Result<()> {
     match make_file(path, mode) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
@@ -18,7 +19,7 @@ pub(crate) fn make_database(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Makes a new file and opens it for writing.
+/// Creates a new file and opens it for writing.
 fn make_file(path: &Path, mode: u32) -> io::Result<File> {
     let mut new = OpenOptions::new();
     let file = new
@@ -27,13 +28,13 @@ fn make_file(path: &Path, mode: u32) -> io::Result<File> {
         .mode(OWNER_FILE)
         .open(path)?;
     if mode != OWNER_FILE {
-        // The umask, which is for programs that do not ask, would take some of it away.
+        // The umask would clear some of the requested bits.
         file.set_permissions(Permissions::from_mode(mode))?;
     }
     Ok(file)
 }
 
-/// Makes a directory, unless there is one, for those who may use the database.
+/// Creates a directory for those who may use the database, unless it exists.
 pub(crate) fn make_directory(directory: &Path, database: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(OWNER_DIRECTORY).create(directory) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
@@ -44,7 +45,7 @@ pub(crate) fn make_directory(directory: &Path, database: &Path) -> io::Result<()
     fs::set_permissions(directory, Permissions::from_mode(mode))
 }
 
-/// Makes a new file there for those who may use the directory.
+/// Creates a new file in the directory, for those who may use that.
 pub(crate) fn make_file_in(directory: &Path, path: &Path) -> io::Result<File> {
     make_file(path, mode_of(directory)?)
 }

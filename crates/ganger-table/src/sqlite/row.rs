@@ -1,5 +1,5 @@
-//! Between rows and messages. Rows are read leniently, since any program may have written them:
-//! only headers that are no JSON object can't be made sense of. No statement is run here.
+//! Conversion between rows and messages. Rows are read leniently, since any program may have written
+//! them: only headers that are not a JSON object are an error. No statement is run here.
 
 use std::borrow::Cow;
 
@@ -11,9 +11,9 @@ use ganger_core::trace_context::SpanContext;
 use ganger_queue::dead_letter::header;
 use ganger_queue::delivery::Headers;
 
-/// A body as it is stored: as text where it is, so that people can read and edit it.
+/// Returns a body for storage: as text where possible, so that people can read and edit it.
 pub(crate) fn body_value(body: &[u8]) -> ToSqlOutput<'_> {
-    // A NUL would end the text in many a client.
+    // Many clients end a text at a NUL.
     let text = !body.contains(&0) && std::str::from_utf8(body).is_ok();
     ToSqlOutput::Borrowed(if text {
         ValueRef::Text(body)
@@ -22,7 +22,7 @@ pub(crate) fn body_value(body: &[u8]) -> ToSqlOutput<'_> {
     })
 }
 
-/// A body as it is read, whatever its type.
+/// Returns a stored body, whatever its type.
 pub(crate) fn body_bytes(value: ValueRef<'_>) -> Bytes {
     match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Bytes::copy_from_slice(bytes),
@@ -32,7 +32,7 @@ pub(crate) fn body_bytes(value: ValueRef<'_>) -> Bytes {
     }
 }
 
-/// How many bytes a value takes in memory, without reading it.
+/// Returns the bytes that a value takes in memory, without copying it.
 pub(crate) fn size(value: ValueRef<'_>) -> usize {
     match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.len(),
@@ -40,7 +40,7 @@ pub(crate) fn size(value: ValueRef<'_>) -> usize {
     }
 }
 
-/// A text column; none if it is NULL or empty.
+/// Returns a text column; none if it is NULL or empty.
 pub(crate) fn text(value: ValueRef<'_>) -> Option<String> {
     match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
@@ -53,23 +53,26 @@ pub(crate) fn text(value: ValueRef<'_>) -> Option<String> {
     }
 }
 
-/// A counter; what is out of its range becomes the nearest that is not.
+/// Returns a counter, clamped to its range.
 pub(crate) fn count(value: i64) -> u32 {
     u32::try_from(value.max(0)).unwrap_or(u32::MAX)
 }
 
-/// What a row's headers say.
+/// Headers of a row.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct RowHeaders {
-    /// As a worker gets them: every value in its text form, ganger's own left out.
+    /// Headers for a worker: each value in its text form, without ganger's own.
     pub(crate) headers: Headers,
     /// The span of the last attempt.
     pub(crate) span: Option<SpanContext>,
-    /// Which step of a long task it is.
+    /// Step of a long task.
     pub(crate) step: u32,
 }
 
-/// Reads the headers. An error says what is wrong with the text.
+/// Reads the headers.
+///
+/// # Errors
+/// A description of the problem, if they are no JSON object.
 pub(crate) fn headers(value: ValueRef<'_>) -> Result<RowHeaders, String> {
     let headers = all_headers(value)?;
     let find = |name| headers.iter().find(|(other, _)| other == name);
@@ -81,7 +84,7 @@ pub(crate) fn headers(value: ValueRef<'_>) -> Result<RowHeaders, String> {
     })
 }
 
-/// Headers as they are stored, ganger's own included.
+/// Returns the stored headers, including ganger's own.
 pub(crate) fn all_headers(value: ValueRef<'_>) -> Result<Headers, String> {
     let json = match value {
         ValueRef::Text(b"{}") | ValueRef::Null => return Ok(Headers::new()),

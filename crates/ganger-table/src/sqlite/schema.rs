@@ -1,5 +1,5 @@
-//! Opening a database file: its pragmas and its tables, brought up to date. What the tables hold
-//! is other files' business.
+//! Opening of a database file: pragmas, and creation and migration of its tables. The content of the
+//! tables is handled elsewhere.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::error::SqliteError;
 use super::{journal, rights, topics};
 
-/// The steps from one version of the tables to the next, the first from an empty file. A step
-/// that was released is never changed.
+/// Steps from one version of the tables to the next, the first from an empty file. A released step is
+/// never changed.
 const MIGRATIONS: &[Step] = &[
     Step {
         sql: include_str!("v1.sql"),
@@ -44,27 +44,27 @@ const MIGRATIONS: &[Step] = &[
 #[derive(Debug, Clone, Copy)]
 struct Step {
     sql: &'static str,
-    /// What it has made, and a part of that, as a table and a column, by which it is seen that this was done. Daemons of the version
-    /// before work with the tables all the same, and are to find them again after a roll-back: so
-    /// `user_version` stays what it was. None if they do not.
+    /// Name of a schema object that the step made or changed, and a part of its SQL that shows that the
+    /// step was done. Daemons of the version before work with the tables nevertheless, and must be able
+    /// to open them after a roll-back: so `user_version` stays unchanged. None if they can't.
     known_by: Option<(&'static str, &'static str)>,
 }
 
-/// How long opening waits for another process that has the database locked, as one does that
-/// makes it, migrates it or recovers it after a crash.
+/// Time for which opening waits for another process that has locked the database to create it, migrate it
+/// or recover it after a crash.
 const OPEN_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a statement asks for the write lock, about a millisecond apart. What it does not get
-/// by then is tried again after a pause, and reported meanwhile.
+/// Number of tries of a statement to get the write lock, about a millisecond apart. After that it fails,
+/// is reported, and is retried after a pause.
 const BUSY_TRIES: i32 = 250;
 
-/// The same for an operator's command, which has nothing else to do.
+/// The same for an operator's command, which has no other work.
 const BUSY_TRIES_OF_COMMANDS: i32 = 10_000;
 
 /// More than there are statements, so that each is prepared once.
 const STATEMENTS_CACHED: usize = 64;
 
-/// The statements that make the tables, for people who run them by hand.
+/// Returns the statements that create the tables, for people who run them by hand.
 pub(crate) fn statements() -> String {
     let steps = MIGRATIONS.iter().map(|step| step.sql);
     let steps: Vec<&str> = steps.chain([topics::TABLES]).collect();
@@ -72,7 +72,7 @@ pub(crate) fn statements() -> String {
     format!("PRAGMA journal_mode = wal;\nBEGIN;\n{steps}\nPRAGMA user_version = 1;\nCOMMIT;\n")
 }
 
-/// Opens the file, makes it with that mode if it is missing, and brings its tables up to date.
+/// Opens the file, creates it with that mode if it is missing, and migrates its tables.
 pub(crate) fn open(path: &Path, mode: u32) -> Result<Connection, SqliteError> {
     rights::make_database(path, mode).map_err(|error| SqliteError::Path {
         path: path.to_owned(),
@@ -90,7 +90,7 @@ pub(crate) fn open(path: &Path, mode: u32) -> Result<Connection, SqliteError> {
     Ok(conn)
 }
 
-/// One name for one file, whatever way leads to it.
+/// Returns the one path of a file that several paths may lead to.
 pub(crate) fn canonical(path: &Path) -> Result<PathBuf, SqliteError> {
     path.canonicalize().map_err(|error| SqliteError::Path {
         path: path.to_owned(),
@@ -98,8 +98,8 @@ pub(crate) fn canonical(path: &Path) -> Result<PathBuf, SqliteError> {
     })
 }
 
-/// Returns the journal's mode then. For this switch SQLite does not wait, whatever timeout it has:
-/// who opens a file that another is just making would be told that it is busy.
+/// Returns the resulting journal mode. SQLite does not wait for this switch, whatever the timeout:
+/// opening a file that another process is just creating would fail as busy.
 fn switch_to_wal(conn: &Connection) -> Result<String, Error> {
     let give_up = Instant::now() + OPEN_BUSY_TIMEOUT;
     loop {
@@ -116,8 +116,8 @@ fn is_busy(error: &Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 
-/// SQLite's own timeout sleeps ever longer, and who sleeps long is passed again and again by a
-/// daemon that commits a thousand times a second.
+/// Busy handler. SQLite's own timeout sleeps longer each time, and a long sleeper is overtaken again and
+/// again by a daemon that commits a thousand times a second.
 fn wait_for_the_lock(tries: i32) -> bool {
     pause();
     tries < BUSY_TRIES
@@ -138,11 +138,12 @@ pub(crate) fn be_patient(conn: &mut Connection) -> Result<(), Error> {
 fn prepared(path: &Path) -> Result<Connection, Error> {
     let conn = Connection::open(path)?;
     conn.busy_timeout(OPEN_BUSY_TIMEOUT)?;
-    // NORMAL could lose a commit to a power cut: a message would be done twice, or a reply lost.
+    // NORMAL could lose a commit in a power failure: a message would be done twice, or a reply lost.
     conn.pragma_update(None, "synchronous", "full")?;
     journal::limit(&conn, path)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
-    // Else a value bound beside a partial index has each statement prepared anew each time.
+    // Otherwise a value bound to the condition of a partial index has each statement prepared anew each
+    // time.
     conn.set_db_config(
         rusqlite::config::DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG,
         true,
@@ -184,12 +185,12 @@ fn migrate(conn: &mut Connection, path: &Path, steps: &[Step]) -> Result<(), Sql
     tx.commit().map_err(error)
 }
 
-/// The oldest version whose daemons can work with the tables.
+/// Returns the oldest version whose daemons can work with the tables.
 fn stamp(conn: &Connection) -> Result<i64, Error> {
     conn.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// How many steps were taken, or none if the tables are of a later version.
+/// Returns the number of steps taken; none if the tables are of a later version.
 fn done(conn: &Connection, stamp: i64, steps: &[Step]) -> Result<Option<usize>, Error> {
     let Ok(mut done) = usize::try_from(stamp) else {
         return Ok(None);
@@ -205,16 +206,16 @@ fn done(conn: &Connection, stamp: i64, steps: &[Step]) -> Result<Option<usize>, 
     Ok((done <= steps.len()).then_some(done))
 }
 
-/// Asked of the file: what the connection remembers of it may be older.
+/// Queries the file's schema: the one cached by the connection may be older.
 fn has(conn: &Connection, name: &str, part: &str) -> Result<bool, Error> {
     let count = "SELECT count(*) FROM sqlite_schema WHERE name = ?1 AND instr(sql, ?2) > 0";
     let count: i64 = conn.query_row(count, [name, part], |row| row.get(0))?;
     Ok(count > 0)
 }
 
-/// `user_version` is anyone's, so a number alone does not make the tables ours.
+/// Checks that the tables are ganger's: any program may set `user_version`.
 fn recognised(conn: &Connection, path: &Path, found: i64) -> Result<(), SqliteError> {
-    // Asked of the file: what the connection remembers of it may be older than the number.
+    // Queries the file's schema: the one cached by the connection may be older than the version.
     let tables: i64 = conn
         .query_row(
             "SELECT count(*) FROM sqlite_schema
@@ -284,7 +285,7 @@ mod tests {
         opener.join().unwrap();
     }
 
-    /// Its number would be the last one that there is.
+    /// A sender's id could be the largest one, which leaves none for later messages.
     #[test]
     fn no_sender_gives_a_message_its_number() {
         let (_dir, path) = file();
@@ -331,8 +332,8 @@ mod tests {
         assert_eq!((row.as_str(), stamp(&conn).unwrap()), ("bred", 7));
     }
 
-    /// What a daemon of version 1 runs to find rows. It looks at the version only when it opens the
-    /// file, and is not hindered when another brings it up to date meanwhile.
+    /// Query by which a daemon of version 1 finds rows. It checks the version only when it opens the
+    /// file, and must not be hindered when another daemon migrates it meanwhile.
     const NEXT_OF_VERSION_1: &str = "
         SELECT body FROM consumer_messages INDEXED BY consumer_messages_ready
         WHERE queue = ?1 AND owner IS NULL AND available_after = 0
@@ -361,13 +362,13 @@ mod tests {
         assert_eq!(suspicions, "0,4,0");
         assert_eq!(next(), "a");
 
-        // After a roll-back, and on again.
+        // After a roll-back, and after another upgrade.
         let mut old = prepared(&path).unwrap();
         migrate(&mut old, &path, &MIGRATIONS[..1]).unwrap();
         open(&path).unwrap();
     }
 
-    /// Builds in between had counted the second step.
+    /// Builds between two releases counted the second step in `user_version`.
     #[test]
     fn a_file_that_says_version_2_is_as_good() {
         let (_dir, path) = file();

@@ -1,6 +1,6 @@
-//! What a settlement does to its row, and what a message that is published becomes. Every
-//! statement here is fenced by the claim: a row that is no longer ours is not touched, and no
-//! reply is published for it.
+//! Effects of settlements on their rows, and inserts of published messages. Every settlement is fenced by
+//! the claim's token: a row that is no longer claimed under it is not changed, and no reply is published
+//! for it.
 
 use rusqlite::{Connection, params};
 
@@ -11,7 +11,7 @@ use crate::rules::{error_text, texts};
 use crate::table::{Claim, Settled, headers};
 use ganger_queue::delivery::{Failure, Outcome, Outgoing};
 
-/// Applies one settlement. Returns whether the row was still ours.
+/// Applies one settlement. Returns whether the row was still claimed by this daemon.
 pub(crate) fn settle(
     tx: &Connection,
     pool: &str,
@@ -73,7 +73,7 @@ pub(crate) fn publish(
     Ok(())
 }
 
-/// Moves a row to the dead letters, if nobody has claimed it. Returns whether it was so.
+/// Moves a row to the dead letters, if it is not claimed. Returns whether that was so.
 pub(crate) fn bury_unclaimed(
     tx: &Connection,
     pool: &str,
@@ -89,8 +89,8 @@ pub(crate) fn bury_unclaimed(
     Ok(is_free)
 }
 
-// Counters go no further than what they are read as: beyond its range SQLite would make a number of
-// another type of them, and refuse it.
+// Counters are limited to the range in which they are read: beyond its own range SQLite would compute a
+// number of another type, and reject it.
 
 const PUBLISH: &str = concat!(
     "INSERT INTO consumer_messages (queue, ",
@@ -100,14 +100,14 @@ const PUBLISH: &str = concat!(
     ", ?11)"
 );
 
-/// The worker has answered, so the row is no suspect any more.
+/// The worker has answered, so the row is no longer a suspect.
 const LATER: &str = "
 UPDATE consumer_messages SET
   owner = NULL, claim = NULL, claim_alone = 0, lapses = 0, suspect = 0,
   attempts = max(attempts - 1, 0), requeues = min(requeues, 4294967294) + ?4, available_after = ?3
 WHERE id = ?1 AND claim = ?2";
 
-/// Nobody has answered, so what it is suspected of stays.
+/// No worker has answered, so the suspicion stays.
 const RETURN: &str = "
 UPDATE consumer_messages SET
   owner = NULL, claim = NULL, claim_alone = 0,
@@ -132,14 +132,14 @@ SELECT ?3, queue, ?4, ?5, attempts, min(crashes, 4294967294) + ?6, lapses, ?7, ?
   id, ?12, ?13, ?14
 FROM consumer_messages WHERE id = ?1 AND claim IS ?2";
 
-/// The span of the attempt, for the next one, which comes after it. The table has no column for it:
-/// one more would be a version of the tables that older daemons refuse.
+/// Stores the span of the attempt, to which the next one links. It goes into the headers, since the table
+/// has no column for it.
 const NOTE_SPAN: &str = r#"
 UPDATE consumer_messages SET
   headers = json_set(coalesce(headers, '{}'), '$."x-ganger-span"', ?3)
 WHERE id = ?1 AND claim = ?2 AND json_valid(coalesce(headers, '{}'))"#;
 
-/// Nothing but an attempt that was recorded has one, so that others cost nothing.
+/// Stores the span, if there is one: only recorded attempts pay for it.
 fn note_span(tx: &Connection, settled: &Settled) -> rusqlite::Result<()> {
     if let Some(span) = settled.span {
         let Claim { row, token } = settled.claim;
@@ -161,7 +161,7 @@ fn delete(tx: &Connection, claim: Claim) -> rusqlite::Result<bool> {
     hit(tx.prepare_cached(delete)?, params![claim.row, claim.token])
 }
 
-/// Uncharged, but not at once.
+/// Releases the row uncharged, delayed until `available_after`.
 fn later(
     tx: &Connection,
     claim: Claim,
@@ -191,8 +191,8 @@ fn retry(
     hit(tx.prepare_cached(RETRY)?, values)
 }
 
-/// Copies the row as it stands among the dead letters. A failure that was settled adds its crash;
-/// of one that was found at the claim the row has counted it already.
+/// Copies the row as it is to the dead letters. A settled failure adds its crash; one found at the claim
+/// was counted in the row before.
 fn bury(
     tx: &Connection,
     pool: &str,

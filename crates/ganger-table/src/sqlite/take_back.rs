@@ -1,4 +1,4 @@
-//! Taking back what owners had claimed that have vanished. Who has is `leases.rs`'s business.
+//! Release of the claims of owners that have vanished; `leases.rs` finds these owners.
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
@@ -7,11 +7,11 @@ use super::owners::exists;
 use super::rejected::{Refused, with};
 use crate::rejected_rows::RejectedRows;
 
-/// An owner to be taken from.
+/// An owner whose claims are to be released.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lost {
     owner: i64,
-    /// Only if its heart still stands at this count.
+    /// Heartbeat at which its count must still stand, if that is the reason.
     standing_at: Option<i64>,
 }
 
@@ -31,18 +31,18 @@ impl Lost {
     }
 }
 
-/// What was taken back of one owner, once the transaction is committed.
+/// Claims released of one owner, once the transaction is committed.
 #[derive(Debug)]
 pub(crate) struct TakenBack {
     owner: i64,
     rows: usize,
     why: &'static str,
-    /// The owner's lock file, unless another was faster with it.
+    /// The owner's lock file, unless another process removed the owner first.
     pub(crate) file: Option<String>,
 }
 
 impl TakenBack {
-    /// Tells of it.
+    /// Logs it.
     pub(crate) fn tell(&self) {
         tracing::warn!(
             owner = self.owner,
@@ -53,7 +53,8 @@ impl TakenBack {
     }
 }
 
-/// Frees the claims of owners and strikes these from the table, but those that live after all.
+/// Releases the claims of the owners and removes them from the table, except for those that turn out to
+/// be alive.
 pub(crate) fn from(
     tx: &Transaction<'_>,
     lost: &[Lost],
@@ -93,7 +94,7 @@ fn from_one(
     }))
 }
 
-/// Frees the rows of an owner but those that are stuck. Returns how many.
+/// Releases the claims of an owner, except for stuck rows. Returns their number.
 fn free(tx: &Transaction<'_>, owner: i64, stuck: &RejectedRows) -> Result<usize, Refused> {
     let mut claimed = tx.prepare_cached(CLAIMED)?;
     let rows = claimed.query_map([owner], |row| row.get(0))?;
@@ -109,8 +110,8 @@ fn free(tx: &Transaction<'_>, owner: i64, stuck: &RejectedRows) -> Result<usize,
 const CLAIMED: &str = "
 SELECT id FROM consumer_messages INDEXED BY consumer_messages_claimed WHERE owner = ?1";
 
-/// The one suspect that ran is charged with the attempt. A row that had the whole daemon to itself,
-/// as those of the first version gave it, is charged with a crash, too.
+/// A suspect is charged with the attempt: it was the only suspect that ran. A row that the daemon ran
+/// entirely alone, as the first version did, is charged with a crash, too.
 const FREE: &str = "
 UPDATE consumer_messages SET
   attempts = CASE WHEN claim_alone OR suspicion > 0 THEN attempts ELSE max(attempts - 1, 0) END,
@@ -121,8 +122,8 @@ UPDATE consumer_messages SET
   owner = NULL, claim = NULL, claim_alone = 0
 WHERE id = ?1";
 
-/// The owners of claims that are not in the table, as after someone has edited it, or because their
-/// last rows are stuck; of the latter none is returned.
+/// Returns owners of claims that are missing in the table, as after a manual change, or because their
+/// last rows are stuck; those with only stuck rows are left out.
 pub(crate) fn ownerless(conn: &Connection, stuck: &RejectedRows) -> rusqlite::Result<Vec<Lost>> {
     let mut statement = conn.prepare_cached(OWNERLESS)?;
     let owners = statement.query_map([], |row| row.get(0))?;
@@ -147,7 +148,7 @@ fn has_any_but(conn: &Connection, owner: i64, stuck: &RejectedRows) -> rusqlite:
     Ok(false)
 }
 
-/// From one owner to the next by the index, however many rows each has claimed.
+/// Steps from one owner to the next by the index, however many rows each has claimed.
 const OWNERLESS: &str = "
 WITH RECURSIVE claiming(owner) AS (
   SELECT min(owner) FROM consumer_messages WHERE owner IS NOT NULL

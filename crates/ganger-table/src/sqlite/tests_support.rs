@@ -1,4 +1,5 @@
-//! What the tests of the source need of SQLite's insides: another owner to play, and what was run.
+//! Access to SQLite's internals for tests of the source: another owner, and a record of the statements
+//! run.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int};
@@ -13,10 +14,10 @@ use rusqlite::{Connection, StatementStatus, ffi, params};
 use super::leases::directory;
 use super::lock::LockFile;
 
-/// An owner in another process, as far as its row and its lock file can tell.
+/// A simulated owner in another process, with its row and its lock file.
 pub(crate) struct OtherOwner {
     id: i64,
-    /// Held while it lives.
+    /// Held while the owner lives.
     _lock: LockFile,
 }
 
@@ -33,7 +34,7 @@ impl OtherOwner {
         Self { id, _lock: lock }
     }
 
-    /// Claims every row that is free.
+    /// Claims every free row.
     pub(crate) fn claims_all(&self, conn: &Connection, alone: bool) {
         let claim = "UPDATE consumer_messages \
                      SET owner = ?1, claim = 1, claim_alone = ?2, attempts = attempts + 1 \
@@ -49,11 +50,11 @@ impl OtherOwner {
         .unwrap();
     }
 
-    /// The kernel closes its files.
+    /// Ends the owner: its lock file is closed.
     pub(crate) fn dies(self) {}
 }
 
-/// One run of a statement: its text, the steps that SQLite's machine has made, and the rows that came.
+/// One run of a statement: its text, the steps of SQLite's virtual machine, and the rows returned.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) text: String,
@@ -61,28 +62,28 @@ pub(crate) struct Run {
     pub(crate) rows: i32,
 }
 
-/// What was run on the connections to each file that is listened to.
+/// Statements run on the connections to each recorded file.
 static RUNS: Mutex<BTreeMap<PathBuf, Vec<Run>>> = Mutex::new(BTreeMap::new());
 
 fn with_runs<T>(work: impl FnOnce(&mut BTreeMap<PathBuf, Vec<Run>>) -> T) -> T {
     work(&mut RUNS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Listens from now on to what is run on connections to that file that are opened after this. Returns what
-/// was run since this was called before.
+/// Records from now on the statements run on connections to that file that are opened later. Returns
+/// those recorded since the last call.
 pub(crate) fn runs(path: &Path) -> Vec<Run> {
     attend_to_new_connections();
     let runs = with_runs(|all| all.insert(path.to_owned(), Vec::new()));
     runs.unwrap_or_default()
 }
 
-/// Whether a statement that begins so was run since [`runs`] was called.
+/// Returns whether a statement with that beginning was run since [`runs`] was called.
 pub(crate) fn has_run(path: &Path, begin: &str) -> bool {
     let begins = |run: &Run| run.text.trim_start().starts_with(begin);
     with_runs(|all| all.get(path).is_some_and(|runs| runs.iter().any(begins)))
 }
 
-/// Has SQLite call `listen` with each connection that is opened in this process.
+/// Has SQLite call `listen` with each connection opened in this process.
 #[expect(
     unsafe_code,
     reason = "SQLite hands out new connections by this door alone, and it is one of C"
@@ -101,7 +102,7 @@ fn attend_to_new_connections() {
     ONCE.call_once(|| unsafe { register_auto_extension(opened) }.unwrap());
 }
 
-/// Notes what is run on a connection if its file is listened to.
+/// Records the statements run on a connection, if its file is recorded.
 fn listen(mut conn: Connection) -> rusqlite::Result<()> {
     let Some(path) = conn.path().map(PathBuf::from) else {
         return Ok(());
@@ -109,7 +110,7 @@ fn listen(mut conn: Connection) -> rusqlite::Result<()> {
     if !with_runs(|all| all.contains_key(&path)) {
         return Ok(());
     }
-    // The steps of a statement are added up over all its runs.
+    // SQLite adds up a statement's steps over all its runs.
     let mut begun: BTreeMap<String, (i32, i32)> = BTreeMap::new();
     let note = move |event: TraceEvent<'_>| match event {
         TraceEvent::Stmt(statement, text) if !text.starts_with("--") => {

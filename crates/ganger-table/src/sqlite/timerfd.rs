@@ -1,5 +1,5 @@
-//! A timer for waits of less than a millisecond, which is the runtime's tick: the time between a
-//! journal's write and the commit becoming visible is shorter than that.
+//! A timer for waits shorter than a millisecond, which is the runtime's tick: a commit becomes visible
+//! sooner than that after the write to the journal.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,31 +12,31 @@ use rustix::time::{
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
-/// The kernel's own timer.
+/// A timer of the kernel.
 #[derive(Debug)]
 pub(crate) struct FineTimer(AsyncFd<OwnedFd>);
 
 impl FineTimer {
-    /// Must be called within a runtime that drives I/O.
+    /// Makes a timer. Must be called within a runtime that drives I/O.
     pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         watched(timerfd_create(TimerfdClockId::Monotonic, flags)?).map(Self)
     }
 
-    /// Resolves then. Dropped and asked again, it waits for the new time only.
+    /// Resolves at that time. If it is dropped and called again, it waits for the new time only.
     pub(crate) async fn at(&self, when: Instant) -> io::Result<()> {
         let wait = when.saturating_duration_since(Instant::now());
         if wait.is_zero() {
             return Ok(());
         }
-        // Setting it takes back an expiry that no one has read.
+        // Setting the timer discards an expiry that was not read.
         timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once(wait))?;
         loop {
             let mut ready = self.0.readable().await?;
             if when <= Instant::now() {
                 return Ok(());
             }
-            // What was left over from the time before.
+            // Readiness left over from an earlier wait.
             ready.clear_ready();
         }
     }

@@ -1,5 +1,5 @@
-//! Keys that one message of a queue has at a time. An index sees to that: a conflict can arise where a
-//! row is inserted, and nowhere else, since a key that a row has let go it never has again.
+//! Unique keys, each held by one message of a queue at a time. An index enforces that. A conflict can
+//! only occur when a row is inserted, since a row never regains a key that it has released.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -8,8 +8,8 @@ use super::columns::{self, columns, values};
 use super::rejected::{Refused, with};
 use ganger_queue::delivery::{IfTaken, Outgoing, Unique, UniqueScope};
 
-/// Lets go the keys that rows have as long as they wait: they are begun. Most rows have none, and
-/// nothing is asked of the database for them.
+/// Releases the keys that rows held until their first claim. Most claims have no such rows, and need no
+/// statement.
 pub(super) fn release(tx: &Connection, rows: &[i64]) -> Result<(), Refused> {
     if rows.is_empty() {
         return Ok(());
@@ -22,7 +22,7 @@ pub(super) fn release(tx: &Connection, rows: &[i64]) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Inserts a message, unless another one has its key. Returns the row of that one.
+/// Inserts a message, unless another one holds its key. Returns the row of that one, if it exists.
 pub(crate) fn publish(
     tx: &Connection,
     message: &Outgoing,
@@ -42,7 +42,7 @@ pub(crate) fn publish(
     }
     let holder = "SELECT id FROM consumer_messages WHERE queue = ?1 AND unique_hold = ?2";
     let mut holder = tx.prepare_cached(holder)?;
-    // None where a trigger of someone's has swallowed the message.
+    // None if a user's trigger dropped the message.
     holder
         .query_row(params![message.queue, unique.key], |row| row.get(0))
         .optional()
@@ -75,7 +75,7 @@ fn insert(
     Ok(insert.raw_execute()? > 0)
 }
 
-/// What somebody works on stays as it is.
+/// A claimed row stays as it is.
 const REPLACE: &str = "
 UPDATE consumer_messages SET
   body = ?2, headers = ?3, correlation_id = ?4, reply_to = ?5, message_id = ?6, content_type = ?7,
@@ -83,7 +83,8 @@ UPDATE consumer_messages SET
   available_after = CASE WHEN ?11 IS NULL THEN available_after ELSE min(?10, created_at + ?11) END
 WHERE queue = ?1 AND unique_hold = ?12 AND owner IS NULL";
 
-/// With a `longest` time it falls due when the message would, but no longer after it was sent than that.
+/// Replaces the content of the pending message. With `longest`, it falls due when the new message would,
+/// but no later than `longest` milliseconds after its own sending.
 fn replace(
     tx: &Connection,
     message: &Outgoing,

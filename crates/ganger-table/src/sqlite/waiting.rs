@@ -1,4 +1,4 @@
-//! What waits in the queues: counted by the indexes alone, up to a limit.
+//! Counts of waiting rows, by the indexes and up to a limit.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use super::clock::WallClock;
 use super::row;
 use crate::table::{PRIORITIES_MAX, Waiting};
 
-/// Counts the rows that could be claimed now, to `most` in each of the two indexes that are all it reads,
-/// and finds the oldest. Without any lock that others would notice.
+/// Counts the rows that could be claimed now, up to `most` in each of the two indexes, and finds the
+/// oldest, without a lock that others would notice.
 pub(crate) fn waiting(
     conn: &Connection,
     queue: &str,
@@ -53,7 +53,8 @@ pub(crate) fn waiting(
     Ok(waiting)
 }
 
-/// The first queues in the order of an index. After each a search goes on behind it, however many rows it has.
+/// Returns the first queues in the order of an index. The search continues behind each queue, however
+/// many rows it has.
 macro_rules! queues {
     ($rows:literal) => {
         concat!(
@@ -76,7 +77,8 @@ const QUEUES: [&str; 2] = [
     queues!("consumer_messages_delayed WHERE owner IS NULL AND available_after > 0"),
 ];
 
-/// The names of queues in which a row may be claimed or waits for a later time, up to `most` of each.
+/// Returns the names of queues with rows that may be claimed or wait for a later time, up to `most` of
+/// each kind.
 pub(crate) fn queues(conn: &Connection, most: u32) -> rusqlite::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for queues in QUEUES {
@@ -89,7 +91,7 @@ pub(crate) fn queues(conn: &Connection, most: u32) -> rusqlite::Result<BTreeSet<
     Ok(names)
 }
 
-/// How many rows of the queue wait for a later time, due or not, but no more than so many.
+/// Counts the delayed rows of the queue, due or not, up to `most`.
 pub(crate) fn count_delayed(conn: &Connection, queue: &str, most: u32) -> rusqlite::Result<u64> {
     let delayed = "SELECT COUNT(*) FROM (SELECT 1 FROM consumer_messages \
                    INDEXED BY consumer_messages_delayed \

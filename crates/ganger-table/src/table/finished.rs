@@ -1,4 +1,4 @@
-//! The words between whoever remembers what is finished and the database behind it.
+//! Types shared by those that store finished messages and the database behind them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use super::{Settled, headers};
 use ganger_config::model::PoolConfig;
 use ganger_queue::delivery::{Finished, Headers, Outcome, StoredReply, repeated};
 
-/// Of which messages something is entered: those of a queue of a source.
+/// The queue of a source whose finished messages are stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
-    /// By what the source is known.
+    /// Name of the source in the entries.
     pub(crate) source: String,
     pub(crate) queue: Arc<str>,
 }
 
 impl Scope {
-    /// The messages of that pool.
+    /// Returns the scope of that pool's messages.
     pub(crate) fn of(pool: &PoolConfig) -> Self {
         let known = pool.idempotency.as_ref().map(|known| &known.scope);
         Self {
@@ -28,27 +28,27 @@ impl Scope {
     }
 }
 
-/// What is to be entered: of which message, and what has become of that.
+/// An entry to be written: the finished message, and its outcome.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry<'a> {
     pub(crate) finished: &'a Finished,
     pub(crate) outcome: &'a Outcome,
 }
 
-/// What is entered of a message.
+/// Stored entry of a finished message.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Remembered {
-    /// The hash of its body; none where an earlier version has entered it.
+    /// Hash of the message's body; none in an entry of an earlier version.
     pub(crate) body: Option<String>,
     /// None if it was done without a reply.
     pub(crate) reply: Option<StoredReply>,
 }
 
-/// The header, beside those of the reply, with the hash of the message's body.
+/// Header that holds the hash of the message's body, stored with the headers of the reply.
 const BODY: &str = "x-ganger-body";
 
 impl Entry<'_> {
-    /// The headers that are stored.
+    /// Returns the headers to store, as JSON.
     pub(crate) fn headers(&self) -> String {
         let reply = self.finished.reply_in(self.outcome);
         let mut stored = vec![(BODY.to_owned(), self.finished.body.clone())];
@@ -60,14 +60,14 @@ impl Entry<'_> {
         headers::json(&stored)
     }
 
-    /// What was entered before of the same message, rather than of another one under its key.
+    /// Returns the entry found, if it is of the same message and not of another one with the same key.
     pub(crate) fn first(&self, found: Option<Remembered>) -> Option<Remembered> {
         found.filter(|first| first.is_of(&self.finished.body))
     }
 }
 
 impl Remembered {
-    /// What is entered, out of these columns.
+    /// Makes an entry from its columns.
     pub(crate) fn read(queue: Option<String>, body: Option<Bytes>, stored: Headers) -> Self {
         let (ours, headers): (Headers, Headers) =
             stored.into_iter().partition(|(name, _)| name == BODY);
@@ -81,25 +81,25 @@ impl Remembered {
         }
     }
 
-    /// Whether it is of a message with a body of this hash.
+    /// Returns whether the entry is of a message with that hash of the body.
     pub(crate) fn is_of(&self, body: &str) -> bool {
         self.body.as_deref().is_none_or(|of| of == body)
     }
 }
 
-/// What is entered of each of several messages; none for one of which nothing is.
+/// The entries of several messages, in order; none for a message without one.
 pub(crate) type Found = Vec<Option<Remembered>>;
 
 impl Settled {
-    /// What is to be entered with it.
+    /// Returns the entry to be written with it, if its outcome ends the work.
     pub(crate) fn entry(&self) -> Option<Entry<'_>> {
         let finished = self.finished.as_deref()?;
         let outcome = &self.outcome;
         outcome.is_finish().then_some(Entry { finished, outcome })
     }
 
-    /// As it is to be settled if that is what another was first to enter: with the reply of the
-    /// first, as all repetitions have it.
+    /// Returns the settlement to write, given an earlier entry of the same message: with the reply of the
+    /// first, as for every repetition.
     pub(crate) fn after(&self, first: Option<Remembered>) -> Cow<'_, Self> {
         match (first, &self.finished) {
             (Some(first), Some(finished)) => Cow::Owned(Self {

@@ -1,4 +1,4 @@
-//! Headers as a table keeps them: a JSON object, in the order in which they were given.
+//! Headers as a table stores them: a JSON object, in the original order.
 
 use std::fmt;
 
@@ -8,19 +8,21 @@ use serde_json::value::RawValue;
 use ganger_core::names::{OWN_HEADER_PREFIX, STEP_HEADER};
 use ganger_queue::delivery::Headers;
 
-/// Headers as they are stored.
+/// Returns the headers in their stored form.
 pub(crate) fn json(headers: &Headers) -> String {
     let mut json = Vec::with_capacity(2 + headers.len() * 32);
     let mut serializer = serde_json::Serializer::new(&mut json);
     let pairs = headers.iter().map(|(name, value)| (name, value));
-    // Strings into a Vec: neither can fail.
+    // Strings written into a Vec: neither can fail.
     let written = serde::Serializer::collect_map(&mut serializer, pairs);
     debug_assert!(written.is_ok(), "{written:?}");
     String::from_utf8(json).unwrap_or_else(|_| "{}".to_owned())
 }
 
-/// Headers as they are stored, ganger's own included, every value in its text form. An error says what
-/// is wrong with the text.
+/// Parses stored headers, including ganger's own, each value in its text form.
+///
+/// # Errors
+/// A description of the problem, if the text is no JSON object.
 pub(crate) fn parse(json: &str) -> Result<Headers, String> {
     if json == "{}" {
         return Ok(Headers::new());
@@ -28,13 +30,14 @@ pub(crate) fn parse(json: &str) -> Result<Headers, String> {
     read(json).map_err(|error| format!("the headers must be a JSON object: {error}"))
 }
 
-/// Headers as a worker gets them: without ganger's own.
+/// Removes ganger's own headers, which a worker does not get.
 pub(crate) fn not_ours(mut headers: Headers) -> Headers {
     headers.retain(|(name, _)| !name.starts_with(OWN_HEADER_PREFIX));
     headers
 }
 
-/// Which step of a long task a message with these headers is, ganger's own included.
+/// Returns the step of a long task that a message with these headers is, ganger's own included; 0 if none
+/// is given.
 pub(crate) fn step(headers: &Headers) -> u32 {
     let step = headers.iter().find(|(name, _)| name == STEP_HEADER);
     step.and_then(|(_, step)| step.parse().ok()).unwrap_or(0)
@@ -47,7 +50,7 @@ fn read(json: &str) -> Result<Headers, serde_json::Error> {
     Ok(headers)
 }
 
-/// serde_json's own map would sort the names.
+/// Visitor that keeps the order of the names, which serde_json's own map would sort.
 struct InOrder;
 
 impl<'de> Visitor<'de> for InOrder {
@@ -66,7 +69,8 @@ impl<'de> Visitor<'de> for InOrder {
     }
 }
 
-/// What is in quotes is read; all else stays as it is written, every digit of a number.
+/// Returns a value as text: a string without its quotes, anything else as it is written, with every digit
+/// of a number.
 fn as_text(value: &RawValue) -> Result<String, serde_json::Error> {
     match value.get() {
         "null" => Ok(String::new()),

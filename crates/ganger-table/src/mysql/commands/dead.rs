@@ -1,4 +1,4 @@
-//! The dead letters in a database of MySQL or MariaDB: read, sent back, dropped.
+//! The dead letters in a MySQL or MariaDB database: read, sent back, dropped.
 
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ use crate::server::selection::Selection;
 use crate::table::{headers, message_name};
 use ganger_queue::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 
-/// So many bytes of letters are read at once, or one letter that has more.
+/// Maximum bytes of dead letters read at once; a single larger one is read alone.
 const SOME_BYTES: usize = 4 << 20;
 
 const SIZES: &str = "
@@ -25,8 +25,8 @@ SELECT id, pool, queue, reason, error, attempts, crashes, exit_code, `signal`, o
   headers, body, reply_queue, reply_headers, reply_body, row_id
 FROM poisoned_messages WHERE id IN ? ORDER BY id";
 
-/// Whether a letter has a key that it is to have again. One that it had as long as it waited it has let
-/// go for good when it was begun.
+/// Condition that a dead letter needs its unique key again. A key that was held only until the first
+/// claim was released for good then.
 const KEEPS_ITS_KEY: &str = concat!(
     "(unique_key IS NOT NULL AND COALESCE(unique_scope, 'waiting') <> 'waiting'
       AND COALESCE(unique_until > ",
@@ -34,11 +34,11 @@ const KEEPS_ITS_KEY: &str = concat!(
     ", TRUE))"
 );
 
-/// Whether another message has that key now.
+/// Condition that another message holds that key now.
 const IS_HELD: &str = "EXISTS (SELECT 1 FROM consumer_messages other
   FORCE INDEX (consumer_messages_unique) WHERE other.queue = poisoned_messages.queue AND other.unique_hold = poisoned_messages.unique_key)";
 
-/// Inserts letters as messages, perhaps with another body.
+/// Inserts dead letters as messages, optionally with another body.
 const BACK: &str = "
 INSERT INTO consumer_messages (queue, body, headers, correlation_id, reply_to, message_id, content_type,
   `key`, priority, unique_key, unique_scope, unique_until, unique_released)
@@ -62,7 +62,7 @@ fn condition<'a>(selection: &'a Selection<'_>) -> (String, Vec<Value<'a>>) {
     (texts.join(" AND "), values)
 }
 
-/// The first letters behind that row, at most so many, and no more of them than memory has room for.
+/// Returns the first dead letters after row `after`: at most `most`, limited by their size.
 pub(super) async fn some(
     client: &mut Client,
     selection: &Selection<'_>,
@@ -89,8 +89,9 @@ pub(super) async fn some(
     letters.collect()
 }
 
-/// First those that need no key, many at once, then those that do, one by one: each takes its key or
-/// stays. In the transaction that is open. Returns how many went.
+/// Moves dead letters back to their queues, in the open transaction. Those without a key to hold go
+/// first, many at once; then the others, one by one: each takes its key, or stays if that is held.
+/// Returns the number moved.
 pub(super) async fn send_back(
     client: &mut Client,
     selection: &Selection<'_>,
@@ -104,7 +105,7 @@ pub(super) async fn send_back(
         if some.is_empty() {
             break;
         }
-        // A key of theirs they have let go for good.
+        // Their keys, if they had any, are released for good.
         let mut script = client.script();
         script.add(BACK, &[edit, 1.into(), (&some).into()]);
         script.add(GONE, &[(&some).into()]);
@@ -124,7 +125,8 @@ pub(super) async fn send_back(
             let back = [edit, 0.into(), Value::Numbers(&one)];
             match client.execute(BACK, &back).await {
                 Ok(_) => moved += 1,
-                // Another has taken the key just now, or it was another letter of these.
+                // Another message has just taken the key, or another of these dead letters has the same
+                // one.
                 Err(error) if is_taken(&error, unique::INDEX) => continue,
                 Err(error) => return Err(error),
             }
@@ -133,7 +135,7 @@ pub(super) async fn send_back(
     }
 }
 
-/// Some of the letters behind that one for which this holds, too, locked.
+/// Locks and returns some of the dead letters after row `after` that meet the condition `also`, too.
 async fn locked(
     client: &mut Client,
     selection: &Selection<'_>,
@@ -151,7 +153,7 @@ async fn locked(
     locked.iter().map(|row| row.get(0)).collect()
 }
 
-/// How many can't go back because another message has their key.
+/// Counts the dead letters that can't go back because another message holds their key.
 pub(super) async fn held(
     client: &mut Client,
     selection: &Selection<'_>,
@@ -163,7 +165,7 @@ pub(super) async fn held(
     client.query_one(&held, &values).await?.get(0)
 }
 
-/// Deletes them. Returns how many.
+/// Deletes the dead letters. Returns their number.
 pub(super) async fn discard(
     client: &mut Client,
     selection: &Selection<'_>,
@@ -206,7 +208,7 @@ fn letter(row: &mut Row) -> Result<DeadLetter, CallError> {
 }
 
 fn dead_reply(row: &mut Row) -> Result<Option<DeadReply>, CallError> {
-    // It may have had no queue to go to: that is why it is here.
+    // The reply may have had no queue to go to, which is why it is here.
     let Some(body) = row.take::<Option<Vec<u8>>>("reply_body")? else {
         return Ok(None);
     };

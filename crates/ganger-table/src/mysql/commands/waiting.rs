@@ -1,4 +1,4 @@
-//! The messages that nobody has in hand, as a command sees them: counted, cancelled, taken as replies.
+//! Messages without a claim, for commands: counted, cancelled, taken as replies.
 
 use bytes::Bytes;
 
@@ -18,7 +18,7 @@ SELECT
    WHERE queue = ? AND owner IS NULL AND available_after > 0),
   (SELECT COUNT(*) FROM consumer_messages WHERE queue = ? AND owner IS NOT NULL)";
 
-/// By the index of what waits: the table may be large, and most of it another queue's.
+/// Uses the index of waiting rows: the table may be large, and most rows another queue's.
 const WAITING: &str = "
 SELECT id FROM consumer_messages FORCE INDEX (consumer_messages_ready)
 WHERE queue = ? AND owner IS NULL AND (correlation_id = ? OR message_id = ? OR id = ?)
@@ -54,7 +54,7 @@ const REPLY: &str = "
 SELECT body, headers, correlation_id, content_type FROM consumer_messages
 WHERE id = ? AND owner IS NULL FOR UPDATE";
 
-/// How many messages the queue holds.
+/// Counts the messages of the queue.
 pub(super) async fn depth(client: &mut Client, queue: &str) -> Result<Depth, CallError> {
     let row = client.query_one(DEPTH, &[queue.into(); 3]).await?;
     let count = |column: usize| row.get::<i64>(column).map(i64::unsigned_abs);
@@ -65,8 +65,8 @@ pub(super) async fn depth(client: &mut Client, queue: &str) -> Result<Depth, Cal
     })
 }
 
-/// Moves some that wait under that id to the dead letters, in the transaction that is open. Returns how
-/// many.
+/// Moves some of the messages that wait under that id to the dead letters, in the open transaction.
+/// Returns their number.
 pub(super) async fn cancel(
     client: &mut Client,
     pool: &str,
@@ -76,7 +76,7 @@ pub(super) async fn cancel(
     let row = id.strip_prefix(queue).and_then(|end| end.strip_prefix(':'));
     let row: Option<i64> = row.and_then(|row| row.parse().ok());
     let most = i64::try_from(SOME).unwrap_or(i64::MAX);
-    // Found without a lock: one on each row that is looked at would hold up who claims it.
+    // Found without a lock: locks on all rows examined would block claims.
     let values = [
         queue.into(),
         id.into(),
@@ -105,7 +105,7 @@ async fn ids(client: &mut Client, text: &str, values: &[Value<'_>]) -> Result<Ve
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// The first reply to that message, if one has come.
+/// Returns the row of the first reply to that message, if there is one.
 pub(super) async fn reply_there(
     client: &mut Client,
     queue: &str,
@@ -116,7 +116,7 @@ pub(super) async fn reply_there(
     row.map(|row| row.get(0)).transpose()
 }
 
-/// Takes it, in the transaction that is open, unless another has.
+/// Takes the reply, in the open transaction; none if another client has taken it.
 pub(super) async fn take_reply(client: &mut Client, row: i64) -> Result<Option<Reply>, CallError> {
     let Some(mut reply) = client.query_opt(REPLY, &[row.into()]).await? else {
         return Ok(None);

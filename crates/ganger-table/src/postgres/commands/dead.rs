@@ -1,4 +1,4 @@
-//! The dead letters in a database of PostgreSQL: read, sent back, dropped.
+//! The dead letters in a PostgreSQL database: read, sent back, dropped.
 
 use bytes::Bytes;
 use tokio_postgres::{Error, Row};
@@ -11,7 +11,7 @@ use crate::server::selection::Selection;
 use crate::table::{headers, message_name};
 use ganger_queue::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 
-/// So many bytes of letters are read at once, and the one beyond.
+/// Bytes of dead letters after which no further one is read in one batch.
 const SOME_BYTES: i64 = 4 << 20;
 
 /// The condition of a [`Selection`].
@@ -33,8 +33,8 @@ SELECT poisoned_messages.id, pool, queue, reason, error, attempts, crashes, exit
 FROM poisoned_messages JOIN page ON poisoned_messages.id ", is_row!("page.id"), "
 WHERE before < $5 ORDER BY page.id");
 
-/// Whether a letter has a key that it is to have again. One that it had as long as it waited it has let
-/// go for good when it was begun.
+/// Condition that a dead letter needs its unique key again. A key that was held only until the first
+/// claim was released for good then.
 macro_rules! keeps_its_key {
     () => {
         concat!(
@@ -46,7 +46,8 @@ macro_rules! keeps_its_key {
     };
 }
 
-/// Inserts letters as messages: which, and whether with another body.
+/// Inserts dead letters as messages: `$from` selects them, the others give the parameters of another
+/// body.
 macro_rules! back {
     ($from:expr, $edited:literal, $text:literal, $bytes:literal) => {
         concat!("
@@ -103,12 +104,12 @@ SELECT count(*) FROM poisoned_messages AS letter WHERE ",
 
 const DROP: &str = concat!("DELETE FROM poisoned_messages WHERE ", chosen!());
 
-/// The parameters of that.
+/// Parameters of the condition `chosen!`.
 fn chosen<'a>(selection: &'a Selection<'_>) -> [Parameter<'a>; 2] {
     [&selection.ids, &selection.pool]
 }
 
-/// The first letters behind that row, at most so many, and no more of them than memory has room for.
+/// Returns the first dead letters after row `after`: at most `most`, limited by their size.
 pub(super) async fn some(
     client: &Client,
     selection: &Selection<'_>,
@@ -143,13 +144,13 @@ pub(super) async fn send_back(
     Ok(moved)
 }
 
-/// How many can't go back because another message has their key.
+/// Counts the dead letters that can't go back because another message holds their key.
 pub(super) async fn held(client: &Client, selection: &Selection<'_>) -> Result<i64, Error> {
     let held = client.query_one(HELD, &chosen(selection)).await?;
     held.try_get(0)
 }
 
-/// Deletes them. Returns how many.
+/// Deletes the dead letters. Returns their number.
 pub(super) async fn discard(client: &Client, selection: &Selection<'_>) -> Result<u64, Error> {
     client.execute(DROP, &chosen(selection)).await
 }
@@ -187,7 +188,7 @@ fn letter(row: &Row) -> Result<DeadLetter, Error> {
 }
 
 fn dead_reply(row: &Row) -> Result<Option<DeadReply>, Error> {
-    // It may have had no queue to go to: that is why it is here.
+    // The reply may have had no queue to go to, which is why it is here.
     let Some(body) = row::body(row, "reply_body", "reply_body_bytes")? else {
         return Ok(None);
     };

@@ -1,4 +1,4 @@
-//! What each outcome does to the row, and what the next delivery is told of it.
+//! Tests of the effect of each outcome on the row, and of the history in the next delivery.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn retry(reason: Reason) -> Outcome {
     }
 }
 
-/// Settles one message so, and returns the row's counters after it.
+/// Settles one message with that outcome, and returns the row's counters after it.
 async fn settled_as(rig: &Rig, outcome: Outcome) -> String {
     let mut source = rig.source(&Shared::default(), 1);
     source.next().await.settle(outcome);
@@ -192,7 +192,7 @@ async fn a_settlement_without_its_claim_touches_nothing() {
     }
 }
 
-/// What was not begun runs once, wherever that is.
+/// A message that was not started runs once, wherever that is.
 #[tokio::test]
 async fn what_goes_back_without_its_claim_is_no_duplicate() {
     let rig = with_row("attempts", "0");
@@ -205,7 +205,7 @@ async fn what_goes_back_without_its_claim_is_no_duplicate() {
     assert_eq!(rig.get::<i64>("SELECT suspect FROM consumer_messages"), 0);
 }
 
-/// Only the daemon writes a table's dead letters, so there is nothing to set right.
+/// Only the daemon writes a table's dead letters, so no other destination is allowed.
 fn goes_nowhere_else(client: &mut Client, all: &DeadFilter) {
     let elsewhere = WayBack {
         to: Some("elsewhere".to_owned()),
@@ -304,8 +304,7 @@ async fn emits_are_confirmed_once_they_are_there() {
     source.end().await;
 }
 
-/// While others of the daemon write, settlements come in; they must not wait for a transaction of their
-/// own.
+/// Settlements that come in while other sources of the daemon write join that source's own transaction.
 #[tokio::test]
 async fn what_comes_while_others_write_goes_along() {
     let rig = Rig::new();

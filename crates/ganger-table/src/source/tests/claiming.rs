@@ -1,4 +1,4 @@
-//! Which messages are handed out, in what order, and how many at once.
+//! Tests of the rows that are handed out: their choice, order and number.
 
 use std::collections::HashSet;
 
@@ -198,11 +198,11 @@ async fn a_pool_without_room_lets_the_suspects_of_others_pass() {
     let daemon = Shared::default();
     let mut full = rig.source(&daemon, 1);
     let suspect = full.next().await;
-    // It has room for one, and this gets it: its next suspect has to wait for that.
+    // There is room for one more message, which is this one: the next suspect has to wait.
     full.credit(2);
     let long = full.next().await;
     rig.execute("UPDATE consumer_messages SET lapses = 2");
-    // Before the suspect is back, or it would be taken anew.
+    // Before the suspect is returned, or this source would claim it again.
     full.credit(1);
     suspect.settle(Outcome::Return { suspect: false });
     let mut other = rig.source(&daemon, 1);

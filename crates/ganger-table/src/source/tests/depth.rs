@@ -1,4 +1,4 @@
-//! How many rows wait, since when, and where no pool reads them.
+//! Tests of the number and age of waiting rows, and of unread queues.
 
 use super::*;
 use ganger_config::model::{Autoscale, Workers};
@@ -36,7 +36,7 @@ async fn what_could_be_claimed_is_counted_whatever_the_number_of_workers() {
     let first = source.next().await;
     let depth =
         |wanted| move |state: &SourceState| state.backlog.is_some_and(|it| it.depth == wanted);
-    // All but the one that is out, the one that is not due and another queue's.
+    // All but the one that is out, the one that is not due and the other queue's.
     source.until(depth(6)).await;
     source.policy.send_replace(range());
     first.settle(Outcome::Done);
@@ -60,7 +60,7 @@ async fn no_more_is_counted_than_matters() {
     assert_eq!(count(100).await, (10, false));
 }
 
-/// The age of the oldest message, in seconds.
+/// Returns the age of the oldest message, in seconds.
 async fn oldest(task: &mut Task) -> Option<u64> {
     let waiting = task.store.waiting("q", 100).await.unwrap();
     waiting.oldest.map(|age| age.as_secs())
@@ -86,7 +86,7 @@ async fn the_oldest_is_found_in_every_priority_and_among_those_that_fell_due() {
     insert(-9, 2, 0);
     insert(3, 30, 0);
     assert_eq!(oldest(&mut task).await, Some(30));
-    // It has waited since it fell due, not since it was sent; one that is not due does not wait.
+    // A due row has waited since it fell due, not since it was sent; one that is not due does not wait.
     insert(0, 900, NOW_MS - 40_000);
     insert(0, 900, NOW_MS + 40_000);
     assert_eq!(oldest(&mut task).await, Some(40));
@@ -103,10 +103,10 @@ async fn what_waits_is_as_old_as_the_backlog() {
     assert_eq!(age.as_secs() / 60, (NOW_MS / 1000 - 1).unsigned_abs() / 60);
     source.credit(1);
     source.finish_next().await;
-    // The transaction that deletes it finds no other.
+    // The transaction that deletes the row finds no other.
     rig.until("SELECT count(*) = 0 FROM consumer_messages")
         .await;
-    // It comes again, and was sent long ago; but the queue has been empty since.
+    // The next message was sent long ago, but the queue has been empty since.
     rig.execute("INSERT INTO consumer_messages (queue, body, created_at) VALUES ('q', 'x', 9000)");
     let second = source.next().await;
     source.credit(1);

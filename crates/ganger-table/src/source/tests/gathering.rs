@@ -1,4 +1,4 @@
-//! That a small transaction waits for what is about to be settled, and for how long.
+//! Tests of the delay of small transactions until more settlements have come in.
 
 use tokio::time::Instant;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const TURN: Duration = Duration::from_millis(20);
 
-/// A source that has eight of more messages out, in whose database a transaction takes so long.
+/// Returns a source with eight messages out and more waiting, whose transactions take `TURN`.
 async fn eight_out(rig: &Rig) -> (Task, PoolEnd, Vec<Delivery>) {
     (0..20).for_each(|n| rig.insert(&n.to_string()));
     let (mut task, mut pool, _) = rig.open(&Shared::default(), &rig.config());

@@ -1,5 +1,5 @@
-//! The source driven through its link, on real database files. What one decision or one file
-//! does is tested beside it; here is what they do together.
+//! Tests of the source through its link, on real database files. Single decisions and single modules are
+//! tested beside their code; these tests are about their interplay.
 
 mod accounting;
 mod claiming;
@@ -35,12 +35,12 @@ use ganger_queue::exclusive::Exclusive;
 use ganger_queue::source::{Running, on_a_thread};
 use ganger_queue::unread::UnreadQueues;
 
-/// Far longer than anything here takes.
+/// Far longer than any step of these tests takes.
 const SOON: Duration = Duration::from_secs(20);
-/// Far longer than a test: what happens in a test was not found by polling, nor by the heartbeat.
+/// Far longer than a test: nothing in a test is found by the poll or the heartbeat.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// What the sources of one daemon share.
+/// State shared by the sources of one daemon.
 struct Shared {
     budget: Budget,
     exclusive: Exclusive,
@@ -61,7 +61,7 @@ impl Default for Shared {
 
 const NOW_MS: i64 = 1_800_000_000_000;
 
-/// A database file, and the clock on the wall beside it.
+/// A database file and its wall clock.
 struct Rig {
     dir: TempDir,
     now_ms: Arc<AtomicI64>,
@@ -130,7 +130,7 @@ impl Rig {
         (Task::new(store, config, link, reader), pool, tell)
     }
 
-    /// Runs a source of queue `q` that may have so many deliveries out.
+    /// Runs a source of queue `q` with that credit.
     fn source(&self, daemon: &Shared, credit: usize) -> Source {
         let (task, pool, limits) = self.open(daemon, &self.config());
         Source::run(task, pool, limits, credit)
@@ -155,7 +155,7 @@ impl Rig {
         self.sql().query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    /// Waits until what SQL asks for is so.
+    /// Waits until the SQL query `holds` returns true.
     async fn until(&self, holds: &str) {
         let holds = async {
             while !self.get::<bool>(holds) {
@@ -165,7 +165,7 @@ impl Rig {
         timeout(SOON, holds).await.expect("it becomes so soon");
     }
 
-    /// The row's counters, in words.
+    /// Returns the row's counters as text.
     fn counters(&self) -> String {
         self.get(
             "SELECT printf('attempts %d crashes %d lapses %d requeues %d suspect %d after %d owner %s', \
@@ -179,7 +179,7 @@ impl Rig {
     }
 }
 
-/// A source at work, seen from its pool.
+/// A running source, seen from its pool.
 struct Source {
     pool: PoolEnd,
     running: Running,
@@ -213,7 +213,7 @@ impl Source {
             .expect("the source lives")
     }
 
-    /// The next delivery's body, settled as done.
+    /// Settles the next delivery as done, and returns its body.
     async fn finish_next(&mut self) -> String {
         let delivery = self.next().await;
         let body = body(&delivery);
@@ -226,7 +226,7 @@ impl Source {
         state.expect("it comes so soon").unwrap().clone()
     }
 
-    /// Closes the intake and waits for the end: everything settled has taken effect then.
+    /// Closes the intake and waits for the end, after which all settlements have taken effect.
     async fn end(mut self) -> SourceState {
         self.pool.intake.send_replace(Intake::Closed);
         let deliveries = &mut self.pool.deliveries;

@@ -1,4 +1,4 @@
-//! Owners that vanish, and what they had claimed.
+//! Tests of owners that vanish, and of their claims.
 
 use super::*;
 use crate::sqlite::tests_support::OtherOwner;
@@ -18,7 +18,7 @@ async fn a_dead_daemons_messages_come_at_once() {
     let other = OtherOwner::new(&rig.path(), Duration::from_secs(30));
     other.claims_all(&rig.sql(), false);
     source.credit(10);
-    // Only the wake-up by its closed lock file can bring this: the poll is an hour off.
+    // Only the wake-up by the closed lock file can cause this: the poll is an hour away.
     other.dies();
     let delivery = source.next().await;
     assert_eq!(

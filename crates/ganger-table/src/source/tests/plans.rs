@@ -1,6 +1,5 @@
-//! How SQLite goes about what it is asked: whatever is in the tables, and whatever it knows of them, no
-//! statement goes through many more rows than it returns or changes. What servers do is tested by the
-//! integration tests.
+//! Tests of SQLite's query plans: whatever the content of the tables and the statistics, no statement
+//! reads many more rows than it returns or changes. The integration tests cover the servers.
 
 #[path = "../../../../../tests/integration/statements.rs"]
 mod statements;
@@ -21,16 +20,16 @@ use ganger_queue::delivery::{
     UniqueScope,
 };
 
-/// A million of each kind in the long run of the tests.
+/// Number of rows of each kind; a million in the long run of the tests.
 const ROWS: u32 = 30_000;
 const ROWS_IN_THE_LONG_RUN: u32 = 1_000_000;
 
-/// A statement may make so many steps, and as many more for each row that it returns: for a row that it looks
-/// at it makes about ten.
+/// Maximum number of steps of a statement, and of further steps for each row that it returns. It takes
+/// about ten for each row that it reads.
 const STEPS: i32 = 2_000;
 const STEPS_PER_ROW: i32 = 1_000;
 
-/// Parts of statements that read more, each with why.
+/// Parts of statements that are allowed to read more, each with the reason.
 const READS_ON: &[(&str, &str)] = &[
     (
         "(correlation_id = ?2 OR message_id = ?2)",
@@ -43,7 +42,7 @@ const READS_ON: &[(&str, &str)] = &[
     ("SELECT COUNT(*) FROM (SELECT 1", "likewise, up to a limit"),
 ];
 
-/// Parts of statements that nothing here has run, each with why.
+/// Parts of statements that these tests do not run, each with the reason.
 const NOT_RUN: &[(&str, &str)] = &[(
     "json_set(coalesce(headers, '{}'), '$.\"x-ganger-span\"', ?3)",
     "only attempts that are recorded leave a span; by the row's id",
@@ -55,7 +54,7 @@ async fn no_statement_reads_much_more_than_it_returns() {
     let _neighbour = OtherOwner::new(&rig.path(), NEVER);
     drop(runs(&rig.path()));
     let mut all = Vec::new();
-    // Without statistics, with those of tables that are nearly empty, and with those of now.
+    // Rounds with the statistics of nearly empty tables, with current ones, and without any.
     go_through(&rig, 0).await;
     let filled = format!("ANALYZE; {}", among(rows()));
     for (round, prepared) in (1..).zip([filled.as_str(), "ANALYZE", "DELETE FROM sqlite_stat1"]) {
@@ -81,8 +80,9 @@ fn rows() -> u32 {
     }
 }
 
-/// So many rows of each kind that nobody is to read: another queue's with keys, for a later time, in another
-/// daemon's hands, given up, finished, and published, which a trigger would have removed.
+/// Returns SQL that adds `rows` rows of each kind that no statement should read: with keys in another
+/// queue, delayed, claimed by another daemon, dead, finished, and published, which a trigger would have
+/// removed.
 fn among(rows: u32) -> String {
     let numbers = format!(
         "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {rows})"
@@ -110,20 +110,20 @@ fn among(rows: u32) -> String {
     )
 }
 
-/// Everything that a daemon and the commands do.
+/// Runs everything that a daemon and the commands do.
 async fn go_through(rig: &Rig, round: i64) {
-    // What is due later is not due yet.
+    // Rows that fall due later are not due yet.
     rig.set_clock(NOW_MS + 60_000 * round);
     work(rig, round).await;
     remember(rig, round).await;
     let (config, rows) = (rig.config(), rig.path());
-    // Commands block.
+    // Commands block the thread.
     let command = move || command(&config, &rows, round);
     tokio::task::spawn_blocking(command).await.unwrap();
 }
 
-/// What a source does: rows that are ready, due, suspect, spent, or unreadable, every way to settle, counts,
-/// what another daemon had that is gone, and a message that is published.
+/// Runs a source with rows that are ready, due, suspect, spent or unreadable, every kind of settlement,
+/// counts, claims of a vanished daemon, and a published message.
 async fn work(rig: &Rig, round: i64) {
     let other = OtherOwner::new(&rig.path(), Duration::from_secs(30));
     rig.execute(&format!(
@@ -155,7 +155,7 @@ async fn work(rig: &Rig, round: i64) {
         Outcome::Return { suspect: false },
     ];
     let mut outcomes = outcomes.into_iter();
-    // The last one comes twice.
+    // The last one is delivered twice.
     for _ in 0..12 {
         let delivery = source.next().await;
         let is_number = body(&delivery).parse::<u8>().is_ok();
@@ -165,7 +165,7 @@ async fn work(rig: &Rig, round: i64) {
     source
         .until(|state| state.backlog.is_some_and(|backlog| backlog.depth == 0))
         .await;
-    // What a source asks that has nothing to do, and nothing that is due.
+    // The queries of a source without work, and without due rows.
     while !has_run(&rig.path(), "SELECT 1 FROM consumer_messages") {
         rig.insert("one more");
         source.next().await.settle(Outcome::Done);
@@ -182,7 +182,7 @@ fn outgoing(queue: &str) -> Outgoing {
     }
 }
 
-/// What is entered of what is finished, and forgotten in the end.
+/// Enters, looks up and expires entries of finished messages.
 async fn remember(rig: &Rig, round: i64) {
     let config = rig.config();
     let database = database(&config).unwrap();
@@ -213,7 +213,7 @@ async fn remember(rig: &Rig, round: i64) {
     memory.close();
 }
 
-/// What commands ask for.
+/// Runs the commands.
 fn command(config: &TableSource, database: &Path, round: i64) {
     let mut client = Client::new(
         "main",
@@ -262,7 +262,7 @@ fn command(config: &TableSource, database: &Path, round: i64) {
     letters(&mut client, database, round);
 }
 
-/// What they do to dead letters: some without a key, and two with the same one.
+/// Runs the commands on dead letters: some without a key, and two with the same one.
 fn letters(client: &mut Client, database: &Path, round: i64) {
     let conn = Connection::open(database).unwrap();
     let mut insert = conn
@@ -321,7 +321,7 @@ fn letters(client: &mut Client, database: &Path, round: i64) {
     assert!(client.dead_drop(&of_one_pool()).unwrap() > 0);
 }
 
-/// A run of each statement that has read too much, the one that has read the most.
+/// Returns, of each statement that has read too much, the run that has read the most.
 fn excessive(all: &[Run]) -> Vec<&Run> {
     let is_excessive = |run: &&Run| run.steps > STEPS + STEPS_PER_ROW * run.rows;
     let is_meant = |run: &Run| READS_ON.iter().any(|(part, _why)| run.text.contains(part));
@@ -332,13 +332,12 @@ fn excessive(all: &[Run]) -> Vec<&Run> {
     excessive
 }
 
-/// The parts of statements in the source that were not run, but for those of which it is told why.
+/// Returns the parts of statements in the source that were not run, except those in `NOT_RUN`.
 fn never_run(all: &[Run]) -> Vec<(String, String)> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let files = std::fs::read_dir(source.join("sqlite")).unwrap();
-    let files = files.map(|file| file.unwrap().path());
-    let clients = ["sqlite.rs", "sqlite/dead.rs"].map(|file| source.join("client").join(file));
-    let mut files: Vec<PathBuf> = files.chain(clients).collect();
+    let files = |room: &str| std::fs::read_dir(source.join(room)).unwrap();
+    let files = files("sqlite").chain(files("sqlite/commands"));
+    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
     files.retain(|file| {
         let is_code = file.extension().is_some_and(|end| end == "rs");
         is_code && !file.ends_with("schema.rs") && !file.ends_with("tests_support.rs")

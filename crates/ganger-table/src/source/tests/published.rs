@@ -1,9 +1,9 @@
-//! What `proto-spec/table.md` tells other programs, tried.
+//! Tests of the statements and claims of `proto-spec/table.md`, which is for other programs.
 
 use super::*;
 
 const TEXT: &str = include_str!("../../../../../proto-spec/table.md");
-/// The steps from an empty file to the tables as they are.
+/// Steps from an empty file to the current tables.
 const STEPS: [&str; 7] = [
     include_str!("../../sqlite/v1.sql"),
     include_str!("../../sqlite/v2.sql"),
@@ -14,7 +14,7 @@ const STEPS: [&str; 7] = [
     include_str!("../../sqlite/topics.sql"),
 ];
 
-/// The blocks of one language.
+/// Returns the code blocks of one language.
 fn blocks(language: &str) -> Vec<&'static str> {
     let fence = format!("```{language}\n");
     let after = TEXT.split(fence.as_str()).skip(1);
@@ -37,7 +37,7 @@ fn every_column_is_explained() {
         .filter(|line| line.starts_with("  ") && !line.contains("WHERE"))
     {
         let column = line.split_whitespace().next().unwrap();
-        // Within a constraint or a trigger.
+        // Part of a constraint or a trigger.
         if column.ends_with(',') || column.starts_with(|first: char| first.is_uppercase()) {
             continue;
         }

@@ -1,5 +1,5 @@
-//! A database that can't be written to: nothing is lost, nothing is taken in, and it goes on by
-//! itself.
+//! Tests of a database that can't be written to: nothing is lost, the intake pauses, and the source
+//! recovers by itself.
 
 use super::*;
 use crate::table::{Claim, Fault, Settled};
@@ -44,7 +44,7 @@ async fn a_full_disk_pauses_the_intake_until_there_is_room() {
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50) \
          INSERT INTO consumer_messages (queue, body) SELECT 'filler', randomblob(4000) FROM n",
     );
-    // Room for a claim, wherever its page is full, and not for a letter.
+    // Leaves room for a claim, even if its page is full, but not for a dead letter.
     rig.execute("CREATE TABLE spare AS SELECT randomblob(4000)");
     rig.execute("DROP TABLE spare");
     let (task, pool, limits) = rig.open(&Shared::default(), &rig.config());
@@ -86,7 +86,7 @@ async fn a_table_that_is_away_is_waited_for() {
     assert_eq!(rig.get::<i64>("SELECT count(*) FROM consumer_messages"), 0);
 }
 
-/// A database that refuses some rows for good.
+/// Returns a database that permanently rejects some dead letters.
 fn picky(condition: &str) -> Rig {
     let rig = Rig::new();
     ["a", "b", "c"].iter().for_each(|body| rig.insert(body));
@@ -172,7 +172,7 @@ async fn an_emit_that_is_refused_is_told_to_who_asked() {
     source.end().await;
 }
 
-/// A database in which a row is not changed.
+/// Trigger that rejects changes of one row.
 const NOT_THIS_ROW: &str = "
     CREATE TRIGGER picky BEFORE UPDATE ON consumer_messages WHEN OLD.body = 'bad'
     BEGIN SELECT RAISE(ABORT, 'not this one'); END";
@@ -185,7 +185,7 @@ async fn what_was_refused_is_kept_and_written_once_it_is_not() {
     let failure = Failure::new(Reason::Failed, "why");
     b.settle(Outcome::DeadLetter(Box::new(failure)));
     source.until(|state| state.problem.is_some()).await;
-    // It holds nobody up: with one in hand there is room for one more.
+    // It does not hold up others: with one message out there is room for one more.
     assert_eq!(source.finish_next().await, "c");
     a.settle(Outcome::Done);
     rig.execute("DROP TRIGGER picky");
@@ -195,11 +195,11 @@ async fn what_was_refused_is_kept_and_written_once_it_is_not() {
     assert_eq!(rig.get::<i64>("SELECT count(*) FROM consumer_messages"), 0);
 }
 
-/// A database that is away is asked once and not once for each of them, which would take a busy
+/// An unreachable database is tried once, and not once for each settlement, which would take a busy
 /// timeout each.
 #[tokio::test]
 async fn trouble_ends_the_next_try_of_what_was_refused() {
-    // The first row can't be written for a reason that may pass; the others would go at once.
+    // The first row fails with a transient error; the others would succeed.
     let rig = Rig::new();
     rig.insert("a");
     rig.execute(
@@ -231,7 +231,7 @@ async fn trouble_ends_the_next_try_of_what_was_refused() {
     assert_eq!(kept, [1, 2, 3]);
 }
 
-/// Others would take what is in hand for a dead daemon's.
+/// Without a heartbeat, others would take over the claims of this daemon.
 #[tokio::test]
 async fn trouble_does_not_put_off_the_heartbeat() {
     let rig = Rig::new();
@@ -309,7 +309,7 @@ async fn a_reply_that_no_letter_takes_either_is_told_of_there() {
 async fn rows_that_cannot_be_claimed_or_buried_hold_nobody_up() {
     for (row, trigger) in [
         ("'bad', 0, 0, 0", NOT_THIS_ROW),
-        // It would fall due, and can't.
+        // The row would fall due, but can't be changed.
         ("'bad', 0, 0, 1", NOT_THIS_ROW),
         (
             "'bad', 0, 9, 0",
@@ -451,7 +451,7 @@ async fn an_owner_that_cannot_be_struck_holds_nobody_up() {
     source.end().await;
 }
 
-/// What an operator may do beside it: a backup that reads for long, a VACUUM, a checkpoint.
+/// Operations of an operator beside the source: a backup that reads for long, a VACUUM, a checkpoint.
 #[tokio::test]
 async fn large_bodies_beside_a_long_reader_and_a_vacuum() {
     let rig = Rig::new();

@@ -1,5 +1,5 @@
-//! Being woken: by other programs' writes, by time, by credit. The poll is an hour off in all of
-//! these.
+//! Tests of wake-ups: by other programs' writes, by time, by credit. The poll is an hour away in all of
+//! them.
 
 use super::*;
 use ganger_queue::delivery::Outgoing;
@@ -54,7 +54,7 @@ async fn a_client_sends_and_takes_the_answer() {
     source.end().await;
 }
 
-/// As on a file system of which the kernel tells nothing: who waits looks again by itself.
+/// Without file events, as on some file systems, a waiting client looks again by itself.
 #[tokio::test]
 async fn a_client_that_is_told_of_nothing_looks_again() {
     let rig = Rig::new();

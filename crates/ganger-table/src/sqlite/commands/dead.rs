@@ -14,9 +14,8 @@ use ganger_queue::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 /// Number of bytes of dead letters after which no more of them are read at once.
 const SOME_BYTES: usize = 4 << 20;
 
-/// The first letters behind that row, at most so many, and no more of them than memory has room
-/// for. None if there are none. Whoever takes them may be slow: nothing of the file is held
-/// meanwhile.
+/// Returns the first dead letters after row `after`: at most `count_max`, limited by their size; empty if
+/// there are none. The caller may be slow: nothing is locked while it handles them.
 pub(super) fn some(
     conn: &Connection,
     filter: &DeadFilter,
@@ -42,8 +41,9 @@ pub(super) fn some(
     Ok(some)
 }
 
-/// First those that need no key, all at once, then those that do, one by one: each takes its key
-/// or stays.
+/// Moves dead letters back to their queues, in one transaction. Those without a key to hold go first, all
+/// at once; then the others, one by one: each takes its key, or stays if that is held. Returns the number
+/// moved.
 pub(super) fn send_back(
     conn: &mut Connection,
     filter: &DeadFilter,
@@ -73,7 +73,7 @@ pub(super) fn send_back(
     }
     let back = format!("{BACK} WHERE id = ?1 {IF_FREE}");
     for id in keyed {
-        // The second is not asked for.
+        // `BACK` with this condition does not use the second parameter.
         let values = params![id, Null, now_ms, body];
         if tx.prepare_cached(&back)?.execute(values)? > 0 {
             let drop = format!("{DROP} WHERE id = ?1");
@@ -85,7 +85,7 @@ pub(super) fn send_back(
     Ok(moved)
 }
 
-/// Drops them, all or none.
+/// Deletes the dead letters, all or none. Returns their number.
 pub(super) fn drop_all(conn: &mut Connection, filter: &DeadFilter) -> rusqlite::Result<usize> {
     let (chosen, ids, pool) = chosen(filter);
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -97,7 +97,7 @@ pub(super) fn drop_all(conn: &mut Connection, filter: &DeadFilter) -> rusqlite::
     Ok(dropped)
 }
 
-/// Counts those whose key another message has now.
+/// Counts the dead letters whose key another message holds now.
 pub(super) fn held(conn: &Connection, filter: &DeadFilter, now_ms: i64) -> rusqlite::Result<usize> {
     let (chosen, ids, pool) = chosen(filter);
     let sql = format!("{HELD} {chosen} AND {KEEPS_ITS_KEY} AND {KEY_IS_TAKEN}");
@@ -125,8 +125,8 @@ SELECT queue, coalesce(?4, body), headers, correlation_id, reply_to, message_id,
     AND (coalesce(unique_scope, 'waiting') = 'waiting' OR coalesce(unique_until <= ?3, 0))
 FROM poisoned_messages";
 
-/// Whether a letter has a key that it is to have again. One that it had as long as it waited it has let
-/// go for good when it was begun.
+/// Condition that a dead letter needs its unique key again. A key that was held only until the first
+/// claim was released for good then.
 const KEEPS_ITS_KEY: &str =
     "(unique_key IS NOT NULL AND coalesce(unique_scope, 'waiting') <> 'waiting'
   AND coalesce(unique_until > ?3, 1))";
@@ -140,13 +140,15 @@ const KEY_IS_TAKEN: &str = "EXISTS (SELECT 1 FROM consumer_messages AS other
 
 const DROP: &str = "DELETE FROM poisoned_messages";
 
-/// The dead letters that a [`DeadFilter`] means, behind the table's name. An id at a time, and the index by name:
-/// where statistics say that the table is nearly empty, it would be searched as a whole otherwise.
+/// Conditions that a [`DeadFilter`] stands for, after the table's name. Ids are looked up one at a time,
+/// and the index is given by name: if the statistics say that the table is nearly empty, SQLite would
+/// scan it otherwise.
 const BY_ID: &str = "WHERE id = ?1 AND (?2 IS NULL OR pool = ?2)";
 const OF_A_POOL: &str = "INDEXED BY poisoned_messages_pool WHERE ?1 IS NULL AND pool = ?2";
 const ALL: &str = "WHERE ?1 IS NULL AND ?2 IS NULL";
 
-/// These, and their parameters, of which there is a first one for each id.
+/// Returns the condition for a filter and its parameters: values for `?1`, one run of the statement each,
+/// and the value of `?2`.
 fn chosen(filter: &DeadFilter) -> (&'static str, Vec<Option<i64>>, Option<&str>) {
     let pool = filter.pool.as_deref();
     match &filter.ids {
@@ -156,7 +158,7 @@ fn chosen(filter: &DeadFilter) -> (&'static str, Vec<Option<i64>>, Option<&str>)
     }
 }
 
-/// The rows with these ids, each once, in order; what is no number names none.
+/// Returns the rows with these ids, each once, in order. An id that is not a number matches none.
 fn rows(ids: &BTreeSet<String>) -> Vec<Option<i64>> {
     let rows: BTreeSet<i64> = ids.iter().filter_map(|id| id.parse().ok()).collect();
     rows.into_iter().map(Some).collect()
@@ -193,7 +195,7 @@ fn letter(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
 }
 
 fn dead_reply(row: &Row<'_>) -> rusqlite::Result<Option<DeadReply>> {
-    // It may have had no queue to go to: that is why it is here.
+    // The reply may have had no queue to go to, which is why it is here.
     let body = row.get_ref(23)?;
     if body == ValueRef::Null {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Tests: what is entered is found for as long as it is to be, and no longer.
+//! Tests of the entries of finished messages: they are found until they expire, and no longer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -115,7 +115,7 @@ fn what_is_entered_first_stands() {
     assert_eq!(find(&mut one, "w", 0), stored(Some("worker's"), b""));
 }
 
-/// Of another message under the same key nothing is handed out.
+/// An entry of another message with the same key is not handed out.
 #[test]
 fn what_has_another_body_is_no_repetition() {
     let bench = Bench::new();

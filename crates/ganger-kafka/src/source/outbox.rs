@@ -1,0 +1,198 @@
+//! Publications that are not confirmed yet, and the external topics among them that accept nothing.
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::time::Instant;
+
+use super::health::HealthIssue;
+use super::ordering::Position;
+use super::pool_link::PoolLink;
+use super::purpose::{Publication, Purpose, WITHIN};
+use super::strangers::Strangers;
+use crate::broker::producer::{Producer, Report, Reports, Then};
+use crate::broker::{error, topic_names};
+
+/// Number of unconfirmed publications, rejected dead letters included, above which nothing more is
+/// handed out.
+const UNCONFIRMED_MAX: usize = 10_000;
+
+/// Unconfirmed publications of a source.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    producer: Producer<Purpose>,
+    strangers: Strangers,
+}
+
+impl Outbox {
+    pub(super) fn new(producer: Producer<Purpose>, strangers: Strangers) -> Self {
+        Self {
+            producer,
+            strangers,
+        }
+    }
+
+    /// Publishes a record. What no broker would accept of that for a topic that a worker chose comes
+    /// back, as if one had rejected it.
+    pub(super) fn send(&mut self, publication: Publication) -> Option<Report<Purpose>> {
+        let Publication { record, purpose } = publication;
+        let fault = match purpose.stranger() {
+            Some(topic) if topic_names::fault_in(topic).is_some() => Some(Code::InvalidTopic),
+            Some(topic) if self.strangers.refuse(topic) => Some(Code::MessageTimedOut),
+            Some(_) | None => None,
+        };
+        match fault {
+            Some(code) => Some(Report {
+                purpose,
+                result: Err(code),
+            }),
+            None => {
+                self.producer.send(record, purpose);
+                None
+            }
+        }
+    }
+
+    /// Returns confirmations and rejections. Those of void messages are given up: they run again at the
+    /// new owner of their partition.
+    pub(super) fn reports(
+        &mut self,
+        is_void: impl Fn(Position) -> bool,
+        pool: &mut PoolLink,
+        now: Instant,
+    ) -> Reports<Purpose> {
+        self.strangers.look(now, pool.has(HealthIssue::Brokers));
+        let strangers = &self.strangers;
+        let mut reports = self
+            .producer
+            .reports(now, |purpose, code, age| match purpose.place() {
+                Some(place) if is_void(place) => Then::GiveUp,
+                _ => purpose.then(code, strangers.is_too_long(now, age)),
+            });
+        for report in &reports.ended {
+            if let Some(topic) = report.purpose.stranger() {
+                self.strangers.heard(topic, report.result);
+            }
+        }
+        let is_taken = reports.ended.iter().any(|report| report.result.is_ok());
+        if is_taken {
+            pool.over(HealthIssue::Brokers);
+            pool.over(HealthIssue::Refused);
+        }
+        // A refusal is an answer, too.
+        let is_heard = is_taken || !reports.refused.is_empty();
+        if is_heard && self.producer.unheard(now).is_none() || self.producer.is_idle() {
+            pool.over(HealthIssue::Publishing);
+        }
+        for (code, topic) in reports.refused.drain(..) {
+            pool.begin(HealthIssue::Letters, error::reason(code, &topic));
+        }
+        if self.producer.refused() == 0 {
+            pool.over(HealthIssue::Letters);
+        }
+        reports
+    }
+
+    /// Gives up a reply, if there is no room: callers that do not take their replies must not block the
+    /// others.
+    pub(super) fn make_room(&mut self, pool: &PoolLink, now: Instant) -> Option<Report<Purpose>> {
+        if pool.has(HealthIssue::Brokers) {
+            return None;
+        }
+        let is_reply = |purpose: &Purpose| matches!(purpose, Purpose::Reply { .. });
+        let purpose = self.producer.make_room(now, is_reply)?;
+        if let Some(topic) = purpose.stranger() {
+            self.strangers.given_up(topic);
+        }
+        Some(Report {
+            purpose,
+            result: Err(Code::MessageTimedOut),
+        })
+    }
+
+    /// Reports the producer's errors, and silence.
+    pub(super) fn tell(&self, errors: Vec<(Code, String)>, pool: &mut PoolLink, now: Instant) {
+        // A reported reason is more useful.
+        if let Some(topic) = self.producer.unheard(now)
+            && !pool.has(HealthIssue::Publishing)
+        {
+            let problem = format!("nothing is confirmed of what is for the topic `{topic}`");
+            pool.begin(HealthIssue::Publishing, problem);
+        }
+        for (code, detail) in errors {
+            let problem = error::reason(code, &detail);
+            // The consumer reports brokers that are away.
+            if matches!(
+                code,
+                Code::AllBrokersDown | Code::BrokerTransportFailure | Code::Resolve
+            ) {
+                tracing::debug!(
+                    pool = pool.name(),
+                    problem,
+                    "the producer has no connection"
+                );
+            } else if !self.producer.is_idle() {
+                pool.begin(HealthIssue::Publishing, problem);
+            }
+        }
+    }
+
+    // -- how much there is --
+
+    /// Number of unconfirmed publications.
+    pub(super) fn pending(&self) -> usize {
+        self.producer.pending()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.producer.is_full()
+    }
+
+    /// Returns whether so much is unconfirmed that nothing more is handed out.
+    pub(super) fn holds_up(&self, bytes_max: usize) -> bool {
+        self.is_full()
+            || self.pending() > UNCONFIRMED_MAX
+            || self.producer.pending_bytes() > bytes_max
+    }
+
+    /// Returns the time of the next timer. In a hurry, publications are not awaited for ever.
+    pub(super) fn due(&self, is_hurried: bool) -> Option<Instant> {
+        let in_vain = || self.producer.next_of_age(Instant::now(), WITHIN);
+        let in_vain = is_hurried.then(in_vain).flatten();
+        self.producer.next_due().into_iter().chain(in_vain).min()
+    }
+
+    // -- publications in vain --
+
+    /// Returns the undeliverable publications, when there is no time to wait for them: neither a
+    /// shutdown nor a revoked partition waits for them. Their messages are not committed, so they run
+    /// again.
+    fn in_vain(&self, now: Instant) -> impl Iterator<Item = &Purpose> {
+        self.producer.in_vain(now, Purpose::is_in_vain)
+    }
+
+    /// Returns the messages of such publications.
+    pub(super) fn held_in_vain(&self, now: Instant) -> impl Iterator<Item = Position> {
+        self.in_vain(now).filter_map(Purpose::place)
+    }
+
+    /// Returns whether a publication is in flight that a shutdown waits for.
+    pub(super) fn is_still_publishing(&self, now: Instant) -> bool {
+        self.in_vain(now).count() < self.pending()
+    }
+
+    /// Logs what a shutdown leaves undone.
+    pub(super) fn tell_of_what_is_left(&self, pool: &PoolLink) {
+        let left = |is: fn(&Purpose) -> bool| self.producer.purposes().filter(|p| is(p)).count();
+        let replies = left(|purpose| matches!(purpose, Purpose::Reply { .. }));
+        let retries = left(|purpose| matches!(purpose, Purpose::Tier { .. }));
+        let letters = left(|purpose| matches!(purpose, Purpose::Letter { .. }));
+        if replies + retries + letters > 0 {
+            tracing::warn!(
+                pool = pool.name(),
+                replies,
+                retries,
+                letters,
+                "not all that was published was taken: its messages are not committed, and run again"
+            );
+        }
+    }
+}
