@@ -12,15 +12,14 @@ mod init;
 #[cfg(feature = "admin")]
 mod live;
 mod man;
+#[cfg(not(feature = "admin"))]
+mod no_surface;
 mod output;
 mod run;
 mod schema;
 mod send;
 mod signals;
 mod subscriptions;
-#[cfg(not(feature = "admin"))]
-#[path = "no_surface.rs"]
-mod surface;
 mod usage;
 mod warnings;
 mod worker;
@@ -31,8 +30,6 @@ use clap::{CommandFactory, Parser, Subcommand};
 use nix::errno::Errno;
 
 use ganger_config::Problems;
-#[cfg(feature = "admin")]
-use live::surface;
 use usage::WrongUsage;
 
 /// Turns any program into a reliable consumer of a message queue.

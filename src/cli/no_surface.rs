@@ -1,4 +1,4 @@
-//! Replaces `surface.rs` in a build without the admin API.
+//! Replaces `live/surface.rs` in a build without the admin API.
 
 use tokio::sync::mpsc;
 

@@ -1,34 +1,9 @@
 //! The databases that this build knows. Nothing else knows which ones there are.
 
-use async_trait::async_trait;
-
-use crate::finished::FinishedStore;
-use crate::sqlite::DatabaseFile;
-use crate::store::{Stores, TableStore};
-use ganger_config::model::{Database, PoolConfig, TableSource};
-use ganger_queue::client::QueueClient;
+use crate::sqlite::database::DatabaseFile;
+use crate::table_database::TableDatabase;
+use ganger_config::model::{Database, TableSource};
 use ganger_queue::fault::SourceFault;
-
-/// A configured database.
-#[async_trait(?Send)]
-pub(crate) trait TableDatabase {
-    /// Opens the store for the source of that pool, and enters this daemon among its owners.
-    async fn store(
-        &self,
-        config: &TableSource,
-        pool: &PoolConfig,
-        stores: &Stores,
-    ) -> Result<Box<dyn TableStore>, SourceFault>;
-
-    /// Opens the memory of that pool. A server that can't be reached is waited for later.
-    async fn memory(&self, pool: &PoolConfig) -> Result<Box<dyn FinishedStore>, SourceFault>;
-
-    /// Connects for commands.
-    fn client(&self) -> Result<Box<dyn QueueClient>, SourceFault>;
-
-    /// Returns the statements that create its tables.
-    fn schema(&self) -> String;
-}
 
 /// Returns the database of a source, unless this build was left without it.
 pub(crate) fn database(config: &TableSource) -> Result<Box<dyn TableDatabase + '_>, SourceFault> {

@@ -17,6 +17,7 @@ mod source;
 mod sqlite;
 mod store;
 mod table;
+mod table_database;
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ use crate::cli::common::CommandResult;
 use crate::cli::output;
 
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct OpenArgs {
+pub(crate) struct OpenArgs {
     #[command(flatten)]
     address: Address,
     /// Print the URL instead of opening it; it is valid once and for a minute

@@ -23,7 +23,7 @@ const TOKEN_BYTES_MAX: u64 = 4096;
 
 /// Address of the daemon.
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct Address {
+pub(crate) struct Address {
     #[command(flatten)]
     config: ConfigFile,
     /// Ask the daemon at this address, such as http://10.0.0.7:9464, instead of using --config
@@ -36,7 +36,7 @@ pub(in crate::cli) struct Address {
 
 impl Address {
     /// Returns a client of the daemon at this address. Nothing is opened yet.
-    pub(in crate::cli) fn remote(&self) -> miette::Result<Remote> {
+    pub(crate) fn remote(&self) -> miette::Result<Remote> {
         let target = match &self.host {
             None => Target::Here(self.places()?),
             Some(url) if url.scheme() != "http" || url.host().is_none() => {
@@ -53,12 +53,12 @@ impl Address {
     }
 
     /// Reads the configuration.
-    pub(in crate::cli) fn load(&self) -> Result<Config, Problems> {
+    pub(crate) fn load(&self) -> Result<Config, Problems> {
         self.config.load()
     }
 
     /// Returns the daemon's address, if it was given.
-    pub(in crate::cli) fn host(&self) -> Option<&Url> {
+    pub(crate) fn host(&self) -> Option<&Url> {
         self.host.as_ref()
     }
 
@@ -108,13 +108,13 @@ pub(super) fn runtime() -> miette::Result<Runtime> {
 }
 
 /// Runs a request and waits for its result.
-pub(in crate::cli) fn block_on<T>(work: impl Future<Output = T>) -> miette::Result<T> {
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> miette::Result<T> {
     Ok(runtime()?.block_on(work))
 }
 
 /// Returns the report of a request that was not done. A request that the daemon finds invalid counts as a
 /// wrong command line.
-pub(in crate::cli) fn undone(error: ClientError) -> Report {
+pub(crate) fn undone(error: ClientError) -> Report {
     match error {
         ClientError::Refused {
             status: 400 | 404 | 422,

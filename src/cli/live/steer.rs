@@ -25,7 +25,7 @@ use wait::{Goal, Waiting};
 
 /// Address of the daemon, and format of its answer.
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct DaemonArgs {
+pub(crate) struct DaemonArgs {
     #[command(flatten)]
     address: Address,
     #[command(flatten)]
@@ -69,7 +69,7 @@ fn print_done(answer: &Value, format: Format) -> CommandResult {
 
 /// A pool of a daemon.
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct PoolArgs {
+pub(crate) struct PoolArgs {
     /// The pool
     pool: String,
     #[command(flatten)]
@@ -84,7 +84,7 @@ impl PoolArgs {
 
 /// A pool, of one daemon or of all.
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct ReachArgs {
+pub(crate) struct ReachArgs {
     #[command(flatten)]
     pool: PoolArgs,
     /// Act on all daemons that share the pool's table, including those that start later
@@ -102,7 +102,7 @@ impl ReachArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct StatusArgs {
+pub(crate) struct StatusArgs {
     #[command(flatten)]
     daemon: DaemonArgs,
     /// Show only this pool
@@ -140,7 +140,7 @@ pub(super) fn status(args: &StatusArgs) -> CommandResult {
 }
 
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct HealthArgs {
+pub(crate) struct HealthArgs {
     #[command(flatten)]
     daemon: DaemonArgs,
     /// Check readiness, not only liveness
@@ -175,7 +175,7 @@ pub(super) fn health(args: &HealthArgs) -> CommandResult {
 }
 
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct ScaleArgs {
+pub(crate) struct ScaleArgs {
     /// The pool
     pool: String,
     /// Number of workers; `configured` or `auto` for the configured number
@@ -222,7 +222,7 @@ pub(super) fn resume(args: &ReachArgs) -> CommandResult {
 
 /// A pool of a daemon, with the options for waiting for the outcome.
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct WaitingPoolArgs {
+pub(crate) struct WaitingPoolArgs {
     /// The pool
     pool: String,
     #[command(flatten)]
@@ -249,7 +249,7 @@ pub(super) fn drain(args: &WaitingPoolArgs) -> CommandResult {
 }
 
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct KillArgs {
+pub(crate) struct KillArgs {
     /// The pool
     pool: String,
     /// The worker's slot, as `ganger status --workers` shows it
@@ -264,7 +264,7 @@ pub(super) fn kill(args: &KillArgs) -> CommandResult {
 }
 
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct CancelArgs {
+pub(crate) struct CancelArgs {
     /// The pool
     pool: String,
     /// The message's correlation id, its message id, or the name that ganger gives it, such as orders:17
@@ -298,7 +298,7 @@ pub(super) fn cancel(args: &CancelArgs) -> CommandResult {
 }
 
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct OutputArgs {
+pub(crate) struct OutputArgs {
     /// The pool
     pool: String,
     /// The worker's slot, as `ganger status --workers` shows it
@@ -327,7 +327,7 @@ fn lines_to_stdout(text: &str) -> miette::Result<()> {
 }
 
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct LogLevelArgs {
+pub(crate) struct LogLevelArgs {
     /// A level, or a filter such as info,ganger_pool=debug; `configured` for the configured one. If omitted,
     /// the levels are shown
     level: Option<String>,
@@ -360,7 +360,7 @@ pub(super) fn log_level(args: &LogLevelArgs) -> CommandResult {
 }
 
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct ReloadArgs {
+pub(crate) struct ReloadArgs {
     #[command(flatten)]
     waiting: Waiting,
     #[command(flatten)]

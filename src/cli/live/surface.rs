@@ -18,13 +18,13 @@ use ganger_pool::request::Request;
 /// The interfaces, open until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub(in crate::cli) struct Surface {
+pub(crate) struct Surface {
     _alerts: Alerts,
     _admin: Admin,
 }
 
 /// Opens the admin API and starts the alerts.
-pub(in crate::cli) fn open(
+pub(crate) fn open(
     (file, admin, telemetry): (&ConfigFile, &AdminConfig, &TelemetryConfig),
     overview: Overview,
     requests: mpsc::Sender<Request>,

@@ -9,10 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use super::MysqlError;
 use super::client::{Client, Product};
 use super::columns::{Sent, message, message_values};
-use super::error::{CallError, failed};
+use super::error::{CallError, MysqlError, failed};
 use super::line::Place;
 use super::row::Row;
 use super::{claim, topics, unique};

@@ -24,12 +24,12 @@ mod waiting;
 
 use async_trait::async_trait;
 
-use crate::databases::TableDatabase;
 use crate::finished::FinishedStore;
 use crate::server::memory::ServerMemory;
 use crate::server::store::{Opening, ServerStore};
 use crate::store::{Stores, TableStore};
 use crate::table::finished::Scope;
+use crate::table_database::TableDatabase;
 use client::Client;
 pub(crate) use error::MysqlError;
 use ganger_config::model::{MysqlDatabase, PoolConfig, TableSource};

@@ -11,8 +11,7 @@ use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
-use super::PostgresError;
-use super::error::failed;
+use super::error::{PostgresError, failed};
 use super::line::{Line, Place};
 use super::owners::{let_go, listen, request_notifications};
 use super::settle::{Statements, is_row, now_ms, publish};

@@ -24,12 +24,12 @@ mod waiting;
 
 use async_trait::async_trait;
 
-use crate::databases::TableDatabase;
 use crate::finished::FinishedStore;
 use crate::server::memory::ServerMemory;
 use crate::server::store::{Opening, ServerStore};
 use crate::store::{Stores, TableStore};
 use crate::table::finished::Scope;
+use crate::table_database::TableDatabase;
 use connection::Connection;
 pub(crate) use error::PostgresError;
 use ganger_config::model::{PoolConfig, PostgresDatabase, TableSource};

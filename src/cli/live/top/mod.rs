@@ -49,7 +49,7 @@ const REQUESTS_MAX: usize = 8;
 const LOOKS_MAX: usize = 2;
 
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct TopArgs {
+pub(crate) struct TopArgs {
     #[command(flatten)]
     address: Address,
     /// Interval at which the daemon is polled
