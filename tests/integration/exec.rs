@@ -132,7 +132,7 @@ fn its_exit_code_says_what_becomes_of_a_message() {
     }
     assert_eq!(scene.table.dead().len(), cases.len());
     assert_eq!(scene.file("retried"), "x\nx\n");
-    assert_eq!(scene.daemon.workers_up().len(), 1, "no worker was lost");
+    scene.daemon.has_workers(1);
     scene.finish();
 }
 
@@ -250,7 +250,7 @@ fn a_reply_that_is_too_large_is_a_failure() {
         2,
         "what is no reply may be as long as it likes"
     );
-    assert_eq!(scene.daemon.workers_up().len(), 1, "no worker was lost");
+    scene.daemon.has_workers(1);
     scene.finish();
 }
 
@@ -286,7 +286,7 @@ fn the_body_may_be_a_file() {
         0,
         "it is removed"
     );
-    let worker = scene.daemon.workers_up()[0];
+    let worker = scene.daemon.has_workers(1)[0];
     kill(Pid::from_raw(worker), Signal::SIGKILL).unwrap();
     scene
         .daemon
@@ -428,7 +428,7 @@ fn one_that_does_not_obey_is_killed() {
     let dead = scene.one_dead();
     let error = "killed by signal 9 (SIGKILL) after it was asked to stop";
     assert!(dead.error.ends_with(error), "{}", dead.error);
-    assert_eq!(scene.daemon.workers_up().len(), 1, "the worker is kept");
+    scene.daemon.has_workers(1);
     assert_eq!(scene.daemon.processes().len(), 2, "it and its guard");
     scene.finish();
 }
@@ -447,7 +447,7 @@ fn a_worker_that_is_killed_takes_its_programs_along() {
         .table
         .insert(&[NewMessage::new(body).reply_to("answers")]);
     assert_eq!(scene.file("pids").lines().count(), 3);
-    let worker = scene.daemon.workers_up()[0];
+    let worker = scene.daemon.has_workers(1)[0];
     kill(Pid::from_raw(worker), Signal::SIGKILL).unwrap();
     scene.all_done();
     assert_eq!(scene.table.messages("answers")[0].body, "checked\n");

@@ -159,7 +159,7 @@ fn a_message_leaves_two_spans_below_its_producers() {
         (hex(&part.trace_id), &*part.name),
         (TRACE.into(), "work work")
     );
-    let pid = scene.daemon.workers_up()[0].to_string();
+    let pid = scene.daemon.has_workers(1)[0].to_string();
     has(
         &words(&part.attributes),
         &[("ganger.worker", "0"), ("ganger.worker.pid", &pid)],

@@ -379,12 +379,13 @@ fn a_queue_is_purged_with_messages_in_hand() {
     }
 }
 
-/// One may end by itself when another is closed.
+/// Closes each by a process of its own: one may end by itself when another is closed, and as long as one of the
+/// daemon's two is still there it goes on without the other, and all that it does meanwhile is done again.
 fn close_all_connections(vhost: &Vhost) {
     let name = binary(vhost.name());
     vhost.order(&format!(
         "lists:foreach(fun([{{pid, Pid}}, {{vhost, Vhost}}]) ->
-            [catch rabbit_networking:close_connection(Pid, \"by order\") || Vhost =:= {name}]
+            [spawn(rabbit_networking, close_connection, [Pid, \"by order\"]) || Vhost =:= {name}]
         end, rabbit_networking:connection_info_all([pid, vhost]))"
     ));
 }
