@@ -411,8 +411,7 @@ impl Task {
         for settled in self.book.written(batch) {
             self.forget(settled.claim);
         }
-        health::lost(&self.pool, &self.end, &written.lost);
-        health::repeated(&self.pool, &self.end, &written.repeated);
+        self.tell_of_others(&written);
         for buried in &written.buried {
             let name = self.name(&buried.correlation_id, buried.row);
             dead_lettered(&self.pool, &name, &buried.failure);
@@ -437,6 +436,12 @@ impl Task {
         if self.book.has_work() {
             self.looks.look_now();
         }
+    }
+
+    /// Counts what others have done meanwhile, or may do again.
+    fn tell_of_others(&self, written: &Written) {
+        health::lost(&self.pool, &self.end, &written.lost);
+        health::repeated(&self.pool, &self.end, &written.repeated);
     }
 
     fn hand_out(&mut self, claimed: Claimed) {

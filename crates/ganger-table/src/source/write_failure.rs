@@ -116,8 +116,7 @@ impl Task {
     async fn settle_one(&mut self, settled: Settled) {
         match self.write_plainer(&settled).await {
             Ok(written) => {
-                health::lost(&self.pool, &self.end, &written.lost);
-                health::repeated(&self.pool, &self.end, &written.repeated);
+                self.tell_of_others(&written);
                 self.forget(settled.claim);
             }
             Err(fault) if fault.for_good => {
@@ -197,7 +196,7 @@ impl Task {
                 continue;
             }
             match self.write_plainer(&settled).await {
-                Ok(written) => health::lost(&self.pool, &self.end, &written.lost),
+                Ok(written) => self.tell_of_others(&written),
                 Err(fault) => {
                     self.keep_aside(settled, &fault);
                     trouble = Some(fault).filter(|fault| !fault.for_good);

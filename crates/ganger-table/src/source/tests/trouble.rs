@@ -3,7 +3,9 @@
 
 use super::*;
 use crate::table::{Claim, Fault, Settled};
-use ganger_queue::delivery::{Failure, Outgoing, Publish, PublishError, Reason};
+use ganger_queue::delivery::{
+    Failure, Finished, Identity, Outgoing, Publish, PublishError, Reason,
+};
 use ganger_queue::exclusive::Turn;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -229,6 +231,39 @@ async fn trouble_ends_the_next_try_of_what_was_refused() {
         .map(|kept| kept.claim.row)
         .collect();
     assert_eq!(kept, [1, 2, 3]);
+}
+
+/// Two that are the same by their key: it turns out only now that the second was done twice.
+#[tokio::test]
+async fn a_repetition_among_what_was_refused_is_counted() {
+    let rig = Rig::new();
+    (rig.insert("a"), rig.insert("a"));
+    rig.execute("UPDATE consumer_messages SET claim = id");
+    let (mut task, pool, _policy) = rig.open(&Shared::default(), &rig.config());
+    for row in 1..=2 {
+        let finished = Finished {
+            identity: Identity {
+                queue: "q".into(),
+                key: "same".to_owned(),
+                emit: String::new(),
+                step: 0,
+            },
+            body: String::new(),
+            window: Duration::from_secs(60),
+            continued: Outgoing::default(),
+            once_written: None,
+        };
+        let settled = Settled {
+            claim: Claim { row, token: row },
+            outcome: Outcome::Done,
+            span: None,
+            finished: Some(Box::new(finished)),
+        };
+        task.aside.keep(settled, "no", Instant::now());
+    }
+    task.settle_aside().await;
+    assert!(task.aside.take().is_empty());
+    assert_eq!(pool.state.borrow().likely_duplicates, 1);
 }
 
 /// Without a heartbeat, others would take over the claims of this daemon.
