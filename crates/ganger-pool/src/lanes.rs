@@ -207,8 +207,12 @@ impl Lanes {
 
     /// Waits for the end of a lane and counts it; `None` if no lane runs. Cancel-safe.
     pub(super) async fn next_ended(&mut self) -> Option<(usize, Ended)> {
-        let ended = self.tasks.join_next_with_id().await?;
-        self.remove(ended)
+        loop {
+            let ended = self.tasks.join_next_with_id().await?;
+            if let Some(removed) = self.remove(ended) {
+                return Some(removed);
+            }
+        }
     }
 
     fn remove(&mut self, ended: Result<(Id, Ended), JoinError>) -> Option<(usize, Ended)> {
