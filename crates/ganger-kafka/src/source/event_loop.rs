@@ -15,7 +15,7 @@ use super::contact::Contact;
 use super::group::{Group, Next};
 use super::health::{Health, HealthIssue};
 use super::known_topics::KnownTopics;
-use super::member::Member;
+use super::member::{Context, Member};
 use super::outbox::Outbox;
 use super::pool_link::PoolLink;
 use super::purpose::Publication;
@@ -191,18 +191,28 @@ impl Task {
 
     // -- the consumer and its group --
 
+    /// Returns the membership, the topics and what the membership acts on.
+    fn membership(&mut self, now: Instant) -> (&mut Member, &mut KnownTopics, Context<'_>) {
+        let context = Context {
+            assignment: &mut self.assignment,
+            pool: &mut self.pool,
+            now,
+        };
+        (&mut self.member, &mut self.topics, context)
+    }
+
     /// Serves the consumer's events.
     fn poll(&mut self, now: Instant) {
-        let (assignment, pool) = (&mut self.assignment, &mut self.pool);
-        match self.member.poll(&self.topics, assignment, pool, now) {
+        let (member, topics, mut context) = self.membership(now);
+        match member.poll(topics, &mut context) {
             Ok(None) => {}
             Ok(Some(statistics)) => {
-                let summary = assignment.take_statistics(&statistics);
+                let summary = self.assignment.take_statistics(&statistics);
                 self.member.are_not_fetched(&summary.idle, now);
-                pool.tell_lag(summary, assignment.out());
+                self.pool.tell_lag(summary, self.assignment.out());
             }
             Err(problem) => {
-                let pause = self.member.put_out(problem, pool);
+                let pause = self.member.put_out(problem, &mut self.pool);
                 self.join_as_new(Some(now + pause), now);
                 tracing::warn!(
                     pool = self.plan.pool,
@@ -225,8 +235,8 @@ impl Task {
     fn join_as_new(&mut self, not_before: Option<Instant>, now: Instant) {
         match self.plan.consumer(self.topics.found(), &self.bell) {
             Ok(consumer) => {
-                let (assignment, pool) = (&mut self.assignment, &mut self.pool);
-                self.member.replace(consumer, assignment, pool);
+                let (member, _, mut context) = self.membership(now);
+                member.replace(consumer, &mut context);
                 // Answers to the old one's queries are lost.
                 self.asking = Asking::new();
                 self.topics.ask_again(now);
@@ -248,20 +258,15 @@ impl Task {
                 Next::Nothing => return,
                 Next::Decided(decision) => {
                     let commit = self.commits.number();
-                    let query = self.member.decided(
-                        decision,
-                        commit,
-                        &mut self.assignment,
-                        &mut self.pool,
-                        now,
-                    );
+                    let (member, _, mut context) = self.membership(now);
+                    let query = member.decided(decision, commit, &mut context);
                     self.ask(query);
                 }
                 Next::Draining => {
                     let in_vain = self.outbox.held_in_vain(now);
                     let in_hand = self.assignment.in_hand(self.member.leaving(), in_vain);
-                    let (assignment, pool) = (&mut self.assignment, &mut self.pool);
-                    if !self.member.drained(in_hand, assignment, pool, now) {
+                    let (member, _, mut context) = self.membership(now);
+                    if !member.drained(in_hand, &mut context) {
                         return;
                     }
                 }
@@ -303,15 +308,16 @@ impl Task {
 
     fn take_answers(&mut self, now: Instant) {
         while let Some(answer) = self.asking.answer() {
-            let (topics, assignment) = (&mut self.topics, &mut self.assignment);
-            let (member, pool) = (&mut self.member, &mut self.pool);
+            let (member, topics, mut context) = self.membership(now);
             match answer {
-                Answer::Begins(begins) => member.begin(begins, topics, assignment, pool, now),
-                Answer::Later(begins) => member.begin_later(begins, topics, assignment, pool, now),
-                Answer::LogStates(states) => member.find_back(states, assignment, pool, now),
-                Answer::Topics(number, found) => topics.take_topics(number, found, pool, now),
+                Answer::Begins(begins) => member.begin(begins, topics, &mut context),
+                Answer::Later(begins) => member.begin_later(begins, topics, &mut context),
+                Answer::LogStates(states) => member.find_back(states, &mut context),
+                Answer::Topics(number, found) => {
+                    topics.take_topics(number, found, context.pool, now);
+                }
                 Answer::There(there) => {
-                    let query = topics.take_there(there, pool);
+                    let query = topics.take_there(there, context.pool);
                     self.ask(query);
                 }
                 Answer::Committed(answer) => self.committed(answer, now),
@@ -382,8 +388,8 @@ impl Task {
         }
         let (limits, rung) = (self.limits(), self.member.rung());
         let (is_cut_short, news) = self.assignment.take_in(rung, limits, now);
-        let (assignment, pool) = (&mut self.assignment, &mut self.pool);
-        self.member.take_news(news, assignment, pool, now);
+        let (member, _, mut context) = self.membership(now);
+        member.take_news(news, &mut context);
         is_cut_short
     }
 
@@ -403,8 +409,8 @@ impl Task {
     fn keep_to_budget(&mut self, now: Instant) {
         if !self.pool.is_closing() {
             let bytes = self.budget.most() / 2;
-            let assignment = &mut self.assignment;
-            self.member.throttle(assignment, bytes, &self.pool, now);
+            let (member, _, mut context) = self.membership(now);
+            member.throttle(bytes, &mut context);
         }
         self.budget.promise(self.assignment.bytes());
         self.budget.rest();
@@ -492,9 +498,9 @@ impl Task {
             Ended::Waits => tracing::debug!(pool = name, problem, "a commit has to wait"),
             Ended::TooLate => {
                 tracing::debug!(pool = name, problem, "a commit comes too late");
-                let (commit, assignment) = (self.commits.number(), &mut self.assignment);
-                self.member
-                    .put_out_while_draining(commit, assignment, pool, now);
+                let commit = self.commits.number();
+                let (member, _, mut context) = self.membership(now);
+                member.put_out_while_draining(commit, &mut context);
             }
             Ended::Trouble => pool.begin(HealthIssue::Commits, problem),
             Ended::Missing | Ended::Failed => {}
@@ -507,7 +513,12 @@ impl Task {
     /// takes to answer.
     async fn close(mut self) {
         self.outbox.tell_of_what_is_left(&self.pool);
-        let consumer = self.member.close(&mut self.assignment, &mut self.pool);
+        let mut context = Context {
+            assignment: &mut self.assignment,
+            pool: &mut self.pool,
+            now: Instant::now(),
+        };
+        let consumer = self.member.close(&mut context);
         let Self {
             outbox,
             assignment,

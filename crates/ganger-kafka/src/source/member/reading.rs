@@ -1,0 +1,330 @@
+//! Where partitions are read from: assigned ones begin at the group's commits; one whose position is gone resumes by
+//! what is left of its log; what cannot be determined now is queried again, and keeps no other partition from being
+//! read.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Context, Member, name};
+use crate::broker::begins;
+use crate::broker::begins::{Begin, Begins, LogState, Part};
+use crate::broker::commit_metadata::PartitionSeed;
+use crate::broker::consumer::{Start, TopicPartition};
+use crate::broker::error::KafkaError;
+use crate::broker::settings::Reset;
+use crate::source::assignment::{Assignment, PartNews};
+use crate::source::blocking_calls::Query;
+use crate::source::group::AGAIN;
+use crate::source::health::HealthIssue;
+use crate::source::known_topics::KnownTopics;
+use crate::source::partition::Partition;
+use crate::source::pool_link::PoolLink;
+use crate::source::progress::Progress;
+use crate::source::whence::{go_on_at, refusal};
+use ganger_core::backoff::Backoff;
+
+/// Pauses before the state of a partition is queried again.
+const ASTRAY_AGAIN: Backoff = Backoff {
+    initial: Duration::from_secs(1),
+    factor: 2.0,
+    max: Duration::from_secs(15),
+    jitter: 0.2,
+};
+
+impl Member {
+    // -- partitions that begin --
+
+    /// Returns the queries that are due: those that could not be answered, and the states of partitions.
+    pub(crate) fn queries(&mut self, assignment: &Assignment, now: Instant) -> Vec<Query> {
+        let unasked = self.group.take_unasked(now);
+        let begins = unasked.map(|partitions| self.ask_where_they_begin(partitions));
+        let later = self.positions.take_unbegun(now).map(Query::Later);
+        let asked = assignment.asked(self.positions.take_astray(now));
+        let states = (!asked.is_empty()).then(|| {
+            self.positions.set_asking(true);
+            Query::LogStates(asked)
+        });
+        [begins, later, states].into_iter().flatten().collect()
+    }
+
+    pub(super) fn ask_where_they_begin(&mut self, partitions: Vec<TopicPartition>) -> Query {
+        self.group.asks(partitions.clone(), None);
+        Query::Begins(partitions)
+    }
+
+    /// Starts the partitions that the group assigned.
+    pub(crate) fn begin(
+        &mut self,
+        begins: Result<Begins, KafkaError>,
+        topics: &KnownTopics,
+        context: &mut Context<'_>,
+    ) {
+        let Some(partitions) = self.group.answered() else {
+            return;
+        };
+        let begun = begins.and_then(|begins| self.begin_all(begins, topics, context));
+        match begun {
+            Ok(()) => {
+                context.pool.over(HealthIssue::Group);
+                context.pool.over(HealthIssue::NotAdmitted);
+            }
+            Err(error) => {
+                context.pool.begin(HealthIssue::Group, error.to_string());
+                self.group.asks(partitions, Some(context.now + AGAIN));
+            }
+        }
+    }
+
+    fn begin_all(
+        &mut self,
+        begins: Begins,
+        topics: &KnownTopics,
+        context: &mut Context<'_>,
+    ) -> Result<(), KafkaError> {
+        let begun = begins.begun.into_iter();
+        let begun = begun.filter_map(|begin| self.begin_one(begin, topics, context.assignment));
+        let (parts, starts): (Vec<Part>, Vec<Start>) = begun.unzip();
+        let assigned = match &begins.commits {
+            Some(commits) => self.consumer.begin(&starts, commits),
+            None => self.consumer.assign(&starts),
+        };
+        if let Err(error) = assigned {
+            parts
+                .iter()
+                .for_each(|part| context.assignment.remove(*part));
+            return Err(error);
+        }
+        for (partition, why) in begins.unknown {
+            // The leader of a topic that is just being created is known soon; no problem.
+            let name = name(&partition);
+            tracing::debug!(
+                pool = context.pool.name(),
+                partition = name,
+                why,
+                "asked again"
+            );
+            self.positions.unknown(partition, context.now);
+        }
+        for (partition, why) in begins.unread {
+            self.can_not_be_read(name(&partition), &why, context.pool);
+        }
+        Ok(())
+    }
+
+    fn begin_one(
+        &self,
+        begin: Begin,
+        topics: &KnownTopics,
+        assignment: &mut Assignment,
+    ) -> Option<(Part, Start)> {
+        let Begin {
+            topic,
+            partition,
+            offset,
+            committed,
+            carried,
+        } = begin;
+        let Some(inbox) = self.consumer.inbox(&topic, partition) else {
+            tracing::error!(
+                topic,
+                partition,
+                "the partition has no queue; it can't be read"
+            );
+            return None;
+        };
+        let origin = topics.origin(&topic);
+        let place = PartitionSeed::new(&topics.found().cluster, &topic, partition);
+        let progress = Progress::new(offset, committed, carried);
+        let begun = Partition::new((topic, partition), place, origin, inbox, progress);
+        let start = begun.at(offset);
+        Some((assignment.add(begun), start))
+    }
+
+    /// Starts partitions that could not start when the group assigned them.
+    pub(crate) fn begin_later(
+        &mut self,
+        begins: Result<Begins, KafkaError>,
+        topics: &KnownTopics,
+        context: &mut Context<'_>,
+    ) {
+        self.positions.ask_for_unbegun(context.now);
+        let Ok(begins) = begins else {
+            return;
+        };
+        for (partition, why) in begins.unknown {
+            if self.positions.is_unbegun(&partition) {
+                self.can_not_be_read(name(&partition), &why, context.pool);
+            }
+        }
+        if !self.group.is_settled() {
+            return;
+        }
+        for begin in begins.begun {
+            let partition = (begin.topic.clone(), begin.partition);
+            if !self.positions.is_unbegun(&partition) {
+                // Revoked meanwhile.
+                continue;
+            }
+            let others = context.assignment.starts(None);
+            let Some((part, start)) = self.begin_one(begin, topics, context.assignment) else {
+                continue;
+            };
+            if let Err(error) = self.consumer.add(start, others) {
+                context.assignment.remove(part);
+                let problem = error.to_string();
+                self.can_not_be_read(name(&partition), &problem, context.pool);
+                continue;
+            }
+            self.positions.begun(&partition);
+            self.can_be_read(&name(&partition), context.pool);
+        }
+    }
+
+    // -- partitions that cannot be read --
+
+    fn can_not_be_read(&mut self, name: String, why: &str, pool: &mut PoolLink) {
+        let problem = format!("partition {name}: {why}");
+        self.positions.unread(name);
+        pool.begin(HealthIssue::Partitions, problem);
+    }
+
+    /// Records that a partition can be read again, or is no longer assigned.
+    pub(super) fn can_be_read(&mut self, name: &str, pool: &mut PoolLink) {
+        if self.positions.read(name) {
+            pool.over(HealthIssue::Partitions);
+        }
+    }
+
+    /// Handles news of partitions.
+    pub(crate) fn take_news(
+        &mut self,
+        news: impl IntoIterator<Item = (Part, PartNews)>,
+        context: &mut Context<'_>,
+    ) {
+        for (part, news) in news {
+            let Some(partition) = context.assignment.partition(part) else {
+                continue;
+            };
+            match news {
+                PartNews::Read if !self.positions.has_unread() => {}
+                PartNews::Read => self.can_be_read(&partition.label(), context.pool),
+                PartNews::Astray => self.positions.ask_at(part, context.now),
+                PartNews::Unreadable(why) => {
+                    self.can_not_be_read(partition.label(), &why, context.pool);
+                    if !self.positions.is_astray(part) {
+                        self.ask_again(part, context.assignment, context.now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Handles partitions that are not fetched: their reports may have been missed.
+    pub(crate) fn are_not_fetched(&mut self, parts: &[Part], now: Instant) {
+        for part in parts {
+            if self.group.is_settled() && !self.positions.is_astray(*part) {
+                self.positions.ask_at(*part, now);
+            }
+        }
+    }
+
+    /// Schedules another query of a partition's state, with growing pauses.
+    fn ask_again(&mut self, part: Part, assignment: &mut Assignment, now: Instant) {
+        if let Some(times) = assignment.ask_again(part) {
+            let wait = ASTRAY_AGAIN.wait(times, fastrand::f64());
+            self.positions.ask_at(part, now + wait);
+        }
+    }
+
+    /// Handles the states of partitions: reading resumes where there is something to read.
+    pub(crate) fn find_back(
+        &mut self,
+        states: Vec<(Part, Result<LogState, String>)>,
+        context: &mut Context<'_>,
+    ) {
+        self.positions.set_asking(false);
+        for (part, state) in states {
+            let Some(partition) = context.assignment.partition(part) else {
+                continue;
+            };
+            match state {
+                // The restart of one partition would be taken for our answer to the group.
+                Ok(_) if !self.group.is_settled() => {
+                    self.positions.ask_at(part, context.now + AGAIN)
+                }
+                Ok(state) => self.resume(part, state, context),
+                Err(why) => {
+                    self.can_not_be_read(partition.label(), &why, context.pool);
+                    self.ask_again(part, context.assignment, context.now);
+                }
+            }
+        }
+    }
+
+    /// Resumes a partition, and logs what is skipped.
+    fn resume(&mut self, part: Part, state: LogState, context: &mut Context<'_>) {
+        let Some(partition) = context.assignment.partition(part) else {
+            return;
+        };
+        let (name, was_damaged) = (partition.label(), partition.is_damaged());
+        let progress = partition.progress();
+        let (position, committable) = (progress.position(), progress.committable());
+        let reset = match partition.is_tier() {
+            true => Reset::Earliest,
+            false => self.reset,
+        };
+        let state = state.known_of(progress.was_committed());
+        let Some(to) = go_on_at(position, committable, state, reset) else {
+            return self.can_not_be_read(name, &refusal(position, state), context.pool);
+        };
+        let part = self.move_to(part, to, state, context);
+        match self.restart(part, to, context.assignment) {
+            // A damaged record may still be damaged.
+            Ok(()) if was_damaged => {}
+            Ok(()) => self.can_be_read(&name, context.pool),
+            Err(error) => {
+                self.can_not_be_read(name, &error.to_string(), context.pool);
+                self.ask_again(part, context.assignment, context.now);
+            }
+        }
+    }
+
+    /// Moves a partition's recorded position. The partition may be renumbered.
+    fn move_to(&self, part: Part, to: i64, state: LogState, context: &mut Context<'_>) -> Part {
+        let Some(partition) = context.assignment.partition(part) else {
+            return part;
+        };
+        let position = partition.progress().position();
+        if let Some(fork) = state.fork {
+            let read_to = partition.progress().read_to();
+            begins::tell_of_fork(context.pool.name(), partition.name(), read_to, fork);
+            self.wake(&[part], context);
+            return context.assignment.begin_anew(part, to, fork, context.pool);
+        }
+        if to != position {
+            let (first, end) = state.ends;
+            tracing::warn!(
+                pool = context.pool.name(),
+                partition = partition.label(),
+                position,
+                first,
+                end,
+                skipped = to.saturating_sub(position),
+                "the offset to go on from is gone; reading goes on at another"
+            );
+            context.assignment.skip_to(part, to);
+        }
+        part
+    }
+
+    fn restart(&self, part: Part, to: i64, assignment: &mut Assignment) -> Result<(), KafkaError> {
+        let others = assignment.starts(Some(part));
+        let Some(partition) = assignment.partition(part) else {
+            return Ok(());
+        };
+        self.consumer.restart(partition.at(to), others)?;
+        assignment.restarted(part);
+        Ok(())
+    }
+}
