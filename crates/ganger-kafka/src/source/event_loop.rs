@@ -15,7 +15,7 @@ use super::contact::Contact;
 use super::group::{Group, Next};
 use super::health::{Health, HealthIssue};
 use super::known_topics::KnownTopics;
-use super::member::{Context, Member};
+use super::member::{Member, MemberContext};
 use super::outbox::Outbox;
 use super::pool_link::PoolLink;
 use super::purpose::Publication;
@@ -192,8 +192,8 @@ impl Task {
     // -- the consumer and its group --
 
     /// Returns the membership, the topics and what the membership acts on.
-    fn membership(&mut self, now: Instant) -> (&mut Member, &mut KnownTopics, Context<'_>) {
-        let context = Context {
+    fn membership(&mut self, now: Instant) -> (&mut Member, &mut KnownTopics, MemberContext<'_>) {
+        let context = MemberContext {
             assignment: &mut self.assignment,
             pool: &mut self.pool,
             now,
@@ -513,7 +513,7 @@ impl Task {
     /// takes to answer.
     async fn close(mut self) {
         self.outbox.tell_of_what_is_left(&self.pool);
-        let mut context = Context {
+        let mut context = MemberContext {
             assignment: &mut self.assignment,
             pool: &mut self.pool,
             now: Instant::now(),

@@ -31,7 +31,7 @@ use crate::broker::statistics::Lag;
 
 /// Parts of the task that the membership acts on, at this time.
 #[derive(Debug)]
-pub(super) struct Context<'a> {
+pub(super) struct MemberContext<'a> {
     pub(super) assignment: &'a mut Assignment,
     pub(super) pool: &'a mut PoolLink,
     pub(super) now: Instant,
@@ -89,7 +89,7 @@ impl Member {
     pub(super) fn poll(
         &mut self,
         topics: &KnownTopics,
-        context: &mut Context<'_>,
+        context: &mut MemberContext<'_>,
     ) -> Result<Option<Vec<Lag>>, String> {
         let mut strays = Vec::new();
         let notes = self
@@ -200,7 +200,7 @@ impl Member {
     }
 
     /// Replaces the consumer, with whose partitions nothing more can be done.
-    pub(super) fn replace(&mut self, consumer: Consumer, context: &mut Context<'_>) {
+    pub(super) fn replace(&mut self, consumer: Consumer, context: &mut MemberContext<'_>) {
         context
             .assignment
             .forget(&context.assignment.parts(), context.pool);
@@ -215,7 +215,7 @@ impl Member {
 
     /// Answers the group's decisions that are not carried out yet: it waits for the answers, and could
     /// not release this member. Returns the consumer, to leave.
-    pub(super) fn close(mut self, context: &mut Context<'_>) -> Consumer {
+    pub(super) fn close(mut self, context: &mut MemberContext<'_>) -> Consumer {
         self.consumer.begin_to_leave();
         for decision in self.group.unanswered() {
             match decision {
@@ -244,7 +244,7 @@ impl Member {
         &mut self,
         decision: Rebalanced,
         commit: u64,
-        context: &mut Context<'_>,
+        context: &mut MemberContext<'_>,
     ) -> Option<Query> {
         match decision {
             Rebalanced::Assigned(partitions) => {
@@ -272,7 +272,7 @@ impl Member {
         None
     }
 
-    fn lost(&mut self, partitions: &[TopicPartition], context: &mut Context<'_>) {
+    fn lost(&mut self, partitions: &[TopicPartition], context: &mut MemberContext<'_>) {
         tracing::warn!(
             pool = context.pool.name(),
             partitions = names(partitions),
@@ -291,7 +291,7 @@ impl Member {
 
     /// Returns whether draining partitions have been released: once their messages in flight are done
     /// and committed, or time is up.
-    pub(super) fn drained(&mut self, in_flight: usize, context: &mut Context<'_>) -> bool {
+    pub(super) fn drained(&mut self, in_flight: usize, context: &mut MemberContext<'_>) -> bool {
         let are_committed = context.assignment.are_all_committed(self.group.leaving());
         let Some(drained) = self.group.drained(in_flight, are_committed, context.now) else {
             return false;
@@ -312,14 +312,14 @@ impl Member {
     }
 
     /// Handles that this commit was rejected because the membership has ended.
-    pub(super) fn put_out_while_draining(&mut self, commit: u64, context: &mut Context<'_>) {
+    pub(super) fn put_out_while_draining(&mut self, commit: u64, context: &mut MemberContext<'_>) {
         if let Some(leaving) = self.group.lost_while_draining(commit) {
             self.lost(&leaving, context);
         }
     }
 
     /// Forgets partitions and gives them back to the group.
-    fn let_go(&mut self, partitions: &[TopicPartition], context: &mut Context<'_>) {
+    fn let_go(&mut self, partitions: &[TopicPartition], context: &mut MemberContext<'_>) {
         let parts = context.assignment.all_named(partitions);
         // Otherwise they would still be paused when they come back.
         self.wake(&parts, context);
@@ -355,7 +355,7 @@ impl Member {
 
     /// Pauses and resumes partitions, so that librdkafka holds no more than it may. `bytes` is what the
     /// daemon has left for them.
-    pub(super) fn throttle(&self, bytes: usize, context: &mut Context<'_>) {
+    pub(super) fn throttle(&self, bytes: usize, context: &mut MemberContext<'_>) {
         let Some(fetching) = context.assignment.throttle(bytes, context.now) else {
             return;
         };
@@ -365,7 +365,7 @@ impl Member {
         self.fetch(&fetching.resume, context.pool);
     }
 
-    fn wake(&self, parts: &[Part], context: &mut Context<'_>) {
+    fn wake(&self, parts: &[Part], context: &mut MemberContext<'_>) {
         self.fetch(&context.assignment.wake(parts), context.pool);
     }
 

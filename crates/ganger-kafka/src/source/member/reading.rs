@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Context, Member, name};
+use super::{Member, MemberContext, name};
 use crate::broker::begins;
 use crate::broker::begins::{Begin, Begins, LogState, Part};
 use crate::broker::commit_metadata::PartitionSeed;
@@ -58,7 +58,7 @@ impl Member {
         &mut self,
         begins: Result<Begins, KafkaError>,
         topics: &KnownTopics,
-        context: &mut Context<'_>,
+        context: &mut MemberContext<'_>,
     ) {
         let Some(partitions) = self.group.answered() else {
             return;
@@ -80,7 +80,7 @@ impl Member {
         &mut self,
         begins: Begins,
         topics: &KnownTopics,
-        context: &mut Context<'_>,
+        context: &mut MemberContext<'_>,
     ) -> Result<(), KafkaError> {
         let begun = begins.begun.into_iter();
         let begun = begun.filter_map(|begin| self.begin_one(begin, topics, context.assignment));
@@ -146,7 +146,7 @@ impl Member {
         &mut self,
         begins: Result<Begins, KafkaError>,
         topics: &KnownTopics,
-        context: &mut Context<'_>,
+        context: &mut MemberContext<'_>,
     ) {
         self.positions.ask_for_unbegun(context.now);
         let Ok(begins) = begins else {
@@ -200,7 +200,7 @@ impl Member {
     pub(crate) fn take_news(
         &mut self,
         news: impl IntoIterator<Item = (Part, PartNews)>,
-        context: &mut Context<'_>,
+        context: &mut MemberContext<'_>,
     ) {
         for (part, news) in news {
             let Some(partition) = context.assignment.partition(part) else {
@@ -241,7 +241,7 @@ impl Member {
     pub(crate) fn find_back(
         &mut self,
         states: Vec<(Part, Result<LogState, String>)>,
-        context: &mut Context<'_>,
+        context: &mut MemberContext<'_>,
     ) {
         self.positions.set_asking(false);
         for (part, state) in states {
@@ -263,7 +263,7 @@ impl Member {
     }
 
     /// Resumes a partition, and logs what is skipped.
-    fn resume(&mut self, part: Part, state: LogState, context: &mut Context<'_>) {
+    fn resume(&mut self, part: Part, state: LogState, context: &mut MemberContext<'_>) {
         let Some(partition) = context.assignment.partition(part) else {
             return;
         };
@@ -291,7 +291,13 @@ impl Member {
     }
 
     /// Moves a partition's recorded position. The partition may be renumbered.
-    fn move_to(&self, part: Part, to: i64, state: LogState, context: &mut Context<'_>) -> Part {
+    fn move_to(
+        &self,
+        part: Part,
+        to: i64,
+        state: LogState,
+        context: &mut MemberContext<'_>,
+    ) -> Part {
         let Some(partition) = context.assignment.partition(part) else {
             return part;
         };
