@@ -1,5 +1,5 @@
-//! The table queue on a server: one store and one memory over the SQL of a dialect, with connections that last,
-//! owners and their leases, polling and turns to write. No SQL here.
+//! The table queue on a server: one store and one memory of finished messages over the SQL of a dialect,
+//! with reconnecting connections, owners and their leases, polling, and turns to write. No SQL here.
 
 mod away;
 pub(crate) mod client;

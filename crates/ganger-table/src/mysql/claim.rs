@@ -1,5 +1,5 @@
-//! Claiming rows: which are next, and the mark by which they are ours; and looking whether there are
-//! any. What becomes of a row is decided in `rules`.
+//! Claims: the search for the next rows, the update that claims them, and the check whether there are
+//! any. `rules` decides how a row is treated.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::table::{Ask, Buried, Claim, Claimed, Outlook, Stop};
 use ganger_core::names::PAUSED_QUEUE;
 use ganger_queue::attempts::Limits;
 
-/// What waits in the queue, by the index that it is claimed by.
+/// The rows of a queue that are not claimed, by the index for claims.
 macro_rules! waits {
     ($column:expr) => {
         concat!(
@@ -28,8 +28,8 @@ macro_rules! waits {
 
 pub(super) use waits;
 
-/// What there is: until the next delayed row falls due, the most lapses of a suspect that is ready,
-/// and whether any other row is. By the index alone, without a lock.
+/// State of a queue: milliseconds until the next delayed row falls due, highest `lapses` of a ready
+/// suspect, and whether any other row is ready. Searched by the index, without a lock.
 const PEEK: &str = concat!(
     "
 SELECT
@@ -48,8 +48,8 @@ SELECT
     " AND available_after = 0 AND suspicion = 0 AND id NOT IN ?)"
 );
 
-/// What has fallen due, to be moved among the ready, where priority counts. Thereby a hundred thousand
-/// delayed rows cost a claim nothing until they are due.
+/// Due rows, to be moved to the ready ones, which are ordered by priority. So delayed rows, however
+/// many, cost a claim nothing until they are due.
 const DUE: &str = concat!(
     waits!("id"),
     " AND available_after > 0 AND available_after <= ",
@@ -61,15 +61,15 @@ ORDER BY available_after LIMIT ? FOR UPDATE SKIP LOCKED"
 const MAKE_READY: &str = "
 UPDATE consumer_messages FORCE INDEX (PRIMARY) SET available_after = 0 WHERE id IN ?";
 
-/// Whoever takes us for dead frees what is claimed without a seat.
+/// The row of this source among the owners. Claims without one are released by others.
 const SEAT: &str = "SELECT id FROM owners WHERE id = ?";
 
-/// The rows that are next, with all that their bodies need not be known for; those that others are just
-/// claiming are not waited for. Nor are those whose key somebody has locked, who may have been refused for it:
-/// to let it go at the claim would wait until he has ended.
+/// The next rows, with all columns but the body. Rows that others are claiming are skipped, and so are
+/// rows whose unique key is locked, perhaps by a sender who was refused because of it: the claim would
+/// have to release the key, and wait until that transaction ends.
 ///
-/// Only so do they come in the order of the index: for a range of one number MariaDB would sort all that
-/// wait, and lock them.
+/// The range with two equal bounds keeps the order of the index. With `=` MariaDB would sort all waiting
+/// rows, and lock them.
 const NEXT: &str = "
 SELECT m.id, LENGTH(m.body) + LENGTH(m.headers) AS bytes, m.attempts, m.crashes, m.lapses, m.requeues,
   m.suspect, m.priority, m.created_at, m.correlation_id, m.reply_to, m.message_id, m.content_type, m.`key`,
@@ -82,7 +82,8 @@ WHERE m.queue = ? AND m.owner IS NULL AND m.available_after = 0
   AND (m.unique_hold IS NULL OR k.id IS NOT NULL)
 ORDER BY m.suspicion, m.turn, m.id LIMIT ? FOR UPDATE SKIP LOCKED";
 
-/// Charges the attempt. A key that a row has as long as it waits is let go for good.
+/// Claims rows and charges the attempt. A key that is held only while its row waits is released for
+/// good.
 const MARK: &str = "
 UPDATE consumer_messages FORCE INDEX (PRIMARY) SET
   owner = ?, claim = (id ^ ?) & 9223372036854775807,
@@ -94,48 +95,48 @@ WHERE id IN ?";
 const BODIES: &str = "
 SELECT id, body FROM consumer_messages FORCE INDEX (PRIMARY) WHERE id IN ?";
 
-/// For whom rows are claimed, and which are not to be.
+/// The owner and queue of a claim, and the rows that it skips.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claimer<'a> {
     pub(super) owner: i64,
     pub(super) queue: &'a Arc<str>,
-    /// Rows that the database refuses to change.
+    /// Rows that the database refuses to have changed.
     pub(super) rejected: &'a [i64],
 }
 
-/// Where the answers to a claim will be.
+/// Positions of a claim's answers.
 #[derive(Debug)]
 pub(super) struct Asked {
     seat: usize,
-    /// Suspects that are to be buried.
+    /// Suspects to be dead-lettered.
     spent: Option<usize>,
     suspects: Option<usize>,
     next: usize,
 }
 
-/// Rows that are locked to be claimed.
+/// Rows that are locked for a claim.
 #[derive(Debug)]
 pub(super) struct Picked {
     rows: Vec<Row>,
     pub(super) stop: Stop,
 }
 
-/// What was claimed, in a transaction that is still open.
+/// Claimed rows in a transaction that is still open.
 #[derive(Debug, Default)]
 pub(super) struct Marked {
     pub(super) claimed: Vec<Claimed>,
-    /// Claimed, too, but not to be handed out.
+    /// Rows that are claimed, too, but dead-lettered instead of handed out.
     pub(super) buried: Vec<(Claim, Buried)>,
 }
 
-/// Adds a look whether the queue has a row that is ready or due.
+/// Adds a check whether the queue has ready or due rows. Returns the position of its answer.
 pub(super) fn peek(script: &mut Script, queue: &str, rejected: &[i64]) -> usize {
     let (queue, over) = (Value::from(queue), Value::from(rejected));
     let values = [queue, over, queue, over, queue, over];
     script.add(PEEK, &values)
 }
 
-/// What that look has found.
+/// Returns the result of that check.
 pub(super) fn outlook(answer: &Answer, limits: Limits) -> Result<Outlook, CallError> {
     let row = one(answer)?;
     let due_in: Option<i64> = row.get(0)?;
@@ -165,7 +166,7 @@ const PAUSED: &str = "
 SELECT COUNT(*) FROM consumer_messages
 WHERE queue = ? AND owner IS NULL AND available_after = 0 AND `key` = ?";
 
-/// Adds a search for what has fallen due.
+/// Adds a search for due rows. Returns the position of its answer.
 pub(super) fn due(script: &mut Script, who: Claimer<'_>) -> usize {
     let values = [
         Value::from(who.queue.as_ref()),
@@ -175,14 +176,14 @@ pub(super) fn due(script: &mut Script, who: Claimer<'_>) -> usize {
     script.add(DUE, &values)
 }
 
-/// Moves it among the ready.
+/// Moves due rows to the ready ones.
 pub(super) fn make_ready(script: &mut Script, due: &[i64]) {
     if !due.is_empty() {
         script.add(MAKE_READY, &[due.into()]);
     }
 }
 
-/// Adds a search for the rows that are next, as many as are asked for, and for suspects where there may be any.
+/// Adds a search for the next rows, as many as are asked for, and for suspects if there may be any.
 pub(super) fn ask(
     script: &mut Script,
     who: Claimer<'_>,
@@ -215,8 +216,8 @@ fn rows(ask: &Ask<'_>) -> i64 {
     i64::try_from(ask.rows).unwrap_or(turn).min(turn)
 }
 
-/// Takes as many of what was found as fit, or one in any case where that is wanted. None if we are not
-/// among the owners.
+/// Picks the found rows that fit into memory, or a single larger one if nothing else is held. None if
+/// this source is not among the owners.
 pub(super) fn pick(
     answers: &mut [Answer],
     asked: &Asked,
@@ -228,7 +229,7 @@ pub(super) fn pick(
     }
     let mut taken =
         |at: Option<usize>| at.map_or_else(Vec::new, |at| std::mem::take(&mut answers[at].rows));
-    // A suspect is taken whether there is room for it or not.
+    // Suspects are taken even if there is no room for them.
     let mut picked = fitting(taken(asked.spent), BYTES_OUT_MAX, true)?;
     picked.extend(fitting(taken(asked.suspects), BYTES_OUT_MAX, true)?);
     let next = taken(Some(asked.next));
@@ -246,7 +247,8 @@ pub(super) fn pick(
     Ok(Some(Picked { rows: picked, stop }))
 }
 
-/// Those of the rows that are no more than so many bytes together, in their order.
+/// Returns the first of the rows, up to `most` bytes together; with `one_in_any_case`, the first one
+/// whatever its size.
 fn fitting(rows: Vec<Row>, most: usize, one_in_any_case: bool) -> Result<Vec<Row>, CallError> {
     let mut upto = 0_usize;
     let mut fitting = Vec::with_capacity(rows.len());
@@ -262,7 +264,8 @@ fn fitting(rows: Vec<Row>, most: usize, one_in_any_case: bool) -> Result<Vec<Row
 }
 
 impl Picked {
-    /// Decides what becomes of each: to be handed out, as soon as its body is known, or to be buried.
+    /// Claims the rows, and decides for each whether it is handed out, once its body is read, or
+    /// dead-lettered.
     pub(super) fn mark(
         mut self,
         script: &mut Script,
@@ -270,7 +273,7 @@ impl Picked {
         ask: &Ask<'_>,
     ) -> Result<(Marked, Option<usize>), CallError> {
         let mut marked = Marked::default();
-        // Random, so that no two claims of a row have the same, whoever made them.
+        // Random, so that no two claims of a row have the same token, whoever made them.
         let mark = fastrand::i64(1..);
         let mut rows = Vec::with_capacity(self.rows.len());
         for row in &mut self.rows {
@@ -301,7 +304,7 @@ impl Picked {
 }
 
 impl Marked {
-    /// Gives each its body.
+    /// Adds the bodies.
     pub(super) fn fill(&mut self, answer: Option<Answer>) -> Result<(), CallError> {
         let mut bodies = HashMap::with_capacity(self.claimed.len());
         for mut row in answer.map_or_else(Vec::new, |answer| answer.rows) {
@@ -316,7 +319,7 @@ impl Marked {
     }
 }
 
-/// A row's claim, as [`MARK`] has it.
+/// Returns a row's claim, as [`MARK`] computes it.
 fn claim(row: i64, mark: i64) -> Claim {
     Claim {
         row,

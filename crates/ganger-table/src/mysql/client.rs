@@ -1,5 +1,5 @@
-//! What every statement of ours goes through: the driver's connection, the names of the tables, and what
-//! the server is and takes.
+//! The client that runs all statements: the driver's connection, the names of the tables, and the
+//! properties of the server.
 
 use std::time::Duration;
 
@@ -12,43 +12,43 @@ use super::row::Row;
 use super::value::{Script, Value};
 use crate::server::names::Names;
 
-/// How long a statement may take, if nothing else is said; MySQL knows that of those alone that only read.
+/// Default limits of a statement. MySQL enforces the time limit only for statements that read.
 const LIMITS_OF_MARIADB: &str = "SET SESSION max_statement_time = 10, lock_wait_timeout = 10";
 const LIMITS_OF_MYSQL: &str = "SET SESSION max_execution_time = 10000, lock_wait_timeout = 10";
 const STATEMENT: Duration = Duration::from_secs(10);
 
-/// What a packet has beside the statements.
+/// Bytes in a packet besides the statements.
 const PACKET_HEAD: usize = 64;
 
-/// Which of both the server is, where they differ.
+/// The server's product, for differences between the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Product {
     MariaDb,
     MySql,
 }
 
-/// A connection's client.
+/// Client over one connection.
 #[derive(Debug)]
 pub(crate) struct Client {
     conn: Conn,
     names: Names,
     product: Product,
-    /// How many bytes the server takes at once: its `max_allowed_packet`.
+    /// Maximum bytes that the server accepts at once: its `max_allowed_packet`.
     packet: usize,
-    /// Whether locks by name are known to all of its servers.
+    /// True if named locks are known to all servers of its cluster.
     locks: bool,
-    /// How long a statement may take now, where that is not as usual.
+    /// Current time limit of a statement, if it is not the default.
     limit: Option<Duration>,
 }
 
-/// What a statement did.
+/// Result of a statement.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) rows: Vec<Row>,
     pub(crate) changed: u64,
 }
 
-/// What a server says of itself.
+/// Properties of a server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct About {
     pub(super) product: Product,
@@ -68,32 +68,33 @@ impl Client {
         }
     }
 
-    /// The same, once it is known.
+    /// Returns the same client with the server's properties, once they are known.
     pub(super) fn known_as(self, about: About) -> Self {
         Self::new(self.conn, self.names, about)
     }
 
-    /// Which server it is.
+    /// Returns the server's product.
     pub(crate) fn product(&self) -> Product {
         self.product
     }
 
-    /// Whether locks by name hold among all of its servers: those of Galera know only their own.
+    /// Returns whether named locks are known to all servers of the cluster. Those of Galera are known to
+    /// one server only.
     pub(crate) fn has_locks(&self) -> bool {
         self.locks
     }
 
-    /// What a table is called.
+    /// Returns the name of a table, with the prefix.
     pub(crate) fn called(&self, table: &str) -> String {
         self.names.put_into(table).into_owned()
     }
 
-    /// The connection is gone.
+    /// Returns whether the connection is lost.
     pub(crate) fn is_closed(&self) -> bool {
         self.conn.is_disconnected()
     }
 
-    /// Sets how long a statement may take, if nothing else is said.
+    /// Sets the default limits of a statement.
     pub(super) async fn set_limits(&mut self) -> Result<(), CallError> {
         let limits = match self.product {
             Product::MariaDb => LIMITS_OF_MARIADB,
@@ -102,7 +103,7 @@ impl Client {
         self.batch_execute(limits).await
     }
 
-    /// Lets a statement take as long as it needs.
+    /// Removes the limits of a statement.
     pub(super) async fn lift_limits(&mut self) -> Result<(), CallError> {
         let limits = match self.product {
             Product::MariaDb => "SET SESSION max_statement_time = 0, lock_wait_timeout = 86400",
@@ -111,18 +112,18 @@ impl Client {
         self.batch_execute(limits).await
     }
 
-    /// How many bytes of statements the server takes at once.
+    /// Returns the maximum bytes of statements that the server accepts at once.
     fn most(&self) -> usize {
         self.packet.saturating_sub(PACKET_HEAD)
     }
 
-    /// Statements to be told at once.
+    /// Makes an empty script.
     pub(crate) fn script(&self) -> Script {
         Script::with(&self.names, self.most())
     }
 
-    /// Statements that begin a transaction in which none may take longer than that, where it is not as
-    /// usual. Who falls silent within it does not keep what it has locked.
+    /// Makes a script that begins a transaction, with a time limit for its statements if it is not the
+    /// default. If the client falls silent, the server ends the connection and so releases the locks.
     pub(super) fn transaction(&mut self, limit: Option<Duration>) -> Script {
         let mut script = self.script();
         if limit != self.limit {
@@ -141,7 +142,7 @@ impl Client {
         script
     }
 
-    /// Adds what ends a transaction.
+    /// Adds the statements that end a transaction.
     pub(super) fn commit_by(&self, script: &mut Script) {
         script.add("COMMIT", &[]);
         if self.product == Product::MySql {
@@ -149,25 +150,25 @@ impl Client {
         }
     }
 
-    /// Opens a transaction.
+    /// Begins a transaction.
     pub(crate) async fn begin(&mut self) -> Result<(), CallError> {
         let begin = self.transaction(None);
         self.run(begin).await.map(drop)
     }
 
-    /// Ends it.
+    /// Commits it.
     pub(crate) async fn commit(&mut self) -> Result<(), CallError> {
         let mut script = self.script();
         self.commit_by(&mut script);
         self.run(script).await.map(drop)
     }
 
-    /// Ends it as if it had never been.
+    /// Rolls it back.
     pub(crate) async fn roll_back(&mut self) -> Result<(), CallError> {
         self.batch_execute("ROLLBACK").await
     }
 
-    /// All of the work or none.
+    /// Does the work in a transaction.
     pub(crate) async fn in_a_transaction<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut Self) -> Result<T, CallError>,
@@ -183,13 +184,13 @@ impl Client {
         }
     }
 
-    /// Runs statements without values, whatever they answer.
+    /// Runs statements without values, and ignores their results.
     pub(crate) async fn batch_execute(&mut self, text: &str) -> Result<(), CallError> {
         let text = self.names.put_into(text).into_owned();
         Ok(self.conn.query_drop(text).await?)
     }
 
-    /// Runs the statements one after the other, and returns an answer for each.
+    /// Runs the statements one after the other, and returns the result of each.
     pub(crate) async fn run(&mut self, script: Script) -> Result<Vec<Answer>, CallError> {
         let most = self.most();
         let longest = script.packets.iter().map(|packet| packet.text.len()).max();
@@ -227,7 +228,7 @@ impl Client {
         Ok(self.answer(text, values).await?.rows)
     }
 
-    /// Runs it, and returns its one row, or none.
+    /// Runs a statement, and returns its first row, if there is one.
     pub(crate) async fn query_opt(
         &mut self,
         text: &str,
@@ -236,7 +237,10 @@ impl Client {
         Ok(self.query(text, values).await?.into_iter().next())
     }
 
-    /// Runs it, and returns its one row.
+    /// Runs a statement, and returns its first row.
+    ///
+    /// # Errors
+    /// There is none.
     pub(crate) async fn query_one(
         &mut self,
         text: &str,
@@ -246,7 +250,7 @@ impl Client {
         row.ok_or_else(|| CallError::Unexpected("no row".to_owned()))
     }
 
-    /// Runs it, and returns how many rows it has changed.
+    /// Runs a statement, and returns the number of rows that it changed.
     pub(crate) async fn execute(
         &mut self,
         text: &str,
@@ -255,9 +259,10 @@ impl Client {
         Ok(self.answer(text, values).await?.changed)
     }
 
-    /// Ends it at once, whatever is under way.
+    /// Closes the connection at once, even while a statement is running.
     pub(crate) fn hang_up(mut self) {
-        // What is interrupted in the middle of a command is not asked to say goodbye.
+        // A connection that is interrupted in the middle of a command is dropped without a goodbye to
+        // the server.
         drop(self.conn.ping().now_or_never());
     }
 }

@@ -1,11 +1,11 @@
-//! Messages as rows.
+//! Conversion of messages to rows.
 
 use super::value::Value;
 use crate::server::delays::delay_ms;
 use crate::table::headers;
 use ganger_queue::delivery::Outgoing;
 
-/// The columns of a message that is sent, but for its queue or topic.
+/// Columns of a message that is sent, except for its queue or topic.
 macro_rules! message {
     () => {
         "body, headers, correlation_id, reply_to, message_id, content_type, `key`, priority, \
@@ -14,7 +14,7 @@ macro_rules! message {
 }
 pub(crate) use message;
 
-/// A place for each value of it.
+/// Placeholders for their values.
 macro_rules! message_values {
     () => {
         "?, ?, ?, ?, ?, ?, ?, ?, ?"
@@ -22,7 +22,7 @@ macro_rules! message_values {
 }
 pub(crate) use message_values;
 
-/// A message that is to be a row.
+/// A message that is to be inserted.
 #[derive(Debug)]
 pub(crate) struct Sent<'a> {
     pub(crate) message: &'a Outgoing,
@@ -39,7 +39,7 @@ impl<'a> Sent<'a> {
         }
     }
 
-    /// Its queue or topic, and what is to be in the columns of a message.
+    /// Returns the queue or topic, and the values of the other columns.
     pub(crate) fn values(&self) -> Vec<Value<'_>> {
         let message = self.message;
         let id = Some(message.correlation_id.as_str()).filter(|id| !id.is_empty());

@@ -28,7 +28,7 @@ const PATIENCE_OF_MARIADB: &str =
     "SET SESSION max_statement_time = 600, lock_wait_timeout = 60, innodb_lock_wait_timeout = 60";
 const PATIENCE_OF_MYSQL: &str = "SET SESSION max_execution_time = 600000, lock_wait_timeout = 60, innodb_lock_wait_timeout = 60";
 
-/// How often is looked for a reply: no notification comes of one.
+/// Interval between two looks for a reply: MySQL sends no notifications.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 const INSERT: &str = concat!(

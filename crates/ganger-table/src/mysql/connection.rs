@@ -1,4 +1,4 @@
-//! A connection as the store and the memory of a server ask it.
+//! The SQL of MySQL and MariaDB as the store and the memory of finished messages use it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

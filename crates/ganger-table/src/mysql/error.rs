@@ -1,4 +1,5 @@
-//! What MySQL and MariaDB may say, in sentences, and whether it speaks of the message or of the world.
+//! Errors of MySQL and MariaDB as sentences, and the distinction between errors of a message and of its
+//! environment.
 
 use ganger_queue::fault::SourceFault;
 use std::error::Error as _;
@@ -11,32 +12,32 @@ use rustls::AlertDescription;
 use crate::server::dialect::StatementError;
 use crate::table::Fault;
 
-/// Why a database of MySQL or MariaDB can't serve as a table queue.
+/// Reason that a database of MySQL or MariaDB can't be used as a table queue, or that a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MysqlError {
-    /// No server is reached, or none that may be written to. It is waited for.
+    /// No server can be reached, or none that accepts writes. It is tried again.
     #[error("{server} can't be reached: {why}")]
     Away {
-        /// Where it should be.
+        /// Address of the server.
         server: String,
-        /// What was tried and failed.
+        /// The attempt that failed.
         why: String,
     },
-    /// The server does not let us in.
+    /// The server refuses the connection.
     #[error("{server} refuses the connection: {why}")]
     Refused {
-        /// Where it is.
+        /// Address of the server.
         server: String,
-        /// The server's word.
+        /// The server's message, or the driver's.
         why: String,
     },
-    /// There would be no encryption, and who answers in the server's place would get the password.
+    /// The connection would not be encrypted, so that an impostor of the server would get the password.
     #[error(
         "{server} has no TLS in common with us, and without it whoever answers gets the password: give \
          the server TLS, or write ssl-mode=DISABLED where the network up to it is trusted"
     )]
     Unencrypted {
-        /// Where it is.
+        /// Address of the server.
         server: String,
     },
     /// A file with a certificate or a key can't be used.
@@ -47,12 +48,12 @@ pub enum MysqlError {
         /// Description of the problem.
         why: String,
     },
-    /// It is too old.
+    /// The server is too old.
     #[error(
         "{server} is {found}, but table queues need MySQL 8.0.13 or MariaDB 10.6, or a later version"
     )]
     Old {
-        /// Where it is.
+        /// Address of the server.
         server: String,
         /// Its name and version.
         found: String,
@@ -63,62 +64,62 @@ pub enum MysqlError {
          up to {known}: `{found}`"
     )]
     Newer {
-        /// Where the tables are.
+        /// The database.
         database: String,
         /// Version of its tables.
         found: i64,
         /// Latest version known to this release.
         known: i64,
     },
-    /// Tables of these names are another program's.
+    /// Tables of these names belong to another program.
     #[error(
         "the table `{table}` in database `{database}` is another program's: give ganger a database of \
          its own, or its tables a `table_prefix`"
     )]
     Foreign {
-        /// Where the tables are.
+        /// The database.
         database: String,
         /// The first of them.
         table: String,
     },
-    /// They are not there, and may not be made.
+    /// The tables are missing, and may not be created.
     #[error(
         "database `{database}` has no tables of ganger's, and `declare = false` says that they are not \
          to be made: have the statements of `ganger schema` run"
     )]
     Missing {
-        /// Where they should be.
+        /// The database.
         database: String,
     },
-    /// There are no messages for topics.
+    /// The table for messages to topics is missing.
     #[error(
         "the table `published_messages` is missing, and with it topics: have an administrator run what \
          `ganger schema` prints: {why}"
     )]
     NoTopics {
-        /// Why it was not made.
+        /// Reason that it was not created.
         why: String,
     },
-    /// The operating system gave no means.
+    /// The operating system refused a resource.
     #[error("{why}")]
     System {
         /// The system's error.
         why: String,
     },
-    /// Something was not done.
+    /// A request failed.
     #[error("{doing} failed: {why}")]
     Command {
         /// Operation that failed.
         doing: &'static str,
-        /// The server's word.
+        /// Description of the problem.
         why: String,
-        /// The connection was lost meanwhile.
+        /// True if the connection was lost.
         is_lost: bool,
     },
 }
 
 impl MysqlError {
-    /// It may be over by itself.
+    /// Returns whether the cause may be transient.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(
             self,
@@ -127,19 +128,19 @@ impl MysqlError {
     }
 }
 
-/// Why something that was asked for was not done.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    /// The server's word, or the lack of one.
+    /// An error of the server or the driver.
     #[error(transparent)]
     Driver(#[from] Error),
-    /// No packet holds it.
+    /// The statement is too long for a packet.
     #[error(
         "a statement of {bytes} bytes is larger than the server takes: at most {most}, as its \
          `max_allowed_packet` says"
     )]
     TooLarge { bytes: usize, most: usize },
-    /// Something else than what was asked for.
+    /// The result is not what was asked for.
     #[error("the server has answered with {0}")]
     Unexpected(String),
 }
@@ -153,7 +154,7 @@ impl CallError {
     }
 }
 
-/// What was to be done and was not.
+/// Returns a conversion of errors of that operation.
 pub(crate) fn failed(doing: &'static str) -> impl Fn(CallError) -> MysqlError {
     move |error| MysqlError::Command {
         doing,
@@ -162,7 +163,7 @@ pub(crate) fn failed(doing: &'static str) -> impl Fn(CallError) -> MysqlError {
     }
 }
 
-/// What is wrong with a connection that was to be made to that server.
+/// Classifies the error of an attempt to connect to that server.
 pub(crate) fn unconnected(server: &str, error: &CallError) -> MysqlError {
     let (server, why) = (server.to_owned(), sentence(error));
     let refuses = match error {
@@ -176,12 +177,12 @@ pub(crate) fn unconnected(server: &str, error: &CallError) -> MysqlError {
     }
 }
 
-/// What no waiting mends, though it is not the server that says so: a certificate that is not
-/// trusted, TLS that is demanded and not offered, a way to prove who we are that is not known here.
+/// Returns whether an error that is not the server's needs another configuration: an untrusted
+/// certificate, TLS that the server does not offer, or an unknown authentication method.
 fn is_unconfigured(error: &Error) -> bool {
     match error {
         Error::Io(IoError::Tls(_)) => true,
-        // Of a handshake, the driver hands on what the operating system would say.
+        // The driver passes the errors of a TLS handshake on as I/O errors.
         Error::Io(IoError::Io(error)) => error.kind() == io::ErrorKind::InvalidData,
         Error::Driver(error) => is_unoffered(error),
         Error::Server(_) | Error::Other(_) | Error::Url(_) => false,
@@ -199,13 +200,13 @@ fn is_unoffered(error: &DriverError) -> bool {
     )
 }
 
-/// The server has no TLS to offer.
+/// Returns whether the server does not offer TLS.
 pub(super) fn has_no_tls(error: &Error) -> bool {
     matches!(error, Error::Driver(DriverError::NoClientSslFlagFromServer))
 }
 
-/// The server has TLS, but none that is known here: no cipher or version in common. MySQL built with
-/// OpenSSL 1.0, as 8.0.15 was, has no ephemeral elliptic curves.
+/// Returns whether the server offers TLS, but no version or cipher that is supported here. MySQL built
+/// with OpenSSL 1.0, such as 8.0.15, lacks ephemeral elliptic curves.
 pub(super) fn has_other_tls(error: &Error) -> bool {
     let Error::Io(IoError::Io(error)) = error else {
         return false;
@@ -262,7 +263,8 @@ pub(crate) fn fault(error: &CallError) -> Fault {
 
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 
-/// Data that no column takes, a constraint, an exception of someone's trigger, more than a packet holds.
+/// Returns whether the error is about the data: a value that no column accepts, a constraint, an
+/// exception of a user's trigger, a message too large for a packet.
 fn is_of_the_message(code: u16) -> bool {
     /// By name: `ER_BAD_NULL_ERROR`, `ER_DUP_ENTRY`, `ER_NET_PACKET_TOO_LARGE`, `ER_TOO_LONG_KEY`,
     /// `ER_INVALID_CHARACTER_STRING`, `ER_WARN_DATA_OUT_OF_RANGE`, `WARN_DATA_TRUNCATED`,
@@ -281,18 +283,19 @@ impl StatementError for CallError {
         fault(self)
     }
 
-    /// `ER_LOCK_DEADLOCK`, `ER_CHECKREAD`, and what a cluster says of two that wrote the same.
+    /// `ER_LOCK_DEADLOCK`, `ER_CHECKREAD`, `ER_TRANSACTION_ROLLBACK_DURING_COMMIT` after a conflict in a
+    /// cluster, and `ER_LOCK_NOWAIT`.
     fn is_a_clash(&self) -> bool {
         matches!(self.code(), Some(1213 | 1020 | 3101 | 3572))
     }
 
-    /// `ER_QUERY_TIMEOUT`, or `ER_STATEMENT_TIMEOUT`.
+    /// `ER_QUERY_TIMEOUT` or `ER_STATEMENT_TIMEOUT`.
     fn is_out_of_time(&self) -> bool {
         matches!(self.code(), Some(3024 | 1969))
     }
 }
 
-/// Another row has what that unique index holds: `ER_DUP_ENTRY`.
+/// Returns whether another row already has the value in that unique index: `ER_DUP_ENTRY`.
 pub(crate) fn is_taken(error: &CallError, index: &str) -> bool {
     match error {
         CallError::Driver(Error::Server(said)) => said.code == 1062 && said.message.contains(index),
@@ -300,7 +303,7 @@ pub(crate) fn is_taken(error: &CallError, index: &str) -> bool {
     }
 }
 
-/// The connection is gone, or is just being ended.
+/// Returns whether the connection is lost, or about to be closed.
 fn is_lost(error: &CallError) -> bool {
     match error {
         CallError::Driver(Error::Server(said)) => is_passing(said.code),
@@ -309,8 +312,8 @@ fn is_lost(error: &CallError) -> bool {
     }
 }
 
-/// The connection is of no use any more: it is gone, the server ends, or it has become one that
-/// may only be read.
+/// Returns whether the connection can't be used any more: it is lost, the server shuts down, or it has
+/// become read-only.
 pub(crate) fn ends_the_connection(error: &CallError) -> bool {
     match error {
         CallError::Driver(Error::Server(said)) => is_passing(said.code) || is_read_only(said.code),
@@ -319,36 +322,39 @@ pub(crate) fn ends_the_connection(error: &CallError) -> bool {
     }
 }
 
-/// `ER_NO_SUCH_TABLE`.
+/// Returns whether a table is missing: `ER_NO_SUCH_TABLE`.
 pub(super) fn is_of_no_table(error: &CallError) -> bool {
     error.code() == Some(1146)
 }
 
-/// `ER_BAD_FIELD_ERROR`.
+/// Returns whether a column is missing: `ER_BAD_FIELD_ERROR`.
 pub(super) fn is_of_no_column(error: &CallError) -> bool {
     error.code() == Some(1054)
 }
 
-/// `ER_BINLOG_CREATE_ROUTINE_NEED_SUPER`, or the privilege `TRIGGER` is missing: `ER_TABLEACCESS_DENIED_ERROR`.
+/// Returns whether a trigger may not be created: `ER_BINLOG_CREATE_ROUTINE_NEED_SUPER`, or
+/// `ER_TABLEACCESS_DENIED_ERROR` without the privilege `TRIGGER`.
 pub(super) fn may_not_make_triggers(error: &CallError) -> bool {
     matches!(error.code(), Some(1419 | 1142))
 }
 
-/// A trigger is there already, or its table is in use for longer than we wait: `ER_TRG_ALREADY_EXISTS`.
+/// Returns whether a trigger already exists (`ER_TRG_ALREADY_EXISTS`), or its table was in use for
+/// longer than the lock timeout (`ER_LOCK_WAIT_TIMEOUT`).
 pub(super) fn is_made_or_in_use(error: &CallError) -> bool {
     matches!(error.code(), Some(1359 | LOCK_WAIT_TIMEOUT))
 }
 
-/// `ER_OPTION_PREVENTS_STATEMENT`, `ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION`, `ER_READ_ONLY_MODE`.
+/// Returns whether the server is read-only: `ER_OPTION_PREVENTS_STATEMENT`,
+/// `ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION`, `ER_READ_ONLY_MODE`.
 fn is_read_only(code: u16) -> bool {
     matches!(code, 1290 | 1792 | 1836)
 }
 
-/// The server starts, ends, or has no room at the moment: `ER_CON_COUNT_ERROR`, `ER_OUT_OF_RESOURCES`,
-/// `ER_HOST_IS_BLOCKED`, `ER_SERVER_SHUTDOWN`, `ER_NORMAL_SHUTDOWN`, errors of the network,
-/// `ER_TOO_MANY_USER_CONNECTIONS`, `ER_USER_LIMIT_REACHED` of an account, `ER_UNKNOWN_COM_ERROR` of a
-/// cluster's node that is not ready, `ER_QUERY_INTERRUPTED`, `ER_CONNECTION_KILLED`, `ER_CLIENT_INTERACTION_TIMEOUT`,
-/// `ER_SERVER_OFFLINE_MODE`.
+/// Returns whether the server is starting, shutting down or out of resources: `ER_CON_COUNT_ERROR`,
+/// `ER_OUT_OF_RESOURCES`, `ER_HOST_IS_BLOCKED`, `ER_SERVER_SHUTDOWN`, `ER_NORMAL_SHUTDOWN`, network
+/// errors, `ER_TOO_MANY_USER_CONNECTIONS`, `ER_USER_LIMIT_REACHED` of an account, `ER_UNKNOWN_COM_ERROR`
+/// of a cluster's node that is not ready, `ER_QUERY_INTERRUPTED`, `ER_CONNECTION_KILLED`,
+/// `ER_CLIENT_INTERACTION_TIMEOUT`, `ER_SERVER_OFFLINE_MODE`.
 fn is_passing(code: u16) -> bool {
     matches!(
         code,

@@ -1,4 +1,4 @@
-//! Finished messages in MySQL or MariaDB: entered in the transaction that is open, and looked for.
+//! Entries of finished messages, in MySQL and MariaDB: written in the open transaction, and looked up.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::table::finished::{Entry, Found, Remembered, Scope};
 use crate::table::headers;
 use ganger_queue::delivery::Identity;
 
-/// So many bytes go into one statement, or one entry alone that has more.
+/// Maximum bytes of a statement; a single larger entry has one of its own.
 const STATEMENT_BYTES: usize = 1 << 20;
 
 const ENTER: &str = "
@@ -29,8 +29,8 @@ const ENTRY: &str = concat!(
     " + ?, ?, ?, ?, ?)"
 );
 
-/// What is there stands, unless it is out of date. The columns are set in this order: the one that
-/// decides comes last.
+/// Leaves an existing entry as it is, unless it has expired. The assignments run in this order, so the
+/// column that decides comes last.
 const UNLESS_THERE: &str = "
 ON DUPLICATE KEY UPDATE
   token = IF(expires_at <= VALUES(finished_at), VALUES(token), token),
@@ -40,7 +40,7 @@ ON DUPLICATE KEY UPDATE
   finished_at = IF(expires_at <= VALUES(finished_at), VALUES(finished_at), finished_at),
   expires_at = IF(expires_at <= VALUES(finished_at), VALUES(expires_at), expires_at)";
 
-/// One of them each: the entries of a queue may be many.
+/// Looks up each entry by its whole key: a queue may have many entries.
 const FIND: &str = concat!(
     "
 SELECT queue, `key`, emit_id, step, token, reply_queue, reply_body, reply_headers
@@ -51,34 +51,32 @@ FROM finished_messages FORCE INDEX (PRIMARY) WHERE expires_at > ",
 
 const ONE: &str = "(source = ? AND queue = ? AND `key` = ? AND emit_id = ? AND step = ?)";
 
-/// Removes so many entries that are out of date.
+/// Removes expired entries, up to a number.
 pub(super) const EXPIRE: &str = concat!(
     "DELETE FROM finished_messages WHERE expires_at <= ",
     now_ms!(),
     " ORDER BY expires_at LIMIT ?"
 );
 
-/// What an entry is known by.
+/// Returns the values of an entry's key.
 fn known<'v>(scope: &'v Scope, identity: &'v Identity) -> [Value<'v>; 5] {
     [
         Value::from(&scope.source),
         Value::from(&*identity.queue),
-        // As they are, byte for byte.
+        // Compared byte for byte.
         Value::Bytes(identity.key.as_bytes()),
         Value::Bytes(identity.emit.as_bytes()),
         identity.step.into(),
     ]
 }
 
-/// Enters them, in the transaction that is open. Returns what was entered before, where something was:
-/// then that stays as it is.
+/// Writes entries in the open transaction. Returns the earlier entries, which stay unchanged.
 pub(super) async fn enter(
     client: &mut Client,
     scope: &Scope,
     entries: &[Entry<'_>],
 ) -> Result<Found, CallError> {
-    // In the order of what they are known by, so that nobody who does the like waits for us while we
-    // wait for him.
+    // Sorted, so that two transactions with the same entries can't deadlock.
     let mut sorted: Vec<&Entry<'_>> = entries.iter().collect();
     sorted.sort_unstable_by_key(|entry| &entry.finished.identity);
     let token = fastrand::i64(..);
@@ -99,7 +97,7 @@ pub(super) async fn enter(
     let rows = answers.iter().flat_map(|answer| &answer.rows);
     let mut found = HashMap::new();
     for row in rows {
-        // What is not of this token was there before.
+        // A row with another token was there before.
         if row.get::<i64>("token")? != token {
             found.insert(identity(row)?, remembered(row)?);
         }
@@ -141,7 +139,7 @@ fn add_entries(script: &mut Script, scope: &Scope, entries: &[&Entry<'_>], token
     );
 }
 
-/// Adds a search for what is entered of each, in as many statements as it takes.
+/// Adds a search for the entry of each, in as many statements as needed.
 fn add_search(script: &mut Script, scope: &Scope, identities: &[&Identity]) {
     for some in identities.chunks(500) {
         let each = vec![ONE; some.len()].join(" OR ");
@@ -151,7 +149,7 @@ fn add_search(script: &mut Script, scope: &Scope, identities: &[&Identity]) {
     }
 }
 
-/// Looks for what is entered of each.
+/// Looks up the entry of each.
 pub(super) async fn find(
     client: &mut Client,
     scope: &Scope,

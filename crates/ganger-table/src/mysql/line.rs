@@ -1,4 +1,4 @@
-//! A connection to a server: how one is made, and what is asked of each.
+//! Connections to a server: how they are made, and the settings of each.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use crate::server::names::Names;
 use ganger_config::model::{Host, MysqlDatabase, SslMode};
 use ganger_core::threads::or_refused;
 
-/// How long an attempt to connect may take, each to one host, with all that is said before the
-/// first statement.
+/// Maximum time to connect to one host, including everything before the first statement of the caller.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 
-/// When a connection that nothing is heard of is asked after.
+/// Idle time after which TCP keepalive probes a connection.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 
-/// What the server sends us at once is not limited by us.
+/// Maximum bytes of a packet from the server. It is the highest that a server can be set to, so only the
+/// server's own limit applies.
 const RECEIVED_BYTES_MAX: usize = 1 << 30;
 
-/// What holds for every connection of ours, whatever the server or its `init_connect` sets. All values are
-/// written out: `DEFAULT` would be the server's own.
+/// Settings of every connection, whatever the server's defaults and its `init_connect`. All values are
+/// explicit: `DEFAULT` would be the server's own.
 const SETTINGS: &str = "
 SET NAMES utf8mb4 COLLATE utf8mb4_bin;
 SET SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',
@@ -33,35 +33,36 @@ SET SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_S
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET SESSION TRANSACTION READ WRITE";
 
-/// Who falls silent within a transaction does not keep what it has locked.
+/// Timeouts after which the server ends a transaction of a client that fell silent, and so releases its
+/// locks.
 const SETTINGS_OF_MARIADB: &str = "
 SET SESSION idle_transaction_timeout = 20, idle_readonly_transaction_timeout = 0,
   idle_write_transaction_timeout = 0";
 
-/// How large tables are is asked now and then, and then it is to be true.
+/// Makes MySQL read the size of tables when asked, which is seldom, instead of returning a cached value.
 const SETTINGS_OF_MYSQL: &str = "SET SESSION information_schema_stats_expiry = 0";
 
 const ABOUT: &str = "
 SELECT VERSION(), @@max_allowed_packet, @@innodb_read_only, @@global.read_only, DATABASE()";
 
-/// Where connections are made to.
+/// Address and options for connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     hosts: Vec<Host>,
     common: Opts,
     encryption: Option<SslOpts>,
-    /// Rather none than no connection.
+    /// True if an unencrypted connection is better than none.
     is_lenient: bool,
-    /// As people are told of it: no secret.
+    /// Hosts and database for messages, without secrets.
     pub(crate) server: String,
     pub(crate) database: String,
-    /// Whether tables that are missing are made.
+    /// True if missing tables are to be created.
     declare: bool,
     names: Names,
 }
 
 impl Place {
-    /// The server of that database, which lists us by that name.
+    /// Makes the address of that database. The server lists the connections under `name`.
     pub(crate) fn of(database: &MysqlDatabase, name: &str) -> Result<Self, MysqlError> {
         let common = OptsBuilder::default()
             .user(Some(&database.username))
@@ -87,25 +88,27 @@ impl Place {
         })
     }
 
-    /// Connects, and sees that the tables are there.
+    /// Connects, and makes sure that the tables exist.
     pub(crate) async fn connect(&self) -> Result<Client, MysqlError> {
         let mut client = self.connect_bare().await?;
         self.prepare(&mut client).await?;
         Ok(client)
     }
 
-    /// Sees that the tables are there, and makes them if that is wanted.
+    /// Makes sure that the tables exist, and creates missing ones if that is configured.
     pub(crate) async fn prepare(&self, client: &mut Client) -> Result<(), MysqlError> {
-        // Boxed, as what is large and rare: all that waits for it would be as large, on a small stack.
+        // Boxed, since it is large and rarely used: otherwise every future that contains it would be as
+        // large.
         Box::pin(schema::prepare(client, &self.database, self.declare)).await
     }
 
-    /// Sees that there can be messages for topics, which not every account may make the table for.
+    /// Makes sure that the table for messages to topics exists, which not every account may create.
     pub(crate) async fn prepare_topics(&self, client: &mut Client) -> Result<(), MysqlError> {
         schema::prepare_topics(client, self.declare).await
     }
 
-    /// What is wrong with the tables, if anything is, but for what will be made. Makes nothing.
+    /// Returns the problem with the tables, if there is one; tables that will be created are none.
+    /// Creates nothing.
     pub(crate) async fn look(&self, client: &mut Client) -> Result<Option<String>, MysqlError> {
         match schema::look(client, &self.database, self.declare).await {
             Ok(()) => Ok(None),
@@ -114,16 +117,16 @@ impl Place {
         }
     }
 
-    /// Whether the tables are there, all of them and as they are to be.
+    /// Returns whether all tables exist in their current form.
     pub(crate) async fn is_made(&self, client: &mut Client) -> Result<bool, MysqlError> {
         schema::is_made(client, &self.database).await
     }
 
-    /// Connects to the first server that can be used, whatever is there.
+    /// Connects to the first usable server, whether or not the tables exist.
     pub(crate) async fn connect_bare(&self) -> Result<Client, MysqlError> {
         let mut first = None;
         for host in &self.hosts {
-            // The driver looks names up.
+            // The driver resolves the name, which needs a thread.
             let opening = or_refused(Box::pin(self.open(host)));
             let error = match timeout(CONNECTS_WITHIN, opening).await {
                 Ok(Ok(Ok(client))) => return Ok(client),
@@ -134,7 +137,8 @@ impl Place {
                     self.away(host, format!("it has not answered for {seconds} s"))
                 }
             };
-            // What is to be waited for at one is not to be mended at another.
+            // A host that may return takes precedence: waiting for it may help, whatever the others
+            // answer.
             match &first {
                 Some(MysqlError::Away { .. }) => {}
                 _ if error.is_passing() => first = Some(error),
@@ -171,7 +175,7 @@ impl Place {
         };
         let connected = match Conn::new(at(self.encryption.clone())).await {
             Err(error) if self.is_lenient && (has_no_tls(&error) || has_other_tls(&error)) => {
-                // Without TLS the driver encrypts a password by whatever key the server sends it.
+                // Without TLS the driver encrypts the password with whatever key the server sends.
                 if !host.is_here() && self.common.pass().is_some() {
                     let server = self.told(host);
                     return Err(MysqlError::Unencrypted { server });
@@ -186,7 +190,7 @@ impl Place {
         Ok(client)
     }
 
-    /// Sets what only one of both servers knows.
+    /// Sets what only one of the two products knows.
     async fn set_up(&self, client: &mut Client) -> Result<(), CallError> {
         let settings = match client.product() {
             Product::MariaDb => SETTINGS_OF_MARIADB,
@@ -196,7 +200,7 @@ impl Place {
         client.set_limits().await
     }
 
-    /// Sets up the connection, and looks whether the server is one that can serve.
+    /// Sets up the connection, and checks that the server can be used.
     async fn fit(&self, host: &Host, conn: Conn) -> Result<Client, MysqlError> {
         let about = About {
             product: Product::MySql,
@@ -234,18 +238,18 @@ impl Place {
     }
 }
 
-/// Whether a variable says yes, in whatever words.
+/// Returns whether a variable is on, in any of its spellings.
 pub(super) fn is_set(value: &str) -> bool {
     !matches!(value, "0" | "OFF" | "")
 }
 
-/// Which server that is, or its name and version if it is too old.
+/// Returns the product, or its name and version if it is too old.
 fn fits(version: &str) -> Result<Product, String> {
     let (product, name, oldest) = match version.contains("MariaDB") {
         true => (Product::MariaDb, "MariaDB", [10, 6, 0]),
         false => (Product::MySql, "MySQL", [8, 0, 13]),
     };
-    // MariaDB once said so to replicas of MySQL's.
+    // MariaDB prepended this for the sake of MySQL replicas.
     let version = version.strip_prefix("5.5.5-").unwrap_or(version);
     let mut parts = version
         .split(|c: char| !c.is_ascii_digit())

@@ -1,5 +1,5 @@
-//! MySQL and MariaDB: their connections, their SQL and their errors. The store and the memory above it are those of
-//! all servers.
+//! The table queue in MySQL and MariaDB: connections, SQL and errors. The store and the memory of
+//! finished messages on top of them are shared by all servers.
 
 pub(crate) mod claim;
 pub(crate) mod client;
@@ -37,7 +37,7 @@ use ganger_queue::client::QueueClient;
 use ganger_queue::fault::SourceFault;
 use line::Place;
 
-/// Connects. A server that can't be reached is waited for later.
+/// Connects. If the server can't be reached, the connection is opened later.
 async fn open_store(
     database: &MysqlDatabase,
     opening: Opening<'_>,

@@ -1,4 +1,4 @@
-//! The table of owners, and what is claimed by them: the statements, and how a lease asks for them.
+//! The table of owners and their claims: the statements, and their use by a lease.
 
 use std::time::Duration;
 
@@ -30,14 +30,14 @@ const BEAT: &str = concat!(
     " WHERE id = ?"
 );
 
-/// Whether nobody has the lock of an owner that has one.
+/// Condition that an owner uses a lock and no session holds it.
 macro_rules! is_free {
     () => {
         "(lock_name LIKE 'ganger.%' AND IS_FREE_LOCK(lock_name) = 1)"
     };
 }
 
-/// Whether the last heartbeat of an owner is older than its lease.
+/// Condition that the last heartbeat of an owner is older than its lease.
 macro_rules! is_stale {
     () => {
         concat!("(beaten_at + lease_ms < ", now_ms!(), ")")
@@ -52,18 +52,19 @@ const OTHERS: &str = concat!(
     ", lease_ms FROM owners WHERE id <> ?"
 );
 
-/// A server that was one to write to may have become another's copy.
+/// Read-only state: a server that accepted writes may have become a replica.
 const IS_READ_ONLY: &str = "SELECT @@innodb_read_only, @@global.read_only";
 
-/// Only while it still stands as it was seen, in vain or without its lock. It may be back, and then goes on.
+/// Locks an owner if its heartbeat has not changed since it was seen, and its lock, if that was free,
+/// still is. Otherwise it is back, and stays.
 const SEEN: &str = concat!(
     "SELECT id FROM owners WHERE id = ? AND heartbeat = ? AND (NOT ? OR ",
     is_free!(),
     ") FOR UPDATE"
 );
 
-/// The one suspect that ran is charged with the attempt. What it is suspected of is counted last: the
-/// server looks at what a row has become so far.
+/// Releases claims. A suspect is charged with the attempt: it was the only suspect that ran. `lapses` is
+/// set last, since assignments see the values that were set before them.
 macro_rules! free {
     ($index:literal) => {
         concat!(
@@ -82,13 +83,13 @@ WHERE owner = ?"
 
 const FREE: &str = free!("consumer_messages_claimed");
 
-/// The next owner of claims behind that one, and whether it is in the table. Asked for one by one: for all at
-/// once the server may go through the claims of each.
+/// The next owner of claims, in order, and whether it is in the table. There is a statement for each,
+/// since one for all might go through the claims of each.
 const NEXT_CLAIMING: &str = "
 SELECT owner, owner IN (SELECT id FROM owners) FROM consumer_messages FORCE INDEX (consumer_messages_claimed)
 WHERE owner > ? ORDER BY owner LIMIT 1";
 
-/// All but those that are refused.
+/// Releases all but the refused rows.
 const FREE_STRAYS: &str = concat!(
     free!("consumer_messages_claimed"),
     " AND id NOT IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?)"
@@ -98,13 +99,13 @@ const STRAY_ROWS: &str = "
 SELECT id FROM consumer_messages FORCE INDEX (consumer_messages_claimed)
 WHERE owner = ? AND id NOT IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?) LIMIT ?";
 
-/// Some of them.
+/// Releases some rows.
 const FREE_SOME: &str = concat!(
     free!("PRIMARY"),
     " AND id IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?)"
 );
 
-/// The name of a lock: the server has one set of them for all of its databases.
+/// Returns the name of a lock: a server has one set of names for all its databases.
 fn lock_name(key: i64) -> String {
     match key > 0 {
         true => format!("ganger.{key:x}"),
@@ -112,7 +113,8 @@ fn lock_name(key: i64) -> String {
     }
 }
 
-/// Gives back what is still claimed, charged, so that it can't come again for ever, and strikes us.
+/// Releases the remaining claims, charged, so that their messages can't return for ever, and removes the
+/// owner.
 pub(super) async fn leave(client: &mut Client, owner: i64) -> Result<(), CallError> {
     let mut script = client.script();
     let release = "
@@ -144,7 +146,8 @@ impl From<CallError> for Undone {
 }
 
 impl Client {
-    /// Locks an owner that still stands as it was seen, in a transaction that this opens.
+    /// Opens a transaction and locks the owner, if it is unchanged since it was seen. Returns whether it
+    /// is.
     async fn seize(&mut self, sight: &Sight) -> Result<bool, CallError> {
         let mut script = self.transaction(None);
         let free = i64::from(sight.free);

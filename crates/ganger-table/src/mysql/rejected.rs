@@ -1,5 +1,5 @@
-//! Which rows it is that the database refuses to have claimed or buried: what a claim would take or move is
-//! tried in parts.
+//! The search for rows that the database refuses to have claimed or dead-lettered: the rows that a claim
+//! would change are tried in parts.
 
 use super::client::Client;
 use super::error::{CallError, fault, sentence};
@@ -11,7 +11,7 @@ use crate::server::rejected::{self, Candidate};
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::Failure;
 
-/// Some of what waits, by the index that claims go by.
+/// Some of the rows that are not claimed, by the index for claims.
 macro_rules! candidates {
     ($which:expr) => {
         concat!(
@@ -25,8 +25,8 @@ WHERE queue = ? AND owner IS NULL AND id NOT IN ? AND ",
     };
 }
 
-/// Those that a claim would take, or move among those that it takes: those that come next, suspects, and
-/// what has fallen due. A range of one number keeps the order of the index, as in a claim.
+/// Rows that a claim would take or make ready: the next ones, suspects, and due ones. The range with two
+/// equal bounds keeps the order of the index, as in a claim.
 const CANDIDATES: [&str; 3] = [
     candidates!(
         "available_after = 0 AND suspicion >= 0 AND suspicion <= 0 ORDER BY suspicion, turn, id"
@@ -43,7 +43,7 @@ const TRY: &str = "
 UPDATE consumer_messages FORCE INDEX (PRIMARY) SET available_after = 0, owner = 0, claim = 1
 WHERE id IN ?";
 
-/// Tries the rows that are next, and undoes it. Returns those that are refused for good.
+/// Tries to change the next rows, and rolls that back. Returns the rows that are permanently refused.
 pub(super) async fn refused(
     client: &mut Client,
     queue: &str,
@@ -84,7 +84,7 @@ async fn tried(
     rejected::refused(&candidates, async |some| refusal(client, some).await).await
 }
 
-/// What the database has against some of them.
+/// Returns the database's error for these rows, if it refuses them.
 async fn refusal(client: &mut Client, some: &[Candidate]) -> Result<Option<String>, CallError> {
     client.batch_execute("SAVEPOINT part").await?;
     let refusal = match try_some(client, some).await {

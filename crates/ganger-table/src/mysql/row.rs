@@ -1,5 +1,5 @@
-//! From a claimed row to a delivery. Rows are read leniently, since any program may have written them:
-//! only headers that are no JSON object can't be made sense of. No statement is run here.
+//! Conversion of claimed rows to deliveries. Rows are read leniently, since any program may have written
+//! them: only headers that are not a JSON object are an error. No statement is run here.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use ganger_queue::attempts::Limits;
 use ganger_queue::dead_letter::Counters;
 use ganger_queue::delivery::{Failure, History, Message, Property, Reason};
 
-/// A row as the server has answered.
+/// A row of a result.
 #[derive(Debug)]
 pub(crate) struct Row(mysql_async::Row);
 
@@ -26,17 +26,17 @@ impl From<mysql_async::Row> for Row {
 }
 
 impl Row {
-    /// A column's value.
+    /// Returns a column's value.
     pub(crate) fn get<T: FromValue>(&self, column: impl ColumnIndex) -> Result<T, CallError> {
         found(self.0.get_opt(column))
     }
 
-    /// Moves a column's value out: nobody asks for it again.
+    /// Moves a column's value out, without a copy; it can't be read again.
     pub(crate) fn take<T: FromValue>(&mut self, column: impl ColumnIndex) -> Result<T, CallError> {
         found(self.0.take_opt(column))
     }
 
-    /// A text; none if it is NULL or empty.
+    /// Returns a text column; none if it is NULL or empty.
     pub(crate) fn text(&self, column: &str) -> Result<Option<String>, CallError> {
         let text: Option<String> = self.get(column)?;
         Ok(text.filter(|text| !text.is_empty()))
@@ -56,7 +56,7 @@ pub(crate) fn count(value: i64) -> u32 {
     u32::try_from(value.max(0)).unwrap_or(u32::MAX)
 }
 
-/// A row as a delivery whose body is to come, or why it is not to be one.
+/// Returns a row as a delivery without its body, or the failure for which it is dead-lettered.
 pub(super) fn read(
     row: &mut Row,
     claim: Claim,
@@ -94,7 +94,8 @@ pub(super) fn read(
     }))
 }
 
-/// What a row has been through before this claim, and over how many owners in a row that vanished.
+/// Returns the counters of a row before this claim, and the number of owners in a row that vanished over
+/// it.
 fn counts(row: &Row) -> Result<(Counters, u32), CallError> {
     let number = |column| row.get::<i64>(column).map(count);
     let span: Option<String> = row.get("span")?;

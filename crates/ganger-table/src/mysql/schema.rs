@@ -1,5 +1,5 @@
-//! The tables: made, recognised, and shown to whoever makes them by hand. What they hold is other
-//! files' business.
+//! The tables: their creation, their recognition, and their statements for people who create them by
+//! hand. The statements are in the files `*.sql`.
 
 use super::client::Client;
 use super::error::{
@@ -8,24 +8,27 @@ use super::error::{
 use super::value::Value;
 use crate::server::names::Names;
 
-/// The steps from one version of the tables to the next, the first from an empty database. A step that
-/// was released is never changed.
+/// Migrations from one version of the tables to the next, the first from an empty database. A released
+/// migration is never changed.
 const MIGRATIONS: &[&str] = &[
     include_str!("v1.sql"),
     include_str!("v2.sql"),
     include_str!("v3.sql"),
 ];
 
-/// What is for topics alone, also where it is there from the first version. It needs triggers, which a server that
-/// keeps a binary log may let none but an administrator make; all else goes on without it.
+/// Statements for messages to topics, also in place of the first version's table. They need triggers,
+/// which a server with a binary log may allow only an administrator to create; everything else works
+/// without them.
 const TOPICS: &str = include_str!("topics.sql");
-/// What has the server number all messages. It needs a trigger, too.
+/// Trigger by which the server assigns the ids of all messages.
 const IDS: &str = include_str!("ids.sql");
-/// While a trigger waits for someone's long transaction nobody else gets at the table.
+/// Short lock timeout for the creation of that trigger: while it waits for somebody's long transaction,
+/// it blocks all access to the table.
 const BRIEFLY: &str = "SET SESSION lock_wait_timeout = 1";
 const NO_TOPICS: &str = "DROP TABLE IF EXISTS published_messages_new";
 
-/// The tables by which it is seen whose they are, and a column of each that hardly another program's has.
+/// Tables that are checked for being ganger's, each with a column that another program's table is
+/// unlikely to have.
 const KNOWN_BY: [(&str, &str); 7] = [
     ("consumer_messages", "unique_hold"),
     ("finished_messages", "emit_id"),
@@ -36,16 +39,17 @@ const KNOWN_BY: [(&str, &str); 7] = [
     ("subscriptions", "subscribed_at"),
 ];
 
-/// A lock that two who make the tables can't both have, by the database and the names.
+/// Named lock for the creation of the tables, by the database and the table names.
 const LOCK: &str = "
 SELECT GET_LOCK(CONCAT('ganger.', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 40)), ?)";
 const UNLOCK: &str = "
 DO RELEASE_LOCK(CONCAT('ganger.', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 40)))";
 
-/// How long one waits while another makes the tables of millions of rows anew.
+/// Maximum time to wait for it, in seconds: a migration may rebuild tables with millions of rows.
 const LOCKED_FOR: i64 = 3600;
 
-/// What makes them in an empty database, as the server's own clients read it.
+/// Returns the statements that create the tables in an empty database, for the server's own command-line
+/// client.
 pub(crate) fn statements(prefix: &str) -> String {
     // The body of the first trigger has several statements.
     let topics = TOPICS.replacen("CREATE TRIGGER", "DELIMITER //\nCREATE TRIGGER", 1);
@@ -57,15 +61,15 @@ pub(crate) fn statements(prefix: &str) -> String {
     Names::behind(prefix).put_into(&all).into_owned()
 }
 
-/// Sees that the tables are there, and makes them if that is wanted. Two who do so wait for each
-/// other.
+/// Makes sure that the tables exist, and creates them if that is configured. Two daemons that do so wait
+/// for each other.
 pub(super) async fn prepare(
     client: &mut Client,
     database: &str,
     declare: bool,
 ) -> Result<(), MysqlError> {
     if is_to_be_made(client, database, declare).await? {
-        // Where it goes wrong the connection is not used any more, and the lock is gone with it.
+        // After an error the connection is not used any more, and its end releases the lock.
         lock(client).await?;
         migrate(client, database).await?;
         unlock(client).await?;
@@ -76,7 +80,8 @@ pub(super) async fn prepare(
     }
 }
 
-/// Has the server number all messages, unless it does so already or we may not make triggers.
+/// Creates the trigger that assigns the ids of all messages, unless it exists or triggers may not be
+/// created.
 async fn prepare_ids(client: &mut Client) -> Result<(), MysqlError> {
     if numbers_all(client).await? {
         return Ok(());
@@ -88,13 +93,13 @@ async fn prepare_ids(client: &mut Client) -> Result<(), MysqlError> {
     };
     unlock(client).await?;
     match made {
-        // Or it is there and we may not see it, or the next start may have better luck.
+        // It may exist without being visible to this account; otherwise the next start tries again.
         Err(error) if may_not_make_triggers(&error) || is_made_or_in_use(&error) => Ok(()),
         made => made.map_err(failed("making the tables")),
     }
 }
 
-/// Whether the server numbers all messages, as far as we may see that.
+/// Returns whether the server assigns the ids of all messages, as far as this account can see.
 async fn numbers_all(client: &mut Client) -> Result<bool, MysqlError> {
     let there = "SELECT count(*) FROM information_schema.triggers
                  WHERE trigger_schema = DATABASE() AND trigger_name = ?";
@@ -104,7 +109,7 @@ async fn numbers_all(client: &mut Client) -> Result<bool, MysqlError> {
     Ok(found.map_err(failed("looking for the tables"))? > 0)
 }
 
-/// Waits until nobody else makes tables here, and lets what is done then take as long as it needs.
+/// Waits until no other daemon creates tables here, and removes the limits of statements.
 async fn lock(client: &mut Client) -> Result<(), MysqlError> {
     let making = || failed("making the tables");
     let name = client.called("ganger_version");
@@ -127,7 +132,7 @@ async fn unlock(client: &mut Client) -> Result<(), MysqlError> {
     client.set_limits().await.map_err(making())
 }
 
-/// Sees that the tables are there or will be made.
+/// Checks that the tables exist or will be created.
 pub(super) async fn look(
     client: &mut Client,
     database: &str,
@@ -136,10 +141,10 @@ pub(super) async fn look(
     is_to_be_made(client, database, declare).await.map(drop)
 }
 
-/// Whether the tables are there, all of them and as they are to be.
+/// Returns whether all tables exist in their current form.
 pub(super) async fn is_made(client: &mut Client, database: &str) -> Result<bool, MysqlError> {
     let steps = match found(client, database).await {
-        // A table that is being altered shows no columns, and who alters it has the lock.
+        // A table that is being altered shows no columns. Whoever alters it holds the lock.
         Err(MysqlError::Foreign { .. }) => {
             lock(client).await?;
             let again = found(client, database).await;
@@ -164,12 +169,13 @@ async fn is_to_be_made(
     Err(MysqlError::Missing { database })
 }
 
-/// Each step can be taken again from its beginning: no transaction takes back what one that was
-/// interrupted has made.
+/// Runs the missing migrations. Each can be repeated from its beginning: DDL is not transactional, so an
+/// interrupted one leaves what it has created.
 async fn migrate(client: &mut Client, database: &str) -> Result<(), MysqlError> {
     let done = found(client, database).await?;
     let making = || failed("making the tables");
-    // First, for who is interrupted between them is not to find that there is nothing left to do.
+    // Before the migrations: after an interruption in between, the version shows that something is left
+    // to do.
     match make_topics(client).await {
         Err(error) if may_not_make_triggers(&error) => {}
         made => made.map_err(making())?,
@@ -180,11 +186,12 @@ async fn migrate(client: &mut Client, database: &str) -> Result<(), MysqlError> 
     Ok(())
 }
 
-/// Sees that what is for topics is there, for one who needs it.
+/// Makes sure that the table for messages to topics exists.
 pub(super) async fn prepare_topics(client: &mut Client, declare: bool) -> Result<(), MysqlError> {
     let looked = tables(client).await;
     let there = looked.map_err(failed("looking for the tables"))?.topics;
-    // One of the first version does as well as it did; who removes what it holds tells what it lacks.
+    // A table of the first version still works. The periodic work, which empties it, logs the
+    // difference.
     let suffices = there == Topics::Unmarked;
     if there == Topics::Marked || suffices && !declare {
         return Ok(());
@@ -206,20 +213,20 @@ pub(super) async fn prepare_topics(client: &mut Client, declare: bool) -> Result
     }
 }
 
-/// Makes what is for topics, if it is not there.
+/// Creates the table for messages to topics, unless it exists in its current form.
 async fn make_topics(client: &mut Client) -> Result<(), CallError> {
     if tables(client).await?.topics == Topics::Marked {
         return Ok(());
     }
     let made = client.batch_execute(TOPICS).await;
     if made.is_err() {
-        // Nothing looks at it; what is left of it the next one removes.
+        // Best effort: nothing reads the leftover table, and the next attempt removes it.
         drop(client.batch_execute(NO_TOPICS).await);
     }
     made
 }
 
-/// How many steps were taken.
+/// Returns the number of migrations that were run.
 async fn found(client: &mut Client, database: &str) -> Result<usize, MysqlError> {
     let looking = || failed("looking for the tables");
     let tables = tables(client).await.map_err(looking())?;
@@ -245,20 +252,20 @@ async fn found(client: &mut Client, database: &str) -> Result<usize, MysqlError>
     }
 }
 
-/// What there is of tables of these names.
+/// Existing tables with these names.
 struct Tables {
-    /// The first that has not the column by which ours is known.
+    /// The first table without its distinguishing column.
     foreign: Option<String>,
-    /// One says how many steps were taken.
+    /// True if the table with the version exists.
     versioned: bool,
     topics: Topics,
 }
 
-/// Which table there is for messages for topics.
+/// Form of the table for messages to topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Topics {
     None,
-    /// Of the first version: no row says that it has become messages.
+    /// Form of the first version: its rows do not show that they have been copied to the queues.
     Unmarked,
     Marked,
 }

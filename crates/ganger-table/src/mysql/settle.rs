@@ -1,6 +1,7 @@
-//! What becomes of rows: first they are locked, and it is seen whose they still are; then there is a
-//! statement for all that are done, and one for each other row, told together. Where the claim is not
-//! ours any more the row is not touched, and no reply is published for it.
+//! Effects of settlements on their rows. First the rows are locked, and their claims compared; then one
+//! statement removes all finished rows, and each other row has a statement of its own, all sent
+//! together. A row that is no longer claimed under the same token is not changed, and no reply is
+//! published for it.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,11 +15,11 @@ use crate::server::delays::delay_ms;
 use crate::table::{Claim, Settled, headers};
 use ganger_queue::delivery::{Failure, Outcome, Outgoing};
 
-/// In the order of their rows, so that nobody who does the like waits for us while we wait for him.
+/// Locks rows in the order of their ids, so that two transactions with the same rows can't deadlock.
 const HELD: &str = "
 SELECT id, claim FROM consumer_messages FORCE INDEX (PRIMARY) WHERE id IN ? ORDER BY id FOR UPDATE";
 
-/// Which are there, and which of them nobody has locked.
+/// Rows that exist, and those of them that nobody has locked.
 const THERE: &str = "
 SELECT id FROM consumer_messages FORCE INDEX (PRIMARY) WHERE id IN ?";
 const FREE: &str = "
@@ -60,8 +61,8 @@ UPDATE consumer_messages FORCE INDEX (PRIMARY) SET
 WHERE id = ?"
 );
 
-/// Copies a row as it stands to the dead letters. A failure that was settled adds its crash; one that is
-/// found at the claim was counted already, and its claim is no attempt.
+/// Copies the row as it is to the dead letters. A settled failure adds its crash; one found at the claim
+/// was counted before, and that claim does not count as an attempt.
 const BURY: &str = concat!(
     "
 INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, exit_code,
@@ -79,13 +80,13 @@ SELECT ?, queue, ?, ?, GREATEST(attempts - ?, 0), LEAST(crashes, 4294967294) + ?
 FROM consumer_messages FORCE INDEX (PRIMARY) WHERE id = ?"
 );
 
-/// Locks the rows of these claims, and looks whose they are.
+/// Locks the rows of these claims, and reads their current tokens. Returns the position of the answer.
 pub(super) fn hold(script: &mut Script, claims: impl Iterator<Item = Claim>) -> Option<usize> {
     let rows: Vec<i64> = claims.map(|claim| claim.row).collect();
     (!rows.is_empty()).then(|| script.add(HELD, &[Value::from(&rows)]))
 }
 
-/// The claims by which they are held.
+/// Returns the current claims of the locked rows.
 pub(super) fn held(answer: &Answer) -> Result<HashSet<Claim>, CallError> {
     let mut held = HashSet::with_capacity(answer.rows.len());
     for row in &answer.rows {
@@ -97,7 +98,7 @@ pub(super) fn held(answer: &Answer) -> Result<HashSet<Claim>, CallError> {
     Ok(held)
 }
 
-/// Which of these rows could not be settled now.
+/// Returns those of the rows that can't be settled now, since somebody has locked them.
 pub(super) async fn locked(client: &mut Client, rows: &[i64]) -> Result<Vec<i64>, CallError> {
     let mut script = client.script();
     let rows = Value::from(rows);
@@ -113,7 +114,7 @@ pub(super) fn numbers<T: FromIterator<i64>>(answer: &Answer) -> Result<T, CallEr
     answer.rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// Writes what became of rows that are held.
+/// Applies settlements to rows whose claims were confirmed.
 pub(super) fn settle<'a>(
     script: &mut Script,
     pool: &str,
@@ -164,8 +165,7 @@ fn remove(script: &mut Script, rows: &[i64]) {
     }
 }
 
-/// Moves rows that are held to the dead letters: what failed, or what was found at the claim not to be
-/// handed out.
+/// Moves locked rows to the dead letters. `tried` is false if the failure was found at the claim.
 pub(super) fn bury(script: &mut Script, pool: &str, letters: &[(i64, &Failure)], tried: bool) {
     for (row, failure) in letters {
         write_letter(script, pool, *row, failure, tried);

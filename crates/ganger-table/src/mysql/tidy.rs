@@ -1,10 +1,11 @@
-//! What time brings about, and what a trigger leaves: rows of which nobody waits for the change.
+//! Periodic clean-up: expired unique keys, and rows that a trigger has copied and can't remove. No other
+//! work waits for it.
 
 use super::client::Client;
 use super::error::{CallError, ends_the_connection, is_of_no_column, is_of_no_table};
 use super::value::now_ms;
 
-/// Rows that hold a key whose time is over.
+/// Rows that hold an expired key.
 const OVER: &str = concat!(
     "SELECT id FROM consumer_messages FORCE INDEX (consumer_messages_until)
      WHERE unique_released = 0 AND unique_until <= ",
@@ -15,24 +16,27 @@ const OVER_MAX: u32 = 500;
 const RELEASE: &str = "
 UPDATE consumer_messages FORCE INDEX (PRIMARY) SET unique_released = 1 WHERE id IN ?";
 
-/// Rows of which the triggers have made messages, as they say themselves, but which no trigger may remove. What is
-/// of a transaction that is still open is not there yet. No index is named: that the column is missing must be told.
+/// Rows that the trigger has copied to the queues, as `fanned_out` shows. A trigger can't delete from
+/// its own table. Rows of open transactions are not visible yet. No index is forced, so that a missing
+/// column is reported as such.
 const FANNED_OUT: &str = "
 SELECT id FROM published_messages WHERE fanned_out = 1 ORDER BY id LIMIT ?";
 const REMOVE: &str = "
 DELETE p FROM published_messages AS p FORCE INDEX (PRIMARY) WHERE p.id IN ?";
 
-/// The first row that was inserted while there were no triggers.
+/// First row that was inserted while there were no triggers.
 const NOBODYS: &str = "
 SELECT id FROM published_messages WHERE fanned_out = 0 ORDER BY id LIMIT 1";
 
-/// In a table of the first version none says anything. It stays where no trigger may be made.
+/// Rows of the first version's table, which do not show whether they were copied. It remains in use
+/// where triggers may not be created.
 const ANY: &str = "SELECT id FROM published_messages ORDER BY id LIMIT ?";
 const UNMARKED: &str = "the table `published_messages` is of an earlier version, in which a message is lost \
                         where the trigger is missing: have an administrator run what `ganger schema` prints";
 
-/// Lets go the keys whose time is over, and removes what has become messages, so many at once. Returns what is
-/// wrong with the rest. What is in the way of one is not in the way of the other.
+/// Releases expired keys, and removes copied rows, at most `rows` of each. Returns the problem with the
+/// remaining rows, if there is one. An error of the one does not prevent the other, unless it ends the
+/// connection.
 pub(super) async fn tidy_up(client: &mut Client, rows: u32) -> Result<Option<String>, CallError> {
     let released = for_those(client, OVER, RELEASE, rows.min(OVER_MAX)).await;
     if let Err(error) = &released
@@ -47,7 +51,7 @@ pub(super) async fn tidy_up(client: &mut Client, rows: u32) -> Result<Option<Str
 async fn remove_published(client: &mut Client, rows: u32) -> Result<Option<String>, CallError> {
     match for_those(client, FANNED_OUT, REMOVE, rows).await {
         Ok(()) => {}
-        // A server whose triggers could not be made has no such table.
+        // Missing on servers on which the triggers could not be created.
         Err(error) if is_of_no_table(&error) => return Ok(None),
         Err(error) if is_of_no_column(&error) => return remove_unmarked(client, rows).await,
         Err(error) => return Err(error),
@@ -65,14 +69,14 @@ async fn remove_published(client: &mut Client, rows: u32) -> Result<Option<Strin
 
 async fn remove_unmarked(client: &mut Client, rows: u32) -> Result<Option<String>, CallError> {
     match for_those(client, ANY, REMOVE, rows).await {
-        // What stood for it a moment ago takes no message.
+        // The table was the placeholder that accepts no messages, and has just been replaced.
         Err(error) if is_of_no_column(&error) || is_of_no_table(&error) => Ok(None),
         removed => removed.map(|()| Some(UNMARKED.to_owned())),
     }
 }
 
-/// Does it with the rows that are chosen. There are none nearly always, and to see that takes no transaction.
-/// Those that somebody is just changing have their turn the next time.
+/// Runs `what` for the rows selected by `choose`. Usually there are none, and that check needs no
+/// transaction. Rows that somebody has locked are left for the next time.
 async fn for_those(
     client: &mut Client,
     choose: &str,

@@ -1,4 +1,4 @@
-//! TLS for the driver: whom to trust is as `sslmode` says.
+//! TLS for the driver: `sslmode` decides which certificates are trusted.
 
 use mysql_async::{ClientIdentity, SslOpts};
 use rustls::RootCertStore;
@@ -7,8 +7,8 @@ use super::error::MysqlError;
 use ganger_config::model::{MysqlDatabase, SslMode};
 use ganger_https::trust::{self, Trust, TrustError};
 
-/// How connections are encrypted, if they are. Without authorities to ask, `prefer` and `require`
-/// encrypt and trust anybody.
+/// Returns the encryption of connections, if there is any. Without a CA file, `prefer` and `require`
+/// encrypt, but accept any certificate.
 pub(super) fn encryption(database: &MysqlDatabase) -> Result<Option<SslOpts>, MysqlError> {
     let mode = database.ssl_mode;
     if mode == SslMode::Disable {
@@ -18,7 +18,7 @@ pub(super) fn encryption(database: &MysqlDatabase) -> Result<Option<SslOpts>, My
     let asks =
         matches!(mode, SslMode::VerifyCa | SslMode::VerifyFull) || database.ca_file.is_some();
     if asks || identity.is_some() {
-        // Now, so that what is wrong with a file is told before any server is asked.
+        // Checked here, so that an unusable file is reported before any server is contacted.
         trust::checking(Trust {
             ca_file: database.ca_file.as_deref(),
             identity: identity.map(|own| (own.cert_file.as_path(), own.key_file.as_path())),
@@ -28,8 +28,8 @@ pub(super) fn encryption(database: &MysqlDatabase) -> Result<Option<SslOpts>, My
         .with_danger_accept_invalid_certs(!asks)
         .with_danger_skip_domain_validation(mode != SslMode::VerifyFull);
     if asks && mode != SslMode::VerifyFull {
-        // By this word the driver knows an error that is only about the name; in those of our version of
-        // rustls it stands if it is the name.
+        // The driver recognises errors that are only about the host name by this word. With the current
+        // version of rustls, their text has it only if it is the host name.
         encryption = encryption.with_danger_tls_hostname_override(Some("NotValidForName"));
     }
     if asks {
@@ -47,7 +47,7 @@ pub(super) fn encryption(database: &MysqlDatabase) -> Result<Option<SslOpts>, My
     Ok(Some(encryption.with_client_identity(identity)))
 }
 
-/// What can't be used of it is passed over: a store has hundreds.
+/// Returns the system's certificate authorities. Unusable ones are skipped: a store has hundreds.
 fn of_the_system() -> Vec<Vec<u8>> {
     let found = rustls_native_certs::load_native_certs().certs.into_iter();
     let usable = found.filter(|one| RootCertStore::empty().add(one.clone()).is_ok());

@@ -14,8 +14,7 @@ const PUBLISH: &str = concat!(
     ", ?)"
 );
 
-/// Inserts a message for a topic, and creates the tables if they are missing. A trigger copies it to the
-/// queues.
+/// Inserts a message for a topic. A trigger copies it to the queues.
 pub(crate) async fn publish(
     client: &mut Client,
     message: &Outgoing,
@@ -27,7 +26,7 @@ pub(crate) async fn publish(
     client.execute(PUBLISH, &values).await.map(drop)
 }
 
-/// Subscribes queues to topics, each once, in the transaction that is open. Returns which were not yet.
+/// Subscribes queues to topics in the open transaction, each pair once. Returns the new ones.
 pub(crate) async fn subscribe(
     client: &mut Client,
     pairs: &[(String, String)],
@@ -38,7 +37,7 @@ pub(crate) async fn subscribe(
     let pair = |row: &Row| Ok((row.get(0)?, row.get(1)?));
     let there = there.iter().map(pair);
     let there: Vec<(String, String)> = there.collect::<Result<_, CallError>>()?;
-    // In one order, so that no two daemons wait for each other.
+    // Sorted, so that two daemons with the same pairs can't deadlock.
     let mut missing: Vec<(String, String)> = pairs
         .iter()
         .filter(|pair| !there.contains(pair))
@@ -54,7 +53,7 @@ pub(crate) async fn subscribe(
             .await
         {
             Ok(_) => added.push((topic, queue)),
-            // Another daemon does the same.
+            // Another daemon has just added it.
             Err(error) if is_taken(&error, "PRIMARY") => {}
             Err(error) => return Err(error),
         }

@@ -1,5 +1,6 @@
-//! One transaction: what there is to settle and to publish, and what may be claimed after that. It costs
-//! three turns of the network, however much it is: what is locked, what is written, what was claimed.
+//! One transaction: it settles and publishes, and then claims. It takes up to three round trips: one
+//! that locks, one that writes, one that claims. Entries of finished messages need two more, and
+//! statements beyond the size of a packet need more, too.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -13,7 +14,7 @@ use super::value::Script;
 use crate::server::dialect::{Aborted, Terms, after_entering, given_back};
 use crate::table::{Ask, Claim, Settled, Work, Written};
 
-/// If it went wrong nothing of it has happened.
+/// Rolls the open transaction back if the result is an error.
 pub(super) async fn roll_back_unless<T, E>(
     client: &mut Client,
     result: Result<T, E>,
@@ -33,8 +34,7 @@ pub(super) struct Transaction<'a> {
 }
 
 impl Transaction<'_> {
-    /// Does the work. What was claimed is in `doubtful` for as long as it is not known whether that
-    /// holds.
+    /// Does the work. Claims are in `doubtful` while their outcome is unknown.
     pub(super) async fn write(
         mut self,
         work: &Work<'_>,
@@ -94,8 +94,9 @@ impl Transaction<'_> {
         }
     }
 
-    /// Begins, enters what is to be entered, and tells how all is to be settled then, and of what there
-    /// is an entry. Where nothing is to be entered it begins with what is locked.
+    /// Begins the transaction, and writes the entries of finished messages. Returns the script to
+    /// continue with, the settlements to apply, and the claims of repetitions. Without entries, the
+    /// script begins the transaction.
     async fn enter<'w>(
         &mut self,
         settled: &'w [Settled],
@@ -111,8 +112,8 @@ impl Transaction<'_> {
         Ok((self.client.script(), settled.into(), repeated))
     }
 
-    /// Locks what is settled and what has fallen due, if that is searched for. Returns what of the first is
-    /// still ours, and the second.
+    /// Locks the rows to settle and, if they are searched for, the due ones. Returns the current claims
+    /// of the former, and the latter.
     async fn lock(
         &mut self,
         mut script: Script,
@@ -132,7 +133,7 @@ impl Transaction<'_> {
         Ok((held.unwrap_or_default(), due.unwrap_or_default()))
     }
 
-    /// Writes something, whatever else there is, to learn whether the database takes it.
+    /// Writes something, even if there is no other work, to learn whether the database accepts writes.
     fn probe(&self, script: &mut Script, work: &Work<'_>) {
         if work.probe {
             let pulse = "UPDATE owners SET heartbeat = heartbeat + 1 WHERE id = ?";
@@ -140,8 +141,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Marks what was picked, buries what is not to be handed out, looks what is left, and ends the
-    /// transaction.
+    /// Claims the picked rows, dead-letters those that are not handed out, checks for more rows, and
+    /// commits.
     async fn finish(
         &mut self,
         owner: i64,
@@ -191,14 +192,14 @@ fn pick(
     claim::pick(&mut answers, asked, ask, due)?.ok_or(Aborted::NotAnOwner)
 }
 
-/// Gives back what of these claims was made after all. Returns how many.
+/// Releases those of these claims that took effect. Returns their number.
 pub(super) async fn give_back(client: &mut Client, claims: &[Claim]) -> Result<usize, CallError> {
     let freed = free(client, claims).await;
     roll_back_unless(client, freed).await
 }
 
 async fn free(client: &mut Client, claims: &[Claim]) -> Result<usize, CallError> {
-    // By the row alone: by the claim it would not be found before the other has ended.
+    // Searched by id only: a condition on the claim would not wait for the other transaction.
     let mut script = client.transaction(None);
     let at = settle::hold(&mut script, claims.iter().copied());
     let answers = client.run(script).await?;

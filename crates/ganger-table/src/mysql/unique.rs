@@ -8,10 +8,10 @@ use super::value::{Value, now_ms};
 use crate::server::delays::delay_ms;
 use ganger_queue::delivery::{IfTaken, Outgoing, Unique, UniqueScope};
 
-/// The index that refuses a key that is held.
+/// The unique index of held keys.
 pub(crate) const INDEX: &str = "consumer_messages_unique";
 
-/// Others may take a key and let it go between two statements of ours, but not for ever.
+/// Number of attempts: others may take and release the key between two statements, but not for ever.
 const TRIES: u32 = 100;
 
 const INSERT: &str = concat!(
@@ -26,8 +26,8 @@ VALUES (?, ",
     " + ?)"
 );
 
-/// What somebody works on stays as it is. With a `longest` time it falls due when the message would, but no
-/// longer after it was sent than that.
+/// Replaces the content of the pending message; a claimed row stays as it is. With `longest`, it falls
+/// due when the new message would, but no later than `longest` milliseconds after its own sending.
 const REPLACE: &str = "
 UPDATE consumer_messages FORCE INDEX (consumer_messages_unique) SET
   body = ?, headers = ?, correlation_id = ?, reply_to = ?, message_id = ?, content_type = ?, `key` = ?,
@@ -38,8 +38,9 @@ WHERE queue = ? AND unique_hold = ? AND owner IS NULL";
 const HOLDER: &str = "
 SELECT id FROM consumer_messages FORCE INDEX (consumer_messages_unique) WHERE queue = ? AND unique_hold = ?";
 
-/// Inserts a message, unless another one has its key. Returns the row of that one. Looks first: what is
-/// refused by the index would keep a lock on its entry, which a daemon that claims the other waits for.
+/// Inserts a message, unless another one holds its key. Returns the row of that one. It looks first: a
+/// failed insert would keep a lock on the index entry, for which a daemon that claims the other row
+/// would wait.
 pub(crate) async fn publish(
     client: &mut Client,
     message: &Outgoing,
@@ -52,17 +53,17 @@ pub(crate) async fn publish(
         }
         match insert(client, &sent, unique).await {
             Ok(()) => return Ok(None),
-            // It has been taken meanwhile.
+            // Somebody has just taken it.
             Err(error) if is_taken(&error, INDEX) => {}
             Err(error) => return Err(error),
         }
     }
-    // Nor does a trigger of someone's keep us here.
+    // A user's trigger may cause the same error each time: this attempt returns it.
     insert(client, &sent, unique).await?;
     Ok(None)
 }
 
-/// Who has the key, after it was given the message where that is wanted.
+/// Returns the row that holds the key, after replacing its content if that is wanted.
 async fn holder(
     client: &mut Client,
     sent: &Sent<'_>,

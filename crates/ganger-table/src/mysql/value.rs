@@ -1,13 +1,13 @@
-//! Statements as the server is told them: with their values in them, so that any number of them goes out
-//! in one turn of the network. A value can be nothing but a value, whatever is in it: every connection
-//! speaks utf8mb4 and knows a backslash within quotes.
+//! Statements as text with their values, so that any number of them is sent in one round trip. A value
+//! can't end its literal, whatever its content: every connection uses utf8mb4 and has backslash escapes
+//! enabled.
 
 use crate::server::names::Names;
 
-/// No packet is larger but for one statement: what is told at once is held in memory, here and there.
+/// Maximum bytes of a packet, unless it has a single statement: client and server hold it in memory.
 const PACKET_BYTES: usize = 1 << 20;
 
-/// A number that no row has, for a list that has none.
+/// A number that no row has, for an empty list.
 const NOBODY: i64 = i64::MIN + 1;
 
 /// A value for a statement.
@@ -19,12 +19,12 @@ pub(crate) enum Value<'a> {
     Numbers(&'a [i64]),
     Text(&'a str),
     Bytes(&'a [u8]),
-    /// So many milliseconds from now, by the server's clock; 0 for at once, so that a clock that is set
-    /// back hides no message that was never delayed. Rounded up: never early.
+    /// Milliseconds from now, by the server's clock, rounded up so that it is never early. 0 is written
+    /// as 0, so that a clock that is set back hides no message that was never delayed.
     Later(i64),
 }
 
-/// Now by the server's clock, rounded down, which never makes anything due too early.
+/// Now by the server's clock, in milliseconds, rounded down, so that nothing is due early.
 macro_rules! now_ms {
     () => {
         "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(3)) DIV 1000"
@@ -132,17 +132,17 @@ fn quote(value: &[u8], text: &mut Vec<u8>) {
     text.push(b'\'');
 }
 
-/// Statements that are told at once, one after the other: the first that fails is the last that is done.
+/// Statements that are sent together and run in order, up to the first that fails.
 #[derive(Debug)]
 pub(crate) struct Script {
     names: Names,
-    /// How many bytes of statements the server takes at once.
+    /// Maximum bytes of statements that the server accepts at once.
     most: usize,
     pub(super) packets: Vec<Packet>,
     statements: usize,
 }
 
-/// So many statements as one packet holds.
+/// Statements of one packet.
 #[derive(Debug, Default)]
 pub(super) struct Packet {
     pub(super) text: Vec<u8>,
@@ -159,14 +159,14 @@ impl Script {
         }
     }
 
-    /// Adds a statement with a value for each `?` of its text. Returns which answer will be its own.
+    /// Adds a statement with a value for each `?` of its text. Returns the position of its answer.
     pub(crate) fn add(&mut self, text: &str, values: &[Value<'_>]) -> usize {
         let mut statement = Vec::with_capacity(text.len());
         self.write(&mut statement, text, values);
         self.push(&statement)
     }
 
-    /// Adds an insertion of rows, each with a value for each `?`, in as many statements as they need.
+    /// Adds an insert of rows, each with a value for each `?`, in as many statements as needed.
     pub(crate) fn add_rows<'v>(
         &mut self,
         insert: &str,
@@ -192,12 +192,12 @@ impl Script {
         }
     }
 
-    /// A packet is closed beyond that.
+    /// Returns the maximum bytes of a packet with several statements.
     fn room(&self) -> usize {
         self.most.min(PACKET_BYTES)
     }
 
-    /// How many there are.
+    /// Returns the number of statements.
     pub(crate) fn len(&self) -> usize {
         self.statements
     }
@@ -240,7 +240,7 @@ impl Script {
 mod tests {
     use super::*;
 
-    /// As MariaDB is set.
+    /// MariaDB's default.
     const MOST: usize = 16 << 20;
 
     fn told(text: &str, values: &[Value<'_>]) -> String {

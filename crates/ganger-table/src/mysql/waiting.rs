@@ -1,4 +1,4 @@
-//! What waits in the queues: counted by the index alone, up to a limit.
+//! Counts of waiting rows, by the index and up to a limit.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::error::CallError;
 use super::value::{Value, now_ms};
 use crate::table::{PRIORITIES_MAX, Waiting};
 
-/// How many rows are ready and how many due, and for how long the first of these has been.
+/// Number of ready and of due rows, and milliseconds since the first due row fell due.
 const WAITING: &str = concat!(
     "
 SELECT
@@ -27,15 +27,15 @@ SELECT
     " AND available_after > 0 ORDER BY available_after LIMIT 1)"
 );
 
-/// The first row in the order of claims that is less urgent than so, with its age.
+/// The first row in the order of claims with a lower priority than the given one, and its age.
 const FIRST: &str = concat!(
     waits!(concat!("turn, ", now_ms!(), " - created_at")),
     " AND available_after = 0 AND suspicion = 0 AND turn > ?
 ORDER BY turn, id LIMIT 1"
 );
 
-/// The next queue in the order of the index, however many rows the one before has. Only for a name that is
-/// known when the statement is planned does the server look it up.
+/// The next queue in the order of the index, however many rows the previous one has. The server searches
+/// the index for the name only if that is known when the statement is planned.
 const NEXT_QUEUE: &str = "
 SELECT queue FROM consumer_messages FORCE INDEX (consumer_messages_ready)
 WHERE queue > ? ORDER BY queue LIMIT 1";
@@ -47,7 +47,7 @@ SELECT COUNT(*) FROM (",
     " AND available_after > 0 LIMIT ?) AS is_delayed"
 );
 
-/// Counts the rows that could be claimed now, as far as that goes, and finds the oldest.
+/// Counts the rows that could be claimed now, up to `most` of each kind, and finds the oldest.
 pub(super) async fn waiting(
     client: &mut Client,
     queue: &str,
@@ -69,7 +69,7 @@ pub(super) async fn waiting(
     Ok(waiting)
 }
 
-/// The names of queues that hold rows, up to `most`.
+/// Returns the names of queues that hold rows, up to `most`.
 pub(super) async fn queues(client: &mut Client, most: u32) -> Result<BTreeSet<String>, CallError> {
     let (mut names, mut last) = (BTreeSet::new(), String::new());
     for _ in 0..most {
@@ -83,7 +83,7 @@ pub(super) async fn queues(client: &mut Client, most: u32) -> Result<BTreeSet<St
     Ok(names)
 }
 
-/// How many rows of the queue wait for a later time, due or not, as far as that goes.
+/// Counts the delayed rows of the queue, due or not, up to `most`.
 pub(super) async fn count_delayed(
     client: &mut Client,
     queue: &str,

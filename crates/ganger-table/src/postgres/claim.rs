@@ -1,5 +1,5 @@
-//! Claiming rows: which are next, and the mark by which they are ours; and looking whether there are
-//! any. What becomes of a row is decided in `rules`.
+//! Claims: the search for the next rows, the update that claims them, and the check whether there are
+//! any. `rules` decides how a row is treated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::table::{Ask, Buried, Claimed, Outlook, Stop};
 use ganger_core::names::PAUSED_QUEUE;
 use ganger_queue::attempts::Limits;
 
-/// What there is: until the next delayed row falls due, the most lapses of a suspect that is ready,
-/// and whether any other row is. By the indexes alone, without a lock.
+/// State of a queue: milliseconds until the next delayed row falls due, highest `lapses` of a ready
+/// suspect, and whether any other row is ready. Searched by the indexes, without a lock.
 macro_rules! peek {
     ($others:expr) => {
         concat!(
@@ -39,10 +39,10 @@ SELECT
     };
 }
 
-/// Columns of the rows among those that are ready, the first so many in the order in which they are claimed,
-/// but none of these. The order begins with the queue, and so only the index that all of this is made for
-/// has it: by that of the ids, which is as good for what comes behind one where the statistics say that the
-/// table is nearly empty, the rows of all queues would be read.
+/// Selects columns of the first ready rows, in the order of claims, except for some. The order begins
+/// with the queue, which only the index made for claims provides. Otherwise, for rows behind an id, the
+/// server would use the index of ids if its statistics say that the table is nearly empty, and read the
+/// rows of all queues.
 macro_rules! in_order {
     ($columns:literal, $which:literal, $but:literal, $most:literal) => {
         concat!(
@@ -62,7 +62,7 @@ macro_rules! in_order {
     };
 }
 
-/// Whether a row is ready that is no suspect, among those.
+/// Condition that such a row is ready and not a suspect.
 macro_rules! exists {
     ($which:literal) => {
         concat!(
@@ -77,7 +77,7 @@ macro_rules! exists {
 
 const PEEK: &str = peek!(exists!(""));
 
-/// The same beyond a place: before it only what is more urgent is looked for.
+/// The same beyond a position: before it, only for a higher priority.
 const PEEK_BEYOND: &str = peek!(concat!(
     exists!(" AND priority > $3"),
     " OR (",
@@ -91,8 +91,8 @@ const PEEK_BEYOND: &str = peek!(concat!(
     exists!(" AND priority < $3")
 ));
 
-/// Moves what has fallen due among the ready, where priority counts. Thereby a hundred thousand delayed
-/// rows cost a claim nothing until they are due.
+/// Moves due rows to the ready ones, which are ordered by priority. So delayed rows, however many, cost
+/// a claim nothing until they are due.
 const DUE: &str = concat!(
     "
 UPDATE consumer_messages SET available_after = 0
@@ -105,10 +105,11 @@ WHERE id = ANY(ARRAY(
   ORDER BY available_after LIMIT $3 FOR UPDATE SKIP LOCKED))"
 );
 
-/// Whoever takes us for dead waits until this transaction has ended, or has been there before.
+/// Locks the row of this source among the owners. Whoever removes that waits until this transaction has
+/// ended, or has removed it before.
 const SEAT: &str = "SELECT FROM owners WHERE id = $1 FOR KEY SHARE";
 
-/// Rows that may be claimed, in their order, locked. Those that others are just claiming are not waited for.
+/// Locks ready rows in the order of claims. Rows that others are claiming are skipped.
 macro_rules! locked {
     ($which:literal) => {
         concat!(
@@ -124,8 +125,8 @@ macro_rules! locked {
     };
 }
 
-/// Claims the rows that are next, as many as are asked for and as fit, or one in any case where that is
-/// wanted. Tokens are numbered in the order of the rows. A key that a row has as long as it waits is let go
+/// Claims the next rows, up to a number and a size, and if wanted the first one whatever its size.
+/// Tokens are numbered in the order of the rows. A key that is held only while its row waits is released
 /// for good.
 macro_rules! claim {
     ($locked:expr) => {
@@ -154,7 +155,7 @@ RETURNING m.id, m.claim, m.attempts, m.crashes, m.lapses, m.requeues, m.suspect,
 
 const CLAIM: &str = claim!(locked!("suspicion BETWEEN $2 AND $3"));
 
-/// The same beyond a place: before it only what is more urgent is taken.
+/// The same beyond a position: before it, only rows of a higher priority.
 const CLAIM_BEYOND: &str = claim!(concat!(
     "
   SELECT * FROM (
@@ -169,7 +170,7 @@ const CLAIM_BEYOND: &str = claim!(concat!(
     ") AS patient) AS next LIMIT $4"
 ));
 
-/// The statements, as a connection knows them.
+/// The statements, prepared on a connection.
 #[derive(Debug)]
 pub(crate) struct ClaimStatements {
     peek: Statement,
@@ -201,29 +202,30 @@ impl ClaimStatements {
     }
 }
 
-/// For whom rows are claimed, and which are not to be.
+/// The owner and queue of a claim, and the rows that it skips.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claimer<'a> {
     pub(crate) owner: i64,
     pub(crate) queue: &'a Arc<str>,
-    /// Rows that the database refuses to change.
+    /// Rows that the database refuses to have changed.
     pub(crate) rejected: &'a [i64],
-    /// Only what is beyond it; all if there is none.
+    /// Position beyond which rows are claimed; none for all rows.
     pub(crate) beyond: Option<Position>,
 }
 
-/// What was claimed, in a transaction that is still open.
+/// Claimed rows in a transaction that is still open.
 #[derive(Debug, Default)]
 pub(crate) struct Picked {
     pub(crate) claimed: Vec<Claimed>,
-    /// Claimed, too, but not to be handed out.
+    /// Rows that are claimed, too, but dead-lettered instead of handed out.
     pub(crate) buried: Vec<(crate::table::Claim, Buried)>,
     pub(crate) stop: Option<Stop>,
-    /// The last one that is no suspect.
+    /// Position of the last claimed row that is not a suspect.
     pub(crate) last: Option<Position>,
 }
 
-/// ClaimStatements whether the queue has a row that is ready or due, beyond a place or anywhere.
+/// Checks whether the queue has ready or due rows. With `beyond`, ready rows before that position are
+/// found only if they have a higher priority.
 pub(crate) async fn peek(
     client: &Client,
     looks: &ClaimStatements,
@@ -263,7 +265,7 @@ const PAUSED: &str = "
 SELECT EXISTS (SELECT FROM consumer_messages
   WHERE queue = $1 AND owner IS NULL AND available_after = 0 AND key = $2)";
 
-/// Claims what is asked for and searched for, in the transaction that is open. None if we are not among the
+/// Makes due rows ready and claims rows, in the open transaction. None if this source is not among the
 /// owners.
 pub(crate) async fn claim(
     client: &Client,
@@ -276,7 +278,7 @@ pub(crate) async fn claim(
     let turn = i64::from(ROWS_PER_TURN_MAX);
     let spent = i64::from(ask.limits.lapses_max.saturating_sub(1).max(1));
     let rows = i64::try_from(ask.rows).unwrap_or(turn).min(turn);
-    // A suspect is taken whether there is room for it or not.
+    // Suspects are taken even if there is no room for them.
     let suspicious = |from, to, rows| Wanted {
         which: Which::Suspicion(from, to),
         rows,
@@ -325,7 +327,7 @@ pub(crate) async fn claim(
     Ok(Some(picked))
 }
 
-/// Why no more were claimed.
+/// Returns the reason that no more rows were claimed.
 fn full(next: &[Row], wanted: i64) -> Result<Stop, Error> {
     let Some(first) = next.first() else {
         return Ok(Stop::Empty);
@@ -339,16 +341,16 @@ fn full(next: &[Row], wanted: i64) -> Result<Stop, Error> {
     })
 }
 
-/// Which rows.
+/// Selection of rows.
 #[derive(Debug, Clone, Copy)]
 enum Which {
-    /// From such a suspicion to such a one.
+    /// Range of `suspicion`, with both bounds.
     Suspicion(i64, i64),
-    /// Those that are no suspects, beyond a place.
+    /// Rows that are not suspects, beyond a position.
     Beyond(Position),
 }
 
-/// Which rows, at most so many, and so many bytes.
+/// Selection of rows, with limits of their number and size.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     which: Which,
@@ -357,7 +359,7 @@ struct Wanted {
     one_in_any_case: bool,
 }
 
-/// Marks rows as ours and charges the attempt. Returns them in their order.
+/// Claims rows and charges the attempt. Returns them in their order.
 async fn mark(
     client: &Client,
     looks: &ClaimStatements,
@@ -378,7 +380,7 @@ async fn mark(
     if rows <= 0 {
         return Ok(Vec::new());
     }
-    // Random, so that no two claims of a row have the same, whoever made them.
+    // Random, so that no two claims of a row have the same token, whoever made them.
     let tokens = fastrand::i64(1..i64::MAX - i64::from(ROWS_PER_TURN_MAX));
     let queue = who.queue.as_ref();
     let values: [&(dyn ToSql + Sync); 9] = [
@@ -399,7 +401,7 @@ async fn mark(
 }
 
 impl Picked {
-    /// Adds a row, to be handed out or to be dead-lettered.
+    /// Adds a row, to be handed out or dead-lettered.
     fn take(&mut self, row: &Row, who: Claimer<'_>, ask: &Ask<'_>) -> Result<(), Error> {
         let hold = ask.share.hold(row::size(row)?);
         match row::read(row, hold, who.queue, ask.limits)? {

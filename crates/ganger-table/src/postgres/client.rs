@@ -1,6 +1,6 @@
-//! What every statement of ours goes through: the driver's client, the names of the tables, and how much of
-//! a session is ours. Behind a pooler such as PgBouncer, which hands each transaction to whichever
-//! session is free, nothing may outlive a transaction: no setting, no prepared statement.
+//! The client that runs all statements: the driver's client, the names of the tables, and the handling
+//! of poolers. Behind a pooler such as PgBouncer, which hands each transaction to any free session,
+//! nothing may outlive a transaction: no setting, no prepared statement.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,12 +12,12 @@ use crate::server::names::Names;
 /// A value for a statement.
 pub(crate) type Parameter<'a> = &'a (dyn ToSql + Sync);
 
-/// A statement that is told once and run often.
+/// A statement that is run often.
 #[derive(Debug, Clone)]
 pub(crate) enum Statement {
-    /// The session knows it already.
+    /// Prepared in the session.
     Prepared(tokio_postgres::Statement),
-    /// It is sent each time, in one turn with its values.
+    /// Sent each time, in one round trip with its values.
     Unprepared { text: String, types: Vec<Type> },
 }
 
@@ -45,19 +45,20 @@ impl AsQuery for Statement {
     }
 }
 
-/// A connection's client.
+/// Client over one connection.
 #[derive(Debug)]
 pub(crate) struct Client {
     driver: tokio_postgres::Client,
     names: Names,
-    /// What each transaction begins with where no session is ours.
+    /// Settings at the start of each transaction, if a pooler shares the sessions.
     pooled: Option<String>,
-    /// A transaction is open.
+    /// True while a transaction is open.
     is_open: AtomicBool,
 }
 
 impl Client {
-    /// Of a session that is ours, or of one that is ours for a transaction at a time.
+    /// Makes the client of a session of its own or, if `is_pooled` is set, of sessions that a pooler
+    /// shares.
     pub(super) fn new(driver: tokio_postgres::Client, names: Names, is_pooled: bool) -> Self {
         Self {
             driver,
@@ -67,22 +68,22 @@ impl Client {
         }
     }
 
-    /// No session is ours.
+    /// Returns whether a pooler shares the sessions.
     pub(crate) fn is_pooled(&self) -> bool {
         self.pooled.is_some()
     }
 
-    /// The connection is gone.
+    /// Returns whether the connection is lost.
     pub(crate) fn is_closed(&self) -> bool {
         self.driver.is_closed()
     }
 
-    /// What a table is called.
+    /// Returns the name of a table, with the prefix.
     pub(super) fn called(&self, table: &str) -> String {
         self.names.put_into(table).into_owned()
     }
 
-    /// Sets what is to hold from now on, a value each, as SQL has it.
+    /// Sets parameters from now on. The values are in SQL syntax.
     pub(crate) async fn set(&mut self, settings: &[(&str, &str)]) -> Result<(), Error> {
         let all = |set: &str| {
             let settings = settings.iter();
@@ -98,12 +99,12 @@ impl Client {
         }
     }
 
-    /// Opens a transaction.
+    /// Begins a transaction.
     pub(crate) async fn begin(&self) -> Result<(), Error> {
         self.begin_with("").await
     }
 
-    /// Opens one in which this is done first.
+    /// Begins a transaction and runs `first` in it.
     pub(crate) async fn begin_with(&self, first: &str) -> Result<(), Error> {
         self.is_open.store(true, Ordering::Relaxed);
         let set = self.pooled.as_deref().unwrap_or_default();
@@ -111,13 +112,13 @@ impl Client {
         self.driver.batch_execute(&begin).await
     }
 
-    /// Ends it.
+    /// Commits it.
     pub(crate) async fn commit(&self) -> Result<(), Error> {
         self.is_open.store(false, Ordering::Relaxed);
         self.driver.batch_execute("COMMIT").await
     }
 
-    /// Ends it as if it had never been.
+    /// Rolls it back.
     pub(crate) async fn roll_back(&self) -> Result<(), Error> {
         self.is_open.store(false, Ordering::Relaxed);
         self.driver.batch_execute("ROLLBACK").await
@@ -129,7 +130,8 @@ impl Client {
         self.as_one(Box::pin(run())).await
     }
 
-    /// Does what takes several turns in one session: in the transaction that is open, if any.
+    /// Does work that needs several round trips in the same session: behind a pooler, in a transaction,
+    /// unless one is open.
     pub(crate) async fn as_one<T, E: From<Error>>(
         &self,
         work: impl Future<Output = Result<T, E>>,
@@ -151,12 +153,12 @@ impl Client {
         }
     }
 
-    /// The same with names that are another's.
+    /// Runs statements without values and without the prefix for names.
     pub(super) async fn batch_execute_as_it_is(&self, text: &str) -> Result<(), Error> {
         self.as_one(Box::pin(self.driver.batch_execute(text))).await
     }
 
-    /// Tells the server of a statement that is run often.
+    /// Prepares a statement that is run often.
     pub(crate) async fn prepare(&self, text: &str) -> Result<Statement, Error> {
         let text = self.names.put_into(text);
         if !self.is_pooled() {
@@ -167,14 +169,14 @@ impl Client {
         Ok(Statement::Unprepared { text, types })
     }
 
-    /// What its values are, by a statement that is gone again with that: rows would keep it beyond the
-    /// transaction.
+    /// Returns the types of a statement's parameters. The prepared statement for that is dropped here:
+    /// rows of a result would keep it beyond the transaction.
     async fn types(&self, text: &str) -> Result<Vec<Type>, Error> {
         let prepared = self.driver.prepare(text).await?;
         Ok(prepared.params().to_vec())
     }
 
-    /// Runs it, and returns its rows.
+    /// Runs a statement, and returns its rows.
     pub(crate) async fn query<R: AsQuery + ?Sized>(
         &self,
         what: &R,
@@ -197,7 +199,7 @@ impl Client {
         self.as_one(Box::pin(run())).await
     }
 
-    /// Runs it, and returns its one row.
+    /// Runs a statement, and returns its only row.
     pub(crate) async fn query_one<R: AsQuery + ?Sized>(
         &self,
         what: &R,
@@ -224,7 +226,7 @@ impl Client {
         self.as_one(Box::pin(run())).await
     }
 
-    /// Runs it, and returns its one row, or none.
+    /// Runs a statement, and returns its first row, if there is one.
     pub(crate) async fn query_opt<R: AsQuery + ?Sized>(
         &self,
         what: &R,
@@ -234,14 +236,14 @@ impl Client {
         Ok(rows.into_iter().next())
     }
 
-    /// Runs it, and returns how many rows it has changed.
+    /// Runs a statement, and returns the number of rows that it changed.
     pub(crate) async fn execute<R: AsQuery + ?Sized>(
         &self,
         what: &R,
         values: &[Parameter<'_>],
     ) -> Result<u64, Error> {
         let run = async || match what.as_query() {
-            // No row keeps the statement: it is gone before the transaction ends.
+            // No row keeps the prepared statement, so it is dropped before the transaction ends.
             Query::Text(text) => {
                 let text = self.names.put_into(text);
                 self.driver.execute(&*text, values).await

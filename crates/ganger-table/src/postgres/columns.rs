@@ -1,4 +1,4 @@
-//! Messages, letters and claims as columns: PostgreSQL takes whole sets of rows as one array for each
+//! Messages, dead letters and claims as columns: PostgreSQL takes a set of rows as one array for each
 //! column.
 
 use std::borrow::Cow;
@@ -10,7 +10,7 @@ use crate::server::delays::delay_ms;
 use crate::table::{Claim, headers};
 use ganger_queue::delivery::{Failure, Outgoing};
 
-/// What dead letters say, column by column.
+/// The columns that a dead letter has in addition to its message.
 #[derive(Debug, Default)]
 pub(super) struct LetterColumns<'a> {
     reasons: Vec<&'static str>,
@@ -77,7 +77,7 @@ impl<'a> LetterColumns<'a> {
     }
 }
 
-/// Messages, column by column.
+/// The columns of messages.
 #[derive(Debug, Default)]
 pub(super) struct Columns<'a> {
     queues: Vec<&'a str>,
@@ -135,13 +135,13 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Their rows, and their tokens.
+/// Returns the rows and the tokens of claims.
 pub(super) fn parted(claims: impl Iterator<Item = Claim>) -> (Vec<i64>, Vec<i64>) {
     claims.map(|claim| (claim.row, claim.token)).unzip()
 }
 
-/// A body as it is stored: as text where it is, so that people can read and edit it. PostgreSQL has
-/// no NUL in a text.
+/// Returns a body for storage: as text where possible, so that people can read and edit it. A text in
+/// PostgreSQL can't contain NUL.
 pub(crate) fn body(body: &[u8]) -> (Option<&str>, Option<&[u8]>) {
     match std::str::from_utf8(body) {
         Ok(text) if !body.contains(&0) => (Some(text), None),

@@ -27,17 +27,17 @@ use ganger_queue::client::{Depth, Reply, Subscribed};
 use ganger_queue::dead_letter::DeadLetter;
 use ganger_queue::delivery::{CANCELLED, IfUnsubscribed, Outgoing, Reason, Unique};
 
-/// Timeouts of a command. They are much longer than a daemon's, which has other work to do.
+/// Settings of a command. The timeouts are much longer than a daemon's, which has other work to do.
 ///
-/// A command runs each statement once, with different conditions each time: so statements are planned for
-/// their parameters.
+/// A command runs each statement once, with different conditions each time, so statements are planned
+/// for their parameters.
 const SETTINGS: &[(&str, &str)] = &[
     ("statement_timeout", "'10min'"),
     ("lock_timeout", "'1min'"),
     ("plan_cache_mode", "'force_custom_plan'"),
 ];
 
-/// How often is looked for a reply of which no notification comes.
+/// Interval between two looks for a reply if it may come without a notification.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Connects for commands.
@@ -54,12 +54,12 @@ pub(crate) struct CommandConnection {
     statements: OnceCell<Statements>,
     /// The reply queue that the connection listens to.
     listens: Option<String>,
-    /// Notifications of what is sent to it.
+    /// Coverage of the notifications for it.
     notifications: NotifyState,
 }
 
 impl CommandConnection {
-    /// Sees to it that what is sent to the queue is notified, as far as it can be.
+    /// Listens to the queue, and requests notifications as far as possible.
     async fn listen(&mut self, queue: &str) -> Result<(), Error> {
         let Line { client, schema, .. } = &self.line;
         // A pooler keeps no session that could listen: the queue is polled.
@@ -228,7 +228,7 @@ impl Commands for CommandConnection {
         queue: &str,
         correlation_id: &str,
     ) -> Result<Option<Reply>, Error> {
-        // Before it is looked for: what comes after that is notified.
+        // Before the look, so that a reply that comes later is notified.
         self.listen(queue).await?;
         let values: [&(dyn ToSql + Sync); 2] = [&queue, &correlation_id];
         let taken = self.line.client.query_opt(TAKE_REPLY, &values).await?;
@@ -238,10 +238,11 @@ impl Commands for CommandConnection {
     async fn wait(&mut self, longest: Duration) {
         let longest = match self.notifications {
             NotifyState::Own => longest,
-            // Behind a pooler, or while somebody sends without notifying, or another may withdraw its request.
+            // Behind a pooler, while somebody sends without notifying, or while another source may
+            // withdraw its request.
             NotifyState::Others | NotifyState::Incomplete => longest.min(LOOK_EVERY),
         };
-        // Notified or out of time: the caller looks either way.
+        // The caller looks again after a notification and after a timeout.
         drop(timeout(longest, self.line.bell.notified()).await);
     }
 
@@ -315,8 +316,8 @@ SELECT $1, queue, $6, $7, attempts, crashes, lapses, 0, '[]', coalesce(first_fai
 FROM gone, now ORDER BY id"
 );
 
-/// Takes the first reply in the order of the index: in the order of ids, the rows of all queues would be
-/// read.
+/// Takes the first reply in the order of the index. In the order of ids, the server would read the rows
+/// of all queues.
 const TAKE_REPLY: &str = "
 DELETE FROM consumer_messages WHERE id = (
   SELECT id FROM consumer_messages

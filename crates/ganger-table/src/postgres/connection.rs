@@ -1,4 +1,4 @@
-//! A connection as the store and the memory of a server ask it.
+//! The SQL of PostgreSQL as the store and the memory of finished messages use it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const BYTES: &str = "
 SELECT coalesce(sum(pg_total_relation_size(name)), 0)::bigint
 FROM (VALUES ('consumer_messages'::regclass), ('poisoned_messages')) AS t(name)";
 
-/// A connection, and where those that wait begin as far as it knows.
+/// A connection, and the position at which its searches begin.
 #[derive(Debug)]
 pub(crate) struct Connection {
     session: Session,
@@ -135,7 +135,7 @@ impl Dialect for Connection {
         owners::leave(&self.session.line.client, owner).await
     }
 
-    /// One statement alone changes anything, so it is a transaction by itself.
+    /// Without an explicit transaction, since only one of the statements changes anything.
     async fn enter(&mut self, scope: &Scope, entries: &[Entry<'_>]) -> Result<Found, Error> {
         let statements = self.session.finished().await?;
         finished::enter(&self.session.line.client, statements, scope, entries).await

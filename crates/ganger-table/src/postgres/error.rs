@@ -1,4 +1,5 @@
-//! What PostgreSQL may say, in sentences, and whether it speaks of the message or of the world.
+//! Errors of PostgreSQL as sentences, and the distinction between errors of a message and of its
+//! environment.
 
 use ganger_queue::fault::SourceFault;
 use std::error::Error as _;
@@ -11,23 +12,23 @@ use tokio_postgres::error::SqlState;
 use crate::server::dialect::StatementError;
 use crate::table::Fault;
 
-/// Why a database of PostgreSQL can't serve as a table queue.
+/// Reason that a database of PostgreSQL can't be used as a table queue, or that a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresError {
-    /// No server is reached, or none that may be written to. It is waited for.
+    /// No server can be reached, or none that accepts writes. It is tried again.
     #[error("{server} can't be reached: {why}")]
     Away {
-        /// Where it should be.
+        /// Address of the server.
         server: String,
-        /// What was tried and failed.
+        /// The attempt that failed.
         why: String,
     },
-    /// The server does not let us in.
+    /// The server refuses the connection.
     #[error("{server} refuses the connection: {why}")]
     Refused {
-        /// Where it is.
+        /// Address of the server.
         server: String,
-        /// The server's word.
+        /// The server's message, or the driver's.
         why: String,
     },
     /// A file with a certificate or a key can't be used.
@@ -38,27 +39,27 @@ pub enum PostgresError {
         /// Description of the problem.
         why: String,
     },
-    /// Nobody is trusted to vouch for the server.
+    /// There is no certificate authority to trust.
     #[error("the system's certificate authorities can't be read, and no `ca_file` is given: {why}")]
     NoAuthorities {
         /// Description of the problem.
         why: String,
     },
-    /// It is too old.
+    /// The server is too old.
     #[error("{server} is PostgreSQL {found}, but table queues need version 12 or later")]
     Old {
-        /// Where it is.
+        /// Address of the server.
         server: String,
         /// Its version.
         found: String,
     },
-    /// Its texts are not Unicode.
+    /// The encoding of the database is not UTF-8.
     #[error(
         "the database at {server} must have the encoding UTF8, so that every text can be stored: \
          `{found}`"
     )]
     Encoding {
-        /// Where it is.
+        /// Address of the server.
         server: String,
         /// The encoding.
         found: String,
@@ -69,62 +70,62 @@ pub enum PostgresError {
          up to {known}: `{found}`"
     )]
     Newer {
-        /// Where the tables are.
+        /// The schema.
         schema: String,
         /// Version of its tables.
         found: i32,
         /// Latest version known to this release.
         known: i32,
     },
-    /// Tables of these names are another program's.
+    /// Tables of these names belong to another program.
     #[error(
         "the table `{table}` in schema `{schema}` is another program's: name a schema of ganger's \
          own as the source's `schema`, or give its tables a `table_prefix`"
     )]
     Foreign {
-        /// Where the tables are.
+        /// The schema.
         schema: String,
         /// The first of them.
         table: String,
     },
-    /// No session is ours, and nobody has said so.
+    /// A pooler shares the sessions, which is not configured.
     #[error(
         "{server} hands each transaction to another session, as PgBouncer does in transaction mode: \
          set `pgbouncer = true` in the source, or connect past it"
     )]
     Pooled {
-        /// Where it is.
+        /// Address of the server.
         server: String,
     },
-    /// They are not there, and may not be made.
+    /// The tables are missing, and may not be created.
     #[error(
         "schema `{schema}` has no tables of ganger's, and `declare = false` says that they are not \
          to be made: have the statements of `ganger schema` run"
     )]
     Missing {
-        /// Where they should be.
+        /// The schema.
         schema: String,
     },
-    /// The operating system gave no means.
+    /// The operating system refused a resource.
     #[error("{why}")]
     System {
         /// The system's error.
         why: String,
     },
-    /// Something was not done.
+    /// A request failed.
     #[error("{doing} failed: {why}")]
     Command {
         /// Operation that failed.
         doing: &'static str,
-        /// The server's word.
+        /// Description of the problem.
         why: String,
-        /// The connection was lost meanwhile.
+        /// True if the connection was lost.
         is_lost: bool,
     },
 }
 
 impl PostgresError {
-    /// It may be over by itself.
+    /// Returns whether the cause may be transient.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(
             self,
@@ -133,10 +134,10 @@ impl PostgresError {
     }
 }
 
-/// What a message may have: a value of PostgreSQL's, and a statement with it, ends at 1 GB.
+/// Maximum bytes of a message: PostgreSQL limits a value, and a statement with it, to 1 GB.
 pub(super) const MESSAGE_BYTES_MAX: usize = 1000 << 20;
 
-/// Refuses messages of so many bytes where no statement can hold one of them.
+/// Rejects messages of these sizes, in bytes, if no statement can hold one of them.
 pub(super) fn too_large(bytes: impl Iterator<Item = usize>) -> Result<(), Fault> {
     match bytes.max() {
         Some(bytes) if bytes > MESSAGE_BYTES_MAX => Err(Fault {
@@ -151,7 +152,7 @@ pub(super) fn too_large(bytes: impl Iterator<Item = usize>) -> Result<(), Fault>
     }
 }
 
-/// What was to be done and was not.
+/// Returns a conversion of errors of that operation.
 pub(crate) fn failed(doing: &'static str) -> impl Fn(Error) -> PostgresError {
     move |error| PostgresError::Command {
         doing,
@@ -160,7 +161,7 @@ pub(crate) fn failed(doing: &'static str) -> impl Fn(Error) -> PostgresError {
     }
 }
 
-/// What is wrong with a connection that was to be made to that server.
+/// Classifies the error of an attempt to connect to that server.
 pub(crate) fn unconnected(server: &str, error: &Error) -> PostgresError {
     let (server, why) = (server.to_owned(), sentence(error));
     match error.code() {
@@ -171,8 +172,8 @@ pub(crate) fn unconnected(server: &str, error: &Error) -> PostgresError {
     }
 }
 
-/// What no waiting mends, though it is not the server that says so: a certificate that is not
-/// trusted, TLS that is demanded and not offered, a password that is missing.
+/// Returns whether an error that is not the server's needs another configuration: an untrusted
+/// certificate, TLS that the server does not offer, or a missing password.
 fn is_unconfigured(error: &Error) -> bool {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     let mut io = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
@@ -182,7 +183,7 @@ fn is_unconfigured(error: &Error) -> bool {
     by_tls || said.starts_with("invalid configuration")
 }
 
-/// What ends a handshake and is not what one of both has said in it.
+/// Returns whether the network ended a TLS handshake, not the content of a message in it.
 fn is_of_the_network(kind: io::ErrorKind) -> bool {
     !matches!(
         kind,
@@ -190,7 +191,7 @@ fn is_of_the_network(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// The connection is gone, or is just being ended.
+/// Returns whether the connection is lost, or about to be closed.
 fn is_lost(error: &Error) -> bool {
     match error.code() {
         Some(code) => ["08", "57P"]
@@ -236,7 +237,8 @@ pub(crate) fn sentence(error: &Error) -> String {
     format!("{message}{detail} (SQLSTATE {}){hint}", said.code().code())
 }
 
-/// The driver has asked, for it was to find one that takes writes.
+/// Returns whether the driver found the server read-only. The connection requires one that accepts
+/// writes.
 fn may_only_be_read(error: &Error) -> bool {
     let io = error.source().and_then(|cause| cause.downcast_ref());
     io.is_some_and(|io: &io::Error| {
@@ -245,7 +247,7 @@ fn may_only_be_read(error: &Error) -> bool {
     })
 }
 
-/// What we have told the server of is not there, or what we have not told it of is.
+/// Returns whether a prepared statement is missing, or exists although it was not prepared here.
 fn is_of_another_session(code: &SqlState) -> bool {
     let codes = [
         &SqlState::INVALID_SQL_STATEMENT_NAME,
@@ -264,8 +266,9 @@ pub(crate) fn fault(error: &Error) -> Fault {
     }
 }
 
-/// What is told of a commit has no room until somebody who listens, but is in a long transaction, has read what is
-/// before it. Its code is that of a limit; the text is in the server's language.
+/// Returns whether the server's queue of notifications was full at a commit. It has room again once a
+/// listener in a long transaction has read it. The code is that of any limit and the text is localised,
+/// so the routine decides.
 fn is_of_the_news(error: &Error) -> bool {
     let said = error.as_db_error();
     said.is_some_and(|said| {
@@ -274,8 +277,8 @@ fn is_of_the_news(error: &Error) -> bool {
     })
 }
 
-/// Data that no column takes, a constraint, a limit of the program, an exception of someone's
-/// trigger.
+/// Returns whether the error is about the data: a value that no column accepts, a constraint, a limit of
+/// the server, an exception of a user's trigger.
 fn is_of_the_message(code: &SqlState) -> bool {
     let of_class = |class| code.code().starts_with(class);
     ["22", "23", "54"].into_iter().any(of_class) || *code == SqlState::RAISE_EXCEPTION
@@ -299,8 +302,8 @@ impl StatementError for Error {
     }
 }
 
-/// The connection is of no use any more: it is gone, the server ends, or it has become one that
-/// may only be read.
+/// Returns whether the connection can't be used any more: it is lost, the server shuts down, it has
+/// become read-only, or its prepared statements are invalid.
 pub(crate) fn ends_the_connection(error: &Error) -> bool {
     match error.code() {
         None => true,
@@ -308,8 +311,8 @@ pub(crate) fn ends_the_connection(error: &Error) -> bool {
     }
 }
 
-/// It has become one that may only be read; or its statements are of no use any more, as after a change
-/// of the tables.
+/// Returns whether the session has become read-only, or its prepared statements are invalid, as after a
+/// change of the tables.
 fn is_of_the_session(code: &SqlState) -> bool {
     let codes = [
         &SqlState::READ_ONLY_SQL_TRANSACTION,
@@ -319,7 +322,8 @@ fn is_of_the_session(code: &SqlState) -> bool {
     codes.contains(&code)
 }
 
-/// The server starts, ends, or has no room at the moment.
+/// Returns whether the connection failed, or the server is starting, shutting down, out of resources, or
+/// has an internal error.
 fn is_passing(code: &SqlState) -> bool {
     let of_class = |class| code.code().starts_with(class);
     ["08", "53", "57P", "58", "XX"].into_iter().any(of_class)
@@ -358,7 +362,7 @@ mod tests {
         }
     }
 
-    /// What becomes of a connection to a server that answers so.
+    /// Returns the error of a connection to a server that answers so.
     async fn answered(answer: &[u8]) -> Error {
         let (ours, mut theirs) = tokio::io::duplex(4096);
         theirs.write_all(answer).await.unwrap();
@@ -368,7 +372,7 @@ mod tests {
         connected.await.err().unwrap()
     }
 
-    /// An error as a server says it.
+    /// Returns an error as a server sends it.
     fn said(code: &str, routine: &str) -> Vec<u8> {
         let fields = format!("SERROR\0C{code}\0Mno\0R{routine}\0\0");
         let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();

@@ -1,4 +1,4 @@
-//! Finished messages in PostgreSQL: entered in the transaction that is open, looked for, and removed.
+//! Entries of finished messages, in PostgreSQL: written in the open transaction, looked up, and removed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,8 +14,8 @@ use crate::table::finished::{Entry, Found, Remembered, Scope};
 use crate::table::headers;
 use ganger_queue::delivery::Identity;
 
-/// In the order of what they are known by, so that nobody who does the like waits for us while we
-/// wait for him.
+/// Writes entries in the order of their keys, so that two transactions with the same entries can't
+/// deadlock.
 const ENTER: &str = concat!(
     "
 INSERT INTO finished_messages AS f (source, queue, key, emit_id, step, finished_at, expires_at,
@@ -38,8 +38,8 @@ WHERE f.expires_at <= excluded.finished_at
 RETURNING queue, key, emit_id, step"
 );
 
-/// Each by itself, which is what the offset is for: where its statistics say that the table is nearly empty
-/// the server would join all that is entered of a source to what is looked for.
+/// Looks up each entry by itself, which the `OFFSET` enforces: if its statistics say that the table is
+/// nearly empty, the server would otherwise join all entries of a source to the wanted ones.
 const FIND: &str = concat!(
     "
 SELECT f.queue, f.key, f.emit_id, f.step, f.reply_queue, f.reply_body, f.reply_body_bytes, f.reply_headers
@@ -51,7 +51,7 @@ WHERE f.expires_at > ",
     now_ms!()
 );
 
-/// They stay where they are once they are locked.
+/// Finds rows again by `ctid`: a locked row keeps its place.
 const EXPIRE: &str = concat!(
     "
 DELETE FROM finished_messages WHERE ctid = ANY(ARRAY(
@@ -61,7 +61,7 @@ DELETE FROM finished_messages WHERE ctid = ANY(ARRAY(
     " ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED))"
 );
 
-/// The statements, as a connection knows them.
+/// The statements, prepared on a connection.
 #[derive(Debug)]
 pub(super) struct FinishedStatements {
     enter: Statement,
@@ -87,7 +87,7 @@ impl FinishedStatements {
     }
 }
 
-/// What they are known by, column by column.
+/// The keys of entries, as columns.
 #[derive(Debug, Default)]
 struct Known<'a> {
     queues: Vec<&'a str>,
@@ -109,7 +109,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Enters them. Returns what was entered before, where something was: then that stays as it is.
+/// Writes entries. Returns the earlier entries, which stay unchanged.
 pub(super) async fn enter(
     client: &Client,
     statements: &FinishedStatements,
@@ -155,7 +155,7 @@ pub(super) async fn enter(
     let left: Vec<&Identity> = identities
         .filter(|identity| !entered.contains(identity))
         .collect();
-    // By another statement, which sees what others have committed since this one began.
+    // By another statement, which sees what others have committed since the first one began.
     let mut found = search(client, statements, scope, &left).await?;
     let first = entries.iter().map(|entry| {
         let found = found.remove(&entry.finished.identity);
@@ -205,7 +205,7 @@ fn remembered(row: &Row) -> Result<Remembered, Error> {
     Ok(Remembered::read(row.try_get("reply_queue")?, body, headers))
 }
 
-/// ClaimStatements for what is entered of each.
+/// Looks up the entry of each.
 pub(super) async fn find(
     client: &Client,
     statements: &FinishedStatements,
@@ -217,7 +217,7 @@ pub(super) async fn find(
     Ok(identities.map(|identity| found.remove(identity)).collect())
 }
 
-/// Removes at most so many entries that are out of date. Returns their number.
+/// Removes at most `most` expired entries. Returns their number.
 pub(super) async fn expire(
     client: &Client,
     statements: &FinishedStatements,

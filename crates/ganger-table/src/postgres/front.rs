@@ -1,9 +1,10 @@
-//! Where those that wait begin, as far as we know. The entries of rows that are gone stay in the index
-//! until the server next cleans up, on a busy queue hundreds of thousands before the first that counts, and
-//! longer while anyone's transaction is open for long; a look from the start steps over each of them. So
-//! once that takes long we go on from the last row that we have claimed, and look from the start again
-//! after a multiple of the time that it took. What comes in before that place, as what is given back or was
-//! committed late, waits no longer than that; what is more urgent does not wait.
+//! The position at which the search for ready rows begins. The index keeps the entries of removed rows
+//! until the server's next vacuum: on a busy queue hundreds of thousands before the first live one, and
+//! more if a transaction of anyone stays open for long. A look from the start steps over each of them.
+//! So once that takes long, searches begin behind the last claimed row, and a look from the start
+//! follows only after a multiple of its duration. A row that appears before the position, such as one
+//! that was released or was committed late, waits no longer than that; a row of a higher priority does
+//! not wait.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -11,16 +12,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_postgres::{Error, Row};
 
-/// A look from the start that takes no longer than this is always one.
+/// Duration up to which each look is from the start.
 const SHORT: Duration = Duration::from_millis(2);
 
-/// After so many times what one took comes the next.
+/// Pause before the next look from the start, as a multiple of its duration.
 const PARTS: u32 = 20;
 
-/// However long they take.
+/// Maximum of that pause.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// A row's place among those that are no suspects.
+/// Position of a row among those that are not suspects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) priority: i32,
@@ -28,7 +29,7 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// That of a row.
+    /// Returns the position of a row.
     pub(super) fn of(row: &Row) -> Result<Self, Error> {
         Ok(Self {
             priority: row.try_get("priority")?,
@@ -41,31 +42,31 @@ impl Position {
     }
 }
 
-/// What we know of it.
+/// Knowledge of the position.
 #[derive(Debug, Default)]
 pub(super) struct Front {
-    /// What is before it was claimed, or could not be, when we last looked from the start.
+    /// At the last look from the start, every row before it was claimed, or could not be.
     last: Option<Position>,
-    /// When that ended, and how long it took.
+    /// End and duration of the last look from the start.
     looked: Option<(Instant, Duration)>,
 }
 
 impl Front {
-    /// Beyond which place to look now; none for all that there is.
+    /// Returns the position at which to begin now; none for the start.
     pub(super) fn beyond(&self, now: Instant) -> Option<Position> {
         let again = self.again()?;
         self.last.filter(|_| now < again)
     }
 
-    /// When to look from the start again, if not every time.
+    /// Returns the time of the next look from the start, unless each look is from there.
     pub(super) fn again(&self) -> Option<Instant> {
         let (ended, took) = self.looked?;
         let pause = took.saturating_mul(PARTS).min(PAUSE_MAX);
         (took >= SHORT).then(|| ended + pause)
     }
 
-    /// A look from the start has taken so long. What it has found may be anywhere, so what is claimed next
-    /// is claimed from the start, too.
+    /// Records a look from the start. A row that it has found may be anywhere, so the next claim is from
+    /// the start, too.
     pub(super) fn looked(&mut self, ended: Instant, took: Duration, is_ready: bool) {
         self.looked = Some((ended, took));
         if is_ready {
@@ -73,7 +74,8 @@ impl Front {
         }
     }
 
-    /// The last one has been claimed; others may be ready that are between it and what was the last.
+    /// Records the position of the last claimed row. Unless the claim took all ready rows (`are_all`),
+    /// there may be others between it and the previous position.
     pub(super) fn claimed(&mut self, last: Option<Position>, are_all: bool) {
         let before = self.last.filter(|_| are_all);
         let last = before.into_iter().chain(last);

@@ -1,4 +1,4 @@
-//! A connection to a server: how one is made, what is asked of each, and what is heard on it.
+//! Connections to a server: how they are made, the settings of each, and its notifications.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,21 +18,22 @@ use crate::server::names::Names;
 use ganger_config::model::{Host, PostgresDatabase, SslMode};
 use ganger_core::threads::or_refused;
 
-/// How long an attempt to connect may take, to one address of a host and to all of them, with all that is
-/// said before the first statement.
+/// Maximum time to connect to one address of a host, and to all of them, including everything before the
+/// first statement of the caller.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 const OPENS_WITHIN: Duration = Duration::from_secs(10);
 
-/// When a connection that nothing is heard of is asked after, and given up.
+/// Idle time after which TCP keepalive probes a connection, interval and number of the probes, and
+/// maximum time without an acknowledgement of sent data.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(2);
 const KEEPALIVES: u32 = 3;
 const UNHEARD_FOR: Duration = Duration::from_secs(15);
 
-/// What holds for every connection of ours, whatever the server or the database is set to.
+/// Settings of every connection, whatever the defaults of the server or the database.
 ///
-/// What is small today may hold millions of rows tomorrow, or have held them when the server last
-/// counted: so statements go by the indexes that they are written for, and are planned once.
+/// A table that is small today may hold millions of rows tomorrow, or have held them when its statistics
+/// were taken. So statements use the indexes that they are written for, and are planned once.
 const SETTINGS: &[(&str, &str)] = &[
     ("statement_timeout", "'10s'"),
     ("lock_timeout", "'5s'"),
@@ -44,25 +45,25 @@ const SETTINGS: &[(&str, &str)] = &[
     ("enable_sort", "off"),
     ("jit", "off"),
 ];
-/// What a session has for itself.
+/// Additional settings of a session that no pooler shares.
 const SESSION: &[(&str, &str)] = &[
     ("tcp_keepalives_idle", "5"),
     ("tcp_keepalives_interval", "2"),
     ("tcp_keepalives_count", "3"),
 ];
 
-/// Where connections are made to.
+/// Address and options for connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    /// Of each host.
+    /// Options for each host.
     configs: Vec<Config>,
     encryption: Option<Encryption>,
-    /// As people are told of it: no secret.
+    /// Hosts and database for messages, without secrets.
     pub(crate) server: String,
     pub(crate) schema: String,
-    /// Whether tables that are missing are made.
+    /// True if missing tables are to be created.
     declare: bool,
-    /// A pooler is between that hands each transaction to another session.
+    /// True if a pooler hands each transaction to any free session.
     pub(crate) is_pooled: bool,
     names: Names,
 }
@@ -71,20 +72,20 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) client: Client,
-    /// Ends with it.
+    /// Task that drives the connection; it ends with the connection.
     pub(crate) driver: JoinHandle<()>,
-    /// Rung when something was heard that was not asked for.
+    /// Signalled by each notification from the server.
     pub(crate) bell: Arc<Notify>,
     /// The schema that the tables are in.
     pub(crate) schema: String,
-    /// What is done twice a second: the look at all owners,
+    /// Statements that run twice a second: the one that reads the other owners,
     pub(super) others: OnceCell<Statement>,
-    /// and what tidies up.
+    /// and the one that releases expired unique keys.
     pub(super) release: OnceCell<Statement>,
 }
 
 impl Place {
-    /// The server of that database, which lists us by that name.
+    /// Makes the address of that database. The server lists the connections under `name`.
     pub(crate) fn of(database: &PostgresDatabase, name: &str) -> Result<Self, PostgresError> {
         let mut config = Config::new();
         config
@@ -118,7 +119,7 @@ impl Place {
         let encrypts = by_tcp && database.ssl_mode != SslMode::Disable;
         let encryption = encrypts.then(|| Encryption::of(database)).transpose()?;
         if encryption.is_none() {
-            // A Unix socket has none.
+            // A Unix socket has no TLS.
             for config in &mut configs {
                 config.ssl_mode(PgSslMode::Disable);
             }
@@ -134,20 +135,22 @@ impl Place {
         })
     }
 
-    /// Connects, and sees that the tables are there.
+    /// Connects, and makes sure that the tables exist.
     pub(crate) async fn connect(&self) -> Result<Line, PostgresError> {
         let line = self.connect_bare().await?;
         self.prepare(&line.client).await?;
         Ok(line)
     }
 
-    /// Sees that the tables are there, and makes them if that is wanted.
+    /// Makes sure that the tables exist, and creates missing ones if that is configured.
     pub(crate) async fn prepare(&self, client: &Client) -> Result<(), PostgresError> {
-        // Boxed, as what is large and rare: all that waits for it would be as large, on a small stack.
+        // Boxed, since it is large and rarely used: otherwise every future that contains it would be as
+        // large.
         Box::pin(schema::prepare(client, &self.schema, self.declare)).await
     }
 
-    /// What is wrong with the tables, if anything is, but for what will be made. Makes nothing.
+    /// Returns the problem with the tables, if there is one; tables that will be created are none.
+    /// Creates nothing.
     pub(crate) async fn look(&self, client: &Client) -> Result<Option<String>, PostgresError> {
         match schema::look(client, &self.schema, self.declare).await {
             Ok(()) => Ok(None),
@@ -156,17 +159,17 @@ impl Place {
         }
     }
 
-    /// Whether the tables are there, all of them and as they are to be.
+    /// Returns whether all tables exist in their current form.
     pub(crate) async fn is_made(&self, client: &Client) -> Result<bool, PostgresError> {
         schema::is_made(client, &self.schema).await
     }
 
-    /// Connects to the first server that can be used, whatever is there. One that is silent is not waited
-    /// for while there is another.
+    /// Connects to the first usable server, whether or not the tables exist. A silent host is given up
+    /// after [`OPENS_WITHIN`], and the next one tried.
     pub(crate) async fn connect_bare(&self) -> Result<Line, PostgresError> {
         let mut first = None;
         for config in &self.configs {
-            // The driver looks names up.
+            // The driver resolves the name, which needs a thread.
             let opening = or_refused(Box::pin(self.open(config)));
             let error = match timeout(OPENS_WITHIN, opening).await {
                 Ok(Ok(Ok(line))) => return Ok(line),
@@ -177,7 +180,8 @@ impl Place {
                     self.away(format!("it has not answered for {seconds} s"))
                 }
             };
-            // What is to be waited for at one is not to be mended at another.
+            // A host that may return takes precedence: waiting for it may help, whatever the others
+            // answer.
             match &first {
                 Some(PostgresError::Away { .. }) => {}
                 _ if error.is_passing() => first = Some(error),
@@ -226,7 +230,7 @@ impl Place {
         client.set(&[("search_path", schema.as_str())]).await
     }
 
-    /// Whether the server is one that can serve. Returns what this one is to be set to beside the usual.
+    /// Checks that the server can be used. Returns additional settings for it.
     async fn fit(
         &self,
         client: &Client,
@@ -249,24 +253,25 @@ impl Place {
     }
 }
 
-/// The oldest server that ends sessions which are idle for long.
+/// The first version with a timeout of idle sessions.
 const ENDS_IDLE_SESSIONS: i32 = 140_000;
 
-/// The oldest server that limits a transaction as a whole.
+/// The first version with a timeout of whole transactions.
 const LIMITS_TRANSACTIONS: i32 = 170_000;
 
-/// What a server of that version is to be set to beside the usual, which waits or not until what is committed is
-/// safe.
+/// Returns additional settings for a server of that version. `commits` is false if it does not wait
+/// until a commit is safe.
 fn further(version: i32, commits: bool) -> Vec<(&'static str, &'static str)> {
     let mut further = Vec::new();
     if !commits {
         further.push(("synchronous_commit", "on"));
     }
-    // Whoever listens, or waits for work, says nothing for long.
+    // A source that listens or waits for work is silent for long.
     if version >= ENDS_IDLE_SESSIONS {
         further.push(("idle_session_timeout", "0"));
     }
-    // What is written may take as long as its statements, and tables of millions of rows are made anew.
+    // A transaction may take as long as its statements, and a migration may rebuild tables with millions
+    // of rows.
     if version >= LIMITS_TRANSACTIONS {
         further.push(("transaction_timeout", "0"));
     }
@@ -297,7 +302,8 @@ impl Line {
         }
     }
 
-    /// Ends it at once, whatever is under way. Else it ends when what was asked is answered.
+    /// Closes the connection at once, even while a statement is running. Without this, it ends after the
+    /// last answer.
     pub(crate) fn hang_up(self) {
         self.driver.abort();
     }

@@ -1,4 +1,5 @@
-//! PostgreSQL: its connections, its SQL and its errors. The store and the memory above it are those of all servers.
+//! The table queue in PostgreSQL: connections, SQL and errors. The store and the memory of finished
+//! messages on top of them are shared by all servers.
 
 pub(crate) mod claim;
 pub(crate) mod client;
@@ -37,7 +38,7 @@ use ganger_queue::client::QueueClient;
 use ganger_queue::fault::SourceFault;
 use line::Place;
 
-/// Connects. A server that can't be reached is waited for later.
+/// Connects. If the server can't be reached, the connection is opened later.
 async fn open_store(
     database: &PostgresDatabase,
     opening: Opening<'_>,

@@ -1,4 +1,4 @@
-//! The table of owners, and what is claimed by them: the statements.
+//! The table of owners and their claims: the statements.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ UPDATE owners SET heartbeat = heartbeat + 1, beaten_at = ",
     " WHERE id = $1"
 );
 
-/// The locks that are held in this database, by their keys.
+/// Keys of the locks that are held in this database.
 macro_rules! held {
     () => {
         "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
@@ -52,7 +52,7 @@ SELECT id, heartbeat, lock_key > 0 AND lock_key NOT IN (",
 FROM owners WHERE id <> $1"
 );
 
-/// The one suspect that ran is charged with the attempt.
+/// Releases claims. A suspect is charged with the attempt: it was the only suspect that ran.
 macro_rules! free {
     ($which:literal) => {
         concat!(
@@ -68,7 +68,8 @@ macro_rules! free {
     };
 }
 
-/// Only while it still stands as it was seen, in vain or without its lock. It may be back, and then goes on.
+/// Removes an owner and releases its claims, if its heartbeat has not changed since it was seen, and its
+/// lock, if that was free, still is. Otherwise it is back, and stays.
 const TAKE_BACK: &str = concat!(
     "
 WITH struck AS (
@@ -83,8 +84,9 @@ freed AS (",
 SELECT (SELECT count(*) FROM struck), (SELECT count(*) FROM freed)"
 );
 
-/// Owners of claims that are not in the table: their claim was just being made when they were struck,
-/// or someone has edited it. From one owner to the next by the index, however many rows each has.
+/// Owners of claims that are missing in the table: a claim was in progress when they were removed, or
+/// the table was edited by hand. Steps from one owner to the next by the index, however many rows each
+/// has claimed.
 const STRAYS: &str = "
 WITH RECURSIVE claiming(owner) AS (
   (SELECT owner FROM consumer_messages WHERE owner IS NOT NULL ORDER BY owner LIMIT 1)
@@ -93,7 +95,7 @@ WITH RECURSIVE claiming(owner) AS (
   FROM claiming WHERE claiming.owner IS NOT NULL)
 SELECT owner FROM claiming WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM owners)";
 
-/// Where the rows can't all be taken back at once.
+/// Removes an owner on the same conditions, for the case that its rows can't all be released at once.
 const STRIKE: &str = concat!(
     "
 DELETE FROM owners WHERE id = $1 AND heartbeat = $2
@@ -102,7 +104,7 @@ DELETE FROM owners WHERE id = $1 AND heartbeat = $2
     "))"
 );
 
-/// All but those that are refused.
+/// Releases all but the refused rows.
 const FREE_STRAYS: &str = concat!(
     free!("owner = $1"),
     " AND id <> ALL($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)"
@@ -113,19 +115,20 @@ SELECT id FROM consumer_messages
 WHERE owner = $1 AND id <> ALL($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)
 LIMIT $3";
 
-/// Some of them, by their ids: no index knows the other comparison.
+/// Releases some rows, found by their ids: no index supports the comparison of the owner.
 const FREE_SOME: &str = concat!(
     free!("id = ANY($2::bigint[]) AND owner IS NOT DISTINCT FROM $1"),
     " AND NOT EXISTS (SELECT FROM owners WHERE id = $1)"
 );
 
-/// The channel by which the trigger tells of new messages.
+/// The channel on which the trigger notifies of new messages.
 const CHANNEL: &str = "
 SELECT 'ganger.' || left(encode(sha256(convert_to($1::text || '.' || $2::text, 'UTF8')), 'hex'), 40)";
 
-/// The lock of a queue is one of 1024 under a number of ours: a transaction that sends to very many of them
-/// must not fill the server's table of locks. Who sends shares it until the end of the transaction and tells
-/// nobody; who can't have it, for someone sleeps, tells.
+/// The advisory lock of a queue: one of 1024 under ganger's own number, so that a transaction that sends
+/// to very many queues does not fill the server's table of locks. A sender that gets it shared keeps it
+/// until the end of its transaction, and does not notify. A sender notifies if it does not get the lock,
+/// because a source that wants notifications holds it.
 macro_rules! lock {
     ($do:literal) => {
         concat!(
@@ -135,7 +138,8 @@ macro_rules! lock {
     };
 }
 
-/// 1 if the lock is ours alone now, 2 if it is another's, 0 if someone sends who tells nobody.
+/// 1 if this session now holds the lock exclusively, 2 if another one does, 0 if somebody sends without
+/// notifying.
 const REQUEST_NOTIFICATIONS: &str = concat!(
     "
 SELECT CASE
@@ -150,7 +154,8 @@ SELECT CASE
     " THEN 0 END"
 );
 
-/// By this channel those are told that one has woken who were told of messages because of it.
+/// The channel on which a source that withdraws its request informs those that were notified because of
+/// it.
 const WOKEN: &str = "SELECT 'ganger.' || (hashtext($1::text || '.' || $2::text) & 1023)";
 
 const WAKE_UP: &str = concat!(
@@ -159,8 +164,8 @@ const WAKE_UP: &str = concat!(
     ", pg_notify('ganger.' || (hashtext($1::text || '.' || $2::text) & 1023), '')"
 );
 
-/// Sees to it that all that is sent to a queue from now on is told of. All that was sent before is committed
-/// then.
+/// Requests notifications of everything that is sent to a queue from now on. If it is granted,
+/// everything that was sent before is committed.
 pub(crate) async fn request_notifications(
     client: &Client,
     schema: &str,
@@ -176,7 +181,7 @@ pub(crate) async fn request_notifications(
     })
 }
 
-/// Lets go of all such locks of this session, and tells nobody: for who is alone with its queue.
+/// Releases all advisory locks of this session, and informs nobody: for the only reader of a queue.
 pub(crate) async fn let_go(client: &Client) -> Result<(), Error> {
     client
         .execute("SELECT pg_advisory_unlock_all()", &[])
@@ -184,7 +189,7 @@ pub(crate) async fn let_go(client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Begins to listen to what is told of a queue.
+/// Begins to listen to the notifications for a queue.
 pub(crate) async fn listen(client: &Client, schema: &str, queue: &str) -> Result<(), Error> {
     for channel in [CHANNEL, WOKEN] {
         let channel = client.query_one(channel, &[&schema, &queue]).await?;
@@ -194,7 +199,8 @@ pub(crate) async fn listen(client: &Client, schema: &str, queue: &str) -> Result
     Ok(())
 }
 
-/// Gives back what is still claimed, charged, so that it can't come again for ever, and strikes us.
+/// Releases the remaining claims, charged, so that their messages can't return for ever, and removes the
+/// owner.
 pub(super) async fn leave(client: &Client, owner: i64) -> Result<(), Error> {
     let release = "UPDATE consumer_messages SET owner = NULL, claim = NULL WHERE owner = $1";
     client.execute(release, &[&owner]).await?;

@@ -1,5 +1,5 @@
-//! Whether a session is ours: a pooler in transaction mode hands each transaction to whichever is free, and
-//! what we count on is then now here, now there.
+//! Detection of a pooler in transaction mode. It hands each transaction to any free session, so that
+//! nothing that depends on a session works.
 
 use tokio_postgres::Error;
 
@@ -7,10 +7,10 @@ use super::client::Client;
 use super::error::{PostgresError, failed};
 use super::line::{Line, Place};
 
-/// What one session has set, if it has.
+/// Mark that a connection has set in its session, if there is one.
 const SEEN: &str = "SELECT current_setting('ganger.session', true)";
 
-/// Refuses a server behind such a pooler, unless that was said.
+/// Returns an error if the server is behind such a pooler, unless that is configured.
 pub(crate) async fn refuse(place: &Place, line: &Line) -> Result<(), PostgresError> {
     if place.is_pooled {
         return Ok(());
@@ -29,8 +29,8 @@ pub(crate) async fn refuse(place: &Place, line: &Line) -> Result<(), PostgresErr
     }
 }
 
-/// Whether what the one has set is in the session that the other gets, or not in its own while the other
-/// has one.
+/// Returns whether the mark that one connection sets appears in the session of the other, or disappears
+/// from its own while the other uses a session.
 async fn is_handed_around(one: &Client, other: &Client) -> Result<bool, Error> {
     let mark = fastrand::u64(..).to_string();
     let set = format!("SET ganger.session = '{mark}'");

@@ -1,5 +1,5 @@
-//! Which rows it is that the database refuses to have claimed or buried: what a claim would take or move is
-//! tried in parts.
+//! The search for rows that the database refuses to have claimed or dead-lettered: the rows that a claim
+//! would change are tried in parts.
 
 use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
@@ -13,10 +13,10 @@ use crate::table::Claim;
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::Failure;
 
-/// The server answers with no more in one row.
+/// Maximum bytes of a row in a result of the server.
 const ROW_BYTES_MAX: i64 = 1000 << 20;
 
-/// Some of what waits: whether they would be buried, and how large they are.
+/// Some of the rows that are not claimed: whether a claim would dead-letter them, and their sizes.
 macro_rules! candidates {
     ($which:expr) => {
         concat!(
@@ -31,8 +31,7 @@ WHERE queue = $1 AND owner IS NULL AND id <> ALL($2::bigint[]) AND ",
     };
 }
 
-/// Those that a claim would take, or move among those that it takes: those that come next, suspects, and
-/// what has fallen due.
+/// Rows that a claim would take or make ready: the next ones, suspects, and due ones.
 const CANDIDATES: [&str; 3] = [
     candidates!("available_after = 0 AND suspicion = 0 ORDER BY priority DESC, id"),
     candidates!("available_after = 0 AND suspicion > 0 ORDER BY suspicion, priority DESC, id"),
@@ -46,10 +45,10 @@ const CANDIDATES: [&str; 3] = [
 const TRY: &str = "
 UPDATE consumer_messages SET available_after = 0, owner = 0, claim = $2 WHERE id = ANY($1::bigint[])";
 
-/// Stands for a claim that is taken back at once.
+/// Token of a claim that is rolled back at once.
 const TOKEN: i64 = 1;
 
-/// Tries the rows that are next, and undoes it. Returns those that are refused for good.
+/// Tries to change the next rows, and rolls that back. Returns the rows that are permanently refused.
 pub(super) async fn refused(
     client: &Client,
     statements: &Statements,
@@ -93,7 +92,7 @@ async fn tried(
     Ok(refused)
 }
 
-/// What the database has against some of them.
+/// Returns the database's error for these rows, if it refuses them.
 async fn refusal(
     client: &Client,
     statements: &Statements,

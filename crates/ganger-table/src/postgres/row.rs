@@ -1,5 +1,5 @@
-//! From a claimed row to a delivery. Rows are read leniently, since any program may have written them:
-//! only headers that are no JSON object can't be made sense of. No statement is run here.
+//! Conversion of claimed rows to deliveries. Rows are read leniently, since any program may have written
+//! them: only headers that are not a JSON object are an error. No statement is run here.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) fn text(row: &Row, column: &str) -> Result<Option<String>, Error> {
     Ok(text.filter(|text| !text.is_empty()))
 }
 
-/// A body, whichever of its columns it is in.
+/// Returns a body, from the column that has it.
 pub(crate) fn body(row: &Row, text: &str, bytes: &str) -> Result<Option<Bytes>, Error> {
     let text: Option<&str> = row.try_get(text)?;
     let bytes: Option<&[u8]> = row.try_get(bytes)?;
@@ -42,7 +42,7 @@ pub(super) fn size(row: &Row) -> Result<usize, Error> {
     Ok(text.map_or(0, str::len) + bytes.map_or(0, <[u8]>::len) + headers.len())
 }
 
-/// The claim by which a row is ours.
+/// Returns a row's claim.
 pub(super) fn claim(row: &Row) -> Result<Claim, Error> {
     Ok(Claim {
         row: row.try_get("id")?,
@@ -50,7 +50,7 @@ pub(super) fn claim(row: &Row) -> Result<Claim, Error> {
     })
 }
 
-/// A row as a delivery, or why it is not to be one.
+/// Returns a row as a delivery, or the failure for which it is dead-lettered.
 pub(super) fn read(
     row: &Row,
     hold: Hold,
@@ -87,7 +87,8 @@ pub(super) fn read(
     }))
 }
 
-/// What a row has been through before this claim, and over how many owners in a row that vanished.
+/// Returns the counters of a row before this claim, and the number of owners in a row that vanished over
+/// it.
 fn counts(row: &Row) -> Result<(Counters, u32), Error> {
     let number = |column| row.try_get::<_, i64>(column).map(count);
     let span: Option<&str> = row.try_get("span")?;

@@ -1,5 +1,5 @@
-//! The tables: made, recognised, and shown to whoever makes them by hand. What they hold is other
-//! files' business.
+//! The tables: their creation, their recognition, and their statements for people who create them by
+//! hand. The statements are in the files `*.sql`.
 
 use std::fmt::Write as _;
 
@@ -9,11 +9,11 @@ use super::client::Client;
 use super::error::{PostgresError, failed};
 use crate::server::names::Names;
 
-/// The oldest server that knows all that is asked of it, as it tells its version.
+/// The oldest supported server, as `server_version_num`.
 pub(super) const OLDEST_SERVER: i32 = 120_000;
 
-/// The steps from one version of the tables to the next, the first from an empty schema. A step that
-/// was released is never changed.
+/// Migrations from one version of the tables to the next, the first from an empty schema. A released
+/// migration is never changed.
 const MIGRATIONS: &[&str] = &[
     include_str!("v1.sql"),
     include_str!("v2.sql"),
@@ -22,7 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("v5.sql"),
 ];
 
-/// The tables by which it is seen whose they are.
+/// Tables that must all exist if one of them does: otherwise it belongs to another program.
 const TABLES: [&str; 4] = [
     "consumer_messages",
     "ganger_version",
@@ -30,7 +30,7 @@ const TABLES: [&str; 4] = [
     "poisoned_messages",
 ];
 
-/// A column of each that hardly another program's has.
+/// Column by which each table is recognised: another program's is unlikely to have it.
 const KNOWN_BY: [(&str, &str); 7] = [
     ("consumer_messages", "body_bytes"),
     ("finished_messages", "emit_id"),
@@ -41,7 +41,7 @@ const KNOWN_BY: [(&str, &str); 7] = [
     ("subscriptions", "subscribed_at"),
 ];
 
-/// The statements that make the tables in that schema, for people who run them by hand.
+/// Returns the statements that create the tables in that schema, for people who run them by hand.
 pub(crate) fn statements(schema: &str, prefix: &str) -> String {
     let mut all = String::from("BEGIN;\n");
     if schema != "public" {
@@ -52,13 +52,13 @@ pub(crate) fn statements(schema: &str, prefix: &str) -> String {
     all + "COMMIT;\n"
 }
 
-/// A name as SQL has it, whatever is in it.
+/// Returns a name quoted for SQL, whatever its content.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Sees that the tables are there, and makes them if that is wanted. Two who do so wait for each
-/// other.
+/// Makes sure that the tables exist, and creates them if that is configured. Two daemons that do so wait
+/// for each other.
 pub(super) async fn prepare(
     client: &Client,
     schema: &str,
@@ -69,13 +69,13 @@ pub(super) async fn prepare(
     }
     let made = migrate(client, schema).await;
     if made.is_err() {
-        // What went wrong is told; the connection is not used any more.
+        // Best effort: the first error is returned, and the connection is not used any more.
         drop(client.roll_back().await);
     }
     made
 }
 
-/// Sees that the tables are there or will be made.
+/// Checks that the tables exist or will be created.
 pub(super) async fn look(
     client: &Client,
     schema: &str,
@@ -84,7 +84,7 @@ pub(super) async fn look(
     is_to_be_made(client, schema, declare).await.map(drop)
 }
 
-/// Whether the tables are there, all of them and as they are to be.
+/// Returns whether all tables exist in their current form.
 pub(super) async fn is_made(client: &Client, schema: &str) -> Result<bool, PostgresError> {
     Ok(found(client, schema).await? == Some(MIGRATIONS.len()))
 }
@@ -104,7 +104,7 @@ async fn is_to_be_made(
 
 async fn migrate(client: &Client, schema: &str) -> Result<(), PostgresError> {
     let making = || failed("making the tables");
-    // Others may wait for long while one makes the tables of millions of rows anew.
+    // Another daemon may wait here for as long as a migration rebuilds tables with millions of rows.
     let begin = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0;
                  SET LOCAL idle_in_transaction_session_timeout = 0";
     client.begin_with(begin).await.map_err(making())?;
@@ -120,7 +120,8 @@ async fn migrate(client: &Client, schema: &str) -> Result<(), PostgresError> {
     client.commit().await.map_err(making())
 }
 
-/// Only where it is missing: who may make tables need not be one who may make schemas.
+/// Creates the schema if it is missing, and only then: an account that may create tables need not be
+/// allowed to create schemas.
 async fn make_schema(client: &Client, schema: &str) -> Result<(), PostgresError> {
     let known = "SELECT to_regnamespace($1::text) IS NOT NULL";
     let known = client.query_one(known, &[&quoted(schema)]).await;
@@ -132,7 +133,7 @@ async fn make_schema(client: &Client, schema: &str) -> Result<(), PostgresError>
     made.map_err(failed("making the schema"))
 }
 
-/// How many steps were taken, or none if there are no tables.
+/// Returns the number of migrations that were run; none if there are no tables.
 async fn found(client: &Client, schema: &str) -> Result<Option<usize>, PostgresError> {
     let looking = || failed("looking for the tables");
     let tables = "SELECT relname::text FROM pg_catalog.pg_class
@@ -168,7 +169,7 @@ async fn found(client: &Client, schema: &str) -> Result<Option<usize>, PostgresE
     }
 }
 
-/// A table of a name of ours that has not the column by which ours is known: another program's.
+/// Returns a table with one of ganger's names but without its distinguishing column: another program's.
 async fn foreign(client: &Client, schema: &str) -> Result<Option<String>, Error> {
     let foreign = "SELECT relname::text FROM pg_catalog.pg_class
                    JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace

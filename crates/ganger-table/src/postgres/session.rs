@@ -1,4 +1,4 @@
-//! The statements that the server knows of a connection, prepared once.
+//! The statements of a connection, prepared once.
 
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ pub(super) struct Session {
     pub(super) looks: ClaimStatements,
     pub(super) statements: Statements,
     pub(super) counts: Counts,
-    /// Only where something is entered.
+    /// Prepared on first use.
     finished: OnceCell<FinishedStatements>,
 }
 
@@ -48,14 +48,14 @@ impl Session {
         })
     }
 
-    /// Returns the statements on what is finished.
+    /// Returns the statements for entries of finished messages.
     pub(super) async fn finished(&self) -> Result<&FinishedStatements, Error> {
         let prepare = || FinishedStatements::prepare(&self.line.client);
         self.finished.get_or_try_init(prepare).await
     }
 
-    /// ClaimStatements whether the queue has anything ready, beyond a place or anywhere. What is ready before it is
-    /// looked for once it is time for that.
+    /// Checks whether the queue has ready or due rows, beyond a position or anywhere. In the former case
+    /// the result falls due when it is time for a look from the start.
     pub(super) async fn look(
         &self,
         front: &mut Front,

@@ -1,5 +1,5 @@
-//! What becomes of rows, set by set: one statement for all settlements of a kind, each row fenced by
-//! its claim. Where the claim is not ours any more the row is not touched, and no reply is published
+//! Effects of settlements on their rows: one statement for all settlements of a kind, each row fenced by
+//! the claim's token. A row that is no longer claimed under it is not changed, and no reply is published
 //! for it.
 
 use std::borrow::Cow;
@@ -15,9 +15,9 @@ use crate::server::delays::delay_ms;
 use crate::table::{Claim, Settled};
 use ganger_queue::delivery::{Failure, Outcome, Outgoing};
 
-/// Now by the server's clock, rounded down, which never makes anything due too early. A query of its own:
-/// it is asked once for each statement, and an index can be searched by it. The function alone is volatile,
-/// which has the server read the whole index and compare each row.
+/// Now by the server's clock, in milliseconds, rounded down, so that nothing is due early. As a subquery
+/// it is evaluated once for each statement, and its value can be searched in an index. The function
+/// alone is volatile: the server would read the whole index and compare each row.
 macro_rules! now_ms {
     () => {
         "(SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
@@ -25,8 +25,8 @@ macro_rules! now_ms {
 }
 pub(crate) use now_ms;
 
-/// When a message falls due that stays away for so many milliseconds: 0 for not at all, so that a clock
-/// that is set back hides no message that was never delayed. Rounded up: never early.
+/// Time at which a message with that delay, in milliseconds, falls due, rounded up so that it is never
+/// early. 0 without a delay, so that a clock that is set back hides no message that was never delayed.
 macro_rules! available_after {
     ($delay:literal) => {
         concat!(
@@ -41,10 +41,10 @@ macro_rules! available_after {
 }
 pub(super) use available_after;
 
-/// That an id is the one of the other side of a join. A plain comparison would let the server go through
-/// the whole table in the order of its ids, and join each row to the other side, where its statistics say
-/// that the table is nearly empty, as they do of a queue that was when they were taken. By this it can only
-/// look each up.
+/// Condition that an id is that of the other side of a join. With a plain comparison the server could
+/// read the whole table in the order of ids and join each row, if its statistics say that the table is
+/// nearly empty, as they do if the queue was when they were taken. With this it can only look up each
+/// id.
 macro_rules! is_row {
     ($id:literal) => {
         concat!("= ANY(ARRAY[", $id, "])")
@@ -73,7 +73,7 @@ FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::tex
     delay, place)
 ORDER BY p.place");
 
-/// A reply is there only if the message was still ours, and then it is.
+/// Removes rows and inserts their replies, if the rows were still claimed under the same token.
 const REPLY: &str = concat!("
 WITH replies AS (
   SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::text[],
@@ -141,8 +141,8 @@ WHERE m.id ",
 RETURNING s.token"
 );
 
-/// Moves the rows as they stand to the dead letters. A failure that was settled adds its crash; one
-/// that is found at the claim was counted already, and its claim is no attempt.
+/// Moves the rows as they are to the dead letters. A settled failure adds its crash; one found at the
+/// claim was counted before, and that claim does not count as an attempt.
 const BURY: &str = concat!("
 WITH letters AS (
   SELECT * FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
@@ -167,13 +167,13 @@ buried AS (
   FROM gone JOIN letters l ON l.token = gone.claim ORDER BY gone.id)
 SELECT claim FROM gone");
 
-/// Which of these rows others have locked, as far as they are there.
+/// Those of the rows that others have locked.
 const LOCKED: &str = "
 WITH free AS (
   SELECT id FROM consumer_messages WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED)
 SELECT id FROM consumer_messages WHERE id = ANY($1::bigint[]) AND id NOT IN (SELECT id FROM free)";
 
-/// The statements, as a connection knows them.
+/// The statements, prepared on a connection.
 #[derive(Debug)]
 pub(crate) struct Statements {
     done: Statement,
@@ -211,8 +211,8 @@ impl Statements {
     }
 }
 
-/// Settlements sorted by what they come to. Within each they are in the order of their rows, so that
-/// nobody who does the like waits for us while we wait for him.
+/// Settlements by their kind, each kind in the order of the rows, so that two transactions with the same
+/// rows can't deadlock.
 #[derive(Debug, Default)]
 pub(crate) struct Sorted<'a> {
     done: Vec<Claim>,
@@ -266,8 +266,8 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// Writes them, all that there is of each kind in one statement, one after the other without waiting.
-/// Returns the tokens of those that were still ours.
+/// Applies settlements: one statement for each kind, sent one after the other without waiting. Returns
+/// the tokens of the rows that were still claimed under them.
 pub(crate) async fn settle(
     client: &Client,
     statements: &Statements,
@@ -283,7 +283,7 @@ pub(crate) async fn settle(
         retry(client, &statements.retry, &sorted.retries),
         bury(client, statements, pool, &sorted.letters, true),
     );
-    // The first that went wrong is why the others did.
+    // The first error has caused the others.
     let all = [done?, replied?, later?, back?, retried?, buried?];
     Ok(all.concat())
 }
@@ -300,7 +300,7 @@ fn numbers(rows: &[Row]) -> Result<Vec<i64>, Error> {
     rows.iter().map(|row| row.try_get(0)).collect()
 }
 
-/// Which of these rows could not be settled now.
+/// Returns those of the rows that can't be settled now, since somebody has locked them.
 pub(super) async fn locked(client: &Client, rows: &[i64]) -> Result<Vec<i64>, Error> {
     numbers(&client.query(LOCKED, &[&rows]).await?)
 }
@@ -392,8 +392,8 @@ async fn retry(
     hit(client, statement, &values).await
 }
 
-/// Moves claimed rows to the dead letters: what failed, or what was found at the claim not to be
-/// handed out. Returns the tokens of those that were still ours.
+/// Moves claimed rows to the dead letters. `tried` is false if the failure was found at the claim.
+/// Returns the tokens of the rows that were still claimed under them.
 pub(crate) async fn bury(
     client: &Client,
     statements: &Statements,

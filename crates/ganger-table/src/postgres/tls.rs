@@ -1,4 +1,4 @@
-//! TLS for the driver, by the one provider that the crate has: whom to trust is as `sslmode` says.
+//! TLS for the driver, by the crate's only provider: `sslmode` decides which certificates are trusted.
 
 use std::future::Future;
 use std::io;
@@ -23,7 +23,7 @@ use super::error::PostgresError;
 use ganger_config::model::{PostgresDatabase, SslMode};
 use ganger_https::trust::{self, Trust, TrustError};
 
-/// What makes an encrypted connection out of a plain one.
+/// Makes encrypted connections out of plain ones.
 #[derive(Clone)]
 pub(crate) struct Encryption(TlsConnector);
 
@@ -34,14 +34,15 @@ impl std::fmt::Debug for Encryption {
 }
 
 impl Encryption {
-    /// Reads whom to trust and what to show.
+    /// Reads the trusted authorities, and the client's certificate.
     pub(crate) fn of(database: &PostgresDatabase) -> Result<Self, PostgresError> {
         let config = client_config(database)?;
         Ok(Self(TlsConnector::from(Arc::new(config))))
     }
 }
 
-/// As libpq has it: without authorities to ask, `prefer` and `require` encrypt and trust anybody.
+/// Returns the configuration of TLS. As with libpq, `prefer` and `require` without a CA file encrypt,
+/// but accept any certificate.
 fn client_config(database: &PostgresDatabase) -> Result<ClientConfig, PostgresError> {
     let identity = database.identity.as_ref();
     let trust = Trust {
@@ -72,7 +73,8 @@ impl From<TrustError> for PostgresError {
     }
 }
 
-/// Does not look whose certificate it is: only who signed it, or not even that.
+/// A verifier that ignores the host name: it checks the issuer of a certificate or, without authorities,
+/// nothing.
 #[derive(Debug)]
 struct Lenient {
     asks: Option<Arc<WebPkiServerVerifier>>,
@@ -144,7 +146,7 @@ impl MakeTlsConnect<Socket> for Encryption {
     type Error = InvalidDnsNameError;
 
     fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, InvalidDnsNameError> {
-        // A Unix socket has no name, and no TLS either.
+        // A Unix socket has no host name, and no TLS either.
         let name = if host.is_empty() { "localhost" } else { host };
         Ok(Handshake {
             connector: self.0.clone(),
@@ -153,7 +155,7 @@ impl MakeTlsConnect<Socket> for Encryption {
     }
 }
 
-/// One handshake with the server of that name.
+/// A handshake with the server of that name.
 pub(crate) struct Handshake {
     connector: TlsConnector,
     name: ServerName<'static>,

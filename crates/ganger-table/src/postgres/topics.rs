@@ -24,8 +24,7 @@ FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::tex
     delay)"
 );
 
-/// Inserts a message for a topic, and creates the tables if they are missing. A trigger copies it to the
-/// queues.
+/// Inserts a message for a topic. A trigger copies it to the queues.
 pub(crate) async fn publish(
     client: &Client,
     message: &Outgoing,
@@ -39,13 +38,13 @@ pub(crate) async fn publish(
     Ok(())
 }
 
-/// Subscribes queues to topics, each once. Returns the pairs that were not yet.
+/// Subscribes queues to topics, each pair once. Returns the new ones.
 pub(crate) async fn subscribe(
     client: &Client,
     topics: &[&str],
     queues: &[&str],
 ) -> Result<Vec<(String, String)>, Error> {
-    // In one order, so that no two daemons wait for each other.
+    // Ordered, so that two daemons with the same pairs can't deadlock.
     let add = "INSERT INTO subscriptions (topic, queue)
                SELECT * FROM unnest($1::text[], $2::text[]) AS s(topic, queue) ORDER BY topic, queue
                ON CONFLICT DO NOTHING RETURNING topic, queue";

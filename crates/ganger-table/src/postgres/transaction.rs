@@ -1,5 +1,6 @@
-//! One transaction: what there is to settle and to publish, and what may be claimed after that. All that
-//! needs no answer goes out at once, so that it costs two turns of the network, however much it is.
+//! One transaction: it settles and publishes, and then claims. Statements that do not depend on each
+//! other's results are sent together, so that it takes two round trips, whatever the amount. Entries of
+//! finished messages and a probe need more.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,7 +18,7 @@ use super::settle::{self, Sorted};
 use crate::server::dialect::{Aborted, Terms, after_entering, given_back};
 use crate::table::{Ask, Claim, Settled, Stop, Work, Written};
 
-/// If it went wrong nothing of it has happened.
+/// Rolls the open transaction back if the result is an error.
 pub(super) async fn roll_back_unless<T, E>(client: &Client, result: Result<T, E>) -> Result<T, E> {
     if result.is_err() {
         // If that fails, too, the connection is lost, and the transaction with it.
@@ -34,8 +35,7 @@ pub(super) struct Transaction<'a> {
 }
 
 impl Transaction<'_> {
-    /// Does the work. What was claimed is in `doubtful` for as long as it is not known whether that
-    /// holds.
+    /// Does the work. Claims are in `doubtful` while their outcome is unknown.
     pub(super) async fn write(
         self,
         work: &Work<'_>,
@@ -47,7 +47,7 @@ impl Transaction<'_> {
         roll_back_unless(client, written).await
     }
 
-    /// All that needs no answer goes out at once, then what depends on what was claimed.
+    /// First sends all statements that need no result, and then those that depend on the claimed rows.
     async fn in_two_steps(
         self,
         work: &Work<'_>,
@@ -74,7 +74,8 @@ impl Transaction<'_> {
         published?;
         let ours: HashSet<i64> = settled?.into_iter().collect();
         let picked = picked?;
-        // Last: beside the claim it would be told that the transaction has failed, and not for what.
+        // Not sent together with the claim: if that failed, this would report an aborted transaction
+        // without the cause.
         self.probe(work).await?;
         let lost = work
             .settled
@@ -102,8 +103,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Enters what is to be entered, and tells how all is to be settled then, and of what there is an
-    /// entry. Where nothing is to be entered the transaction is not begun by it.
+    /// Writes the entries of finished messages, if there are any, in a transaction that it begins.
+    /// Returns the settlements to apply, and the claims of repetitions.
     async fn enter<'w>(
         self,
         settled: &'w [Settled],
@@ -120,7 +121,7 @@ impl Transaction<'_> {
         Ok((settled.into(), repeated))
     }
 
-    /// Begins the transaction, where that was not done to enter something.
+    /// Begins the transaction, unless entries were written in it.
     async fn begin_unless(self, has_begun: bool) -> Result<(), Error> {
         if has_begun {
             return Ok(());
@@ -139,7 +140,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Writes something, whatever else there is, to learn whether the database takes it.
+    /// Writes something, even if there is no other work, to learn whether the database accepts writes.
     async fn probe(self, work: &Work<'_>) -> Result<(), Error> {
         if work.probe {
             let pulse = "UPDATE owners SET heartbeat = heartbeat + 1 WHERE id = $1";
@@ -167,7 +168,7 @@ impl Transaction<'_> {
         claim::claim(&line.client, looks, who, ask, self.terms.searched).await
     }
 
-    /// Buries what is not to be handed out, looks what is left, and ends the transaction.
+    /// Dead-letters the rows that are not handed out, checks for more rows, and commits.
     async fn finish(
         self,
         picked: Picked,
@@ -195,7 +196,7 @@ impl Transaction<'_> {
             self.session.look(front, &self.terms.scope.queue, ask.limits, self.terms.rejected, beyond),
             client.commit(),
         );
-        // After any of them has failed the end is no commit, whatever the server says of it.
+        // If one of them has failed, the commit was a rollback, whatever the server reported.
         let (_, outlook, ()) = (buried?, outlook?, committed?);
         doubtful.truncate(before);
         front.claimed(picked.last, !matches!(picked.stop, Some(Stop::Full)));
@@ -216,18 +217,18 @@ impl Transaction<'_> {
     }
 }
 
-/// Whether something is to be entered with them.
+/// Returns whether any settlement has an entry of a finished message.
 fn enters(settled: &[Settled]) -> bool {
     settled.iter().any(|settled| settled.entry().is_some())
 }
 
-/// Gives back what of these claims was made after all. Returns how many.
+/// Releases those of these claims that took effect. Returns their number.
 pub(super) async fn give_back(session: &Session, claims: &[Claim]) -> Result<usize, Error> {
     let client = &session.line.client;
     let rows: Vec<i64> = claims.iter().map(|claim| claim.row).collect();
     let settled = given_back(claims);
     let sorted = Sorted::of(&settled);
-    // By the row alone: by the claim it would not be found before the other has ended.
+    // Searched by id only: a condition on the claim would not wait for the other transaction.
     let wait = "SELECT FROM consumer_messages WHERE id = ANY($1) ORDER BY id FOR UPDATE";
     client.begin().await?;
     let freed = async {

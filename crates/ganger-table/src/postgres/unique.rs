@@ -12,7 +12,7 @@ use super::settle::{available_after, now_ms};
 use crate::server::delays::delay_ms;
 use ganger_queue::delivery::{IfTaken, Outgoing, Unique, UniqueScope};
 
-/// The columns of a message that is sent, as [`Columns`] has them.
+/// The columns of a message that is sent, in the order of [`Columns`].
 macro_rules! message {
     () => {
         "unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::text[], $7::text[],
@@ -22,7 +22,7 @@ macro_rules! message {
     };
 }
 
-/// Others may take a key and let it go between two statements of ours, but not for ever.
+/// Number of attempts: others may take and release the key between two statements, but not for ever.
 const TRIES: u32 = 100;
 
 macro_rules! insert {
@@ -48,8 +48,9 @@ const INSERT_IF_FREE: &str = concat!(
     " ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL DO NOTHING"
 );
 
-/// What somebody works on stays as it is. The queue is one, and is compared as one: joined to it, the key
-/// would be looked for in all queues where the statistics say that the table is nearly empty.
+/// Replaces the content of the pending message; a claimed row stays as it is. The queue is compared as a
+/// single value: in a join the server would search all queues for the key, if its statistics say that
+/// the table is nearly empty.
 const REPLACE: &str = concat!(
     "
 UPDATE consumer_messages m SET
@@ -69,8 +70,7 @@ RETURNING m.id"
 
 const HOLDER: &str = "SELECT id FROM consumer_messages WHERE queue = $1 AND unique_hold = $2";
 
-/// Lets go the keys whose time is over. Rows that somebody is just changing have their turn the next
-/// time.
+/// Releases expired keys. Rows that somebody has locked are left for the next time.
 pub(super) const RELEASE: &str = concat!(
     "
 UPDATE consumer_messages SET unique_released = 1
@@ -107,12 +107,12 @@ pub(crate) async fn publish(
                 row.map(|row| row.try_get(0)).transpose()?
             }
         };
-        // Else it has let the key go meanwhile, and it is ours now or somebody else's.
+        // Otherwise the key was released meanwhile, and somebody may take it again.
         if holder.is_some() {
             return Ok(holder);
         }
     }
-    // Nor does a trigger of someone's that swallows messages keep us here.
+    // A user's trigger that drops messages must not cause an endless loop.
     insert(client, insert!(), message, unique).await?;
     Ok(None)
 }

@@ -8,8 +8,8 @@ use super::client::{Client, Statement};
 use super::settle::now_ms;
 use crate::table::{PRIORITIES_MAX, Waiting};
 
-/// How many rows are ready and how many due, and for how long the first of these has been. Of what is delayed
-/// only so much is read as is counted.
+/// Number of ready and of due rows, and milliseconds since the first due row fell due. No more delayed
+/// rows are read than are counted.
 const WAITING: &str = concat!(
     "
 SELECT
@@ -26,8 +26,8 @@ SELECT
    WHERE queue = $1 AND owner IS NULL AND available_after > 0 ORDER BY available_after LIMIT 1)"
 );
 
-/// The first row in the order of claims that is less urgent than so, with its age. Were its priority called so
-/// here, the rows would be sorted by that instead of being found in the order of the index.
+/// The first row in the order of claims with a lower priority than the given one, and its age. The
+/// result is not named `priority`: `ORDER BY` would then sort by it instead of following the index.
 const FIRST: &str = concat!(
     "
 SELECT priority::bigint AS urgency, ",
@@ -76,7 +76,7 @@ const DELAYED: &str = "
 SELECT count(*) FROM (SELECT FROM consumer_messages
 WHERE queue = $1 AND owner IS NULL AND available_after > 0 LIMIT $2) AS delayed";
 
-/// The statements, as a connection knows them.
+/// The statements, prepared on a connection.
 #[derive(Debug)]
 pub(super) struct Counts {
     waiting: Statement,
@@ -99,7 +99,7 @@ impl Counts {
     }
 }
 
-/// Counts the rows that could be claimed now, as far as that goes, and finds the oldest.
+/// Counts the rows that could be claimed now, up to `most` of each kind, and finds the oldest.
 pub(super) async fn waiting(
     client: &Client,
     counts: &Counts,
@@ -135,7 +135,7 @@ pub(super) async fn queues(client: &Client, most: u32) -> Result<BTreeSet<String
     Ok(names)
 }
 
-/// How many rows of the queue wait for a later time, due or not, as far as that goes.
+/// Counts the delayed rows of the queue, due or not, up to `most`.
 pub(super) async fn count_delayed(
     client: &Client,
     counts: &Counts,

@@ -1,4 +1,4 @@
-//! Commands on a server: one client over the SQL of a database. Nothing here is an owner of claims.
+//! Commands on a server: one client over the SQL of a database. It owns no claims.
 
 use std::fmt::{Debug, Display};
 use std::io;
@@ -21,32 +21,33 @@ use ganger_queue::dead_letter::DeadLetter;
 use ganger_queue::delivery::{IfUnsubscribed, Outgoing, Post, Unique};
 use ganger_queue::fault::SourceFault;
 
-/// Number of times that a question is asked again after others were in its way.
+/// Number of times that a request is retried at once after a conflict with others.
 const TRIES: u32 = 10;
 
-/// A connection for commands, with the SQL of its database. What changes several rows changes all or none.
+/// A connection for commands, with the SQL of its database. A change to several rows changes all or
+/// none.
 pub(crate) trait Commands: Debug + Send + Sized {
     type Place: Debug + Send;
     type Refusal: Display + Into<SourceFault>;
     type Error: StatementError;
 
-    /// Connects, whatever tables are there.
+    /// Connects, whether or not the tables exist.
     async fn connect(place: &Self::Place) -> Result<Self, Self::Refusal>;
 
     fn is_closed(&self) -> bool;
 
-    /// Creates the tables that are missing, if that is wanted.
+    /// Creates the missing tables, if the configuration allows it.
     async fn prepare(&mut self, place: &Self::Place) -> Result<(), Self::Refusal>;
 
-    /// Creates what topics need beyond that.
+    /// Creates the tables that topics need in addition.
     async fn prepare_topics(&mut self, _place: &Self::Place) -> Result<(), Self::Refusal> {
         Ok(())
     }
 
-    /// Returns what is wrong with the server or its tables. Creates nothing.
+    /// Returns the problem with the server or its tables, if there is one. Creates nothing.
     async fn problem(&mut self, place: &Self::Place) -> Result<Option<String>, Self::Refusal>;
 
-    /// Returns whether all tables are there and as they are to be.
+    /// Returns whether all tables exist in their current form.
     async fn is_made(&mut self, place: &Self::Place) -> Result<bool, Self::Refusal>;
 
     fn no_runtime(error: &io::Error) -> Self::Refusal;
@@ -61,24 +62,25 @@ pub(crate) trait Commands: Debug + Send + Sized {
 
     async fn roll_back(&mut self) -> Result<(), Self::Error>;
 
-    /// Inserts messages, no more than there is room for in one turn, in the transaction that is open.
+    /// Inserts messages in the open transaction: no more than fit into one turn.
     async fn publish(&mut self, messages: &[&Outgoing]) -> Result<(), Self::Error>;
 
-    /// Inserts a message for a topic, in the transaction that is open.
+    /// Inserts a message for a topic in the open transaction.
     async fn publish_to_topic(
         &mut self,
         message: &Outgoing,
         unsubscribed: IfUnsubscribed,
     ) -> Result<(), Self::Error>;
 
-    /// Inserts a message with a key, in the transaction that is open. Returns the row that has it already.
+    /// Inserts a message with a unique key in the open transaction. Returns the row that already holds
+    /// the key.
     async fn publish_unique(
         &mut self,
         message: &Outgoing,
         unique: &Unique,
     ) -> Result<Option<i64>, Self::Error>;
 
-    /// Subscribes queues to topics, in the transaction that is open. Returns the pairs that were not yet.
+    /// Subscribes queues to topics in the open transaction. Returns the pairs that are new.
     async fn subscribe(
         &mut self,
         wanted: &[Subscription],
@@ -86,33 +88,34 @@ pub(crate) trait Commands: Debug + Send + Sized {
 
     async fn subscriptions(&mut self) -> Result<Vec<Subscribed>, Self::Error>;
 
-    /// Returns whether the subscription was there.
+    /// Ends a subscription. Returns whether it existed.
     async fn unsubscribe(&mut self, topic: &str, queue: &str) -> Result<bool, Self::Error>;
 
     async fn depth(&mut self, queue: &str) -> Result<Depth, Self::Error>;
 
-    /// Makes dead letters of some waiting messages with that id, in the transaction that is open. Returns their
-    /// number.
+    /// Moves some waiting messages with that id to the dead letters, in the open transaction. Returns
+    /// their number.
     async fn cancel(&mut self, pool: &str, queue: &str, id: &str) -> Result<usize, Self::Error>;
 
     async fn is_paused(&mut self, queue: &str) -> Result<bool, Self::Error>;
 
     async fn unpause(&mut self, queue: &str) -> Result<(), Self::Error>;
 
-    /// Returns the number of daemons among the owners.
+    /// Returns the number of daemons that have owners in the table.
     async fn daemons(&mut self) -> Result<u64, Self::Error>;
 
-    /// Takes the first reply to a message, if one has come.
+    /// Takes the first reply to a message, if one has arrived.
     async fn take_reply(
         &mut self,
         queue: &str,
         correlation_id: &str,
     ) -> Result<Option<Reply>, Self::Error>;
 
-    /// Waits until a reply may have come, at most so long.
+    /// Waits until a reply may have arrived, for at most `longest`.
     async fn wait(&mut self, longest: Duration);
 
-    /// Reads dead letters behind that row, at most so many, and no more of them than memory has room for.
+    /// Reads at most `most` dead letters behind the row `after`, and no more of them than memory has
+    /// room for.
     async fn dead_letters(
         &mut self,
         selection: &Selection<'_>,
@@ -120,15 +123,16 @@ pub(crate) trait Commands: Debug + Send + Sized {
         most: usize,
     ) -> Result<Vec<(i64, DeadLetter)>, Self::Error>;
 
-    /// Sends dead letters back in the transaction that is open, perhaps with another body: first those without a
-    /// key, then those with one, each of which takes its key or stays. Returns how many went.
+    /// Sends dead letters back in the open transaction, optionally with another body: first those
+    /// without a key, then those with one, each of which takes its key or stays. Returns the number
+    /// sent.
     async fn send_back(
         &mut self,
         selection: &Selection<'_>,
         body: Option<&Bytes>,
     ) -> Result<usize, Self::Error>;
 
-    /// Returns how many can't go back because another message has their key.
+    /// Returns the number of dead letters that can't go back because another message holds their key.
     async fn held(&mut self, selection: &Selection<'_>) -> Result<usize, Self::Error>;
 
     /// Deletes dead letters. Returns their number.
@@ -147,7 +151,7 @@ pub(crate) struct ServerClient<C: Commands> {
 }
 
 impl<C: Commands> ServerClient<C> {
-    /// Connects. Tables are made with the first question that needs them.
+    /// Connects. Tables are created by the first request that needs them.
     pub(crate) fn open(place: C::Place) -> Result<Self, C::Refusal> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| C::no_runtime(&error))?;
@@ -161,7 +165,7 @@ impl<C: Commands> ServerClient<C> {
         })
     }
 
-    /// Connects again where the connection was lost, and sees to the tables.
+    /// Reconnects if the connection was lost, and prepares the tables.
     fn be_ready(&mut self) -> Result<(), C::Refusal> {
         if self.connection.is_closed() {
             self.connection = self.runtime.block_on(C::connect(&self.place))?;
@@ -182,7 +186,8 @@ impl<C: Commands> ServerClient<C> {
         self.try_to_ask(doing, question).map_err(Into::into)
     }
 
-    /// Asks a question; again where others were in its way, as two may be who send under the same keys.
+    /// Sends a request. It is retried after a conflict, such as a deadlock of two senders with the same
+    /// keys.
     fn try_to_ask<T>(
         &mut self,
         doing: &'static str,
@@ -202,7 +207,7 @@ impl<C: Commands> ServerClient<C> {
         answer.map_err(|error| C::refusal(doing, error))
     }
 
-    /// Asks a question in a transaction, of which all is done or nothing.
+    /// Runs a request in a transaction.
     fn ask_for_all<T>(
         &mut self,
         doing: &'static str,
@@ -228,7 +233,7 @@ impl<C: Commands> ServerClient<C> {
     }
 }
 
-/// Publishes messages, no more in one turn than the server takes.
+/// Publishes messages, in one turn no more than the server accepts.
 async fn publish_all<C: Commands>(
     connection: &mut C,
     messages: &[&Outgoing],
@@ -243,7 +248,8 @@ async fn publish_all<C: Commands>(
     Ok(())
 }
 
-/// Publishes those that need neither topic nor key together, as far as they follow one another.
+/// Publishes messages; consecutive ones without topic and key together. Returns for each the row that
+/// already holds its key, if there is one.
 async fn post_all<C: Commands>(
     connection: &mut C,
     posts: &[Post],

@@ -1,13 +1,14 @@
-//! When it is that others may have what we had claimed: no heartbeat of ours was heard for half a lease,
-//! or they have struck us already. That is counted, for whoever works on it to be told.
+//! Detection of the times when others may have taken over this source's claims: no heartbeat was
+//! answered for half a lease, or the source was removed from the owners. They are counted, so that the
+//! workers can be notified.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// Counts each time that heartbeats cease, by when the last one was sent that the server has answered.
-/// Ends with either of the others' ends.
+/// Counts the times that heartbeats cease. `beaten` is the time at which the last answered heartbeat was
+/// sent. Returns when its sender is dropped.
 pub(crate) async fn watch_heartbeats(
     mut beaten: watch::Receiver<Instant>,
     lease: Duration,

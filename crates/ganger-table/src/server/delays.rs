@@ -1,11 +1,11 @@
-//! Delays as the clocks of servers count them.
+//! Delays in the unit of the servers' clocks.
 
 use std::time::Duration;
 
-/// Further off than anybody waits, and far from the end of the numbers.
+/// Longer than any delay in use, and far from an overflow.
 const DELAY_MS_MAX: i64 = 1 << 52;
 
-/// A delay in milliseconds, rounded up: nothing is due too early.
+/// Returns a delay in milliseconds, rounded up, so that nothing is due early.
 pub(crate) fn delay_ms(delay: Duration) -> i64 {
     let delay = delay.saturating_add(Duration::from_nanos(999_999));
     i64::try_from(delay.as_millis()).map_or(DELAY_MS_MAX, |delay| delay.min(DELAY_MS_MAX))

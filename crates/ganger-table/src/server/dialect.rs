@@ -1,4 +1,4 @@
-//! The SQL of a database, as the store and the memory of a server ask for it: one connection's questions.
+//! The SQL of a database as the store and the memory of finished messages use it, over one connection.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -13,18 +13,18 @@ use crate::table::{Ask, Claim, Fault, Outlook, Settled, Stop, Waiting, Work, Wri
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::{Identity, Outcome};
 
-/// The error of a statement.
+/// Error of a statement.
 pub(crate) trait StatementError: Debug + Into<Undone> {
     fn fault(&self) -> Fault;
 
-    /// Others were in the way: the same may succeed at once.
+    /// Returns whether other transactions were in the way: a retry may succeed at once.
     fn is_a_clash(&self) -> bool;
 
-    /// The server ended the statement because it took too long.
+    /// Returns whether the server ended the statement because it took too long.
     fn is_out_of_time(&self) -> bool;
 }
 
-/// The reason for which a transaction was rolled back.
+/// Reason that a transaction was rolled back.
 #[derive(Debug)]
 pub(crate) enum Aborted<E> {
     Server(E),
@@ -38,38 +38,39 @@ impl<E> From<E> for Aborted<E> {
     }
 }
 
-/// What a transaction keeps to, and on whose behalf it is made.
+/// Conditions of a transaction, and the source for which it is made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<'a> {
     pub(crate) pool: &'a str,
     pub(crate) scope: &'a Scope,
-    /// The owner of what is claimed; none where nothing is.
+    /// Owner of new claims; none if nothing is claimed.
     pub(crate) owner: Option<i64>,
-    /// Rows that are not claimed.
+    /// Rows that must not be claimed.
     pub(crate) rejected: &'a [i64],
-    /// Longest duration of a statement, where it is not the usual one.
+    /// Maximum duration of a statement, if it is not the usual one.
     pub(crate) limit: Option<Duration>,
     pub(crate) searched: Searched,
 }
 
 impl Terms<'_> {
-    /// Judges why a claim has ended, by a look at what it has left.
+    /// Corrects the reason that a claim ended, by the rows that it left.
     pub(crate) fn stop(self, stop: Stop, ask: &Ask<'_>, left: &Outlook) -> Stop {
         match stop {
             Stop::Empty if self.searched.has_missed(left) => Stop::Long,
-            // What is left did not fit.
+            // The rest did not fit.
             Stop::Empty if left.ready => {
                 ask.share.deny();
                 Stop::Full
             }
-            // There were not more than that.
+            // There were no more rows than the limit.
             Stop::Full if !left.ready => Stop::Empty,
             stop => stop,
         }
     }
 }
 
-/// What is to be settled once its entries are made, and which of it is a repetition: there was an entry before.
+/// Returns the settlements to apply once their entries are written, and the claims of repetitions: those
+/// that had an earlier entry.
 pub(crate) fn after_entering(settled: &[Settled], first: Found) -> (Vec<Settled>, Vec<Claim>) {
     let mut first = first.into_iter();
     let mut repeated = Vec::new();
@@ -84,7 +85,7 @@ pub(crate) fn after_entering(settled: &[Settled], first: Found) -> (Vec<Settled>
     (settled, repeated)
 }
 
-/// Makes that of claims which gives them back as if they had not been made.
+/// Returns settlements that release these claims uncharged.
 pub(crate) fn given_back(claims: &[Claim]) -> Vec<Settled> {
     let back = |claim: &Claim| Settled {
         claim: *claim,
@@ -95,19 +96,19 @@ pub(crate) fn given_back(claims: &[Claim]) -> Vec<Settled> {
     claims.iter().map(back).collect()
 }
 
-/// A connection to a database, with the SQL in which queues are claimed, settled and looked at there.
+/// A connection to a database, with the SQL that claims, settles and reads its queues.
 pub(crate) trait Dialect:
     Openable<Place: registry::Endpoint + Clone, Error: StatementError> + Debug + Send + 'static
 {
-    /// When a queue is looked at.
+    /// Times at which a queue is polled.
     const POLLING: Polling;
 
-    /// Refuses messages of so many bytes where no statement can hold one of them.
+    /// Rejects messages of these sizes, in bytes, if no statement can hold one of them.
     fn check_sizes(_bytes: impl Iterator<Item = usize>) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Does the work in one transaction. Its claims are in `doubtful` for as long as its outcome is unknown.
+    /// Does the work in one transaction. Its claims are in `doubtful` while its outcome is unknown.
     async fn write(
         &mut self,
         terms: Terms<'_>,
@@ -115,10 +116,11 @@ pub(crate) trait Dialect:
         doubtful: &mut Vec<Claim>,
     ) -> Result<Written, Aborted<Self::Error>>;
 
-    /// Gives back those of these claims that were made after all. Returns their number.
+    /// Releases those of these claims that took effect after all. Returns their number.
     async fn give_back(&mut self, claims: &[Claim]) -> Result<usize, Self::Error>;
 
-    /// Finds rows, beyond those that are known, that the database refuses to have claimed or buried.
+    /// Finds rows, in addition to the known ones, that the database refuses to have claimed or
+    /// dead-lettered.
     async fn refused(
         &mut self,
         queue: &str,
@@ -126,7 +128,7 @@ pub(crate) trait Dialect:
         known: &[i64],
     ) -> Result<Vec<i64>, Self::Error>;
 
-    /// Looks whether the queue has anything to claim but these rows, taking no lock.
+    /// Checks without a lock whether the queue has rows to claim, except the rejected ones.
     async fn peek(
         &mut self,
         queue: &str,
@@ -142,21 +144,21 @@ pub(crate) trait Dialect:
 
     async fn is_paused(&mut self, queue: &str) -> Result<bool, Self::Error>;
 
-    /// Bytes that the tables take.
+    /// Returns the size of the tables, in bytes.
     async fn bytes(&mut self) -> Result<u64, Self::Error>;
 
     async fn locked(&mut self, rows: &[i64]) -> Result<Vec<i64>, Self::Error>;
 
-    /// Gives back what the owner still has claimed, with the attempt charged, and removes it.
+    /// Releases the owner's remaining claims, with the attempt charged, and removes the owner.
     async fn leave(&mut self, owner: i64) -> Result<(), Self::Error>;
 
-    /// Enters what is finished in a transaction of its own. Returns what was entered before, where something was:
-    /// that stays as it is.
+    /// Writes entries of finished messages in a transaction of its own. Returns the earlier entries,
+    /// which stay unchanged.
     async fn enter(&mut self, scope: &Scope, entries: &[Entry<'_>]) -> Result<Found, Self::Error>;
 
     async fn find(&mut self, scope: &Scope, identities: &[&Identity])
     -> Result<Found, Self::Error>;
 
-    /// Removes at most so many entries that are out of date. Returns their number.
+    /// Removes at most `most` expired entries. Returns their number.
     async fn expire(&mut self, most: u32) -> Result<u64, Self::Error>;
 }

@@ -1,4 +1,5 @@
-//! A connection to a server that is made anew where it was lost, and given up where it does not answer.
+//! A connection to a server that is opened again after it was lost, and closed if the server does not
+//! answer.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -8,31 +9,31 @@ use tokio::time::timeout;
 use super::registry::Undone;
 use crate::table::Fault;
 
-/// How long a silent server is waited for. Its own limit for a statement is less.
+/// Maximum time to wait for an answer. The server's own limit for a statement is shorter.
 pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 
-/// A connection, with whatever it knows.
+/// A connection that can be opened again.
 pub(crate) trait Openable: Sized {
-    /// Where it is made to.
+    /// Address and options of the connection.
     type Place;
-    /// Why it can't be made.
+    /// Reason that it can't be opened.
     type Refusal: Display;
-    /// What goes wrong with what it is asked.
+    /// Error of a request.
     type Error: Into<Undone>;
 
     fn open(place: &Self::Place) -> impl Future<Output = Result<Self, Self::Refusal>> + Send;
 
     fn is_closed(&self) -> bool;
 
-    /// Ends it at once, whatever is under way.
+    /// Closes it at once, even while a request is running.
     fn hang_up(self);
 }
 
-/// No answer has come for as long as one is waited for.
+/// No answer came within this time.
 #[derive(Debug)]
 pub(crate) struct Silent(pub(crate) Duration);
 
-/// One that stands whenever it can.
+/// A connection that is opened again when needed.
 #[derive(Debug)]
 pub(crate) struct Lasting<C: Openable> {
     place: C::Place,
@@ -40,12 +41,12 @@ pub(crate) struct Lasting<C: Openable> {
 }
 
 impl<C: Openable> Lasting<C> {
-    /// It is made when it is needed, if it is not there.
+    /// Makes one that opens its connection on first use if there is none.
     pub(crate) fn new(place: C::Place, connection: Option<C>) -> Self {
         Self { place, connection }
     }
 
-    /// The connection, made anew where it was lost.
+    /// Returns the connection, and opens it again if it was lost.
     pub(crate) async fn get(&mut self) -> Result<&mut C, Fault> {
         let connection = match self.connection.take().filter(|one| !one.is_closed()) {
             Some(connection) => connection,
@@ -57,7 +58,7 @@ impl<C: Openable> Lasting<C> {
         Ok(self.connection.insert(connection))
     }
 
-    /// Asks it, and waits for the answer as long as usual.
+    /// Sends a request, and waits for the answer up to [`ANSWERS_WITHIN`].
     pub(crate) async fn ask<T>(
         &mut self,
         ask: impl AsyncFnOnce(&mut C) -> Result<T, C::Error>,
@@ -67,7 +68,8 @@ impl<C: Openable> Lasting<C> {
         self.heard(answer.map_err(|_| Silent(ANSWERS_WITHIN)))
     }
 
-    /// What was answered; without an answer, or after some of them, the connection is given up.
+    /// Returns the answer. Without one, and after an error that ends the connection, the connection is
+    /// closed.
     pub(crate) fn heard<T>(
         &mut self,
         answer: Result<Result<T, C::Error>, Silent>,
@@ -99,10 +101,10 @@ mod tests {
 
     use super::*;
 
-    /// Which it is, and whether it was lost.
+    /// Its number, and true once it was lost.
     struct Numbered(u32, bool);
 
-    /// Whether the connection ends with it.
+    /// True if it ends the connection.
     struct Problem(bool);
 
     impl From<Problem> for Undone {

@@ -1,6 +1,7 @@
-//! This source as an owner of claims on a server: a row, a lock that the server frees when our session
-//! ends, a heartbeat by the server's clock; and the look after the other owners. All on a connection of
-//! its own, which listens for news beside that, so that a slow statement holds none of it up.
+//! This source as an owner of claims on a server: a row, a lock that the server releases when the
+//! session ends, and a heartbeat by the server's clock. It also watches the other owners. All of that
+//! runs on a connection of its own, which listens for notifications, too, so that slow statements delay
+//! none of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,25 +17,25 @@ use super::take_back::TakeBack;
 use super::tidying::Tidying;
 use super::vigil::{BEATS_PER_LEASE, Sight, Vigil};
 
-/// How often the others are looked at.
+/// Interval between two checks of the other owners.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The pause before a lost connection is made again: no longer than others wait for us once the
-/// server is back.
+/// Pause before a lost connection is opened again: shorter than the time for which others wait for this
+/// source once the server is back.
 const RECONNECT: Duration = Duration::from_millis(250);
 
-/// The pause before a server is asked again that does not let us in.
+/// Pause before another attempt after the server refused the connection.
 const REFUSED: Duration = Duration::from_secs(5);
 
-/// How long a silent server is waited for. Its own limit for a statement is less.
+/// Maximum time to wait for an answer. The server's own limit for a statement is shorter.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 
-/// How we stand among the owners.
+/// State of this source among the owners.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Returns the id under which this daemon claims rows.
+    /// Id under which this source claims rows.
     owner: Option<i64>,
-    /// Why nothing may be claimed, if so.
+    /// Reason that nothing may be claimed, if there is one.
     problem: Option<String>,
 }
 
@@ -46,7 +47,7 @@ fn host() -> String {
         .into_owned()
 }
 
-/// Our lease, kept by a task beside the source's.
+/// The lease of this source, kept by a task beside the source's.
 #[derive(Debug)]
 pub(crate) struct Lease {
     standing: watch::Receiver<Standing>,
@@ -57,7 +58,7 @@ pub(crate) struct Lease {
     keeper: JoinHandle<()>,
 }
 
-/// Whose lease it is.
+/// The source that a lease is for.
 #[derive(Debug)]
 pub(crate) struct Tenant<P> {
     pub(crate) place: P,
@@ -67,8 +68,8 @@ pub(crate) struct Tenant<P> {
 }
 
 impl Lease {
-    /// Begins to keep it, within the runtime that we are in. The first connection is the caller's, if
-    /// there is one.
+    /// Starts the task that keeps the lease, in the current runtime. `line` is its first connection, if
+    /// there already is one.
     pub(crate) fn begin<P: Endpoint>(tenant: Tenant<P>, line: Option<P::Line>) -> Self {
         let (tell, standing) = watch::channel(Standing {
             owner: None,
@@ -103,7 +104,10 @@ impl Lease {
         }
     }
 
-    /// Whose claims ours are, if any may be made now.
+    /// Returns the owner of new claims.
+    ///
+    /// # Errors
+    /// The reason that none may be made now.
     pub(crate) fn owner(&self) -> Result<i64, String> {
         let standing = self.standing.borrow();
         match (&standing.problem, standing.owner) {
@@ -113,19 +117,19 @@ impl Lease {
         }
     }
 
-    /// Waits until we are among the owners, but not for long.
+    /// Waits until this source is among the owners, for at most [`ANSWERS_WITHIN`].
     pub(crate) async fn entered(&mut self) {
         let entered = self.standing.wait_for(|standing| standing.owner.is_some());
-        // Who waits in vain is told why when it claims.
+        // After a timeout, the first claim reports the reason.
         drop(timeout(ANSWERS_WITHIN, entered).await);
     }
 
-    /// How often it was that others may have had what is claimed under it.
+    /// Returns the number of times that others may have taken over the claims.
     pub(crate) fn losses(&self) -> watch::Receiver<u64> {
         self.losses.clone()
     }
 
-    /// Whose claims ours are or were.
+    /// Returns the owner of the claims made so far, even if no new ones may be made.
     pub(crate) fn last_owner(&self) -> Option<i64> {
         self.standing.borrow().owner
     }
@@ -135,17 +139,17 @@ impl Lease {
         self.keeper.abort();
     }
 
-    /// Others seem to have struck us.
+    /// Requests a heartbeat at once: others seem to have removed this source from the owners.
     pub(crate) fn doubt(&self) {
         self.doubt.notify_one();
     }
 
-    /// Notifications of what is sent to the queue.
+    /// Returns the notifications of messages sent to the queue.
     pub(crate) fn notifications(&self) -> &Notifications {
         &self.notifications
     }
 
-    /// Resolves when there may be something new. Loses nothing when it is dropped.
+    /// Resolves when there may be something new. Cancel-safe.
     pub(crate) async fn news(&self) {
         self.news.notified().await;
     }
@@ -157,7 +161,7 @@ impl Drop for Lease {
     }
 }
 
-/// What keeps it.
+/// State of the task that keeps the lease.
 #[derive(Debug)]
 struct Keeper<P> {
     tenant: Tenant<P>,
@@ -167,14 +171,14 @@ struct Keeper<P> {
     news: Arc<Notify>,
     doubt: Arc<Notify>,
     notifications: NotificationKeeper,
-    /// When the last heartbeat was sent that the server has answered.
+    /// Time at which the last answered heartbeat was sent.
     beaten: watch::Sender<Instant>,
     lose: watch::Sender<u64>,
     take_back: TakeBack,
     tidying: Tidying,
 }
 
-/// Why a session ended.
+/// Reason that a session ended.
 #[derive(Debug)]
 enum Ended {
     Server(Undone),
@@ -226,7 +230,7 @@ impl<P: Endpoint> Keeper<P> {
         self.tell.send_replace(Standing { owner, problem });
     }
 
-    /// Keeps the lease as long as the connection lives.
+    /// Keeps the lease until the connection ends.
     async fn serve(&mut self, line: &mut P::Line) -> Ended {
         let entered = timeout(ANSWERS_WITHIN, self.enter(line)).await;
         let mut locked = match entered {
@@ -234,7 +238,7 @@ impl<P: Endpoint> Keeper<P> {
             Ok(Err(undone)) => return undone.into(),
             Err(_) => return Ended::Silent,
         };
-        // What came while nobody listened was not told.
+        // Nothing that was sent before this session was notified.
         self.news.notify_one();
         let mut vigil = Vigil::default();
         let mut last_look = Instant::now();
@@ -283,7 +287,7 @@ impl<P: Endpoint> Keeper<P> {
         }
     }
 
-    /// Has news told, or not any more, as is wanted.
+    /// Requests or releases notifications, as the source wants.
     async fn arrange(&mut self, line: &mut P::Line) -> Result<(), Undone> {
         if self.notifications.is_due()
             && self.notifications.arrange(line, &self.tenant.queue).await?
@@ -293,8 +297,8 @@ impl<P: Endpoint> Keeper<P> {
         Ok(())
     }
 
-    /// Locks, enters, and listens, as far as a session is ours. Returns whether the lock is ours already:
-    /// the server may not know yet that our last session has ended.
+    /// Takes the lock, enters this source among the owners and begins to listen. Returns false if the
+    /// lock is still taken: the server may not have noticed yet that the previous session ended.
     async fn enter(&mut self, line: &mut P::Line) -> Result<bool, Undone> {
         let locked = self.lock(line).await?;
         self.beat(line).await?;
@@ -306,7 +310,7 @@ impl<P: Endpoint> Keeper<P> {
         Ok(!line.has_locks() || line.lock(self.key).await?)
     }
 
-    /// Shows that we live, and enters us if we are not among the owners, or not any more.
+    /// Writes a heartbeat, and enters this source if it is not, or no longer, among the owners.
     async fn beat(&mut self, line: &mut P::Line) -> Result<(), Undone> {
         let began = Instant::now();
         if let Some(owner) = self.owner
@@ -342,7 +346,8 @@ impl<P: Endpoint> Keeper<P> {
         Ok(())
     }
 
-    /// Beats if that is due, and looks at the others.
+    /// Takes the lock if it is still missing, writes the heartbeat if it is due, and returns the other
+    /// owners.
     async fn tend(
         &mut self,
         line: &mut P::Line,

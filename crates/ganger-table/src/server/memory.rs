@@ -1,4 +1,4 @@
-//! The memory of what is finished on a server, for pools whose messages come from elsewhere.
+//! The memory of finished messages on a server, for pools whose messages come from another source.
 
 use async_trait::async_trait;
 use tokio::time::timeout;
@@ -12,7 +12,7 @@ use crate::table::Fault;
 use crate::table::finished::{Entry, Found, Scope};
 use ganger_queue::delivery::Identity;
 
-/// A connection of its own to the server on which something is entered.
+/// A connection of its own to the server with the entries.
 #[derive(Debug)]
 pub(crate) struct ServerMemory<D: Dialect> {
     scope: Scope,
@@ -20,7 +20,7 @@ pub(crate) struct ServerMemory<D: Dialect> {
 }
 
 impl<D: Dialect> ServerMemory<D> {
-    /// Connects. A server for which `may_pass` holds of its refusal is waited for later.
+    /// Connects. If `may_pass` returns true for the error, the connection is opened later.
     pub(crate) async fn open(
         place: D::Place,
         scope: Scope,

@@ -1,8 +1,9 @@
-//! What the tables are called: as they are written in statements, behind a prefix of the operator's. Pure.
+//! Names of the tables in statements, with the operator's prefix. Pure.
 
 use std::borrow::Cow;
 
-/// What is ours in a schema, or in a database of MySQL's. What else begins with one of these and a `_`, an index say, is ours, too.
+/// Names of ganger's objects in a schema, or in a MySQL database. A name that begins with one of these
+/// and a `_`, such as that of an index, is ganger's, too.
 pub(crate) const NAMES: &[&str] = &[
     "consumer_messages",
     "finished_messages",
@@ -15,7 +16,7 @@ pub(crate) const NAMES: &[&str] = &[
     "subscriptions",
 ];
 
-/// The prefix.
+/// The prefix of all names.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     prefix: String,
@@ -27,7 +28,7 @@ impl Names {
         Self { prefix }
     }
 
-    /// The statement with the names as they are.
+    /// Returns the statement with the prefix added to the names.
     pub(crate) fn put_into<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.prefix.is_empty() {
             return Cow::Borrowed(text);

@@ -1,5 +1,5 @@
-//! Notifications of what is sent to a queue: the source's side, which says whether it wants them, and the side of the
-//! lease's task, which requests them on the connection that listens.
+//! Notifications of messages sent to a queue: the source's side, which sets whether it wants them, and
+//! the side of the lease's task, which requests them on the connection that listens.
 
 use std::time::Duration;
 
@@ -8,8 +8,9 @@ use tokio::time::Instant;
 
 use super::registry::{NotifyState, Registry, Undone};
 
-/// Pause before notifications are requested again while somebody sends without notifying, and the longest such pause,
-/// after which a source that is notified because of another sees whether that one is still there.
+/// Shortest and longest pause before another request while somebody sends without notifying. A source
+/// that is notified only because of another one checks after the longest pause whether that one still
+/// exists.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
@@ -20,13 +21,13 @@ pub(crate) struct Notifications {
     state: watch::Receiver<NotifyState>,
 }
 
-/// The side of the connection.
+/// The side of the lease's task.
 #[derive(Debug)]
 pub(super) struct NotificationKeeper {
     wanted: watch::Receiver<bool>,
     state: watch::Sender<NotifyState>,
     pause: Duration,
-    /// When to try, or to look, again.
+    /// Time of the next request or check.
     again: Option<Instant>,
 }
 
@@ -50,43 +51,43 @@ pub(super) fn notifications() -> (Notifications, NotificationKeeper) {
 }
 
 impl Notifications {
-    /// Sets whether the source wants to be notified. Where it does not, any part of the notifications may come.
+    /// Sets whether the source wants notifications. If it does not, some of them may still arrive.
     pub(crate) fn want(&self, wanted: bool) {
         let change = |before: &mut bool| std::mem::replace(before, wanted) != wanted;
         self.wanted.send_if_modified(change);
     }
 
-    /// Returns whether the source is notified of all that is sent. Once that has become so it looks at what was sent
-    /// before.
+    /// Returns whether the source is notified of everything that is sent. As soon as that is so, it
+    /// looks once for messages sent before.
     pub(crate) fn are_complete(&self) -> bool {
         *self.wanted.borrow() && *self.state.borrow() != NotifyState::Incomplete
     }
 }
 
 impl NotificationKeeper {
-    /// Resolves when something else is wanted. Loses nothing when it is dropped.
+    /// Resolves when the wish has changed. Cancel-safe.
     pub(super) async fn changed(&mut self) {
         match self.wanted.changed().await {
-            // As if it were not seen yet.
+            // Left unseen for `is_due`.
             Ok(()) => self.wanted.mark_changed(),
-            // The source is gone, and with it whoever drives this.
+            // The source is gone, and with it the task that awaits this.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Time of the next request, if there is to be one.
+    /// Returns the time of the next request or check, if there is one.
     pub(super) fn again(&self) -> Option<Instant> {
         self.again
     }
 
-    /// Returns whether there is something to do now.
+    /// Returns whether `arrange` has something to do now.
     pub(super) fn is_due(&self) -> bool {
         let changed = self.wanted.has_changed().unwrap_or(false);
         changed || self.again.is_some_and(|again| Instant::now() >= again)
     }
 
-    /// Does what is wanted, as far as it can be had now. Returns whether something may have been sent without a
-    /// notification.
+    /// Requests or releases notifications, as far as possible now. Returns whether the state has
+    /// changed, so that messages may have been sent without a notification.
     pub(super) async fn arrange(
         &mut self,
         line: &mut impl Registry,
@@ -117,11 +118,11 @@ impl NotificationKeeper {
         Ok(state != before)
     }
 
-    /// Begins anew: the connection is lost.
+    /// Resets the state after the connection was lost.
     pub(super) fn forget(&mut self) {
         self.state.send_replace(NotifyState::Incomplete);
         self.pause = PAUSE;
-        // By whatever is wanted then.
+        // The next connection makes the request, if one is wanted then.
         self.again = Some(Instant::now());
     }
 }

@@ -1,34 +1,33 @@
-//! How long a transaction may take: longer each time that one was not done in time, for it may be the size
-//! of what there is to write or to claim, and the way to the server, and then the same would fail for ever.
-//! Pure.
+//! Time limits of a transaction. They grow each time that one is exceeded: the cause may be the amount
+//! to write or to claim, or a slow network, and then the same limits would fail for ever. Pure.
 
 use std::time::Duration;
 
-/// How long a statement may take, at first.
+/// Initial maximum duration of a statement.
 const STATEMENT: Duration = Duration::from_secs(10);
-/// A server that keeps to that has answered by then.
+/// Additional time within which a server that enforces the statement's limit has answered.
 const MORE: Duration = Duration::from_secs(5);
-/// So often it is doubled.
+/// Maximum number of doublings.
 const DOUBLED_MAX: u32 = 5;
 
-/// How patient we are.
+/// Current time limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Patience {
     doubled: u32,
 }
 
 impl Patience {
-    /// Something was not done in time.
+    /// Doubles the limits after a timeout.
     pub(crate) fn grow(&mut self) {
         self.doubled = (self.doubled + 1).min(DOUBLED_MAX);
     }
 
-    /// What a statement may take where that is more than usual.
+    /// Returns the maximum duration of a statement, if it is longer than the usual one.
     pub(crate) fn statement(self) -> Option<Duration> {
         (self.doubled > 0).then(|| STATEMENT * (1 << self.doubled))
     }
 
-    /// How long the whole is waited for.
+    /// Returns the maximum time to wait for the whole transaction.
     pub(crate) fn whole(self) -> Duration {
         STATEMENT * (1 << self.doubled) + MORE
     }

@@ -1,8 +1,8 @@
-//! When a source looks for messages, and when it is notified of them. Whoever sends pays for a notification: the
-//! server lets the commits that notify through one at a time, each until it is on the disk. So a source is notified
-//! only while its queue is quiet; as soon as messages come quickly one after the other, or more of them wait than it
-//! takes, it polls every few milliseconds instead. A database that does not notify is always polled. Pure, but for
-//! the clock.
+//! Times at which a source looks for messages, and periods in which it is notified of them.
+//! Notifications cost the senders: the server lets commits that notify through one at a time, each until
+//! it is on disk. So a source is notified only while its queue is quiet. When messages follow each other
+//! quickly, or more of them wait than the source takes, it polls every few milliseconds instead. A
+//! database that does not notify is always polled. Pure, except for the clock.
 
 use std::time::Duration;
 
@@ -10,44 +10,45 @@ use tokio::time::Instant;
 
 use super::rhythm::{Pace, Rhythm};
 
-/// A queue in which nothing was found for so long is quiet.
+/// A queue is quiet after this time without a find.
 pub(crate) const QUIET: Duration = Duration::from_millis(100);
 
-/// Longest time of quiet, where many notifications come, but others are always first.
+/// Maximum of that time. It grows while many notifications come and other sources always take the rows
+/// first.
 const QUIET_MAX: Duration = Duration::from_secs(2);
 
-/// Number of notifications within [`QUIET`] after which a source polls. Few enough that a slow disk, which lets
-/// a hundred commits through in a second, one after the other, comes to it.
+/// Number of notifications within [`QUIET`] after which a source polls. It is small enough to be reached
+/// with a slow disk, which lets a hundred commits through in a second, one after the other.
 const OFTEN: u32 = 5;
 
-/// The way in which a database is polled.
+/// Properties of a database that decide how it is polled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Polling {
     pub(crate) pace: Pace,
-    /// The database notifies those that want it to.
+    /// True if the database can notify sources.
     pub(crate) notifies: bool,
 }
 
-/// Which of both it is, and when the next look is.
+/// State that decides between polling and notifications, and the time of the next look.
 #[derive(Debug)]
 pub(crate) struct PollPlan {
     rhythm: Rhythm,
     notifies: bool,
     wants_news: bool,
-    /// When something was found last, or it began to poll.
+    /// Time at which rows were last found, or polling began.
     stirred: Instant,
-    /// For how long it has to be quiet this time.
+    /// Time for which the queue has to be quiet before notifications are wanted again.
     quiet: Duration,
-    /// Nothing was found since it last wanted to be notified.
+    /// True if nothing was found since notifications were last wanted.
     in_vain: bool,
-    /// Since when it was notified how often.
+    /// Start of the current count of notifications, and the count.
     notified: (Instant, u32),
-    /// Since when it has had no use for news, if it has none.
+    /// Time since which the source has had no use for news, if it has none.
     full: Option<Instant>,
 }
 
 impl PollPlan {
-    /// Makes that of a source that looks at least that often by itself.
+    /// Makes the plan of a source that looks by itself at least every `longest`.
     pub(crate) fn new(polling: Polling, longest: Duration) -> Self {
         let now = Instant::now();
         Self {
@@ -62,29 +63,30 @@ impl PollPlan {
         }
     }
 
-    /// Whether it wants to be notified.
+    /// Returns whether the source wants notifications.
     pub(crate) fn wants_news(&self) -> bool {
         self.wants_news
     }
 
-    /// When to look next where no notification comes, if that is before the source's own look.
+    /// Returns the time of the next look without a notification, if it comes before the source's own.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         self.rhythm.next()
     }
 
-    /// That look was had.
+    /// Records a look.
     pub(crate) fn looked(&mut self) {
         self.rhythm.looked();
     }
 
-    /// A look took so long. Where all is found by looks, the next is not at once.
+    /// Records the duration of a look. If only looks find messages, the next one is delayed after a long
+    /// one.
     pub(crate) fn took(&mut self, look: Duration) {
         if !self.notifies {
             self.rhythm.took(look);
         }
     }
 
-    /// A notification came.
+    /// Records a notification.
     pub(crate) fn notified(&mut self) {
         let now = Instant::now();
         let (since, times) = self.notified;
@@ -101,7 +103,7 @@ impl PollPlan {
         }
     }
 
-    /// Something was found.
+    /// Records that rows were found.
     pub(crate) fn found(&mut self) {
         self.rhythm.news();
         self.stirred = Instant::now();
@@ -109,7 +111,7 @@ impl PollPlan {
         self.in_vain = false;
     }
 
-    /// Nothing was found.
+    /// Records that nothing was found.
     pub(crate) fn found_nothing(&mut self) {
         if self.notifies && !self.wants_news && Instant::now() >= self.stirred + self.quiet {
             self.wants_news = true;
@@ -117,7 +119,7 @@ impl PollPlan {
         }
     }
 
-    /// There is more than it takes, or can take.
+    /// Switches to polling: there is more than the source takes, or can take.
     pub(crate) fn poll(&mut self) {
         if self.wants_news {
             self.wants_news = false;
@@ -127,7 +129,8 @@ impl PollPlan {
         }
     }
 
-    /// It has use for news, or none. Returns when that has lasted so long that it polls, if it has none.
+    /// Records whether the source has use for news. If it has none, returns the time from which it
+    /// polls.
     pub(crate) fn uses(&mut self, news: bool) -> Option<Instant> {
         if news {
             self.full = None;
@@ -161,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Time until it wants to be notified again, if nothing is found.
+    /// Returns the time until notifications are wanted again, if nothing is found.
     async fn polls_for(plan: &mut PollPlan) -> Duration {
         let since = Instant::now();
         while !plan.wants_news() {

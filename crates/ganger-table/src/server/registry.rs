@@ -1,34 +1,35 @@
-//! What a lease asks of a server: a connection of its own, and the table of owners as that reaches it.
+//! Requests of a lease to a server: a connection of its own, and the table of owners over that
+//! connection.
 
 use super::vigil::Sight;
 use crate::table::Fault;
 
-/// Where connections are made to.
+/// Address and options for connections.
 pub(crate) trait Endpoint: std::fmt::Debug + Send + Sync + 'static {
-    /// One of them.
+    /// A connection.
     type Line: Registry;
 
-    /// Connects, and sees that the tables are there.
+    /// Connects, and makes sure that the tables exist.
     fn connect(&self) -> impl Future<Output = Result<Self::Line, Unconnected>> + Send;
 }
 
-/// No connection was made.
+/// A failed connection attempt.
 #[derive(Debug)]
 pub(crate) struct Unconnected {
     pub(crate) why: String,
-    /// It may be over by itself.
+    /// True if the cause may be transient.
     pub(crate) is_passing: bool,
 }
 
-/// What was asked for was not done.
+/// A request that failed.
 #[derive(Debug)]
 pub(crate) struct Undone {
     pub(crate) fault: Fault,
-    /// The connection is of no use any more.
+    /// True if the connection can't be used any more.
     pub(crate) ends_the_connection: bool,
 }
 
-/// What comes unasked.
+/// Event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// There may be something new.
@@ -37,30 +38,31 @@ pub(crate) enum Heard {
     Lost,
 }
 
-/// Notification of what is sent to a queue from now on, once its transaction is committed.
+/// Coverage of the notifications of messages that are sent from now on; they come after the commit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum NotifyState {
-    /// Something may be sent without one.
+    /// Messages may be sent without one.
     #[default]
     Incomplete,
-    /// All is notified, because we asked for it.
+    /// All messages are notified, because this source requested it.
     Own,
-    /// All is notified because another asks for it, for as long as that lasts.
+    /// All messages are notified for as long as another source requests it.
     Others,
 }
 
-/// The table of owners, and what is claimed by them, as a connection reaches it.
+/// The table of owners and their claims, over a connection.
 pub(crate) trait Registry: Send + 'static {
-    /// Whether a session keeps its locks, and all see them. Else a heartbeat alone tells who lives.
+    /// Returns whether a session holds locks that all others see. Otherwise only the heartbeat shows
+    /// that an owner lives.
     fn has_locks(&self) -> bool;
 
-    /// Takes the lock by that key, unless another session has it.
+    /// Takes the lock with that key. Returns false if another session holds it.
     fn lock(&mut self, key: i64) -> impl Future<Output = Result<bool, Undone>> + Send;
 
     /// Begins to listen for news of a queue.
     fn listen(&mut self, queue: &str) -> impl Future<Output = Result<(), Undone>> + Send;
 
-    /// Requests notifications of all that is sent to a queue from now on.
+    /// Requests notifications of all messages sent to a queue from now on.
     fn request_notifications(
         &mut self,
         _queue: &str,
@@ -68,7 +70,7 @@ pub(crate) trait Registry: Send + 'static {
         std::future::ready(Ok(NotifyState::Incomplete))
     }
 
-    /// Withdraws the request, and notifies those who rely on it.
+    /// Withdraws the request, and informs those that rely on it.
     fn release_notifications(
         &mut self,
         _queue: &str,
@@ -76,49 +78,50 @@ pub(crate) trait Registry: Send + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// What is heard; never anything where nothing is told. Loses nothing when it is dropped.
+    /// Waits for the next event; never resolves if the database reports none. Cancel-safe.
     fn heard(&mut self) -> impl Future<Output = Heard> + Send;
 
-    /// Enters an owner.
+    /// Enters an owner. Returns its id.
     fn enter(&mut self, newcomer: Newcomer<'_>)
     -> impl Future<Output = Result<i64, Undone>> + Send;
 
-    /// Shows that it lives. Returns whether it is among the owners.
+    /// Writes a heartbeat. Returns whether the owner is in the table.
     fn beat(&mut self, owner: i64) -> impl Future<Output = Result<bool, Undone>> + Send;
 
-    /// The owners but for that one.
+    /// Returns all owners except that one.
     fn others(
         &mut self,
         owner: Option<i64>,
     ) -> impl Future<Output = Result<Vec<Sight>, Undone>> + Send;
 
-    /// Does what time brings about: keys whose time is over are let go. So many rows at once are not too many
-    /// for the server. Returns what is wrong that this can't mend.
+    /// Does the work that becomes due with time, such as releasing expired unique keys, for at most
+    /// `rows` rows at once. Returns a problem that this can't solve.
     fn tidy_up(&mut self, rows: u32)
     -> impl Future<Output = Result<Option<String>, Undone>> + Send;
 
-    /// Strikes an owner that still stands as it was seen, and frees what it has claimed. Returns whether
-    /// it did, and how many rows that were.
+    /// Removes an owner if its row is unchanged since `sight`, and releases its claims. Returns the
+    /// number of released rows, or none if the owner stays.
     fn take_back(
         &mut self,
         sight: &Sight,
     ) -> impl Future<Output = Result<Option<u64>, Undone>> + Send;
 
-    /// Strikes it, and frees nothing. Returns whether it did.
+    /// Removes an owner if its row is unchanged since `sight`, and releases nothing. Returns whether it
+    /// was removed.
     fn strike(&mut self, sight: &Sight) -> impl Future<Output = Result<bool, Undone>> + Send;
 
-    /// Owners of claims that are not in the table: their claim was just being made when they were struck,
-    /// or someone has edited it.
+    /// Returns the owners of claims that are missing in the table: a claim was in progress when they
+    /// were removed, or the table was edited by hand.
     fn strays(&mut self) -> impl Future<Output = Result<Vec<i64>, Undone>> + Send;
 
-    /// Frees what such an owner has claimed but for some rows. Returns how many were.
+    /// Releases the claims of such an owner, except for the rows `but`. Returns their number.
     fn free_strays(
         &mut self,
         owner: i64,
         but: &[i64],
     ) -> impl Future<Output = Result<u64, Undone>> + Send;
 
-    /// Some of the rows that such an owner has claimed, but for others.
+    /// Returns at most `most` rows that such an owner has claimed, except for the rows `but`.
     fn stray_rows(
         &mut self,
         owner: i64,
@@ -126,25 +129,25 @@ pub(crate) trait Registry: Send + 'static {
         most: i64,
     ) -> impl Future<Output = Result<Vec<i64>, Undone>> + Send;
 
-    /// Frees those of these rows that such an owner has claimed. Returns how many were.
+    /// Releases those of these rows that such an owner has claimed. Returns their number.
     fn free_some(
         &mut self,
         owner: i64,
         rows: &[i64],
     ) -> impl Future<Output = Result<u64, Undone>> + Send;
 
-    /// Ends the connection at once, whatever is under way.
+    /// Closes the connection at once, even while a request is running.
     fn hang_up(self);
 }
 
-/// An owner as it enters.
+/// An owner to be entered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Newcomer<'a> {
     pub(crate) host: &'a str,
     pub(crate) pid: i32,
     pub(crate) pool: &'a str,
     pub(crate) lease_ms: i64,
-    /// By what its lock is known: a positive number, or a negative one for an owner without, whose
-    /// heartbeat alone counts.
+    /// Key of its lock: positive, or negative for an owner without a lock, for which only the heartbeat
+    /// counts.
     pub(crate) key: i64,
 }

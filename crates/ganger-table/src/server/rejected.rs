@@ -1,16 +1,17 @@
-//! The search for the rows that the database refuses to have claimed or buried, once a claim is refused.
+//! The search for rows that the database refuses to have claimed or dead-lettered, once a claim has
+//! failed.
 
 use crate::rejected_rows::ROWS_MAX;
 
-/// A row that a claim would take or move, and whether it would be buried.
+/// A row that a claim would take, or move to the dead letters if `is_dead` is set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
     pub(crate) row: i64,
     pub(crate) is_dead: bool,
 }
 
-/// Finds those that are refused by halves, so that one among a thousand takes twenty tries. `refusal` tries
-/// some of them together, undoes it, and returns what the database has against it.
+/// Finds the refused rows by bisection: one among a thousand takes about twenty attempts. `refusal`
+/// tries some rows together, rolls that back, and returns the database's error, if there was one.
 pub(crate) async fn refused<E>(
     candidates: &[Candidate],
     mut refusal: impl AsyncFnMut(&[Candidate]) -> Result<Option<String>, E>,
@@ -33,7 +34,7 @@ pub(crate) async fn refused<E>(
     Ok(refused)
 }
 
-/// Tells of one of them.
+/// Logs a refused row.
 pub(crate) fn tell(row: i64, problem: &str) {
     tracing::error!(
         row,
@@ -54,7 +55,7 @@ mod tests {
         .collect()
     }
 
-    /// Which are found among a thousand, and in how many tries.
+    /// Returns the refused rows found among a thousand, and the number of attempts.
     async fn found(is_refused: impl Fn(i64) -> bool) -> (Vec<i64>, u32) {
         let mut tries = 0;
         let refusal = async |rows: &[Candidate]| {

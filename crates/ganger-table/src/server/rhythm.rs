@@ -1,29 +1,29 @@
-//! When to look for news where nobody tells of them: often while there are any, then ever more rarely,
-//! down to what the source does by itself. Pure, but for the clock.
+//! Times of looks without notifications: often after news, then ever more rarely, down to the source's
+//! own interval. Pure, except for the clock.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many times as long as a look took is none: it has gone through what it may not see yet, rows of a
-/// large transaction that is still open, whose server has enough to do.
+/// Minimum pause after a look, as a multiple of its duration. A long look has passed over rows that it
+/// can't see yet, of a large open transaction, and that server is busy.
 const RESTS: u32 = 4;
 
-/// The longest of that.
+/// Maximum of that pause.
 const RESTS_AT_MOST: Duration = Duration::from_millis(500);
 
-/// When the next look is.
+/// Time of the next look, and the current interval.
 #[derive(Debug)]
 pub(crate) struct Rhythm {
     pace: Pace,
-    /// The source itself looks that often.
+    /// Interval at which the source looks by itself.
     longest: Duration,
     interval: Duration,
     last_news: Instant,
     next: Instant,
 }
 
-/// How often, and for how long after the last news.
+/// Shortest interval between looks, and the time after the last news for which it is kept.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     pub(crate) shortest: Duration,
@@ -42,19 +42,19 @@ impl Rhythm {
         }
     }
 
-    /// There were some.
+    /// Records news.
     pub(crate) fn news(&mut self) {
         self.last_news = Instant::now();
         self.interval = self.pace.shortest;
         self.next = self.next.min(self.last_news + self.interval);
     }
 
-    /// When the next look is, if it is before the source's own.
+    /// Returns the time of the next look, if it comes before the source's own.
     pub(crate) fn next(&self) -> Option<Instant> {
         (self.interval < self.longest).then_some(self.next)
     }
 
-    /// It was had.
+    /// Records a look.
     pub(crate) fn looked(&mut self) {
         let now = Instant::now();
         if now >= self.last_news + self.pace.lasts {
@@ -63,7 +63,7 @@ impl Rhythm {
         self.next = now + self.interval;
     }
 
-    /// The look took so long.
+    /// Records the duration of a look.
     pub(crate) fn took(&mut self, look: Duration) {
         let rest = look.saturating_mul(RESTS).min(RESTS_AT_MOST);
         self.next = self.next.max(Instant::now() + rest);
@@ -74,7 +74,7 @@ impl Rhythm {
 mod tests {
     use super::*;
 
-    /// So many milliseconds from one look to the next.
+    /// Returns the milliseconds from one look to the next.
     async fn waited(rhythm: &mut Rhythm) -> Option<u128> {
         let before = Instant::now();
         tokio::time::sleep_until(rhythm.next()?).await;

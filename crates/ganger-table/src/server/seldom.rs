@@ -1,8 +1,8 @@
-//! What a queue seldom has, by the last look: rows that fall due, and suspects. It is searched for only when it
-//! is there. Each search is a statement that changes rows, which costs a server as much as dozens of rows,
-//! though it finds none. On MySQL it also keeps a lock on the first entry behind what it finds, or would have
-//! found, whoever that belongs to: there begin the rows that others have claimed, who could settle them only
-//! one by one between the searches.
+//! Kinds of rows that a queue seldom has, by the last look: rows that fall due, and suspects. A claim
+//! searches for them only if they are present. Each search is a statement that changes rows, and costs a
+//! server as much as dozens of rows even if it finds none. On MySQL it also keeps a lock on the first
+//! index entry behind its result, whether or not there is one. That is where the rows claimed by others
+//! begin, which those could then settle only one by one between the searches.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::table::{Outlook, Written};
 
-/// What the last look has found of it.
+/// Findings of the last look.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seldom {
     due_at: Option<Instant>,
@@ -18,7 +18,7 @@ pub(crate) struct Seldom {
 }
 
 impl Seldom {
-    /// Before the first look there may be anything.
+    /// Returns the state before the first look: anything may be present.
     pub(crate) fn unknown() -> Self {
         Self {
             due_at: Some(Instant::now()),
@@ -26,12 +26,12 @@ impl Seldom {
         }
     }
 
-    /// By a look just now.
+    /// Returns the state after a look just now.
     pub(crate) fn of(outlook: &Outlook) -> Self {
         Self::seen(outlook.due_in, outlook.suspects_wait)
     }
 
-    /// By the look that ended a claim.
+    /// Returns the state after the look that ended a claim.
     pub(crate) fn after(claim: &Written) -> Self {
         Self::seen(claim.due_in, claim.suspects_wait)
     }
@@ -43,7 +43,7 @@ impl Seldom {
         }
     }
 
-    /// What a claim searches for now.
+    /// Returns the kinds that a claim has to search for now.
     pub(crate) fn searched(self) -> Searched {
         Searched {
             due: self.due_at.is_some_and(|due_at| Instant::now() >= due_at),
@@ -52,7 +52,7 @@ impl Seldom {
     }
 }
 
-/// What a claim searches for beside what is simply next.
+/// Kinds of rows that a claim searches for in addition to the next ones in order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Searched {
     pub(crate) due: bool,
@@ -60,7 +60,7 @@ pub(crate) struct Searched {
 }
 
 impl Searched {
-    /// Something is there that was not searched for.
+    /// Returns whether the queue has rows that were not searched for.
     pub(crate) fn has_missed(self, outlook: &Outlook) -> bool {
         let due = outlook.due_in == Some(Duration::ZERO);
         !self.due && due || !self.suspects && outlook.suspects_wait

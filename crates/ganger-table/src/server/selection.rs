@@ -1,4 +1,4 @@
-//! The dead letters that a command means.
+//! The dead letters that a command is about.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ pub(crate) struct Selection<'a> {
 }
 
 impl<'a> Selection<'a> {
-    /// An id that is no number selects no row.
+    /// Makes the selection of a filter. An id that is not a number selects no row.
     pub(crate) fn of(filter: &'a DeadFilter) -> Self {
         let rows = |ids: &BTreeSet<String>| ids.iter().filter_map(|id| id.parse().ok()).collect();
         Self {

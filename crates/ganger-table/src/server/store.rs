@@ -1,5 +1,5 @@
-//! The table queue on a server: one store for all databases that are reached by a connection. The SQL is that of
-//! the [`Dialect`].
+//! The table queue on a server: one store for all databases that are reached over a connection. The SQL
+//! is in the [`Dialect`].
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -27,17 +27,17 @@ use ganger_config::model::{PoolConfig, TableSource};
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::DatabaseFigures;
 
-/// Number of times that a transaction is tried again at once after others were in its way.
+/// Number of times that a transaction is retried at once after a conflict with others.
 pub(super) const CLASHES_MAX: u32 = 5;
 
-/// What a source is given to open its store.
+/// Parameters with which a source opens its store.
 #[derive(Debug)]
 pub(crate) struct Opening<'a> {
     pub(crate) pool: &'a str,
     scope: Scope,
     lease: Duration,
     poll_interval: Duration,
-    /// The queue of the daemon's sources that write to that server.
+    /// Queue of the daemon's sources that write to that server.
     turns: WriterQueue,
 }
 
@@ -53,15 +53,16 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// A connection that claims and settles the rows of one queue, and another that keeps the lease and listens.
+/// A connection that claims and settles the rows of one queue, and another that keeps the lease and
+/// listens.
 #[derive(Debug)]
 pub(crate) struct ServerStore<D: Dialect> {
     pool: String,
     scope: Scope,
     lease: Lease,
     connection: Lasting<D>,
-    /// Claims of transactions whose outcome is unknown: the connection was lost during the commit. Nobody works on
-    /// them, so they are given back.
+    /// Claims of transactions whose outcome is unknown, since the connection was lost during the commit.
+    /// Their rows are not handed out, so they are released.
     doubtful: Vec<Claim>,
     rejected: RejectedRows,
     patience: Patience,
@@ -71,8 +72,8 @@ pub(crate) struct ServerStore<D: Dialect> {
 }
 
 impl<D: Dialect> ServerStore<D> {
-    /// Enters this source among the owners, at once if the server was reached: `first` is the connection that
-    /// keeps the lease.
+    /// Enters this source among the owners; waits for that only if the server was reached. `first` is
+    /// the connection that keeps the lease.
     pub(crate) async fn begin(
         place: D::Place,
         first: Option<<D::Place as Endpoint>::Line>,
@@ -174,8 +175,8 @@ impl<D: Dialect> ServerStore<D> {
         }
     }
 
-    /// Finds the rows that the database refuses to have claimed, once it has refused something, to try
-    /// the same without them. Returns whether that helps.
+    /// Finds the rows that the database refuses to have claimed, after it has refused a claim, so that
+    /// the same work can be tried without them. Returns whether there are new ones.
     async fn pass_over(&mut self, limits: Limits) -> Result<bool, Fault> {
         let (queue, known) = (&self.scope.queue, self.rejected.rows());
         let refused = async |connection: &mut D| connection.refused(queue, limits, known).await;
@@ -183,8 +184,8 @@ impl<D: Dialect> ServerStore<D> {
         Ok(self.rejected.add(refused))
     }
 
-    /// Gives back the claims of a transaction whose outcome is unknown. Its rows are locked until it has ended,
-    /// one way or the other, so that is waited for.
+    /// Releases the claims of transactions whose outcome is unknown. Their rows are locked until the
+    /// transaction has ended one way or the other, so this waits for that.
     async fn resolve_doubt(&mut self) -> Result<(), Fault> {
         if self.doubtful.is_empty() {
             return Ok(());
@@ -204,7 +205,7 @@ impl<D: Dialect> ServerStore<D> {
     }
 }
 
-/// Bytes of each message that is to be written.
+/// Returns the size of each message that is to be written, in bytes.
 fn sizes(work: &Work<'_>) -> impl Iterator<Item = usize> {
     let publishes = work.publishes.iter();
     let publishes = publishes.map(|publish| publish.message.bytes());
@@ -305,7 +306,7 @@ impl<D: Dialect> TableStore for ServerStore<D> {
     }
 
     async fn close(mut self: Box<Self>) {
-        // The row would be entered again by the next heartbeat.
+        // The lease ends first: its next heartbeat would enter the row again.
         let owner = self.lease.last_owner();
         self.lease.end();
         let left = async {

@@ -1,5 +1,5 @@
-//! Taking back what owners had claimed that are gone. Rows that the database refuses to have taken back,
-//! as a trigger of someone's may, are found by halves, so that they alone wait.
+//! Release of the claims of owners that have vanished. Rows that the database refuses to release, for
+//! example because of a user's trigger, are found by bisection, so that only they stay behind.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use tokio::time::Instant;
 use super::registry::{Registry, Undone};
 use super::vigil::Sight;
 
-/// What is refused is tried again after that.
+/// Time after which a row or an owner that was refused is tried again.
 pub(crate) const STUCK_FOR: Duration = Duration::from_secs(300);
 
-/// What fails for another reason, a lock of someone's perhaps, is tried again after that.
+/// Time after which an owner is tried again after another error, such as a lock held by somebody else.
 const LATER: Duration = Duration::from_secs(30);
 
-/// So many rows of an owner are gone through at once, and so many may be refused of them: a heartbeat
-/// must not wait for long.
+/// Maximum number of rows of an owner that are processed at once, and number of refused ones at which
+/// that ends: a heartbeat must not be delayed for long.
 const ROWS_MAX: i64 = 1000;
 const REFUSED_AT_ONCE_MAX: usize = 16;
-/// More than so many, and it is not the rows: then their owner waits as a whole.
+/// Number of refused rows from which on the rows are not the cause: then the whole owner waits.
 const REFUSED_MAX: usize = 256;
 
-/// What could not be taken back, and until when it is left.
+/// Owners and rows that could not be released, and the time until which each is skipped.
 #[derive(Debug, Default)]
 pub(crate) struct TakeBack {
     owners: HashMap<i64, Instant>,
@@ -30,8 +30,8 @@ pub(crate) struct TakeBack {
 }
 
 impl TakeBack {
-    /// Takes back what those had claimed who are gone; now and then also what belongs to nobody. Returns
-    /// whether that was anything.
+    /// Releases the claims of the owners that are gone. If there are any, or with `strays`, also claims
+    /// whose owner is not in the table. Returns whether any were released.
     pub(crate) async fn from<R: Registry>(
         &mut self,
         line: &mut R,
@@ -61,7 +61,7 @@ impl TakeBack {
         Ok(any)
     }
 
-    /// It may be back, and then goes on.
+    /// Releases the claims of an owner that is gone, unless it is back.
     async fn take_from<R: Registry>(
         &mut self,
         line: &mut R,
@@ -86,7 +86,7 @@ impl TakeBack {
         }
     }
 
-    /// Takes back what the owner has who is none.
+    /// Releases claims whose owner is not in the table.
     async fn free_strays<R: Registry>(
         &mut self,
         line: &mut R,
@@ -107,7 +107,7 @@ impl TakeBack {
         }
     }
 
-    /// The same where one of the rows is in the way of the others.
+    /// Does the same by bisection, if single rows prevent the release of the others.
     async fn free_by_halves<R: Registry>(
         &mut self,
         line: &mut R,
@@ -152,7 +152,8 @@ impl TakeBack {
         self.rows.keys().copied().collect()
     }
 
-    /// What fails does not end the session: others would take us for dead.
+    /// Returns the result, and logs an error. Only an error of the connection is passed on: if any other
+    /// ended the session, others would take this source for dead.
     fn told(&mut self, owner: i64, taken: Result<bool, Undone>) -> Result<bool, Undone> {
         let fault = match taken {
             Ok(any) => return Ok(any),

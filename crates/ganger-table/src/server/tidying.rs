@@ -1,5 +1,5 @@
-//! When a lease does what time brings about: at each look, but for a while after it failed. How many rows it
-//! changes at once, and how seldom it says what is wrong with that.
+//! Schedule of the lease's periodic work: at each check of the owners, with a pause after a failure; the
+//! number of rows changed at once; and the interval at which the same problem is logged again.
 
 use std::time::Duration;
 
@@ -8,17 +8,18 @@ use tokio::time::Instant;
 use super::registry::{Registry, Undone};
 use super::take_back::STUCK_FOR;
 
-/// The shortest pause after what may be over by itself, a deadlock say. What has taken long has held up a
-/// heartbeat: then the pause is as long.
+/// Minimum pause after a transient error, such as a deadlock. Work that took long has delayed a
+/// heartbeat: then the pause is as long as the work.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A cluster may refuse a transaction that is too large for it, so after each failure it is half as many rows.
+/// Maximum number of rows changed at once. It is halved after each failure, since a cluster may refuse a
+/// transaction that is too large for it.
 const ROWS_MAX: u32 = 5000;
 
-/// How often the same is told.
+/// Interval at which the same problem is logged again.
 const TOLD_EVERY: Duration = STUCK_FOR;
 
-/// What became of it so far.
+/// State of the periodic work.
 #[derive(Debug)]
 pub(super) struct Tidying {
     not_before: Option<Instant>,
@@ -37,8 +38,8 @@ impl Default for Tidying {
 }
 
 impl Tidying {
-    /// Does it with that line, if it is time. What fails of it does not end the session: others would take us for
-    /// dead.
+    /// Does the work over that connection, if it is due. Only an error of the connection is returned: if
+    /// any other ended the session, others would take this source for dead.
     pub(super) async fn by<R: Registry>(&mut self, line: &mut R) -> Result<(), Undone> {
         let began = Instant::now();
         if self.not_before.is_some_and(|then| began < then) {

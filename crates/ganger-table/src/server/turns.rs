@@ -1,6 +1,6 @@
-//! Whose turn it is to write many rows among the sources of one daemon on one server. A row costs the server
-//! less in a transaction that has more of them, and that fewer others run beside. It is a courtesy, not a
-//! lock: nothing relies on it, and no turn lasts long.
+//! Turns to write many rows, among the sources of one daemon on one server. A row costs the server less
+//! in a transaction with many rows, and with fewer transactions beside it. Turns only improve
+//! throughput: nothing relies on them as a lock, and none lasts long.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -12,26 +12,27 @@ use tokio::time::timeout;
 
 use ganger_config::model::Host;
 
-/// With no more out the commit is what a transaction costs, and several of those go well together.
+/// Number of rows up to which no turn is needed: the commit dominates the cost then, and several commits
+/// run well side by side.
 const FEW_ROWS: usize = 128;
-/// So many have their turn at once: with fewer a server with a core to spare would do less.
+/// Number of turns at the same time: with fewer, a server with a spare core would do less.
 const AT_ONCE: usize = 3;
-/// One that the server keeps waiting must not hold up the others.
+/// Maximum duration of a turn: a source that waits for the server must not hold up the others.
 const TURN_MAX: Duration = Duration::from_millis(250);
 
-/// The lines before all servers.
+/// The queues of writers, one for each server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WriterQueues(Arc<Mutex<HashMap<Vec<Host>, WriterQueue>>>);
 
-/// Where the sources on one server wait. It is fair.
+/// Queue in which the sources on one server wait for a turn, in the order of their arrival.
 #[derive(Debug, Clone)]
 pub(crate) struct WriterQueue(Arc<Semaphore>);
 
-/// A source's turn, until it is dropped, which [`in_turn`] sees to.
+/// A source's turn, until it is dropped by [`in_turn`].
 pub(crate) type Turn<'a> = SemaphorePermit<'a>;
 
 impl WriterQueues {
-    /// The one before the server that listens there.
+    /// Returns the queue for the server at these addresses.
     pub(crate) fn at(&self, hosts: &[Host]) -> WriterQueue {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.entry(hosts.to_vec()).or_default().clone()
@@ -45,7 +46,7 @@ impl Default for WriterQueue {
 }
 
 impl WriterQueue {
-    /// Waits for our turn where so many `rows` are out; else there is none. Loses nothing when it is dropped.
+    /// Waits for a turn to write that many `rows`; none if they are too few to need one. Cancel-safe.
     pub(crate) async fn turn(&self, rows: usize) -> Option<Turn<'_>> {
         if rows <= FEW_ROWS {
             return None;
@@ -54,7 +55,7 @@ impl WriterQueue {
     }
 }
 
-/// Does that in our turn, which is over with it, or before, if it takes long.
+/// Does the work with the turn, which ends with the work or after [`TURN_MAX`].
 pub(crate) async fn in_turn<T>(turn: Option<Turn<'_>>, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     if let Ok(done) = timeout(TURN_MAX, &mut work).await {

@@ -1,20 +1,20 @@
-//! Who of the other owners is gone: a pure count, over looks on one unbroken connection only. When the
-//! server was away, or we were, every lock is free and every heartbeat old: so each owner has time to
-//! be back before that is held against it. The server's clock alone decides nothing, for it may be set.
+//! Detection of owners that are gone: a pure count over checks on one unbroken connection. After the
+//! server or the observer was away, every lock is free and every heartbeat old, so each owner first gets
+//! time to return. The server's clock alone decides nothing, since it may be changed.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// How long an owner's lock may be free while it is watched.
+/// Time for which an owner's lock may be free while it is watched.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// Number of heartbeats in a lease.
 pub(super) const BEATS_PER_LEASE: u32 = 4;
 
-/// One interval between two looks counts no more, however long the observer itself was stopped.
+/// Maximum time counted between two checks, however long the observer itself was stopped.
 const COUNTED_MAX: Duration = Duration::from_secs(1);
 
-/// What is seen of another owner.
+/// Another owner as read from the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sight {
     pub(crate) owner: i64,
@@ -22,19 +22,19 @@ pub(crate) struct Sight {
     pub(crate) heartbeat: i64,
     /// Maximum time without a heartbeat.
     pub(crate) lease: Duration,
-    /// Nobody holds its lock.
+    /// True if no session holds its lock.
     pub(crate) free: bool,
-    /// By the server's clock its last heartbeat is older than its lease.
+    /// True if by the server's clock its last heartbeat is older than its lease.
     pub(crate) stale: bool,
 }
 
-/// Since its last heartbeat.
+/// Observations of an owner since its last heartbeat.
 #[derive(Debug, Clone, Copy, Default)]
 struct Watched {
     heartbeat: i64,
-    /// For so long it was seen to stand still,
+    /// Time for which the heartbeat has stood still.
     still: Duration,
-    /// and for so long its lock to be free, if it is.
+    /// Time for which its lock has been free, if it is.
     free: Option<Duration>,
 }
 
@@ -47,7 +47,7 @@ impl Watched {
         }
     }
 
-    /// It was looked at again after so long.
+    /// Adds an observation after that time.
     fn again(self, sight: &Sight, after: Duration) -> Self {
         let free = self.free.map_or(Duration::ZERO, |so_far| so_far + after);
         Self {
@@ -57,7 +57,8 @@ impl Watched {
         }
     }
 
-    /// One whose heartbeat is old would have had its next by now, were it only that the clock was set.
+    /// Returns whether the owner is gone. If only the clock was changed, an owner with a stale heartbeat
+    /// would have written the next one by now.
     fn is_gone(self, sight: &Sight) -> bool {
         let next_beat = sight.lease / BEATS_PER_LEASE + GRACE;
         self.free.is_some_and(|free| free >= GRACE)
@@ -66,14 +67,14 @@ impl Watched {
     }
 }
 
-/// What was seen of each other owner so far.
+/// Observations of each other owner so far.
 #[derive(Debug, Default)]
 pub(crate) struct Vigil {
     watched: HashMap<i64, Watched>,
 }
 
 impl Vigil {
-    /// Counts the time `since` the last look, and returns the owners that are gone.
+    /// Counts the time `since` the last check, and returns the owners that are gone.
     pub(crate) fn observe(&mut self, seen: &[Sight], since: Duration) -> Vec<Sight> {
         let after = since.min(COUNTED_MAX);
         let watch = |sight: &Sight| {
@@ -109,7 +110,7 @@ mod tests {
         }
     }
 
-    /// For how long it is watched until it is gone.
+    /// Returns the time for which it is watched until it is gone.
     fn watched(sight: Sight) -> Duration {
         let mut vigil = Vigil::default();
         let mut looks = 0;
@@ -130,7 +131,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_makes_nobody_absent() {
         let mut vigil = Vigil::default();
-        // The heart beats all the while, but whatever is seen of it is old.
+        // The heartbeat continues, but is stale at each check.
         let looks_per_beat = LEASE.as_millis() / 4 / LOOK.as_millis();
         for look in 0..200 {
             let beats = look / i64::try_from(looks_per_beat).unwrap();
@@ -142,7 +143,7 @@ mod tests {
     fn one_sign_of_life_begins_the_count_anew() {
         let mut vigil = Vigil::default();
         for round in 0..20 {
-            // Present now and then, or with one more heartbeat.
+            // The lock is held at every fourth check, and a heartbeat comes with every eighth.
             let present = sight(round / 8, round % 4 != 0, false);
             assert_eq!(vigil.observe(&[present], LOOK), [], "round {round}");
         }

@@ -124,8 +124,9 @@ pub(super) async fn some(
     letters.collect()
 }
 
-/// First those that need no key, all at once, then those that do, one by one: each takes its key or
-/// stays. In the transaction that is open. Returns how many went.
+/// Moves dead letters back to their queues, in the open transaction. Those without a key to hold go
+/// first, all at once; then the others, one by one: each takes its key, or stays if that is held.
+/// Returns the number moved.
 pub(super) async fn send_back(
     client: &Client,
     selection: &Selection<'_>,
