@@ -15,7 +15,7 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use tokio::time::Instant;
 
-use super::watchdog::{Seen, Watchdog};
+use super::watchdog::{ThreadReport, Watchdog};
 use ganger_core::foreign;
 use ganger_core::heartbeat::{self, EVERY, Heart};
 use ganger_pool::overview::{Overview, Status, pool_not_ready};
@@ -47,7 +47,7 @@ struct ServiceState {
 
 #[derive(Debug)]
 struct State {
-    notices: VecDeque<Notice>,
+    notices: VecDeque<ManagerNotice>,
     /// True while notices are being sent.
     telling: bool,
     /// Maximum silence of a thread.
@@ -56,7 +56,7 @@ struct State {
 
 /// Notices that are sent in order. Of everything else only the last state matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Notice {
+enum ManagerNotice {
     Ready,
     /// Start of the reload by the monotonic clock, in microseconds.
     Reloading(i128),
@@ -79,14 +79,14 @@ impl Service {
 
     /// Reports that all pools are running, or that a reload is done or refused.
     pub fn ready(&self) {
-        self.change(|state| state.tell(Notice::Ready));
+        self.change(|state| state.tell(ManagerNotice::Ready));
     }
 
     /// Reports that a reload begins.
     pub fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(NotifyState::MonotonicUsec(now)) => {
-                self.change(|state| state.tell(Notice::Reloading(now)));
+                self.change(|state| state.tell(ManagerNotice::Reloading(now)));
             }
             // There is no clock to tell it by.
             Ok(_) | Err(_) => tracing::warn!("sd_notify of the reload failed"),
@@ -95,7 +95,7 @@ impl Service {
 
     /// Reports that the daemon stops.
     pub fn stopping(&self) {
-        self.change(|state| state.tell(Notice::Stopping));
+        self.change(|state| state.tell(ManagerNotice::Stopping));
     }
 
     /// Sets the maximum silence of a thread.
@@ -146,7 +146,7 @@ impl ServiceState {
 }
 
 impl State {
-    fn tell(&mut self, notice: Notice) {
+    fn tell(&mut self, notice: ManagerNotice) {
         if self.notices.len() == NOTICES_WAITING_MAX {
             self.notices.pop_front();
         }
@@ -191,7 +191,7 @@ impl Teller {
     }
 
     /// Waits for notices, at most for `pause`.
-    fn next(&self, pause: Duration) -> (VecDeque<Notice>, Duration) {
+    fn next(&self, pause: Duration) -> (VecDeque<ManagerNotice>, Duration) {
         let mut state = self.shared.state();
         state.telling = false;
         if state.notices.is_empty() {
@@ -204,7 +204,7 @@ impl Teller {
         (notices, state.stall_timeout)
     }
 
-    fn tell(&mut self, notices: &VecDeque<Notice>, lives: bool) {
+    fn tell(&mut self, notices: &VecDeque<ManagerNotice>, lives: bool) {
         let Some(manager) = std::env::var_os(MANAGER) else {
             return;
         };
@@ -215,12 +215,12 @@ impl Teller {
         }
         for notice in notices {
             match *notice {
-                Notice::Ready => self.notify(&manager, &[NotifyState::Ready]),
-                Notice::Reloading(at) => {
+                ManagerNotice::Ready => self.notify(&manager, &[NotifyState::Ready]),
+                ManagerNotice::Reloading(at) => {
                     let since = NotifyState::MonotonicUsec(at);
                     self.notify(&manager, &[NotifyState::Reloading, since]);
                 }
-                Notice::Stopping => self.notify(&manager, &[NotifyState::Stopping]),
+                ManagerNotice::Stopping => self.notify(&manager, &[NotifyState::Stopping]),
             }
         }
         if lives {
@@ -278,7 +278,7 @@ fn standing(status: &Status) -> String {
     parts.join("; ")
 }
 
-fn log(seen: &Seen, watched: bool) {
+fn log(seen: &ThreadReport, watched: bool) {
     for stalled in &seen.stalled {
         let (thread, silent) = (&stalled.thread, stalled.silent);
         tracing::error!(
@@ -325,11 +325,11 @@ mod tests {
         let shared = shared();
         let mut state = shared.state();
         for n in 0..100 {
-            state.tell(Notice::Reloading(n));
+            state.tell(ManagerNotice::Reloading(n));
         }
-        state.tell(Notice::Stopping);
+        state.tell(ManagerNotice::Stopping);
         assert_eq!(state.notices.len(), NOTICES_WAITING_MAX);
-        assert_eq!(state.notices[0], Notice::Reloading(37));
-        assert_eq!(state.notices.back(), Some(&Notice::Stopping));
+        assert_eq!(state.notices[0], ManagerNotice::Reloading(37));
+        assert_eq!(state.notices.back(), Some(&ManagerNotice::Stopping));
     }
 }

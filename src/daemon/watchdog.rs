@@ -24,7 +24,7 @@ pub(super) struct Watchdog {
 
 /// Result of a look.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct ThreadReport {
     /// Threads that have stalled.
     pub(super) stalled: Vec<Stalled>,
     /// Threads that have recovered or exited.
@@ -55,17 +55,17 @@ impl Watchdog {
     }
 
     /// Evaluates a look at the threads, of which these are stalled.
-    pub(super) fn look(&mut self, now: Instant, stalled: Vec<Stalled>) -> Seen {
+    pub(super) fn look(&mut self, now: Instant, stalled: Vec<Stalled>) -> ThreadReport {
         let was_held_up = now.duration_since(self.looked) > HELD_UP;
         self.looked = now;
         if was_held_up {
-            return Seen::default();
+            return ThreadReport::default();
         }
         let before = std::mem::take(&mut self.stalled);
         let named = stalled.iter().map(|it| (it.thread.clone(), it.silent));
         self.stalled = named.collect();
         let is_new = |it: &Stalled| !before.contains_key(&it.thread);
-        Seen {
+        ThreadReport {
             stalled: stalled.into_iter().filter(is_new).collect(),
             turn_again: not_in(before, &self.stalled),
             lives: self.may_tell(now),
@@ -134,7 +134,7 @@ mod tests {
         let start = Instant::now();
         let mut watchdog = Watchdog::new(start, None);
         let seen = watchdog.look(start + Duration::from_secs(1), Vec::new());
-        assert_eq!(seen, Seen::default());
+        assert_eq!(seen, ThreadReport::default());
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
         };
         let first = look(1, &["a", "b"]);
         assert_eq!(first.stalled, [stalled("a"), stalled("b")]);
-        assert_eq!(look(2, &["a", "b"]), Seen::default());
+        assert_eq!(look(2, &["a", "b"]), ThreadReport::default());
         assert_eq!(look(3, &["b"]).turn_again, ["a"]);
         assert_eq!(look(4, &["a", "b"]).stalled, [stalled("a")]);
         assert_eq!(watchdog.stalled().collect::<Vec<_>>(), ["a", "b"]);

@@ -50,11 +50,11 @@ struct Shared {
 struct Open {
     /// Number of the next event, by which connections are told apart and idle ones ordered.
     next: u64,
-    entries: HashMap<u64, Entry>,
+    entries: HashMap<u64, OpenConnection>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct OpenConnection {
     /// Number of the event by which it became idle; none while a request holds a place.
     idle_since: Option<u64>,
     closed: Arc<Notify>,
@@ -94,7 +94,7 @@ impl Connections {
             open.close_idlest();
         }
         let (id, closed) = (open.count(), Arc::new(Notify::new()));
-        let entry = Entry {
+        let entry = OpenConnection {
             idle_since: Some(id),
             closed: Arc::clone(&closed),
         };

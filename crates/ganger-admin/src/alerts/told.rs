@@ -12,13 +12,13 @@ use super::alert::{Alert, AlertKey, Ended};
 /// Actual and known state of the alerts of a webhook.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    entries: BTreeMap<AlertKey, Entry>,
+    entries: BTreeMap<AlertKey, ToldAlert>,
     /// The message in flight.
     on_its_way: Option<OnItsWay>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ToldAlert {
     /// The alert, in its last state.
     alert: Alert,
     /// Its end, and when that was observed.
@@ -79,12 +79,15 @@ impl Told {
     /// Sets the current alerts.
     pub(super) fn firing<'a>(&mut self, alerts: impl Iterator<Item = (&'a AlertKey, &'a Alert)>) {
         for (key, alert) in alerts {
-            let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
-                alert: alert.clone(),
-                end: None,
-                known: Known::Nothing,
-                told_at: None,
-            });
+            let entry = self
+                .entries
+                .entry(key.clone())
+                .or_insert_with(|| ToldAlert {
+                    alert: alert.clone(),
+                    end: None,
+                    known: Known::Nothing,
+                    told_at: None,
+                });
             entry.alert.clone_from(alert);
             entry.end = None;
         }
@@ -115,7 +118,7 @@ impl Told {
         if self.on_its_way.is_some() {
             return None;
         }
-        let is_due = |entry: &Entry| match (entry.end, entry.known) {
+        let is_due = |entry: &ToldAlert| match (entry.end, entry.known) {
             (Some(_), known) => known != Known::Nothing,
             (None, Known::Nothing | Known::Unclear) => true,
             (None, Known::Firing) => repeat
@@ -161,7 +164,7 @@ impl Told {
     }
 
     fn forget(&mut self) {
-        let needless = |entry: &Entry| entry.end.is_some() && entry.known == Known::Nothing;
+        let needless = |entry: &ToldAlert| entry.end.is_some() && entry.known == Known::Nothing;
         self.entries.retain(|_, entry| !needless(entry));
     }
 }
@@ -180,7 +183,7 @@ mod tests {
     impl Told {
         /// Returns whether no message waits or is in flight.
         fn is_done(&self) -> bool {
-            let is_told = |entry: &Entry| entry.end.is_none() && entry.known == Known::Firing;
+            let is_told = |entry: &ToldAlert| entry.end.is_none() && entry.known == Known::Firing;
             self.on_its_way.is_none() && self.entries.values().all(is_told)
         }
     }

@@ -10,7 +10,7 @@ use super::error::{ends_the_connection, fault};
 use super::line::{Line, Place};
 use super::schema::quoted;
 use super::settle::now_ms;
-use super::unique::RELEASE;
+use super::unique::{RELEASE, RELEASED_MAX};
 use crate::server::registry::{self, Heard, Newcomer, NotifyState, Registry, Unconnected, Undone};
 use crate::server::vigil::Sight;
 
@@ -298,10 +298,11 @@ impl Registry for Line {
         rows.iter().map(sight).collect()
     }
 
-    async fn tidy_up(&mut self, _rows: u32) -> Result<Option<String>, Undone> {
+    async fn tidy_up(&mut self, rows: u32) -> Result<Option<String>, Undone> {
         let prepare = || self.client.prepare(RELEASE);
         let release = self.release.get_or_try_init(prepare).await?;
-        self.client.execute(release, &[]).await?;
+        let most = i64::from(rows.min(RELEASED_MAX));
+        self.client.execute(release, &[&most]).await?;
         Ok(None)
     }
 

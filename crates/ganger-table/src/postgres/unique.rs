@@ -70,7 +70,10 @@ RETURNING m.id"
 
 const HOLDER: &str = "SELECT id FROM consumer_messages WHERE queue = $1 AND unique_hold = $2";
 
-/// Releases expired keys. Rows that somebody has locked are left for the next time.
+/// Maximum number of keys that are released at once.
+pub(super) const RELEASED_MAX: u32 = 500;
+
+/// Releases so many expired keys. Rows that somebody has locked are left for the next time.
 pub(super) const RELEASE: &str = concat!(
     "
 UPDATE consumer_messages SET unique_released = 1
@@ -79,7 +82,7 @@ WHERE id = ANY(ARRAY(
   WHERE unique_until IS NOT NULL AND unique_released = 0 AND unique_until <= ",
     now_ms!(),
     "
-  LIMIT 500 FOR UPDATE SKIP LOCKED))"
+  LIMIT $1 FOR UPDATE SKIP LOCKED))"
 );
 
 /// Inserts a message, unless another one holds its key. Returns the row of that one, if it exists.

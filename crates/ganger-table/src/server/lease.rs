@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{self, Instant, sleep_until, timeout};
 
 use super::cut_off::watch_heartbeats;
+use super::lasting::ANSWERS_WITHIN;
 use super::notifications::{NotificationKeeper, Notifications, notifications};
 use super::registry::{Endpoint, Heard, Newcomer, Registry, Undone};
 use super::take_back::TakeBack;
@@ -26,9 +27,6 @@ const RECONNECT: Duration = Duration::from_millis(250);
 
 /// Pause before another attempt after the server refused the connection.
 const REFUSED: Duration = Duration::from_secs(5);
-
-/// Maximum time to wait for an answer. The server's own limit for a statement is shorter.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 
 /// State of this source among the owners.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::duties::{Duty, Version};
-use super::finding::{Finding, Rule, Trouble};
+use super::finding::{Finding, Rule, SubjectError};
 use super::report::Tried;
 use super::seen::Seen;
 use super::subject::{Rig, Spoken, Subject};
@@ -91,7 +91,7 @@ async fn perform(
     duty: Duty,
     subject: &mut Subject,
     supplies: &Supplies,
-) -> Result<Finding, Trouble> {
+) -> Result<Finding, SubjectError> {
     match duty {
         Duty::Start => Ok(Finding::passed("connected")),
         Duty::Message => messages::one(subject, supplies).await,
@@ -129,7 +129,7 @@ async fn perform(
 
 /// Asks the worker to exit and reads its remaining output: a frame that no message has asked for is
 /// a breach. Its exit is another duty.
-async fn farewell(subject: &mut Subject) -> Result<(), Trouble> {
+async fn farewell(subject: &mut Subject) -> Result<(), SubjectError> {
     if subject.is_dismissed() {
         return Ok(());
     }
@@ -137,19 +137,21 @@ async fn farewell(subject: &mut Subject) -> Result<(), Trouble> {
     subject.hear_out(LEAVE_WITHIN).await.map(drop)
 }
 
-fn unstarted(trouble: Trouble) -> Finding {
+fn unstarted(trouble: SubjectError) -> Finding {
     let said = match trouble {
-        Trouble::Unstarted(why) => why,
-        Trouble::Silent | Trouble::Gone | Trouble::Broken(_) => "it did not start".to_owned(),
+        SubjectError::Unstarted(why) => why,
+        SubjectError::Silent | SubjectError::Gone | SubjectError::Broken(_) => {
+            "it did not start".to_owned()
+        }
     };
     Finding::failed(said, Duty::Start.mend())
 }
 
-async fn explain(duty: Duty, trouble: Trouble, subject: &mut Subject) -> Finding {
+async fn explain(duty: Duty, trouble: SubjectError, subject: &mut Subject) -> Finding {
     let first = subject.in_flight().next();
     let hand = first.map_or_else(String::new, |id| format!(", with message {id} unanswered"));
     match trouble {
-        Trouble::Broken(breach) => {
+        SubjectError::Broken(breach) => {
             let mend = match (breach.rule, duty) {
                 (Rule::KnownId, Duty::Ids) | (Rule::Length | Rule::Map, Duty::UnicodeBody) => {
                     duty.mend()
@@ -158,16 +160,16 @@ async fn explain(duty: Duty, trouble: Trouble, subject: &mut Subject) -> Finding
             };
             Finding::failed(breach.said, mend)
         }
-        Trouble::Gone => {
+        SubjectError::Gone => {
             let way = subject.way_of_going().await;
             Finding::failed(format!("{way}{hand}"), duty.mend())
         }
-        Trouble::Silent => {
+        SubjectError::Silent => {
             let within = subject.rig().answer_within;
             let id = first.unwrap_or_default();
             let said = format!("no answer to message {id} within {within:?}");
             Finding::failed(said, duty.mend())
         }
-        unstarted @ Trouble::Unstarted(_) => self::unstarted(unstarted),
+        unstarted @ SubjectError::Unstarted(_) => self::unstarted(unstarted),
     }
 }

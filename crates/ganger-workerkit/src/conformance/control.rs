@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::duties::Duty;
-use super::finding::{Finding, Trouble};
+use super::finding::{Finding, SubjectError};
 use super::subject::{Rig, Subject, Way};
 use super::supplies::Supplies;
 use ganger_core::names;
@@ -32,7 +32,7 @@ pub(super) async fn by_name(rig: &Rc<Rig>, supplies: &Supplies) -> Finding {
                 Err(_) => "it connected and did not answer".to_owned(),
             }
         }
-        Err((Trouble::Unstarted(why), _)) => why,
+        Err((SubjectError::Unstarted(why), _)) => why,
         Err(_) => "it did not start".to_owned(),
     };
     Finding::warned(
@@ -42,7 +42,10 @@ pub(super) async fn by_name(rig: &Rc<Rig>, supplies: &Supplies) -> Finding {
 }
 
 /// Tests the first frame, once a message is answered.
-pub(super) async fn hello(subject: &mut Subject, supplies: &Supplies) -> Result<Finding, Trouble> {
+pub(super) async fn hello(
+    subject: &mut Subject,
+    supplies: &Supplies,
+) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
     let mend = Duty::Hello.mend();
     let Some(hello) = &subject.seen.hello else {
@@ -86,7 +89,7 @@ pub(super) async fn hello(subject: &mut Subject, supplies: &Supplies) -> Result<
 pub(super) async fn unknown_lines(
     subject: &mut Subject,
     supplies: &Supplies,
-) -> Result<Finding, Trouble> {
+) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
     for line in ["__of_a_later_version__ 1", "", &"x".repeat(LONG_LINE_CHARS)] {
         subject.tell(line);
@@ -100,7 +103,7 @@ pub(super) async fn unknown_lines(
 pub(super) async fn yielding(
     subject: &mut Subject,
     supplies: &Supplies,
-) -> Result<Finding, Trouble> {
+) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
     subject.tell(names::CONTEXT_SWITCH);
     subject.send(&supplies.slow(), Way::default());
@@ -113,7 +116,10 @@ pub(super) async fn yielding(
     )))
 }
 
-pub(super) async fn cancel(subject: &mut Subject, supplies: &Supplies) -> Result<Finding, Trouble> {
+pub(super) async fn cancel(
+    subject: &mut Subject,
+    supplies: &Supplies,
+) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
     subject.tell(&format!("{} {}", names::CANCEL, u64::MAX));
     let begun = Instant::now();
@@ -131,7 +137,10 @@ pub(super) async fn cancel(subject: &mut Subject, supplies: &Supplies) -> Result
 }
 
 /// Tests the request to exit with nothing in flight.
-pub(super) async fn quit(subject: &mut Subject, supplies: &Supplies) -> Result<Finding, Trouble> {
+pub(super) async fn quit(
+    subject: &mut Subject,
+    supplies: &Supplies,
+) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
     subject.dismiss();
     leaves(subject, Duty::Quit).await
@@ -141,13 +150,13 @@ pub(super) async fn quit(subject: &mut Subject, supplies: &Supplies) -> Result<F
 pub(super) async fn end_of_file(
     subject: &mut Subject,
     supplies: &Supplies,
-) -> Result<Finding, Trouble> {
+) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
     subject.hang_up();
     leaves(subject, Duty::EndOfFile).await
 }
 
-async fn leaves(subject: &mut Subject, duty: Duty) -> Result<Finding, Trouble> {
+async fn leaves(subject: &mut Subject, duty: Duty) -> Result<Finding, SubjectError> {
     let begun = Instant::now();
     let within = subject.rig().policy.stop_timeout;
     subject.hear_out(within).await?;
@@ -168,7 +177,7 @@ async fn leaves(subject: &mut Subject, duty: Duty) -> Result<Finding, Trouble> {
 pub(super) async fn quit_busy(
     subject: &mut Subject,
     supplies: &Supplies,
-) -> Result<Finding, Trouble> {
+) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
     subject.send(&supplies.slow(), Way::default());
     subject.all_sent().await?;
@@ -197,7 +206,7 @@ pub(super) async fn garbage(
     duty: Duty,
     subject: &mut Subject,
     supplies: &Supplies,
-) -> Result<Finding, Trouble> {
+) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
     let bytes: &[u8] = match duty {
         Duty::BadLength => b"\xff\xff\xff\xf0",
@@ -210,7 +219,7 @@ pub(super) async fn garbage(
             Ok(None) => break Finding::passed("it ended the connection"),
             // With nothing in flight only a note comes so far.
             Ok(Some(_)) => {}
-            Err(Trouble::Silent) => {
+            Err(SubjectError::Silent) => {
                 let said = format!("it waits for more after {HANG_UP_WITHIN:?}");
                 break Finding::warned(said, duty.mend());
             }

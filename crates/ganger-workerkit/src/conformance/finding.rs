@@ -60,7 +60,7 @@ impl Finding {
 
 /// Reason why a test of a worker can't continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum SubjectError {
     /// It was silent for too long.
     Silent,
     /// It has ended, or closed its pipe.

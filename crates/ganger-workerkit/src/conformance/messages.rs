@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
 use super::duties::Duty;
-use super::finding::{Breach, Finding, Rule, Trouble};
+use super::finding::{Breach, Finding, Rule, SubjectError};
 use super::frames;
 use super::subject::{Spoken, Subject, Way};
 use super::supplies::Supplies;
@@ -31,12 +31,18 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Timeout of a message that has one.
 const LIMIT: Duration = Duration::from_millis(250);
 
-pub(super) async fn one(subject: &mut Subject, supplies: &Supplies) -> Result<Finding, Trouble> {
+pub(super) async fn one(
+    subject: &mut Subject,
+    supplies: &Supplies,
+) -> Result<Finding, SubjectError> {
     let answer = subject.ask(&supplies.message(0)).await?;
     Ok(Finding::passed(format!("answered {}", answer.status)))
 }
 
-pub(super) async fn many(subject: &mut Subject, supplies: &Supplies) -> Result<Finding, Trouble> {
+pub(super) async fn many(
+    subject: &mut Subject,
+    supplies: &Supplies,
+) -> Result<Finding, SubjectError> {
     for number in 0..MANY {
         subject.ask(&supplies.message(number)).await?;
     }
@@ -46,7 +52,7 @@ pub(super) async fn many(subject: &mut Subject, supplies: &Supplies) -> Result<F
 pub(super) async fn pipelined(
     subject: &mut Subject,
     supplies: &Supplies,
-) -> Result<Finding, Trouble> {
+) -> Result<Finding, SubjectError> {
     // It says by its first frame what it speaks.
     subject.ask(&supplies.message(0)).await?;
     let ids = subject.send_together(&supplies.messages(PIPELINED));
@@ -59,21 +65,21 @@ pub(super) async fn pipelined(
 
 /// Checks the order of the answers. Version 1 answers usually carry no id; those that do must be in
 /// order.
-fn in_order(ids: &[u64], answers: &[Output]) -> Result<(), Trouble> {
+fn in_order(ids: &[u64], answers: &[Output]) -> Result<(), SubjectError> {
     let swapped = ids.iter().zip(answers).find_map(|(id, answer)| {
         let told = answer.id?;
         (told != *id).then(|| format!("the answer for id {told} came before that for id {id}"))
     });
     swapped.map_or(Ok(()), |said| {
         let rule = Rule::KnownId;
-        Err(Trouble::Broken(Breach { rule, said }))
+        Err(SubjectError::Broken(Breach { rule, said }))
     })
 }
 
 pub(super) async fn concurrent(
     subject: &mut Subject,
     supplies: &Supplies,
-) -> Result<Finding, Trouble> {
+) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
     let Some(Spoken::Two(concurrency)) = subject.spoken() else {
         return Ok(Finding::not_applicable("it speaks version 1"));
@@ -94,7 +100,10 @@ pub(super) async fn concurrent(
     )))
 }
 
-pub(super) async fn ids(subject: &mut Subject, supplies: &Supplies) -> Result<Finding, Trouble> {
+pub(super) async fn ids(
+    subject: &mut Subject,
+    supplies: &Supplies,
+) -> Result<Finding, SubjectError> {
     for id in [0, 1 << 32, (1 << 53) + 1, 1 << 63, u64::MAX] {
         let way = Way {
             id: Some(id),
@@ -111,7 +120,7 @@ pub(super) async fn ids(subject: &mut Subject, supplies: &Supplies) -> Result<Fi
 pub(super) async fn headers(
     subject: &mut Subject,
     supplies: &Supplies,
-) -> Result<Finding, Trouble> {
+) -> Result<Finding, SubjectError> {
     let plain = supplies.message(0);
     let awkward = [
         ("empty", String::new()),
@@ -150,7 +159,7 @@ pub(super) async fn headers(
 pub(super) async fn correlation(
     subject: &mut Subject,
     supplies: &Supplies,
-) -> Result<Finding, Trouble> {
+) -> Result<Finding, SubjectError> {
     let mut said = Vec::new();
     for correlation_id in ["c-1", "Bestellung 7\n🦀", &"7".repeat(1000)] {
         let message = Message {
@@ -168,7 +177,7 @@ pub(super) async fn body(
     duty: Duty,
     subject: &mut Subject,
     supplies: &Supplies,
-) -> Result<Finding, Trouble> {
+) -> Result<Finding, SubjectError> {
     let body: Bytes = match duty {
         Duty::EmptyBody => Bytes::new(),
         Duty::LargeBody => vec![b'x'; LARGE_BYTES].into(),
@@ -190,7 +199,7 @@ pub(super) async fn body(
 pub(super) async fn unknown_keys(
     subject: &mut Subject,
     supplies: &Supplies,
-) -> Result<Finding, Trouble> {
+) -> Result<Finding, SubjectError> {
     let (id, frame) = subject.frame(&supplies.message(0), Way::default());
     let what = format!("message {id} with keys of a later version");
     subject.put_noted(&what, &frames::with_unknown_keys(&frame));
@@ -201,7 +210,7 @@ pub(super) async fn unknown_keys(
 pub(super) async fn dribbles(
     subject: &mut Subject,
     supplies: &Supplies,
-) -> Result<Finding, Trouble> {
+) -> Result<Finding, SubjectError> {
     for number in 0..2 {
         let (id, frame) = subject.frame(&supplies.message(number), Way::default());
         subject.note(&format!("message {id} in many pieces"), &frame);
@@ -220,7 +229,7 @@ pub(super) async fn dribbles(
 pub(super) async fn limited(
     subject: &mut Subject,
     supplies: &Supplies,
-) -> Result<Finding, Trouble> {
+) -> Result<Finding, SubjectError> {
     let way = Way {
         timeout: Some(LIMIT),
         ..Way::default()

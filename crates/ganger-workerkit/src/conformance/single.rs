@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::finding::Trouble;
+use super::finding::SubjectError;
 use super::subject::{Rig, Spoken, Subject, Way};
 use ganger_config::model::PoolConfig;
 use ganger_core::names;
@@ -70,8 +70,10 @@ pub async fn attempt(
     let rig = Rc::new(Rig::new(Arc::clone(policy), LEAVE_WITHIN));
     let started = Subject::start(&rig, Introduction::Full).await;
     let subject = started.map_err(|(trouble, words)| match trouble {
-        Trouble::Unstarted(why) => (why, words),
-        Trouble::Silent | Trouble::Gone | Trouble::Broken(_) => ("it did not start".into(), words),
+        SubjectError::Unstarted(why) => (why, words),
+        SubjectError::Silent | SubjectError::Gone | SubjectError::Broken(_) => {
+            ("it did not start".into(), words)
+        }
     })?;
     let pid = subject.pid();
     ready(pid).await;
@@ -105,7 +107,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn one_message(&mut self) -> Result<(), Trouble> {
+    async fn one_message(&mut self) -> Result<(), SubjectError> {
         let text = std::str::from_utf8(&self.single.message.body).is_ok();
         if !text && !self.subject.says_hello().await? {
             let said = "the body is not UTF-8, and the worker speaks version 1: the daemon would \
@@ -128,7 +130,7 @@ impl Run<'_> {
     }
 
     /// Reads until the answer. A worker that takes too long is told as the daemon would tell it.
-    async fn hear(&mut self, id: u64, begun: Instant) -> Result<(), Trouble> {
+    async fn hear(&mut self, id: u64, begun: Instant) -> Result<(), SubjectError> {
         let mut deadline = self.single.limit.map(|limit| begun + limit);
         let mut cancelled = false;
         loop {
@@ -144,15 +146,15 @@ impl Run<'_> {
                     self.told.answer = Some(answer);
                     return Ok(());
                 }
-                Ok(None) => return Err(Trouble::Gone),
-                Err(Trouble::Silent) => self.look(),
+                Ok(None) => return Err(SubjectError::Gone),
+                Err(SubjectError::Silent) => self.look(),
                 Err(trouble) => return Err(trouble),
             }
             if deadline.is_none_or(|deadline| Instant::now() < deadline) {
                 continue;
             }
             if cancelled {
-                return Err(Trouble::Silent);
+                return Err(SubjectError::Silent);
             }
             cancelled = true;
             if matches!(self.subject.spoken(), Some(Spoken::Two(_))) {
@@ -171,18 +173,18 @@ impl Run<'_> {
         }
     }
 
-    async fn explain(&mut self, trouble: Trouble) {
+    async fn explain(&mut self, trouble: SubjectError) {
         self.told.trouble = Some(match trouble {
-            Trouble::Broken(breach) => (
+            SubjectError::Broken(breach) => (
                 format!("protocol error: {}", breach.said),
                 breach.rule.mend(),
             ),
-            Trouble::Gone => {
+            SubjectError::Gone => {
                 let way = self.subject.way_of_going().await;
                 let mend = "its stderr may say why; an answer must come before the end";
                 (format!("{way}, without an answer"), mend)
             }
-            Trouble::Silent => {
+            SubjectError::Silent => {
                 let limit = self.single.limit.unwrap_or_default();
                 let grace = self.single.policy.timeout_grace;
                 let said = format!("no answer within {limit:?} and {grace:?} of grace");
@@ -191,7 +193,7 @@ impl Run<'_> {
                     "give it more with --timeout, or see with --wait what it does",
                 )
             }
-            Trouble::Unstarted(why) => (why, "start it by hand"),
+            SubjectError::Unstarted(why) => (why, "start it by hand"),
         });
     }
 
@@ -200,7 +202,7 @@ impl Run<'_> {
         if self.told.answer.is_some() {
             self.subject.dismiss();
             let within = self.single.policy.stop_timeout;
-            if let Err(trouble @ Trouble::Broken(_)) = self.subject.hear_out(within).await {
+            if let Err(trouble @ SubjectError::Broken(_)) = self.subject.hear_out(within).await {
                 self.explain(trouble).await;
             }
             self.told.exit = self.subject.exit(within).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::finding::{Breach, Rule, Trouble};
+use super::finding::{Breach, Rule, SubjectError};
 use super::frames;
 use super::seen::Seen;
 use super::transcript::{Direction, Transcript};
@@ -102,7 +102,7 @@ impl Subject {
     pub(super) async fn start(
         rig: &Rc<Rig>,
         introduction: Introduction,
-    ) -> Result<Self, (Trouble, Vec<String>)> {
+    ) -> Result<Self, (SubjectError, Vec<String>)> {
         let policy = &rig.policy;
         let command = Arc::new(policy.command.clone());
         let identity = Identity {
@@ -113,7 +113,7 @@ impl Subject {
         let spawned =
             process::spawn(&rig.spawner, &command, &identity, introduction, bytes_max).await;
         let mut starting =
-            spawned.map_err(|error| (Trouble::Unstarted(error.to_string()), Vec::new()))?;
+            spawned.map_err(|error| (SubjectError::Unstarted(error.to_string()), Vec::new()))?;
         let why = tokio::select! {
             biased;
             accepted = starting.listener.accept() => match accepted {
@@ -129,7 +129,7 @@ impl Subject {
         process.signal_group(Signal::Kill);
         process.wait().await;
         let words = process.last_words(LAST_WORDS_WITHIN).await;
-        Err((Trouble::Unstarted(why), words))
+        Err((SubjectError::Unstarted(why), words))
     }
 
     fn new(rig: &Rc<Rig>, process: Process, connection: Connection) -> Self {
@@ -246,7 +246,7 @@ impl Subject {
     }
 
     /// Waits until everything sent is in the pipe.
-    pub(super) async fn all_sent(&mut self) -> Result<(), Trouble> {
+    pub(super) async fn all_sent(&mut self) -> Result<(), SubjectError> {
         let until = Instant::now() + self.rig.answer_within;
         while self.connection.unsent() > 0 && self.pass_bytes(until).await? {}
         Ok(())
@@ -263,7 +263,7 @@ impl Subject {
     // -- from the worker --
 
     /// Returns the next frame; none once it has closed its pipe.
-    pub(super) async fn next(&mut self, until: Instant) -> Result<Option<Output>, Trouble> {
+    pub(super) async fn next(&mut self, until: Instant) -> Result<Option<Output>, SubjectError> {
         loop {
             match self.connection.next_frame() {
                 Ok(Some(frame)) => return self.understand(&frame).map(Some),
@@ -288,13 +288,13 @@ impl Subject {
 
     /// Waits for its first frame, and returns whether that is a HELLO: only then it may be sent non-text
     /// bodies.
-    pub(super) async fn says_hello(&mut self) -> Result<bool, Trouble> {
+    pub(super) async fn says_hello(&mut self) -> Result<bool, SubjectError> {
         let until = Instant::now() + self.rig.policy.start_timeout;
         while self.spoken.is_none() {
             match self.next(until).await {
                 Ok(Some(_)) => {}
-                Ok(None) => return Err(Trouble::Gone),
-                Err(Trouble::Silent) => return Ok(false),
+                Ok(None) => return Err(SubjectError::Gone),
+                Err(SubjectError::Silent) => return Ok(false),
                 Err(trouble) => return Err(trouble),
             }
         }
@@ -302,28 +302,28 @@ impl Subject {
     }
 
     /// Waits for the answers to all messages in flight: one each. Any frame shows that it is alive.
-    pub(super) async fn answers(&mut self) -> Result<Vec<Output>, Trouble> {
+    pub(super) async fn answers(&mut self) -> Result<Vec<Output>, SubjectError> {
         let mut answers = Vec::new();
         while !self.in_flight.is_empty() {
             let until = Instant::now() + self.rig.answer_within;
             match self.next(until).await? {
                 Some(output) if output.status.is_note() => {}
                 Some(output) => answers.push(output),
-                None => return Err(Trouble::Gone),
+                None => return Err(SubjectError::Gone),
             }
         }
         Ok(answers)
     }
 
     /// Sends one message and waits for its answer.
-    pub(super) async fn ask(&mut self, message: &Message) -> Result<Output, Trouble> {
+    pub(super) async fn ask(&mut self, message: &Message) -> Result<Output, SubjectError> {
         self.send(message, Way::default());
         // There is one message in flight, so there is one answer.
         Ok(self.answers().await?.remove(0))
     }
 
     /// Reads and writes pending bytes. Returns whether more may come.
-    async fn pass_bytes(&mut self, until: Instant) -> Result<bool, Trouble> {
+    async fn pass_bytes(&mut self, until: Instant) -> Result<bool, SubjectError> {
         if self.has_ended {
             // With a budget that is used up the pipe would seem empty.
             tokio::task::yield_now().await;
@@ -341,7 +341,7 @@ impl Subject {
         let ready = match ready {
             Err(_) => {
                 self.note_unfinished();
-                return Err(Trouble::Silent);
+                return Err(SubjectError::Silent);
             }
             Ok(Err(_)) => return Ok(false),
             Ok(Ok(ready)) => ready,
@@ -368,7 +368,7 @@ impl Subject {
         }
     }
 
-    fn understand(&mut self, frame: &[u8]) -> Result<Output, Trouble> {
+    fn understand(&mut self, frame: &[u8]) -> Result<Output, SubjectError> {
         let length = u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes();
         let mut decoded = Output::decode(frame);
         if decoded.is_err() && !matches!(self.spoken, Some(Spoken::Two(_))) {
@@ -386,7 +386,7 @@ impl Subject {
     }
 
     /// Checks a frame as the lane does.
-    fn judge(&mut self, output: &Output) -> Result<(), Trouble> {
+    fn judge(&mut self, output: &Output) -> Result<(), SubjectError> {
         let is_first = self.spoken.is_none();
         if is_first {
             self.spoken = Some(
@@ -408,7 +408,7 @@ impl Subject {
     }
 
     /// Returns the index of the message in flight that an answer or an emit is about.
-    fn meant(&self, output: &Output) -> Result<usize, Trouble> {
+    fn meant(&self, output: &Output) -> Result<usize, SubjectError> {
         if let Some(id) = output.id {
             let found = self.in_flight.iter().position(|other| *other == id);
             let again = self.answered.contains(&id);
@@ -451,13 +451,13 @@ impl Subject {
     }
 
     /// Reads until it has closed its pipe, and returns whether it has in time. Its frames are checked.
-    pub(super) async fn hear_out(&mut self, within: Duration) -> Result<bool, Trouble> {
+    pub(super) async fn hear_out(&mut self, within: Duration) -> Result<bool, SubjectError> {
         let until = Instant::now() + within;
         loop {
             match self.next(until).await {
                 Ok(Some(_)) => {}
                 Ok(None) => return Ok(true),
-                Err(Trouble::Silent) => return Ok(false),
+                Err(SubjectError::Silent) => return Ok(false),
                 Err(trouble) => return Err(trouble),
             }
         }
@@ -491,6 +491,6 @@ impl Subject {
     }
 }
 
-fn broken(rule: Rule, said: String) -> Trouble {
-    Trouble::Broken(Breach { rule, said })
+fn broken(rule: Rule, said: String) -> SubjectError {
+    SubjectError::Broken(Breach { rule, said })
 }

@@ -75,7 +75,7 @@ pub(super) async fn work(setup: &Setup<'_>, task: Task, number: u64, stop: &Noti
 
 /// Reason why a program was not started.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum NotStarted {
     #[error("the message's files can't be written: {0}")]
     Files(io::Error),
     #[error(transparent)]
@@ -84,7 +84,7 @@ enum Trouble {
     Watch(io::Error),
 }
 
-impl Trouble {
+impl NotStarted {
     /// Converts the reason to an answer. The message is not at fault and not charged, except for arguments
     /// that are too long.
     fn told(self) -> Done {
@@ -132,17 +132,17 @@ struct Script<'a> {
 }
 
 impl<'a> Script<'a> {
-    fn start(setup: &'a Setup<'a>, task: Task, number: u64) -> Result<Self, Trouble> {
+    fn start(setup: &'a Setup<'a>, task: Task, number: u64) -> Result<Self, NotStarted> {
         let now = Instant::now();
         let in_file = setup.command.args.iter().any(|arg| is_body_file(arg));
         let files = Files::write(setup.guard.directory(), number, &task, in_file);
-        let files = files.map_err(Trouble::Files)?;
+        let files = files.map_err(NotStarted::Files)?;
         let command = command_for(setup.command, &task, &files);
         let mut child = launch::start_guarded(&command, setup.guard.told())?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let leader = Leader::watch(child).map_err(Trouble::Watch)?;
+        let leader = Leader::watch(child).map_err(NotStarted::Watch)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-            return Err(Trouble::Watch(io::Error::other("a stream is no pipe")));
+            return Err(NotStarted::Watch(io::Error::other("a stream is no pipe")));
         };
         let version2 = setup.terms.version2;
         let awaits_reply = awaits_reply(&task, version2);
@@ -152,8 +152,8 @@ impl<'a> Script<'a> {
         };
         let stdout_relay = (!awaits_reply).then(|| Relay::to(Own::Stdout, prefix.clone()));
         Ok(Self {
-            stdout: Stream::of(stdout.into()).map_err(Trouble::Watch)?,
-            stderr: Stream::of(stderr.into()).map_err(Trouble::Watch)?,
+            stdout: Stream::of(stdout.into()).map_err(NotStarted::Watch)?,
+            stderr: Stream::of(stderr.into()).map_err(NotStarted::Watch)?,
             printed: Printed {
                 kept: Vec::new(),
                 max: setup.terms.frame_bytes_max,

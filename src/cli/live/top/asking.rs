@@ -18,7 +18,7 @@ const LOOK_WITHIN: Duration = Duration::from_secs(10);
 const DONE_WITHIN: Duration = Duration::from_secs(15);
 
 /// Status of the daemon, or why it is unknown.
-pub(super) type Seen = Result<Box<Status>, String>;
+pub(super) type StatusAnswer = Result<Box<Status>, String>;
 
 /// A request to the daemon.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(super) enum Told {
 pub(super) async fn look_on(
     remote: &Remote,
     every: Duration,
-    tell: mpsc::Sender<Seen>,
+    tell: mpsc::Sender<StatusAnswer>,
 ) -> Infallible {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

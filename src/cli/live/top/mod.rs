@@ -30,7 +30,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::remote::{self, Address};
 use super::steer::paint;
 use crate::cli::common::CommandResult;
-use asking::{Request, Seen, Told, look_on, told};
+use asking::{Request, StatusAnswer, Told, look_on, told};
 use ganger_admin::client::Remote;
 use ganger_queue::client::json::duration;
 use input::Input;
@@ -179,7 +179,7 @@ async fn shown(mut screen: Screen, remote: &Remote, mut model: Model) -> miette:
     }
 }
 
-fn saw(model: &mut Model, look: Seen) {
+fn saw(model: &mut Model, look: StatusAnswer) {
     match look {
         Ok(status) => model.saw(*status, Instant::now()),
         Err(why) => model.missed(why),

@@ -237,7 +237,8 @@ async fn trouble_ends_the_next_try_of_what_was_refused() {
 #[tokio::test]
 async fn a_repetition_among_what_was_refused_is_counted() {
     let rig = Rig::new();
-    (rig.insert("a"), rig.insert("a"));
+    rig.insert("a");
+    rig.insert("a");
     rig.execute("UPDATE consumer_messages SET claim = id");
     let (mut task, pool, _policy) = rig.open(&Shared::default(), &rig.config());
     for row in 1..=2 {
