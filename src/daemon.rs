@@ -26,7 +26,7 @@ use becoming::{Becoming, Opened, ready};
 pub use error::{DaemonError, chain};
 use ganger_config::model::Config;
 use ganger_core::budget::Budget;
-use ganger_core::heartbeat::Heart;
+use ganger_core::heartbeat::Heartbeat;
 use ganger_pool::overview::{DaemonState, Overview};
 use ganger_pool::pauses::Pauses;
 use ganger_pool::request::{Reloaded, Request};
@@ -152,7 +152,7 @@ impl Daemon {
     /// # Errors
     /// If a source can't be opened at the start, or a pool failed.
     pub async fn run(mut self, mut requests: mpsc::Receiver<Request>) -> Result<(), DaemonError> {
-        let _heart = Heart::named("daemon").on(&runtime::Handle::current());
+        let _heart = Heartbeat::named("daemon").on(&runtime::Handle::current());
         self.begin_next();
         while !self.is_finished() {
             let next_try = self.next_try();

@@ -22,8 +22,8 @@ use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
 use super::usage::wrong;
 use chosen::{Chosen, Narrowing, Scope};
-use ganger_queue::client::shown::LetterJson;
-use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page, WayBack};
+use ganger_queue::client::shown::DeadLetterJson;
+use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page, RetryTarget};
 use ganger_queue::dead_letter::{DeadLetter, Group, Groups};
 use print::Print;
 use sources::{Sources, only_source};
@@ -116,7 +116,7 @@ pub(super) fn run(command: DeadCommand) -> CommandResult {
             output,
         } => {
             let body = body.as_deref().map(read_body).transpose()?;
-            retry(&chosen, &WayBack { body, to }, output.format)
+            retry(&chosen, &RetryTarget { body, to }, output.format)
         }
         DeadCommand::Drop {
             chosen,
@@ -270,14 +270,14 @@ fn show(scope: &Scope, id: &str, format: Format) -> CommandResult {
         bail!("there is no dead letter {id}");
     };
     match format {
-        Format::Json => output::json(&LetterJson::new(&source, &letter))?,
+        Format::Json => output::json(&DeadLetterJson::new(&source, &letter))?,
         Format::Text => output::bytes(print::as_text(&source, &letter).as_bytes())?,
     }
     sources.end()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn retry(chosen: &Chosen, way: &WayBack, format: Format) -> CommandResult {
+fn retry(chosen: &Chosen, way: &RetryTarget, format: Format) -> CommandResult {
     if way.body.is_some() && chosen.ids.len() != 1 {
         let named = chosen.ids.len();
         return Err(wrong(format!(

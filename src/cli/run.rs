@@ -23,7 +23,7 @@ use crate::daemon::Daemon;
 use crate::daemon::service::Service;
 use ganger_config::model::Config;
 use ganger_config::{Problem, Problems};
-use ganger_core::heartbeat::Heart;
+use ganger_core::heartbeat::Heartbeat;
 use ganger_core::started_in;
 use ganger_pool::overview::Overview;
 use ganger_pool::request::Request;
@@ -123,7 +123,7 @@ fn sweep_up(config: &Config) -> miette::Result<()> {
 /// Turns signals into requests, on a thread of its own for as long as the process lives.
 fn obey_signals(reloader: Reloader, requests: mpsc::Sender<Request>) -> miette::Result<()> {
     let signals = Signals::of(&[SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2]).into_diagnostic()?;
-    let obey = move |signal, _: &Heart| {
+    let obey = move |signal, _: &Heartbeat| {
         let request = match signal {
             SIGHUP => reloader.reload(),
             SIGUSR1 => Some(Request::LogStatus),
@@ -189,7 +189,7 @@ fn watch_children() -> miette::Result<()> {
     let ended = Signals::of(&[SIGCHLD]).into_diagnostic()?;
     // What an entrypoint that became the daemon has left: of those that have ended no signal comes.
     orphans::reap();
-    let reap = |_, heart: &Heart| {
+    let reap = |_, heart: &Heartbeat| {
         while !orphans::reap() {
             heart.beat();
             std::thread::park_timeout(REAP_AGAIN);

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-use ganger_core::heartbeat::{EVERY, Heart};
+use ganger_core::heartbeat::{EVERY, Heartbeat};
 
 /// Signals that are caught from now on.
 #[derive(Debug)]
@@ -31,10 +31,10 @@ impl Signals {
     pub(super) fn obeyed(
         mut self,
         thread: &str,
-        mut obey: impl FnMut(i32, &Heart) -> ControlFlow<()> + Send + 'static,
+        mut obey: impl FnMut(i32, &Heartbeat) -> ControlFlow<()> + Send + 'static,
     ) -> io::Result<()> {
         let body = move || {
-            let heart = Heart::of_this_thread();
+            let heart = Heartbeat::of_this_thread();
             while let ControlFlow::Continue(()) =
                 self.0.pending().try_for_each(|signal| obey(signal, &heart))
             {
@@ -70,7 +70,7 @@ mod tests {
     fn each_that_comes_is_obeyed_until_one_ends_it() {
         let (tell, told) = sync_channel(1);
         let signals = Signals::of(&[SIGURG, SIGWINCH]).unwrap();
-        let obey = move |signal, _: &Heart| {
+        let obey = move |signal, _: &Heartbeat| {
             tell.send(signal).unwrap();
             match signal {
                 SIGWINCH => ControlFlow::Break(()),

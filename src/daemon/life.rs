@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::error::chain;
 use ganger_core::backoff::AWAY;
 use ganger_core::event_loop::EventLoop;
-use ganger_core::heartbeat::Heart;
+use ganger_core::heartbeat::Heartbeat;
 use ganger_core::threads::{self, Body};
 use ganger_pool::events::{EventFeed, PoolEvent};
 use ganger_pool::status::PoolStatus;
@@ -59,7 +59,7 @@ impl Life {
         let pool = name.clone();
         let body = move || match EventLoop::new() {
             Ok(event_loop) => {
-                let _heart = Heart::of_this_thread().on(event_loop.handle());
+                let _heart = Heartbeat::of_this_thread().on(event_loop.handle());
                 life(&event_loop);
             }
             Err(error) => tell(&ended, name, Err(format!("no event loop: {error}"))),

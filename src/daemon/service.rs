@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::watchdog::{ThreadReport, Watchdog};
 use ganger_core::foreign;
-use ganger_core::heartbeat::{self, EVERY, Heart};
+use ganger_core::heartbeat::{self, EVERY, Heartbeat};
 use ganger_pool::overview::{Overview, Status, pool_not_ready};
 
 /// Variable with the manager's socket.
@@ -178,7 +178,7 @@ impl Teller {
     }
 
     fn run(mut self) {
-        let heart = Heart::of_this_thread();
+        let heart = Heartbeat::of_this_thread();
         let pause = self.watchdog.every().unwrap_or(EVERY).min(EVERY);
         loop {
             let (notices, stall_timeout) = self.next(pause);

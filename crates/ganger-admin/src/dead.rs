@@ -13,8 +13,8 @@ use super::answer::Problem;
 use super::answer::bad_gateway;
 use super::body::Asked;
 use super::context::Context;
-use ganger_queue::client::shown::{LetterJson, bytes};
-use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page, Retried, WayBack};
+use ganger_queue::client::shown::{DeadLetterJson, bytes};
+use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page, Retried, RetryTarget};
 use ganger_queue::dead_letter::{Group, Groups};
 
 /// Maximum and default number of dead letters in a list.
@@ -45,7 +45,7 @@ pub(super) struct Wanted {
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub(super) struct Letters {
     /// The dead letters, oldest first; `body_cut` is set if a body is incomplete.
-    pub(super) letters: Vec<LetterJson>,
+    pub(super) letters: Vec<DeadLetterJson>,
     /// True if there are more: repeat the request with the last one's id as `after`.
     pub(super) more: bool,
 }
@@ -93,7 +93,7 @@ fn read(client: &mut Client, wanted: Wanted, limit: usize) -> Result<Letters, Pr
             letter.body.truncate(BODY_BYTES_SHOWN);
         }
         bytes += letter.body.len();
-        let mut shown = LetterJson::new(&source, &letter);
+        let mut shown = DeadLetterJson::new(&source, &letter);
         if letter.body.len() < whole {
             shown.body_cut = Some(whole);
         }
@@ -150,7 +150,7 @@ fn count(client: &mut Client) -> Result<Vec<Group>, Problem> {
         ("id" = String, Path, description = "The letter, as lists show it"),
     ),
     responses(
-        (status = 200, description = "The letter", body = LetterJson),
+        (status = 200, description = "The letter", body = DeadLetterJson),
         (status = 404, description = "There is no such letter", body = Problem),
         (status = 502, description = "The broker can't be read", body = Problem),
     ),
@@ -158,12 +158,12 @@ fn count(client: &mut Client) -> Result<Vec<Group>, Problem> {
 pub(super) async fn show(
     State(context): State<Context>,
     place: Result<Path<(String, String)>, PathRejection>,
-) -> Result<Json<LetterJson>, Problem> {
+) -> Result<Json<DeadLetterJson>, Problem> {
     let Path((source, id)) = place?;
     let show = move |client: &mut Client| {
         let letter = client.dead_show(&id).map_err(bad_gateway)?;
         let source = client.name();
-        let shown = letter.map(|letter| LetterJson::new(source, &letter));
+        let shown = letter.map(|letter| DeadLetterJson::new(source, &letter));
         shown.ok_or_else(|| missing(&id))
     };
     with_client(context, source, show).await.map(Json)
@@ -293,7 +293,7 @@ pub(super) async fn retry(
 ) -> Result<Json<Changed>, Problem> {
     let Path(source) = source?;
     let filter = chosen.filter()?;
-    let way = WayBack {
+    let way = RetryTarget {
         body: chosen.edit()?,
         to: chosen.to.clone(),
     };

@@ -44,7 +44,7 @@ use tokio::runtime;
 pub use context::{Daemon, Load};
 pub use error::AdminError;
 use ganger_config::model::{AdminConfig, TelemetryConfig};
-use ganger_core::heartbeat::Heart;
+use ganger_core::heartbeat::Heartbeat;
 use guard::Token;
 use listen::Listeners;
 pub use places::Places;
@@ -87,7 +87,7 @@ pub fn start(
         .build()?;
     let routes = routes::Routes::new(&token, telemetry, daemon);
     let serve = move || {
-        let _heart = Heart::of_this_thread().on(runtime.handle());
+        let _heart = Heartbeat::of_this_thread().on(runtime.handle());
         runtime.block_on(listeners.serve(routes));
     };
     thread::Builder::new().name("admin".into()).spawn(serve)?;

@@ -13,10 +13,10 @@ use super::client::{ClientError, Remote, segment};
 use super::dead::{Changed, Chosen, LETTERS_MAX, Letters};
 use super::messages::Published;
 use ganger_queue::client::json::{MessageJson, duration_text};
-use ganger_queue::client::shown::{LetterJson, body};
+use ganger_queue::client::shown::{DeadLetterJson, body};
 use ganger_queue::client::{
     Answers, Client, DeadFilter, DeadLetter, Depth, Each, Listed, Page, Partial, QueueClient,
-    Reply, WayBack,
+    Reply, RetryTarget,
 };
 use ganger_queue::delivery::{IfUnsubscribed, Outgoing, Post};
 use ganger_queue::fault::SourceFault;
@@ -125,7 +125,7 @@ impl RemoteSource {
     /// Reads one dead letter, if it exists.
     fn letter(&self, id: &str) -> Result<Option<DeadLetter>, SourceFault> {
         let path = self.dead(&format!("/letters/{}", segment(id)));
-        match self.get::<LetterJson>(&path) {
+        match self.get::<DeadLetterJson>(&path) {
             Ok(letter) => DeadLetter::try_from(letter)
                 .map(Some)
                 .map_err(SourceFault::remote),
@@ -140,7 +140,7 @@ impl RemoteSource {
         method: &Method,
         path: &str,
         filter: &DeadFilter,
-        way: &WayBack,
+        way: &RetryTarget,
     ) -> Result<(usize, usize), Partial> {
         let parts: Vec<Option<Vec<String>>> = match &filter.ids {
             None => vec![None],
@@ -288,7 +288,7 @@ impl QueueClient for RemoteSource {
         }
     }
 
-    fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {
+    fn dead_retry(&mut self, filter: &DeadFilter, way: &RetryTarget) -> Result<usize, Partial> {
         let retried = self.change(&Method::POST, &self.dead("/retry"), filter, way);
         let (retried, held) = retried?;
         self.held = held;
@@ -300,7 +300,12 @@ impl QueueClient for RemoteSource {
     }
 
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
-        let dropped = self.change(&Method::DELETE, &self.dead(""), filter, &WayBack::default());
+        let dropped = self.change(
+            &Method::DELETE,
+            &self.dead(""),
+            filter,
+            &RetryTarget::default(),
+        );
         dropped.map(|(dropped, _)| dropped)
     }
 }

@@ -105,13 +105,13 @@ pub fn stalled(limit: Duration) -> Vec<Stalled> {
 /// is expected any more.
 #[derive(Debug)]
 #[must_use]
-pub struct Heart {
+pub struct Heartbeat {
     number: u64,
     pulse: Arc<Pulse>,
     beats: Option<AbortHandle>,
 }
 
-impl Heart {
+impl Heartbeat {
     /// Registers the thread of that name.
     pub fn named(thread: &str) -> Self {
         let pulse = Arc::new(Pulse {
@@ -160,7 +160,7 @@ impl Heart {
     }
 }
 
-impl Drop for Heart {
+impl Drop for Heartbeat {
     fn drop(&mut self) {
         if let Some(beats) = &self.beats {
             beats.abort();
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn who_has_not_beaten_for_long_is_named() {
-        let heart = Heart::named("silent");
+        let heart = Heartbeat::named("silent");
         assert_eq!(silent("silent", 9_000), []);
         let told = silent("silent", 11_000);
         assert_eq!(told.len(), 1);
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn two_of_one_name_are_told_apart() {
-        let (first, second) = (Heart::named("twin"), Heart::named("twin"));
+        let (first, second) = (Heartbeat::named("twin"), Heartbeat::named("twin"));
         assert_eq!(silent("twin", 11_000).len(), 2);
         drop(first);
         assert_eq!(silent("twin", 11_000).len(), 1);
@@ -227,7 +227,7 @@ mod tests {
     fn who_has_ended_is_expected_no_more_by_a_panic_either() {
         let thread = thread::Builder::new().name("dies".into());
         let dies = thread.spawn(|| {
-            let _heart = Heart::of_this_thread();
+            let _heart = Heartbeat::of_this_thread();
             assert_eq!(silent("dies", 11_000).len(), 1);
             panic!("as a bug would");
         });
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn nothing_is_expected_of_who_is_away_until_he_is_back() {
-        let heart = Heart::named("away");
+        let heart = Heartbeat::named("away");
         heart.away(|| assert_eq!(silent("away", 11_000), []));
         assert_eq!(silent("away", 11_000).len(), 1);
         let panics = || heart.away(|| panic!("as a job may"));
@@ -259,7 +259,7 @@ mod tests {
             .enable_time()
             .build()
             .unwrap();
-        let heart = Heart::named("loop").on(event_loop.handle());
+        let heart = Heartbeat::named("loop").on(event_loop.handle());
         let pulse = Arc::clone(&heart.pulse);
         event_loop.block_on(async {
             beaten(&pulse).await;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use ganger_queue::credit;
-use ganger_queue::dead_letter::{LETTER_BYTES_MAX, without_end};
+use ganger_queue::dead_letter::{DEAD_LETTER_BYTES_MAX, without_end};
 use ganger_queue::delivery::{Failure, Intake, Outcome};
 use ganger_queue::publishing::{NAME_BYTES_MAX, undeliverable};
 
@@ -25,7 +25,7 @@ pub(crate) fn bytes(outcome: &Outcome) -> usize {
     match outcome {
         Outcome::Reply(reply) => reply.bytes(),
         Outcome::DeadLetter(failure) | Outcome::RetryAfter { failure, .. } => {
-            let error = failure.error.len().min(LETTER_BYTES_MAX);
+            let error = failure.error.len().min(DEAD_LETTER_BYTES_MAX);
             error + failure.reply.as_ref().map_or(0, |reply| reply.bytes())
         }
         Outcome::Done
@@ -71,7 +71,7 @@ pub(crate) struct FailureTexts<'a> {
 /// dropped first, then the end of the error.
 pub(crate) fn texts(failure: &Failure) -> FailureTexts<'_> {
     let error = error_text(failure);
-    let mut room = LETTER_BYTES_MAX - error.len();
+    let mut room = DEAD_LETTER_BYTES_MAX - error.len();
     let lines = failure.stderr.iter().rev().map(|line| storable(line));
     let kept = lines.take_while(|line| {
         // As JSON: two quotes and a comma, and at most six bytes for one byte.
@@ -92,7 +92,7 @@ pub(crate) fn texts(failure: &Failure) -> FailureTexts<'_> {
 
 /// Returns the error alone.
 pub(crate) fn error_text(failure: &Failure) -> Cow<'_, str> {
-    text(&failure.error, LETTER_BYTES_MAX)
+    text(&failure.error, DEAD_LETTER_BYTES_MAX)
 }
 
 fn text(text: &str, bytes_max: usize) -> Cow<'_, str> {
@@ -287,8 +287,8 @@ mod tests {
             let failure = Failure { error: error.repeat(times), stderr, ..Failure::default() };
             let FailureTexts { error, stderr: json, .. } = texts(&failure);
             let stderr: Vec<String> = serde_json::from_str(&json).unwrap();
-            prop_assert!(error.len() + json.len() <= LETTER_BYTES_MAX + 2);
-            let whole = failure.error.len() <= LETTER_BYTES_MAX;
+            prop_assert!(error.len() + json.len() <= DEAD_LETTER_BYTES_MAX + 2);
+            let whole = failure.error.len() <= DEAD_LETTER_BYTES_MAX;
             prop_assert_eq!(error == failure.error, whole);
             prop_assert_eq!(error.ends_with(" bytes cut)"), !whole);
             let said: Vec<_> = failure.stderr.iter().map(|line| storable(line)).collect();

@@ -174,7 +174,7 @@ pub(crate) struct Fault {
     pub(crate) problem: String,
     /// True if the database rejects the content itself, and would reject it again later. Otherwise the
     /// problem is the database or its environment, and the same may succeed later.
-    pub(crate) for_good: bool,
+    pub(crate) is_permanent: bool,
     /// True if another program held a lock for longer than the statement waits.
     pub(crate) is_of_a_lock: bool,
 }
@@ -184,7 +184,7 @@ impl Fault {
     pub(crate) fn passing(problem: impl Into<String>) -> Self {
         Self {
             problem: problem.into(),
-            for_good: false,
+            is_permanent: false,
             is_of_a_lock: false,
         }
     }

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::time::Instant;
 
 use super::repeats::REPEATS;
-use ganger_core::heartbeat::{EVERY, Heart};
+use ganger_core::heartbeat::{EVERY, Heartbeat};
 
 /// Maximum bytes of records that wait while others are being written; half of the log's memory bound.
 const BYTES_WAITING_MAX: usize = 4 << 20;
@@ -92,7 +92,7 @@ impl Writer {
     pub(super) fn run(&self, out: impl AsFd) {
         let mut records = Records::default();
         let mut torn = false;
-        let heart = Heart::named("log");
+        let heart = Heartbeat::named("log");
         while let Some(news) = self.next(&mut records, &heart) {
             if let Some(dropped) = news {
                 tracing::warn!(
@@ -117,7 +117,7 @@ impl Writer {
     /// it is new and can be reported; none at the end.
     ///
     /// It can be reported right after the buffer was emptied, so that there is room for it.
-    fn next(&self, records: &mut Records, heart: &Heart) -> Option<Option<u64>> {
+    fn next(&self, records: &mut Records, heart: &Heartbeat) -> Option<Option<u64>> {
         let mut state = self.state();
         records.clear();
         state.writing = false;
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn losses_are_told_once_and_only_when_something_is_taken() {
         let writer = Writer::default();
-        let heart = Heart::named("log");
+        let heart = Heartbeat::named("log");
         let mut records = Records::default();
         writer.state().dropped = 7;
         let mut told = |taken: bool| {

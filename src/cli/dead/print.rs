@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::cli::common::Format;
 use crate::cli::output;
 use ganger_core::foreign;
-use ganger_queue::client::shown::LetterJson;
+use ganger_queue::client::shown::DeadLetterJson;
 use ganger_queue::dead_letter::{DeadLetter, Group};
 
 /// Maximum number of characters of a text in a table for people.
@@ -84,7 +84,7 @@ impl Print {
     ) -> miette::Result<ControlFlow<()>> {
         self.is_empty = false;
         match &mut self.form {
-            Form::Json(array) => array.push(&LetterJson::new(source, letter)),
+            Form::Json(array) => array.push(&DeadLetterJson::new(source, letter)),
             Form::Whole => output::next_line(as_text(source, letter)),
             Form::Table(groups) => {
                 let (queue, reason) = (&letter.queue, &letter.reason);
@@ -210,7 +210,8 @@ fn shortened(text: &str) -> String {
 
 /// Formats a dead letter in full for people: a line for each field, escaped since others wrote it.
 pub(super) fn as_text(source: &str, letter: &DeadLetter) -> String {
-    let Ok(Value::Object(fields)) = serde_json::to_value(LetterJson::new(source, letter)) else {
+    let Ok(Value::Object(fields)) = serde_json::to_value(DeadLetterJson::new(source, letter))
+    else {
         return String::new();
     };
     let mut text = String::new();

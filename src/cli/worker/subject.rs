@@ -16,7 +16,7 @@ use crate::cli::signals::Signals;
 use crate::cli::usage::wrong;
 use ganger_config as config;
 use ganger_config::model::PoolConfig;
-use ganger_core::heartbeat::Heart;
+use ganger_core::heartbeat::Heartbeat;
 use ganger_pool::worker::orphans;
 use ganger_queue::client::json::duration;
 
@@ -130,7 +130,7 @@ pub(super) fn on_a_pool_thread<F: Future>(work: F) -> miette::Result<F::Output> 
     let runtime = runtime.into_diagnostic()?;
     let (told, mut asked) = mpsc::channel(1);
     let signals = Signals::of(&[SIGTERM, SIGINT, SIGHUP]).into_diagnostic()?;
-    let obey = move |signal, _: &Heart| match told.blocking_send(signal) {
+    let obey = move |signal, _: &Heartbeat| match told.blocking_send(signal) {
         Ok(()) => ControlFlow::Continue(()),
         Err(_) => ControlFlow::Break(()),
     };

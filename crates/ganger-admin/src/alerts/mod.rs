@@ -31,7 +31,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use alert::{Alert, AlertKind, Ended};
 use findings::Sight;
 use ganger_config::model::{AlertsConfig, Config};
-use ganger_core::heartbeat::Heart;
+use ganger_core::heartbeat::Heartbeat;
 use ganger_pool::overview::{ActiveAlert, AlertsStatus, DaemonState, Overview, WebhookStatus};
 use judge::{Changes, Judge};
 use sending::Sending;
@@ -80,7 +80,7 @@ pub fn start(overview: Overview) -> io::Result<Alerts> {
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()?;
     let run = move || {
-        let heart = Heart::of_this_thread().on(runtime.handle());
+        let heart = Heartbeat::of_this_thread().on(runtime.handle());
         runtime.block_on(watch_and_tell(&overview, closed));
         drop(heart);
         // Nobody may wait for it.

@@ -136,7 +136,7 @@ pub(crate) fn is_refusal(code: Code) -> bool {
 }
 
 /// Returns whether the error is permanent until the broker's configuration changes.
-pub(crate) fn is_for_good(code: Code) -> bool {
+pub(crate) fn is_permanent(code: Code) -> bool {
     is_its_fault(code)
         || matches!(
             code,
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_passes_is_told_from_what_does_not() {
-        assert!(is_for_good(Code::MessageSizeTooLarge) && !is_for_good(Code::MessageTimedOut));
+        assert!(is_permanent(Code::MessageSizeTooLarge) && !is_permanent(Code::MessageTimedOut));
         assert!(is_refusal(Code::SSL) && !is_refusal(Code::BrokerTransportFailure));
         let timed_out = Native::MetadataFetch(Code::OperationTimedOut);
         assert!(KafkaError::of_request("metadata", &timed_out).may_pass());

@@ -22,7 +22,7 @@ use super::error::KafkaError;
 use super::out_of_reach::OutOfReach;
 use super::record::Outbound;
 use ganger_core::backoff::AWAY;
-use ganger_core::heartbeat::Heart;
+use ganger_core::heartbeat::Heartbeat;
 
 /// Maximum size of a record. A broker closes the connection over a request of more than 100 MiB
 /// (`socket.request.max.bytes`), each time that it is sent, and with it other records in flight.
@@ -95,7 +95,7 @@ impl NativeProducer {
         let is_over = Arc::new(AtomicBool::new(false));
         let (hears, ends) = (Arc::clone(&producer), Arc::clone(&is_over));
         let hear = move || {
-            let heart = Heart::of_this_thread();
+            let heart = Heartbeat::of_this_thread();
             while !ends.load(Ordering::Relaxed) {
                 heart.away(|| hears.poll(LOOK_EVERY));
             }

@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn part_0_is_last_and_has_all_that_a_list_needs() {
         let theirs = ("colour".to_owned(), Some(Bytes::from_static(b"red")));
-        let id = headers::own(vec![(header::LETTER_ID, "id-1".to_owned())]);
+        let id = headers::own(vec![(header::DEAD_LETTER_ID, "id-1".to_owned())]);
         let record = outbound([vec![theirs], id].concat(), &[7; 10_000]);
         let records = split(&record, 4_000);
         assert_eq!(records.len(), 4);
@@ -247,7 +247,7 @@ mod tests {
             (&record.key, Some(&b""[..]))
         );
         let find = |name| headers::find(&head.headers, name);
-        assert_eq!(find(header::LETTER_ID).as_deref(), Some("id-1"));
+        assert_eq!(find(header::DEAD_LETTER_ID).as_deref(), Some("id-1"));
         assert_eq!(find("colour"), None, "that may be of any size");
         assert_eq!(Whole::of(&records[0].headers), None);
         let expected = Err(Torn::Missing(vec![2]));
@@ -276,7 +276,7 @@ mod tests {
                 .map(|(name, value)| (name, value.map(Bytes::from)))
                 .collect();
             headers.push((headers::KEY.to_owned(), message_key.map(Bytes::from)));
-            headers.extend(headers::own(vec![(header::LETTER_ID, "id-1".to_owned())]));
+            headers.extend(headers::own(vec![(header::DEAD_LETTER_ID, "id-1".to_owned())]));
             let record = outbound(headers, &value);
             let records = split(&record, part_bytes);
             for part in &records[..records.len() - 1] {

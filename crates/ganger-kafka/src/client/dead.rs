@@ -22,7 +22,7 @@ use crate::broker::record::Outbound;
 use crate::broker::setup::Setup;
 use crate::broker::{topics, wanted};
 use ganger_config::model::{Options, PoolConfig};
-use ganger_queue::client::{DeadFilter, Each, Listed, Page, Partial, WayBack};
+use ganger_queue::client::{DeadFilter, Each, Listed, Page, Partial, RetryTarget};
 use ganger_queue::dead_letter;
 use ganger_queue::dead_letter::DeadLetter;
 
@@ -233,7 +233,11 @@ impl KafkaClient {
     }
 
     /// Sends the selected dead letters back to their topics, or to the given one.
-    pub(super) fn retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {
+    pub(super) fn retry(
+        &mut self,
+        filter: &DeadFilter,
+        way: &RetryTarget,
+    ) -> Result<usize, Partial> {
         let mut tally = Tally::default();
         for topic in self.dead_topics()? {
             let retried = self.look_into(topic, filter, None).and_then(|place| {
@@ -254,7 +258,7 @@ impl KafkaClient {
         &mut self,
         place: &LetterTopic,
         entries: &[IndexEntry],
-        way: &WayBack,
+        way: &RetryTarget,
         tally: &mut Tally,
     ) -> Result<(), KafkaError> {
         let mut pile = place.fetch(entries)?;

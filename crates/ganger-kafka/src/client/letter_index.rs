@@ -8,7 +8,7 @@ use super::reader::Stored;
 use crate::broker::command_error::CommandError;
 use crate::broker::record::Outbound;
 use crate::broker::{headers, parts};
-use ganger_queue::client::{DeadFilter, WayBack};
+use ganger_queue::client::{DeadFilter, RetryTarget};
 use ganger_queue::dead_letter;
 use ganger_queue::dead_letter::{DeadLetter, header};
 
@@ -240,7 +240,7 @@ fn foreign(stored: &Stored) -> DeadLetter {
 /// its pools reads that, otherwise to the one that the operator names.
 pub(super) fn back(
     stored: &Stored,
-    way: &WayBack,
+    way: &RetryTarget,
     is_read: impl Fn(&str) -> bool,
 ) -> Result<Outbound, CommandError> {
     let letter = letter_of(stored);
@@ -367,14 +367,14 @@ mod tests {
             assert_eq!(letter.correlation_id, "77");
             assert_eq!(letter.key.as_deref(), Some("k\u{fc}"));
             assert_eq!(letter.body, value.unwrap_or_default());
-            let back = back(&stored, &WayBack::default(), |topic| topic == "orders").unwrap();
+            let back = back(&stored, &RetryTarget::default(), |topic| topic == "orders").unwrap();
             assert_eq!((&*back.topic, back.timestamp_ms), ("orders", Some(1000)));
             assert_eq!(
                 (back.key, back.value),
                 (record.key.clone(), record.value.clone())
             );
             assert_eq!(back.headers, record.headers);
-            let way = WayBack {
+            let way = RetryTarget {
                 body: Some("edited".into()),
                 to: Some("elsewhere".to_owned()),
             };
@@ -438,7 +438,8 @@ mod tests {
             ..Stored::default()
         };
         assert_eq!(letter_of(&foreign).id, "at-1-7");
-        let back = |stored: &Stored| back(stored, &WayBack::default(), |topic| topic == "orders");
+        let back =
+            |stored: &Stored| back(stored, &RetryTarget::default(), |topic| topic == "orders");
         let error = back(&foreign).unwrap_err().to_string();
         assert!(
             error.contains("at-1-7") && error.contains("which topic"),

@@ -26,7 +26,7 @@ use crate::broker::setup::Setup;
 use crate::broker::topic_names::LADDER;
 use crate::broker::{headers, setup, topic_names, topics};
 use ganger_config::model::{KafkaSource, Options, PoolConfig};
-use ganger_queue::client::{DeadFilter, Depth, Each, Listed, Page, Partial, Reply, WayBack};
+use ganger_queue::client::{DeadFilter, Depth, Each, Listed, Page, Partial, Reply, RetryTarget};
 use ganger_queue::dead_letter::header;
 use ganger_queue::delivery::Outgoing;
 use ganger_queue::fault::SourceFault;
@@ -266,7 +266,7 @@ impl ganger_queue::client::QueueClient for KafkaClient {
         Ok(self.list(page, each)?)
     }
 
-    fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {
+    fn dead_retry(&mut self, filter: &DeadFilter, way: &RetryTarget) -> Result<usize, Partial> {
         self.retry(filter, way)
     }
 

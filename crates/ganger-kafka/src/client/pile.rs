@@ -65,7 +65,7 @@ mod tests {
             ("binary".to_owned(), Some(Bytes::from_static(b"\xff"))),
             ("nothing".to_owned(), None),
         ];
-        let own = vec![(header::LETTER_ID, "id-1".to_owned())];
+        let own = vec![(header::DEAD_LETTER_ID, "id-1".to_owned())];
         headers.extend(headers::own(own));
         let letter = Outbound {
             key: Some("id-1".into()),
@@ -130,7 +130,7 @@ mod tests {
         others.for_each(|stored| pile.put(stored.clone()));
         let (stored, torn) = pile.take(&entries[0].at).unwrap();
         assert_eq!(torn, Some(Torn::Missing(vec![2])));
-        let id = headers::find(&stored.headers, header::LETTER_ID);
+        let id = headers::find(&stored.headers, header::DEAD_LETTER_ID);
         assert_eq!(id.as_deref(), Some("id-1"), "it can be named, and dropped");
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use crate::broker::command_error::CommandError;
-use crate::broker::error::{KafkaError, is_for_good, reason, words};
+use crate::broker::error::{KafkaError, is_permanent, reason, words};
 use crate::broker::producer::{Producer, Then};
 use crate::broker::record::Outbound;
 use ganger_config::model::KafkaSource;
@@ -81,7 +81,7 @@ impl Post {
         let mut stalled = None;
         while !self.producer.is_idle() && stalled.is_none() {
             let reports = self.producer.reports(Instant::now(), |_, code, _| {
-                if is_for_good(code) {
+                if is_permanent(code) {
                     Then::GiveUp
                 } else {
                     Then::Again

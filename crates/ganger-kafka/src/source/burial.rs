@@ -163,7 +163,7 @@ mod tests {
     fn letter(value_bytes: usize) -> Outbound {
         let mut headers: Raw = vec![("colour".to_owned(), Some("red".into()))];
         headers.extend(headers::own(vec![
-            (header::LETTER_ID, "id-1".to_owned()),
+            (header::DEAD_LETTER_ID, "id-1".to_owned()),
             (header::ERROR, "e".repeat(5_000)),
             (header::STDERR, "s".repeat(10_000)),
         ]));

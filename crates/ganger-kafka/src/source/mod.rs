@@ -39,7 +39,7 @@ use std::sync::Arc;
 use crate::broker::error::KafkaError;
 use crate::broker::setup::{self, Setup};
 use ganger_config::model::KafkaSource;
-use ganger_core::heartbeat::Heart;
+use ganger_core::heartbeat::Heartbeat;
 use ganger_queue::source::Link;
 
 /// Opens the source; the returned function runs it to its end on this thread.
@@ -49,7 +49,7 @@ use ganger_queue::source::Link;
 /// unreachable broker is no error: the source waits for it.
 pub(crate) fn open(config: &KafkaSource, link: Link) -> Result<impl FnOnce() + use<>, KafkaError> {
     let runtime = setup::event_loop()?;
-    let heart = Heart::of_this_thread().on(runtime.handle());
+    let heart = Heartbeat::of_this_thread().on(runtime.handle());
     let pool = Arc::clone(&link.policy.borrow());
     let mut setup = Setup::new(config, &pool)?;
     // It makes blocking queries, for as long as a broker may take.

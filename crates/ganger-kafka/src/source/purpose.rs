@@ -53,12 +53,12 @@ impl Purpose {
     pub(super) fn then(&self, code: Code, is_too_long: bool) -> Then {
         let gives_up = match self {
             Self::Letter { burial, .. } => burial.may_shrink(code),
-            Self::Tier { .. } => error::is_for_good(code),
-            Self::Reply { .. } | Self::Emit { .. } => is_too_long || error::is_for_good(code),
+            Self::Tier { .. } => error::is_permanent(code),
+            Self::Reply { .. } | Self::Emit { .. } => is_too_long || error::is_permanent(code),
         };
         if gives_up {
             Then::GiveUp
-        } else if error::is_for_good(code) {
+        } else if error::is_permanent(code) {
             Then::Insist
         } else {
             Then::Again

@@ -62,7 +62,7 @@ impl Strangers {
         match result {
             Ok(()) => drop(self.closed.remove(topic)),
             // Timed out, or rejected by the replicas, until it was given up.
-            Err(code) if !error::is_for_good(code) => {
+            Err(code) if !error::is_permanent(code) => {
                 self.closed.insert(topic.to_owned(), false);
             }
             // The topic answers, and has rejected this record.

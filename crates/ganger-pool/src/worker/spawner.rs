@@ -11,7 +11,7 @@ use std::thread;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
-use ganger_core::heartbeat::Heart;
+use ganger_core::heartbeat::Heartbeat;
 
 /// Number of jobs that may wait before their callers wait as well.
 const JOBS_MAX: usize = 64;
@@ -73,7 +73,7 @@ fn work(mut jobs: mpsc::Receiver<Job>) {
             return;
         }
     };
-    let heart = Heart::of_this_thread().on(event_loop.handle());
+    let heart = Heartbeat::of_this_thread().on(event_loop.handle());
     while let Some(job) = event_loop.block_on(jobs.recv()) {
         // A panic must not end the thread, for all workers would end with it. A job that hangs
         // shows in its worker's `start_timeout`, and would hang after a restart as well.

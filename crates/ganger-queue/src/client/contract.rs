@@ -91,7 +91,7 @@ pub trait QueueClient: std::fmt::Debug + Send {
     /// Reads a page of dead letters, the oldest first.
     fn dead_list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, SourceFault>;
     /// Sends dead letters back; returns their number.
-    fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial>;
+    fn dead_retry(&mut self, filter: &DeadFilter, way: &RetryTarget) -> Result<usize, Partial>;
     /// Counts the dead letters that were not sent back because another message has their unique key.
     fn dead_held(&mut self, _filter: &DeadFilter) -> Result<usize, SourceFault> {
         Ok(0)
@@ -265,14 +265,14 @@ impl DeadFilter {
 
 /// Options for sending dead letters back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WayBack {
+pub struct RetryTarget {
     /// Body to send instead of their own.
     pub body: Option<Bytes>,
     /// Queue to send them to instead of the one that they come from.
     pub to: Option<String>,
 }
 
-impl WayBack {
+impl RetryTarget {
     /// Returns the body, for a table, whose dead letters can only go back to their own queue: the daemon
     /// alone writes them, so there is nothing to correct.
     pub fn body_for_a_table(&self) -> Result<Option<&Bytes>, SourceFault> {

@@ -18,7 +18,7 @@ use crate::delivery::{Outgoing, Post};
 use crate::fault::SourceFault;
 pub use contract::{
     Answers, Criteria, DeadFilter, Depth, Each, Halted, Listed, Page, Partial, QueueClient, Reply,
-    Retried, SourceWarning, Subscribed, WayBack,
+    Retried, RetryTarget, SourceWarning, Subscribed,
 };
 use ganger_config::model::{Config, PoolConfig, SourceConfig, Subscription};
 use ganger_core::names::PAUSED_QUEUE;
@@ -298,7 +298,11 @@ impl Client {
     ///
     /// # Errors
     /// If the source did not take them all.
-    pub fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<Retried, Halted> {
+    pub fn dead_retry(
+        &mut self,
+        filter: &DeadFilter,
+        way: &RetryTarget,
+    ) -> Result<Retried, Halted> {
         let filter = self.resolved(filter)?;
         let retried = self.tell(|kind| kind.dead_retry(&filter, way))?;
         let held = self.tell(|kind| {

@@ -79,7 +79,7 @@ impl TryFrom<ReplyJson> for Reply {
 /// A dead letter in JSON, a stable form for scripts, with `body` or `body_base64`.
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[schema(as = DeadLetter)]
-pub struct LetterJson {
+pub struct DeadLetterJson {
     /// Identifier for retrying or dropping it.
     id: String,
     /// Source that holds it.
@@ -135,13 +135,13 @@ pub struct LetterJson {
     pub body_cut: Option<usize>,
     /// Reply of finished work that could not be delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reply: Option<LetterReplyJson>,
+    reply: Option<DeadLetterReplyJson>,
 }
 
 /// A reply that could not be delivered, with `body` or `body_base64`.
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[schema(as = UndeliveredReply)]
-struct LetterReplyJson {
+struct DeadLetterReplyJson {
     /// Queue that the reply was for.
     queue: String,
     /// The body, if it is text.
@@ -154,13 +154,13 @@ struct LetterReplyJson {
     headers: BTreeMap<String, String>,
 }
 
-impl LetterJson {
+impl DeadLetterJson {
     /// Describes a dead letter in that source.
     pub fn new(source: &str, letter: &DeadLetter) -> Self {
         let (body, body_base64) = text_or_base64(&letter.body);
         let reply = letter.reply.as_ref().map(|reply| {
             let (body, body_base64) = text_or_base64(&reply.body);
-            LetterReplyJson {
+            DeadLetterReplyJson {
                 queue: reply.queue.clone(),
                 body,
                 body_base64,
@@ -198,10 +198,10 @@ impl LetterJson {
     }
 }
 
-impl TryFrom<LetterJson> for DeadLetter {
+impl TryFrom<DeadLetterJson> for DeadLetter {
     type Error = String;
 
-    fn try_from(shown: LetterJson) -> Result<Self, String> {
+    fn try_from(shown: DeadLetterJson) -> Result<Self, String> {
         let reply = shown.reply.map(|reply| {
             Ok::<_, String>(DeadReply {
                 queue: reply.queue,
@@ -297,8 +297,8 @@ mod tests {
             }),
             ..DeadLetter::default()
         };
-        let shown = serde_json::to_string(&LetterJson::new("main", &letter)).unwrap();
-        let read: LetterJson = serde_json::from_str(&shown).unwrap();
+        let shown = serde_json::to_string(&DeadLetterJson::new("main", &letter)).unwrap();
+        let read: DeadLetterJson = serde_json::from_str(&shown).unwrap();
         assert_eq!(DeadLetter::try_from(read).unwrap(), letter);
     }
 }

@@ -2,7 +2,7 @@
 //! gives a message up and read by the commands; and the counters that every copy of a message carries
 //! from queue to queue, under names of the same kind. No broker is known here.
 //!
-//! A dead letter's headers take [`LETTER_BYTES_MAX`] at most, whatever happened: stderr is cut first, at
+//! A dead letter's headers take [`DEAD_LETTER_BYTES_MAX`] at most, whatever happened: stderr is cut first, at
 //! its beginning, then the error, at its end, and both say so. A reply that could not be delivered
 //! belongs to the dead letter. A small one is among its headers; a larger one is a message of its own,
 //! [`Apart`], in the same place as the dead letter and stored before it, so that whoever reads the dead
@@ -42,7 +42,7 @@ pub mod header {
     pub const QUEUE: &str = "x-ganger-queue";
 
     /// Id of a dead letter, never used again for another.
-    pub const LETTER_ID: &str = "x-ganger-letter-id";
+    pub const DEAD_LETTER_ID: &str = "x-ganger-letter-id";
     /// Name of the message in log records.
     pub(crate) const MESSAGE_NAME: &str = "x-ganger-message-name";
     /// Pool that gave up the message.
@@ -77,7 +77,7 @@ pub mod header {
 }
 
 /// Maximum bytes of a dead letter's own headers, including names.
-pub const LETTER_BYTES_MAX: usize = 16 << 10;
+pub const DEAD_LETTER_BYTES_MAX: usize = 16 << 10;
 
 /// Size of a reply's queue, headers and body, as they are written, above which it is stored apart.
 const REPLY_BYTES_MAX: usize = 4 << 10;
@@ -223,7 +223,7 @@ impl Letter<'_> {
             None => {}
         }
         let names = header::ERROR.len() + header::STDERR.len() + 2 * HEADER_BYTES;
-        let room = LETTER_BYTES_MAX.saturating_sub(size(&headers) + names);
+        let room = DEAD_LETTER_BYTES_MAX.saturating_sub(size(&headers) + names);
         let stderr: String = self
             .failure
             .stderr
@@ -248,7 +248,7 @@ impl Letter<'_> {
         let counters = self.counters;
         let first_failed_ms = counters.first_failed_ms.unwrap_or(self.now_ms);
         let mut facts = vec![
-            (header::LETTER_ID, self.id.to_owned()),
+            (header::DEAD_LETTER_ID, self.id.to_owned()),
             (header::POOL, self.pool.to_owned()),
             (header::QUEUE, self.queue.to_owned()),
             (header::REASON, self.failure.reason.as_str().to_owned()),
@@ -349,7 +349,7 @@ pub fn read(headers: &Headers) -> Option<DeadLetter> {
     let text = |name| find(headers, name).unwrap_or_default().to_owned();
     let time = |name| number(headers, name).map(rfc_3339).unwrap_or_default();
     Some(DeadLetter {
-        id: find(headers, header::LETTER_ID)?.to_owned(),
+        id: find(headers, header::DEAD_LETTER_ID)?.to_owned(),
         pool: text(header::POOL),
         queue: text(header::QUEUE),
         message_name: find(headers, header::MESSAGE_NAME).map(ToOwned::to_owned),

@@ -190,7 +190,7 @@ proptest! {
     #[test]
     fn a_letter_never_takes_more_than_it_may(failure in failures(), queue in "[a-z]{1,255}") {
         let written = Letter { queue: &queue, ..letter_of(&failure) }.write();
-        prop_assert!(size(&written.headers) <= LETTER_BYTES_MAX);
+        prop_assert!(size(&written.headers) <= DEAD_LETTER_BYTES_MAX);
         let read = read(&stored(&written.headers)).unwrap();
         prop_assert_eq!(&read.queue, &queue);
         prop_assert_eq!(read.exit_code, failure.exit.and_then(|exit| exit.code));

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::error::SourceError;
 use ganger_core::event_loop::EventLoop;
-use ganger_core::heartbeat::Heart;
+use ganger_core::heartbeat::Heartbeat;
 
 /// Stack size of a source's thread: a build without optimisation keeps the states of all nested futures
 /// on the stack, which need more than the usual 2 MiB. Unused stack costs no memory.
@@ -170,7 +170,7 @@ pub fn opened_beside_its_pool<S: Future<Output = ()> + 'static>(
             Ok(event_loop) => event_loop,
             Err(error) => return drop(tell.send(Err(error))),
         };
-        let _heart = Heart::of_this_thread().on(event_loop.handle());
+        let _heart = Heartbeat::of_this_thread().on(event_loop.handle());
         match catch_unwind(AssertUnwindSafe(|| open(&event_loop))) {
             Ok(Ok(source)) => {
                 if tell.send(Ok(())).is_ok() {

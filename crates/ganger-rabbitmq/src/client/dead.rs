@@ -19,7 +19,7 @@ use crate::broker::signature::CopyKey;
 use crate::broker::topology;
 use crate::broker::topology::Topology;
 use ganger_config::model::PoolConfig;
-use ganger_queue::client::{DeadFilter, Listed, Page, Partial, WayBack};
+use ganger_queue::client::{DeadFilter, Listed, Page, Partial, RetryTarget};
 use ganger_queue::dead_letter::DeadLetter;
 
 /// The dead-letter queues of all pools, each once.
@@ -74,7 +74,7 @@ impl Clerk {
     pub(super) async fn dead_retry(
         &mut self,
         filter: &DeadFilter,
-        way: &WayBack,
+        way: &RetryTarget,
     ) -> Result<usize, Partial> {
         let (frame_max, key) = (self.frame_max(), self.key.clone());
         let judge = |item: Item| match item {
@@ -144,7 +144,7 @@ impl Clerk {
     }
 }
 
-fn way_back(found: &Found, way: &WayBack, frame_max: u32, key: &CopyKey) -> DeadLetterFate {
+fn way_back(found: &Found, way: &RetryTarget, frame_max: u32, key: &CopyKey) -> DeadLetterFate {
     match found.back(way, frame_max, key) {
         Ok(parcel) => DeadLetterFate::GoesBack(Box::new(parcel)),
         Err(why) => DeadLetterFate::IsStuck(CommandError::NoWayBack {

@@ -9,7 +9,7 @@ use crate::broker::field_table::text;
 use crate::broker::publisher::OutboundMessage;
 use crate::broker::republish::{Marks, Original, PERSISTENT, check_size, fitting};
 use crate::broker::signature::CopyKey;
-use ganger_queue::client::WayBack;
+use ganger_queue::client::RetryTarget;
 use ganger_queue::dead_letter::{DeadLetter, DeadReply};
 
 /// Remedy for a dead letter that can't go back by itself.
@@ -95,7 +95,7 @@ impl Found {
     /// there only if one of its pools reads that queue, and otherwise where the operator says.
     pub(super) fn back(
         &self,
-        way: &WayBack,
+        way: &RetryTarget,
         frame_max: u32,
         key: &CopyKey,
     ) -> Result<OutboundMessage, String> {

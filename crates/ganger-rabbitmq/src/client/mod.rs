@@ -26,7 +26,7 @@ use crate::broker::error::RabbitMqError;
 use connection::Clerk;
 use ganger_config::model::{PoolConfig, RabbitMqSource};
 use ganger_queue::client::{
-    DeadFilter, Depth, Each, Listed, Page, Partial, Reply, SourceWarning, WayBack,
+    DeadFilter, Depth, Each, Listed, Page, Partial, Reply, RetryTarget, SourceWarning,
 };
 use ganger_queue::delivery::Outgoing;
 use ganger_queue::fault::SourceFault;
@@ -203,7 +203,7 @@ impl ganger_queue::client::QueueClient for RabbitMqClient {
         Ok(told.recv().map_err(|_| gone())??)
     }
 
-    fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {
+    fn dead_retry(&mut self, filter: &DeadFilter, way: &RetryTarget) -> Result<usize, Partial> {
         let (filter, way) = (filter.clone(), way.clone());
         self.ask(async move |clerk| clerk.dead_retry(&filter, &way).await)?
     }

@@ -51,7 +51,7 @@ impl Filter {
                         self.entered(done, first);
                     }
                 }
-                Err(fault) if fault.for_good => self.enter_one_by_one(batch).await?,
+                Err(fault) if fault.is_permanent => self.enter_one_by_one(batch).await?,
                 Err(fault) => return Err(fault),
             }
         }
@@ -74,7 +74,7 @@ impl Filter {
             };
             let first = match self.store.enter(&[done.entry()]).await {
                 Ok(first) => first.into_iter().next().flatten(),
-                Err(fault) if fault.for_good => {
+                Err(fault) if fault.is_permanent => {
                     tracing::error!(
                         pool = self.pool,
                         key = done.finished.identity.key,

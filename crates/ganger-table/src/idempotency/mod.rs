@@ -24,7 +24,7 @@ use crate::databases::database;
 use crate::finished::FinishedStore;
 use crate::table::Fault;
 use ganger_config::model::{Idempotency, PoolConfig};
-use ganger_core::heartbeat::Heart;
+use ganger_core::heartbeat::Heartbeat;
 use ganger_core::trace_context::SpanContext;
 use ganger_queue::credit;
 use ganger_queue::delivery::{
@@ -121,7 +121,7 @@ impl Opened {
     /// Runs until the source has ended, then blocks on `then`.
     fn run<T>(self, then: impl Future<Output = T>) -> T {
         let Self { runtime, task } = self;
-        let _heart = Heart::of_this_thread().on(runtime.handle());
+        let _heart = Heartbeat::of_this_thread().on(runtime.handle());
         runtime.block_on(task.run());
         runtime.block_on(then)
     }

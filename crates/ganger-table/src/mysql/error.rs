@@ -248,7 +248,7 @@ pub(crate) fn sentence(error: &CallError) -> String {
 /// Classifies an error of a transaction. It is permanent only if it is surely about the content to be
 /// written; everything else, including a missing table, is retried.
 pub(crate) fn fault(error: &CallError) -> Fault {
-    let for_good = match error {
+    let is_permanent = match error {
         CallError::TooLarge { .. } => true,
         CallError::Driver(_) | CallError::Unexpected(_) => {
             error.code().is_some_and(is_of_the_message)
@@ -256,7 +256,7 @@ pub(crate) fn fault(error: &CallError) -> Fault {
     };
     Fault {
         problem: sentence(error),
-        for_good,
+        is_permanent,
         is_of_a_lock: error.code() == Some(LOCK_WAIT_TIMEOUT),
     }
 }
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn only_what_was_to_be_written_is_refused_for_good() {
-        for (what, code, for_good) in [
+        for (what, code, is_permanent) in [
             ("a full table", 1114, false),
             ("a full disk", 1021, false),
             ("a lock", 1205, false),
@@ -399,11 +399,11 @@ mod tests {
             ("a trigger's signal", 1644, true),
             ("a packet", 1153, true),
         ] {
-            assert_eq!(fault(&said(code)).for_good, for_good, "{what}");
+            assert_eq!(fault(&said(code)).is_permanent, is_permanent, "{what}");
         }
         let (bytes, most) = (17 << 20, 16 << 20);
         let too_large = fault(&CallError::TooLarge { bytes, most });
-        assert!(too_large.for_good && too_large.problem.contains("`max_allowed_packet`"));
+        assert!(too_large.is_permanent && too_large.problem.contains("`max_allowed_packet`"));
     }
 
     #[test]

@@ -88,7 +88,7 @@ async fn tried(
 async fn refusal(client: &mut Client, some: &[Candidate]) -> Result<Option<String>, CallError> {
     client.batch_execute("SAVEPOINT part").await?;
     let refusal = match try_some(client, some).await {
-        Err(error) if fault(&error).for_good => Some(sentence(&error)),
+        Err(error) if fault(&error).is_permanent => Some(sentence(&error)),
         tried => {
             tried?;
             None

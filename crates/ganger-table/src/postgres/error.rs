@@ -145,7 +145,7 @@ pub(super) fn too_large(bytes: impl Iterator<Item = usize>) -> Result<(), Fault>
                 "a message of {bytes} bytes is larger than PostgreSQL takes in a row: at most \
                  {MESSAGE_BYTES_MAX}"
             ),
-            for_good: true,
+            is_permanent: true,
             is_of_a_lock: false,
         }),
         _ => Ok(()),
@@ -261,7 +261,7 @@ fn is_of_another_session(code: &SqlState) -> bool {
 pub(crate) fn fault(error: &Error) -> Fault {
     Fault {
         problem: sentence(error),
-        for_good: error.code().is_some_and(is_of_the_message) && !is_of_the_news(error),
+        is_permanent: error.code().is_some_and(is_of_the_message) && !is_of_the_news(error),
         is_of_a_lock: error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE),
     }
 }
@@ -357,8 +357,8 @@ mod tests {
             (SqlState::PROGRAM_LIMIT_EXCEEDED, true),
             (SqlState::RAISE_EXCEPTION, true),
         ];
-        for (code, for_good) in table {
-            assert_eq!(is_of_the_message(&code), for_good, "{code:?}");
+        for (code, is_permanent) in table {
+            assert_eq!(is_of_the_message(&code), is_permanent, "{code:?}");
         }
     }
 
@@ -381,9 +381,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_of_notifications_is_waited_for_and_another_limit_is_not() {
-        for (routine, for_good) in [("PreCommit_Notify", false), ("index_form_tuple", true)] {
+        for (routine, is_permanent) in [("PreCommit_Notify", false), ("index_form_tuple", true)] {
             let error = answered(&said("54000", routine)).await;
-            assert_eq!(fault(&error).for_good, for_good, "{routine}");
+            assert_eq!(fault(&error).is_permanent, is_permanent, "{routine}");
         }
     }
 
@@ -404,7 +404,7 @@ mod tests {
         too_large([1, MESSAGE_BYTES_MAX].into_iter()).unwrap();
         too_large(std::iter::empty()).unwrap();
         let refused = too_large([1, MESSAGE_BYTES_MAX + 1].into_iter());
-        assert!(refused.unwrap_err().for_good);
+        assert!(refused.unwrap_err().is_permanent);
     }
 
     #[test]

@@ -101,7 +101,7 @@ async fn refusal(
 ) -> Result<Option<String>, Error> {
     client.batch_execute("SAVEPOINT part").await?;
     let refusal = match try_some(client, statements, mark, some).await {
-        Err(error) if fault(&error).for_good => Some(sentence(&error)),
+        Err(error) if fault(&error).is_permanent => Some(sentence(&error)),
         tried => {
             tried?;
             None

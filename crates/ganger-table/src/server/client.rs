@@ -15,7 +15,7 @@ use crate::rules::{BYTES_PER_TURN_MAX, together};
 use crate::server::dialect::StatementError;
 use ganger_config::model::Subscription;
 use ganger_queue::client::{
-    DeadFilter, Depth, Each, Listed, Page, Partial, QueueClient, Reply, Subscribed, WayBack,
+    DeadFilter, Depth, Each, Listed, Page, Partial, QueueClient, Reply, RetryTarget, Subscribed,
 };
 use ganger_queue::dead_letter::DeadLetter;
 use ganger_queue::delivery::{IfUnsubscribed, Outgoing, Post, Unique};
@@ -409,7 +409,7 @@ impl<C: Commands> QueueClient for ServerClient<C> {
         })
     }
 
-    fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {
+    fn dead_retry(&mut self, filter: &DeadFilter, way: &RetryTarget) -> Result<usize, Partial> {
         let body = way.body_for_a_table()?;
         let selection = Selection::of(filter);
         let moved = self.ask_for_all("sending the dead letters back", async |connection| {

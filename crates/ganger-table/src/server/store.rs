@@ -142,7 +142,7 @@ impl<D: Dialect> ServerStore<D> {
                 }
                 Ok(Err(Aborted::Server(error))) => {
                     if let Some(ask) = &work.ask
-                        && error.fault().for_good
+                        && error.fault().is_permanent
                         && Box::pin(self.pass_over(ask.limits)).await?
                     {
                         continue;

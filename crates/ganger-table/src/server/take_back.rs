@@ -78,7 +78,7 @@ impl TakeBack {
                 }
                 Ok(freed.is_some())
             }
-            Err(undone) if undone.fault.for_good => {
+            Err(undone) if undone.fault.is_permanent => {
                 let struck = line.strike(sight).await?;
                 Ok(struck && self.free_by_halves(line, sight.owner, why).await?)
             }
@@ -100,7 +100,7 @@ impl TakeBack {
                 tell(owner, freed, why);
                 Ok(true)
             }
-            Err(undone) if undone.fault.for_good && refused.len() < REFUSED_MAX => {
+            Err(undone) if undone.fault.is_permanent && refused.len() < REFUSED_MAX => {
                 self.free_by_halves(line, owner, why).await
             }
             Err(undone) => Err(undone),
@@ -119,7 +119,7 @@ impl TakeBack {
         while let Some(mut part) = parts.pop() {
             match line.free_some(owner, &part).await {
                 Ok(rows) => freed += rows,
-                Err(undone) if !undone.fault.for_good => return Err(undone),
+                Err(undone) if !undone.fault.is_permanent => return Err(undone),
                 Err(_) if part.len() > 1 => {
                     parts.push(part.split_off(part.len() / 2));
                     parts.push(part);
@@ -160,7 +160,7 @@ impl TakeBack {
             Err(undone) if undone.ends_the_connection => return Err(undone),
             Err(undone) => undone.fault,
         };
-        let left_for = match fault.for_good {
+        let left_for = match fault.is_permanent {
             true => STUCK_FOR,
             false => LATER,
         };

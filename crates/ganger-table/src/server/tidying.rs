@@ -63,7 +63,7 @@ impl Tidying {
 
     fn failed(&mut self, undone: Undone, began: Instant) {
         self.rows = (self.rows / 2).max(1);
-        let pause = match undone.fault.for_good {
+        let pause = match undone.fault.is_permanent {
             true => STUCK_FOR,
             false => began.elapsed().max(RETRY),
         };
@@ -94,11 +94,11 @@ mod tests {
     use super::*;
     use crate::table::Fault;
 
-    fn undone(for_good: bool) -> Undone {
+    fn undone(is_permanent: bool) -> Undone {
         let problem = "no".to_owned();
         Undone {
             fault: Fault {
-                for_good,
+                is_permanent,
                 ..Fault::passing(problem)
             },
             ends_the_connection: false,

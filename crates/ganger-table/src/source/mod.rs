@@ -33,7 +33,7 @@ use book::{Batch, Book};
 use facts::Facts;
 use ganger_config::model::{PoolConfig, TableSource};
 use ganger_core::budget::Share;
-use ganger_core::heartbeat::Heart;
+use ganger_core::heartbeat::Heartbeat;
 use ganger_queue::attempts::Limits;
 use ganger_queue::credit;
 use ganger_queue::delivery::{Intake, LogName, SourceEnd};
@@ -105,7 +105,7 @@ fn runtime() -> Runtime {
 }
 
 fn run(runtime: &Runtime, task: Task) {
-    let _heart = Heart::of_this_thread().on(runtime.handle());
+    let _heart = Heartbeat::of_this_thread().on(runtime.handle());
     let slips = task
         .grip
         .clone()

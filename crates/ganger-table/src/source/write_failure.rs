@@ -39,7 +39,7 @@ impl Task {
                 self.written(batch, written);
                 self.trouble(fault);
             }
-            Err(fault) if fault.for_good => self.one_by_one().await,
+            Err(fault) if fault.is_permanent => self.one_by_one().await,
             Err(fault) => self.trouble(&fault),
         }
     }
@@ -102,7 +102,7 @@ impl Task {
         };
         match self.write_alone(&work).await {
             Ok(_) => confirm(publish.confirmed, &publish.message.queue, Ok(())),
-            Err(fault) if fault.for_good => {
+            Err(fault) if fault.is_permanent => {
                 let queue = &publish.message.queue;
                 confirm(publish.confirmed, queue, Err(fault.problem));
             }
@@ -119,7 +119,7 @@ impl Task {
                 self.tell_of_others(&written);
                 self.forget(settled.claim);
             }
-            Err(fault) if fault.for_good => {
+            Err(fault) if fault.is_permanent => {
                 health::set_aside(&self.pool, &settled, &fault);
                 self.forget(settled.claim);
                 self.keep_aside(settled, &fault);
@@ -147,10 +147,10 @@ impl Task {
             };
             match self.write_alone(&work).await {
                 // Settling finished work is worth more than recognising a repetition of it.
-                Err(fault) if fault.for_good && settled.finished.take().is_some() => {
+                Err(fault) if fault.is_permanent && settled.finished.take().is_some() => {
                     health::not_entered(&self.pool, &settled, &fault);
                 }
-                Err(fault) if fault.for_good => {
+                Err(fault) if fault.is_permanent => {
                     let plainer = rules::plainer(&settled.outcome, &fault.problem);
                     settled.outcome = plainer.ok_or(fault)?;
                 }
@@ -199,7 +199,7 @@ impl Task {
                 Ok(written) => self.tell_of_others(&written),
                 Err(fault) => {
                     self.keep_aside(settled, &fault);
-                    trouble = Some(fault).filter(|fault| !fault.for_good);
+                    trouble = Some(fault).filter(|fault| !fault.is_permanent);
                 }
             }
         }

@@ -20,7 +20,7 @@ use crate::dead_letters::{SOME, list};
 use ganger_config::model::Subscription;
 use ganger_core::names::PAUSED_QUEUE;
 use ganger_queue::client::{
-    DeadFilter, Depth, Each, Listed, Page, Partial, Reply, Subscribed, WayBack,
+    DeadFilter, Depth, Each, Listed, Page, Partial, Reply, RetryTarget, Subscribed,
 };
 use ganger_queue::delivery::{CANCELLED, Failure, Outgoing, Post, Reason};
 use ganger_queue::fault::SourceFault;
@@ -273,7 +273,7 @@ impl ganger_queue::client::QueueClient for SqliteClient {
         })
     }
 
-    fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {
+    fn dead_retry(&mut self, filter: &DeadFilter, way: &RetryTarget) -> Result<usize, Partial> {
         let edit = way.body_for_a_table()?;
         let now_ms = self.clock.now_ms();
         let moved = self.write(|client| dead::send_back(&mut client.conn, filter, edit, now_ms));

@@ -102,7 +102,7 @@ pub(crate) fn fault(error: &Error) -> Fault {
     );
     Fault {
         problem: sentence(error),
-        for_good: refused || matches!(error, Error::ToSqlConversionFailure(_)),
+        is_permanent: refused || matches!(error, Error::ToSqlConversionFailure(_)),
         is_of_a_lock: false,
     }
 }
@@ -144,9 +144,9 @@ mod tests {
             (ffi::SQLITE_TOOBIG, true),
             (ffi::SQLITE_CONSTRAINT, true),
         ];
-        for (code, for_good) in table {
+        for (code, is_permanent) in table {
             let error = Error::SqliteFailure(ffi::Error::new(code), None);
-            assert_eq!(fault(&error).for_good, for_good, "{error}");
+            assert_eq!(fault(&error).is_permanent, is_permanent, "{error}");
         }
     }
 }

@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use tokio::sync::Notify;
 
-use ganger_core::heartbeat::{EVERY, Heart};
+use ganger_core::heartbeat::{EVERY, Heartbeat};
 
 /// The daemon's instance, created with the first bell, or the error that prevented it.
 static NEWS: OnceLock<Result<Arc<Rung>, Errno>> = OnceLock::new();
@@ -131,7 +131,7 @@ impl Rung {
     }
 
     fn read(&self) {
-        let heart = Heart::of_this_thread();
+        let heart = Heartbeat::of_this_thread();
         loop {
             heart.beat();
             match self.events() {

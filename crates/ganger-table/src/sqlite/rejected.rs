@@ -44,7 +44,7 @@ pub(crate) fn pass_over(
     let fault = fault(&refused.error);
     let Some(row) = refused
         .row
-        .filter(|row| fault.for_good && rejected.add(vec![*row]))
+        .filter(|row| fault.is_permanent && rejected.add(vec![*row]))
     else {
         return Err(fault);
     };

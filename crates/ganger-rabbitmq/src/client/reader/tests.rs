@@ -7,7 +7,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use super::*;
 use crate::broker::republish::PERSISTENT;
 use crate::rules::Arrival;
-use ganger_queue::client::WayBack;
+use ganger_queue::client::RetryTarget;
 use ganger_queue::dead_letter::{Counters, Letter, Own};
 use ganger_queue::delivery::{Failure, Outgoing};
 
@@ -33,7 +33,7 @@ fn key() -> CopyKey {
 }
 
 fn back(found: &Found, frame_max: u32) -> Result<OutboundMessage, String> {
-    found.back(&WayBack::default(), frame_max, &key())
+    found.back(&RetryTarget::default(), frame_max, &key())
 }
 
 /// A message as the broker delivers it.
@@ -135,7 +135,7 @@ fn a_letter_is_read_and_goes_back_as_it_was_sent() {
         ("work", &b"body"[..])
     );
     assert_eq!(parcel.properties, properties);
-    let way = WayBack {
+    let way = RetryTarget {
         body: Some("edited".into()),
         to: Some("elsewhere".to_owned()),
     };
@@ -160,7 +160,7 @@ fn what_would_act_again_is_kept_and_does_not() {
     let back = back(&found, 4096).unwrap().properties;
     assert_eq!((back.expiration(), back.user_id()), (&None, &None));
     let table = back.headers().clone().unwrap();
-    assert!(!table.contains_key("CC") && !table.contains_key(header::LETTER_ID));
+    assert!(!table.contains_key("CC") && !table.contains_key(header::DEAD_LETTER_ID));
     assert!(key().knows(&back, b"body"));
     let (again, arrival) = received(back);
     assert_eq!(again.properties, properties);
@@ -307,9 +307,9 @@ fn a_letter_that_nobody_signed_goes_only_where_its_pool_reads() {
         "{refused}"
     );
     assert!(refused.contains("--to"), "{refused}");
-    let way = WayBack {
+    let way = RetryTarget {
         to: Some("payments".to_owned()),
-        ..WayBack::default()
+        ..RetryTarget::default()
     };
     assert_eq!(
         elsewhere.back(&way, 4096, &key()).unwrap().to.as_str(),
@@ -335,7 +335,7 @@ fn a_letter_that_nobody_signed_goes_only_where_its_pool_reads() {
         .collect();
     let both = both
         .into_iter()
-        .filter(|(name, _)| name.as_str() != header::LETTER_ID);
+        .filter(|(name, _)| name.as_str() != header::DEAD_LETTER_ID);
     let moved = BasicProperties::default().with_headers(both.collect::<BTreeMap<_, _>>().into());
     assert_eq!(read(moved).letter.queue, "work");
 }

@@ -158,7 +158,7 @@ fn a_large_reply_is_safe_before_its_letter() {
     };
     let both = parcels(press(), &letter(failure.clone(), LetterDetail::Full)).unwrap();
     assert_eq!((both.len(), both[0].body.len()), (2, 100_000));
-    let id = own(&both[1], header::LETTER_ID).unwrap();
+    let id = own(&both[1], header::DEAD_LETTER_ID).unwrap();
     assert_eq!(own(&both[0], header::REPLY_OF).unwrap(), id);
     let without = parcels(press(), &letter(failure, LetterDetail::WithoutReply)).unwrap();
     assert_eq!(without.len(), 1);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use ganger_queue::client::{Client, DeadFilter, WayBack};
+use ganger_queue::client::{Client, DeadFilter, RetryTarget};
 use ganger_queue::dead_letter::DeadReply;
 use ganger_queue::delivery::{Exit, Failure, History, Message, Outgoing, Property, Reason};
 
@@ -207,9 +207,9 @@ async fn what_goes_back_without_its_claim_is_no_duplicate() {
 
 /// Only the daemon writes a table's dead letters, so no other destination is allowed.
 fn goes_nowhere_else(client: &mut Client, all: &DeadFilter) {
-    let elsewhere = WayBack {
+    let elsewhere = RetryTarget {
         to: Some("elsewhere".to_owned()),
-        ..WayBack::default()
+        ..RetryTarget::default()
     };
     let refused = client.dead_retry(all, &elsewhere).unwrap_err();
     let says = "to their own queue only";
@@ -273,7 +273,7 @@ async fn a_dead_letter_keeps_everything_and_says_why() {
     assert_eq!(dead.reply, Some(reply));
 
     let all = DeadFilter::default();
-    let mended = WayBack {
+    let mended = RetryTarget {
         body: Some("mended".into()),
         to: None,
     };

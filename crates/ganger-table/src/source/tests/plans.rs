@@ -14,7 +14,7 @@ use crate::databases::database;
 use crate::sqlite::tests_support::{OtherOwner, Run, has_run, runs};
 use crate::table::finished::Entry;
 use ganger_config::model::{Subscription, TableSource};
-use ganger_queue::client::{Client, DeadFilter, Page, Retried, WayBack};
+use ganger_queue::client::{Client, DeadFilter, Page, Retried, RetryTarget};
 use ganger_queue::delivery::{
     Failure, Finished, Identity, IfTaken, IfUnsubscribed, Outgoing, Post, Reason, Unique,
     UniqueScope,
@@ -305,7 +305,7 @@ fn letters(client: &mut Client, database: &Path, round: i64) {
     });
     assert_eq!(
         client
-            .dead_retry(&these(&ids[1..]), &WayBack::default())
+            .dead_retry(&these(&ids[1..]), &RetryTarget::default())
             .unwrap(),
         Retried {
             retried: 2,

@@ -179,7 +179,7 @@ fn a_file_that_was_taken_away_is_waited_for_and_another_is_taken_up() {
         std::fs::rename(&path, path.with_extension(format!("old{suffix}"))).unwrap();
     }
     let fault = store.find(&[&identity("a", 0)]).unwrap_err();
-    assert!(!fault.for_good, "{}", fault.problem);
+    assert!(!fault.is_permanent, "{}", fault.problem);
     bench.store().close();
     store.find(&[&identity("a", 0)]).unwrap_err();
     assert_eq!(find(&mut store, "a", 0), None);
