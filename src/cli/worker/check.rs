@@ -51,8 +51,9 @@ pub(crate) struct WorkerCheckArgs {
     #[arg(long, default_value_t = JOBS, value_name = "N")]
     jobs: usize,
     /// Format of the report
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    format: ReportFormat,
+    // It was called `--format`, and its `text` was `table`.
+    #[arg(long, short = 'o', alias = "format", value_enum, default_value_t, value_name = "FORMAT")]
+    output: ReportFormat,
     #[command(flatten)]
     start: WorkerStart,
 }
@@ -71,7 +72,8 @@ enum Protocol {
 enum ReportFormat {
     /// For people
     #[default]
-    Table,
+    #[value(alias = "table")]
+    Text,
     /// For programs
     Json,
     /// For continuous integration: JUnit's XML
@@ -87,8 +89,8 @@ pub(super) fn run(args: &WorkerCheckArgs) -> CommandResult {
         }
     };
     let report = on_a_pool_thread(conformance::check(&plan))?;
-    match args.format {
-        ReportFormat::Table => output::bytes(table::of(&report).as_bytes())?,
+    match args.output {
+        ReportFormat::Text => output::bytes(table::of(&report).as_bytes())?,
         ReportFormat::Json => output::json(&report)?,
         ReportFormat::Junit => output::bytes(junit::of(&report).as_bytes())?,
     }

@@ -41,7 +41,7 @@ impl Checked {
     /// Checks a worker, which is the program and its arguments.
     pub(crate) fn of(site: &Workspace, options: &[&str], worker: &[&str]) -> Self {
         let record = format!("RECORD={}", site.path("record").display());
-        let start = ["worker", "check", "--format", "json", "--env", &record];
+        let start = ["worker", "check", "--output", "json", "--env", &record];
         let ran = site.ganger(&[&start, options, &["--"], worker].concat());
         assert!(matches!(ran.code, Some(0 | 1)), "{ran:#?}");
         let report: Value = serde_json::from_str(&ran.out)
@@ -315,13 +315,13 @@ fn nothing_outlives_the_check() {
 fn the_report_has_three_forms() {
     let site = Workspace::new();
     let own = own_program();
-    let ran = |format: &str| {
+    let ran = |flag: &str, format: &str| {
         let options = [
             "worker",
             "check",
             "--protocol",
             "1",
-            "--format",
+            flag,
             format,
             "--",
         ];
@@ -330,7 +330,8 @@ fn the_report_has_three_forms() {
         assert_eq!(ran.code, Some(1), "{ran:#?}");
         ran.out
     };
-    let table = ran("table");
+    // By the names that the flag and the format had before.
+    let table = ran("--format", "table");
     for part in [
         "FAILED: version 1, message",
         "mend: write one MessagePack map",
@@ -339,7 +340,7 @@ fn the_report_has_three_forms() {
     ] {
         assert!(table.contains(part), "without {part:?}: {table}");
     }
-    let junit = ran("junit");
+    let junit = ran("--output", "junit");
     assert!(
         junit.contains("<testcase name=\"message\" classname=\"version 1\""),
         "{junit}"
