@@ -19,7 +19,7 @@ OUTSIDE = {
     "proto-spec/vectors/README.md": "Test vectors",
     "samples/README.md": "Samples",
     "samples/python/README.md": "Sample: the smallest worker",
-    "samples/rpc/README.md": "Sample: asking and being answered",
+    "samples/rpc/README.md": "Sample: requests and replies",
     "samples/batch/README.md": "Sample: a long job",
     "samples/ledger/README.md": "Sample: a ledger that stays exact",
     "samples/pipeline/README.md": "Sample: a shell pipeline",
