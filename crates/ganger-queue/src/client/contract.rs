@@ -149,7 +149,7 @@ pub struct Answers(VecDeque<Reply>);
 
 impl Answers {
     /// Adds a reply that has arrived.
-    pub fn come(&mut self, reply: Reply) {
+    pub fn push(&mut self, reply: Reply) {
         self.0.push_back(reply);
     }
 

@@ -76,7 +76,7 @@ pub fn post(line: &[u8]) -> Result<Post, String> {
     };
     let at = line.at.as_deref().map(until).transpose();
     let scope = line.unique_scope.as_deref().map(scope).transpose();
-    let wishes = UniqueWishes {
+    let options = UniqueOptions {
         key: line.unique_key.take(),
         scope: scope.map_err(|why| format!("unique_scope: {why}"))?,
         replace: line.replace,
@@ -86,7 +86,7 @@ pub fn post(line: &[u8]) -> Result<Post, String> {
     let delays = [
         field("delay", &line.delay)?,
         at.map_err(|why| format!("at: {why}"))?,
-        wishes.debounce,
+        options.debounce,
     ];
     let mut delays = delays.into_iter().flatten();
     let (delay, other) = (delays.next(), delays.next());
@@ -95,7 +95,7 @@ pub fn post(line: &[u8]) -> Result<Post, String> {
     }
     Ok(Post {
         message: outgoing(line, delay.unwrap_or_default())?,
-        unique: wishes.unique()?,
+        unique: options.unique()?,
         topic: None,
     })
 }
@@ -146,7 +146,7 @@ impl From<&Post> for MessageJson {
 
 /// Options of a unique key, as given in JSON or on the command line.
 #[derive(Debug, Clone, Default)]
-pub struct UniqueWishes {
+pub struct UniqueOptions {
     /// The key; without it no other option is allowed.
     pub key: Option<String>,
     /// Time for which it is held.
@@ -162,7 +162,7 @@ pub struct UniqueWishes {
 /// Default of the longest debounce delay, as a multiple of the debounce time.
 const DEBOUNCES: u32 = 10;
 
-impl UniqueWishes {
+impl UniqueOptions {
     /// Combines the options, if they make sense together.
     ///
     /// # Errors
@@ -215,7 +215,7 @@ fn outgoing(line: MessageJson, delay: Duration) -> Result<Outgoing, String> {
 
 /// Returns the header as text. A number keeps every digit as written.
 fn header_text((name, value): (String, Box<RawValue>)) -> Result<(String, String), String> {
-    not_our_own(&name)?;
+    check_not_reserved(&name)?;
     let text = value.get();
     match text.as_bytes().first() {
         Some(b'"') => {
@@ -234,7 +234,7 @@ fn header_text((name, value): (String, Box<RawValue>)) -> Result<(String, String
 ///
 /// # Errors
 /// If it is reserved for ganger.
-pub fn not_our_own(name: &str) -> Result<(), String> {
+pub fn check_not_reserved(name: &str) -> Result<(), String> {
     let own = names::OWN_HEADER_PREFIX;
     if name.to_ascii_lowercase().starts_with(own) {
         return Err(format!(

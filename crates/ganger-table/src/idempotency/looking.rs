@@ -195,7 +195,7 @@ impl Filter {
                     body,
                     window: self.rules.window,
                     continued,
-                    once_written: None,
+                    entry_notice: None,
                 });
                 self.pass_on(delivery, Some(finished));
             }

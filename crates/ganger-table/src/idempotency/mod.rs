@@ -28,12 +28,12 @@ use ganger_core::heartbeat::Heartbeat;
 use ganger_core::trace_context::SpanContext;
 use ganger_queue::credit;
 use ganger_queue::delivery::{
-    Delivery, Entered, Finished, Intake, OnceWritten, Outcome, PoolEnd, Receipt, Settlement,
-    SourceEnd, link,
+    Delivery, EnteredIdentities, EntryNotice, Finished, Intake, Outcome, PoolEnd, Receipt,
+    Settlement, SourceEnd, link,
 };
 use ganger_queue::fault::SourceFault;
 use ganger_queue::pause::Pause;
-use ganger_queue::source::{Opening, SourceError, opened_on_a_thread};
+use ganger_queue::source::{Opening, SourceError, open_on_thread};
 use in_hand::InHand;
 
 /// Interval between checks for waiting messages that must be given back.
@@ -74,14 +74,14 @@ pub fn between(
     let mut source = reader(inner)?;
     let (rules, pool) = (rules.clone(), Arc::clone(pool));
     let name = pool.name.clone();
-    opened_on_a_thread("finished", &name, move || {
+    open_on_thread("finished", &name, move || {
         let store = rules.store.clone();
         let opened = open(rules, &pool, ends).map_err(|fault| fault.of(&store))?;
         opened.wait(source.opened())?;
         let mut source = source.running();
         Ok(move || {
-            if let Err(SourceError::Panicked { what, .. }) = opened.run(source.ended()) {
-                panic::resume_unwind(Box::new(what));
+            if let Err(SourceError::Panicked { message, .. }) = opened.run(source.ended()) {
+                panic::resume_unwind(Box::new(message));
             }
         })
     })
@@ -147,7 +147,7 @@ struct Filter {
     /// Finished messages to be entered.
     done: Vec<Done>,
     /// Identities that the source reports once it has entered them.
-    entered: Arc<Entered>,
+    entered: Arc<EnteredIdentities>,
     /// Reason that the store can't be used, while that is so.
     problem: Option<String>,
     pause: Pause,
@@ -348,9 +348,9 @@ impl Filter {
         outcome: Outcome,
         span: Option<SpanContext>,
     ) {
-        let once = OnceWritten::new(finished.identity.clone(), &self.entered);
+        let notice = EntryNotice::new(finished.identity.clone(), &self.entered);
         let finished = Box::new(Finished {
-            once_written: Some(once),
+            entry_notice: Some(notice),
             ..finished
         });
         receipt.settle(outcome, span, Some(finished));

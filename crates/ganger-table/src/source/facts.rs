@@ -88,6 +88,6 @@ impl Facts {
         let now = Instant::now();
         self.depth.counted(&pool.workers, now, now - began);
         let backlog = waiting.map(|waiting| self.depth.backlog(waiting));
-        credit::tell_backlog(end, backlog);
+        credit::report_backlog(end, backlog);
     }
 }

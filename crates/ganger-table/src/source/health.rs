@@ -19,7 +19,7 @@ pub(super) enum HealthIssue {
 }
 
 impl health::Issue for HealthIssue {
-    fn what(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Table => "the table can't be used; intake pauses",
             Self::Aside => "settlements are refused; they are kept, and hold nobody up",

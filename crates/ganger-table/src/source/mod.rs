@@ -143,7 +143,7 @@ impl Task {
     }
 
     async fn run(mut self) {
-        self.health.tell(&self.end);
+        self.health.publish(&self.end);
         self.store.listen();
         if let Err(fault) = self.store.sweep() {
             self.trouble(&fault);
@@ -320,7 +320,7 @@ impl Task {
                     self.end.facts.took_turn(began.elapsed());
                 }
                 self.pause.end();
-                self.health.over(&self.end, HealthIssue::Table);
+                self.health.resolve(&self.end, HealthIssue::Table);
                 self.written(batch, written);
             }
             Err(fault) => self.rescue(&fault, probe || claim).await,

@@ -43,7 +43,7 @@ impl Suspects {
         let may_ask = self.out.is_none() && Instant::now() >= self.rest;
         let ours = may_ask && suspects_wait && self.turn.ask();
         if !ours {
-            self.turn.tell(end, suspects_wait);
+            self.turn.report(end, suspects_wait);
         }
         ours
     }

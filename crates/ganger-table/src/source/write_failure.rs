@@ -62,7 +62,7 @@ impl Task {
             .locked
             .sort(self.book.settled_mut(), &locked, Instant::now());
         match self.locked.len() {
-            0 => self.health.over(&self.end, HealthIssue::Locked),
+            0 => self.health.resolve(&self.end, HealthIssue::Locked),
             count => {
                 let problem =
                     format!("{count} settlements wait for rows that another program has locked");
@@ -178,7 +178,7 @@ impl Task {
         let issue = HealthIssue::Aside;
         match self.aside.problem() {
             Some(problem) => self.health.begin(&self.end, issue, problem),
-            None => self.health.over(&self.end, issue),
+            None => self.health.resolve(&self.end, issue),
         }
     }
 

@@ -197,7 +197,7 @@ async fn remember(rig: &Rig, round: i64) {
         body: String::new(),
         window: Duration::from_millis(1),
         continued: Outgoing::default(),
-        once_written: None,
+        entry_notice: None,
     };
     let outcome = Outcome::Done;
     let entry = Entry {

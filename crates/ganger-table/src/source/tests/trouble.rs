@@ -252,7 +252,7 @@ async fn a_repetition_among_what_was_refused_is_counted() {
             body: String::new(),
             window: Duration::from_secs(60),
             continued: Outgoing::default(),
-            once_written: None,
+            entry_notice: None,
         };
         let settled = Settled {
             claim: Claim { row, token: row },

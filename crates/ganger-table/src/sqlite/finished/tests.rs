@@ -48,7 +48,7 @@ fn finished(key: &str, step: u32) -> Finished {
             reply_to: Some("caller".to_owned()),
             ..Outgoing::default()
         },
-        once_written: None,
+        entry_notice: None,
     }
 }
 
