@@ -13,7 +13,7 @@ pub(super) enum HealthIssue {
     /// The database can't be read or written.
     Table,
     /// The database permanently rejects settlements.
-    Aside,
+    Parked,
     /// Another program has locked rows that are to be settled.
     Locked,
 }
@@ -22,7 +22,7 @@ impl health::Issue for HealthIssue {
     fn description(self) -> &'static str {
         match self {
             Self::Table => "the table can't be used; intake pauses",
-            Self::Aside => "settlements are refused; they are kept, and hold nobody up",
+            Self::Parked => "settlements are refused; they are kept, and hold nobody up",
             Self::Locked => "rows are locked; what became of them waits, and holds nobody up",
         }
     }
@@ -30,7 +30,7 @@ impl health::Issue for HealthIssue {
     fn is_down(self) -> bool {
         match self {
             Self::Table => true,
-            Self::Aside | Self::Locked => false,
+            Self::Parked | Self::Locked => false,
         }
     }
 }
@@ -68,7 +68,7 @@ pub(super) fn repeated(pool: &str, end: &SourceEnd, claims: &[Claim]) {
 }
 
 /// Logs a settlement that the database permanently rejects.
-pub(super) fn set_aside(pool: &str, settled: &Settled, fault: &Fault) {
+pub(super) fn rejected(pool: &str, settled: &Settled, fault: &Fault) {
     tracing::error!(
         pool,
         row = settled.claim.row,

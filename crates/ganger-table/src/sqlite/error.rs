@@ -103,7 +103,7 @@ pub(crate) fn fault(error: &Error) -> Fault {
     Fault {
         problem: sentence(error),
         is_permanent: refused || matches!(error, Error::ToSqlConversionFailure(_)),
-        is_of_a_lock: false,
+        is_lock_timeout: false,
     }
 }
 
@@ -115,7 +115,7 @@ impl From<Error> for Fault {
 
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {
-        Self::passing(format!(
+        Self::transient(format!(
             "the directory of lock files can't be used: {error}"
         ))
     }

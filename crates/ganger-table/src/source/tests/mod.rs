@@ -4,11 +4,11 @@
 mod accounting;
 mod claiming;
 mod depth;
+mod failures;
 mod gathering;
 mod owners;
 mod plans;
 mod published;
-mod trouble;
 mod waking;
 
 use std::path::PathBuf;

@@ -186,7 +186,7 @@ fn outgoing(queue: &str) -> Outgoing {
 async fn remember(rig: &Rig, round: i64) {
     let config = rig.config();
     let database = database(&config).unwrap();
-    let mut memory = database.memory(&policy()).await.unwrap();
+    let mut memory = database.finished_store(&policy()).await.unwrap();
     let finished = Finished {
         identity: Identity {
             queue: "q".into(),
