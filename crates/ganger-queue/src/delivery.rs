@@ -330,7 +330,7 @@ impl SourceEnd {
 
     fn hand_over(&self, delivery: Delivery) {
         if self.deliveries.try_send(delivery).is_err() {
-            tracing::debug!("the pool is gone; the message is on its way back");
+            tracing::debug!("the pool has ended; the message is returned");
         }
     }
 

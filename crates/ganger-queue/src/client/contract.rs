@@ -279,7 +279,7 @@ impl RetryTarget {
         match self.to {
             None => Ok(self.body.as_ref()),
             Some(_) => Err(SourceFault::unsupported(
-                "the dead letters of a table go back to their own queue only: leave `to` out",
+                "dead letters of a table can be retried in their own queue only: leave `to` out",
             )),
         }
     }

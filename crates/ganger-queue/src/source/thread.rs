@@ -67,7 +67,7 @@ impl Running {
     pub async fn ended(&mut self) -> Result<(), SourceError> {
         if self.end.is_none() {
             let exited = (&mut self.exited).await;
-            self.end = Some(exited.unwrap_or_else(|_| Err("its thread is gone".to_owned())));
+            self.end = Some(exited.unwrap_or_else(|_| Err("its thread has ended".to_owned())));
         }
         match &self.end {
             Some(Err(message)) => Err(self.panic(message.clone())),

@@ -80,7 +80,7 @@ impl Gate {
                         pool = self.pool,
                         key = done.finished.identity.key,
                         problem = fault.problem,
-                        "the store refuses to have it entered as finished: a repetition would be worked on"
+                        "the store rejects the entry of a finished message: a repetition would be processed again"
                     );
                     None
                 }
@@ -108,7 +108,7 @@ impl Gate {
                 tracing::warn!(
                     pool = self.pool,
                     key = finished.identity.key,
-                    "done twice: it was done as another message, or by another daemon, meanwhile"
+                    "message processed twice: another message with its key, or another daemon, finished first"
                 );
                 repeated(first.reply, &finished.continued)
             }

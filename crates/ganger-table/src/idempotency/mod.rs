@@ -301,7 +301,7 @@ impl Gate {
         state.likely_duplicates += self.repeated;
         if let Some(problem) = &self.problem {
             state.healthy = false;
-            state.problem = Some(format!("what is finished can't be looked up: {problem}"));
+            state.problem = Some(format!("finished messages can't be looked up: {problem}"));
         }
         self.ends.pool.state.send_if_modified(|known| {
             let changed = *known != state;
@@ -369,7 +369,7 @@ impl Gate {
             Ok(()) => {
                 self.pause.end();
                 if self.problem.take().is_some() {
-                    tracing::info!(pool, "resolved: what is finished can't be looked up");
+                    tracing::info!(pool, "resolved: finished messages can't be looked up");
                 }
             }
             Err(Fault { problem, .. }) => {
@@ -380,7 +380,7 @@ impl Gate {
                         pool,
                         store,
                         problem,
-                        "what is finished can't be looked up; nothing is acknowledged, intake pauses"
+                        "finished messages can't be looked up; nothing is acknowledged, intake pauses"
                     );
                 }
                 self.problem = Some(problem);

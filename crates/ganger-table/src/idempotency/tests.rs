@@ -260,7 +260,7 @@ fn while_the_store_is_away_nothing_is_acknowledged_and_nothing_taken() {
         in_hand.settle(Outcome::Done);
         let is_down = |state: &ganger_queue::delivery::SourceState| {
             let problem = state.problem.as_deref().unwrap_or_default();
-            !state.healthy && problem.starts_with("what is finished can't be looked up: ")
+            !state.healthy && problem.starts_with("finished messages can't be looked up: ")
         };
         let told = rig.pool.state.wait_for(is_down);
         timeout(SOON, told).await.unwrap().unwrap();

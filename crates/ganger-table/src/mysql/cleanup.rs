@@ -62,8 +62,8 @@ async fn remove_published(client: &mut Client, rows: u32) -> Result<Option<Strin
     let id: i64 = row.get(0)?;
     let table = client.table_name("published_messages");
     Ok(Some(format!(
-        "the row {id} of `{table}` has become no message, and stays: the trigger `{table}_fan_out` is missing, \
-         or was when it was inserted"
+        "the row {id} of `{table}` was not delivered and is kept: the trigger `{table}_fan_out` is missing, \
+         or was missing when the row was inserted"
     )))
 }
 

@@ -134,7 +134,7 @@ impl ConnectTarget {
                 Ok(Err(refused)) => self.away(host, refused.to_string()),
                 Err(_) => {
                     let seconds = CONNECTS_WITHIN.as_secs();
-                    self.away(host, format!("it has not answered for {seconds} s"))
+                    self.away(host, format!("no answer within {seconds} s"))
                 }
             };
             // A host that may return takes precedence: waiting for it may help, whatever the others
@@ -148,7 +148,7 @@ impl ConnectTarget {
         }
         Err(first.unwrap_or_else(|| MysqlError::Away {
             server: self.server.clone(),
-            why: "no host is named".to_owned(),
+            why: "no host is configured".to_owned(),
         }))
     }
 
@@ -228,7 +228,10 @@ impl ConnectTarget {
             found,
         })?;
         if read_only {
-            return Err(self.away(host, "it is read-only, as its `read_only` says".to_owned()));
+            return Err(self.away(
+                host,
+                "the server is read-only: `read_only` is set".to_owned(),
+            ));
         }
         Ok(client.with_server_info(ServerInfo {
             product,

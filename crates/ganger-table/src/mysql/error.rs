@@ -33,8 +33,8 @@ pub enum MysqlError {
     },
     /// The connection would not be encrypted, so that an impostor of the server would get the password.
     #[error(
-        "{server} has no TLS in common with us, and without it whoever answers gets the password: give \
-         the server TLS, or write ssl-mode=DISABLED where the network up to it is trusted"
+        "{server} has no TLS version in common with ganger, and without TLS any host that answers gets the \
+         password: enable TLS on the server, or set ssl-mode=DISABLED if the network is trusted"
     )]
     Unencrypted {
         /// Address of the server.
@@ -60,8 +60,8 @@ pub enum MysqlError {
     },
     /// A later release has changed the tables.
     #[error(
-        "the tables in database `{database}` are of a later version of ganger, this one knows versions \
-         up to {known}: `{found}`"
+        "the tables in database `{database}` are of a later version of ganger: this one supports versions \
+         up to {known}, found `{found}`"
     )]
     Newer {
         /// The database.
@@ -73,8 +73,8 @@ pub enum MysqlError {
     },
     /// Tables of these names belong to another program.
     #[error(
-        "the table `{table}` in database `{database}` is another program's: give ganger a database of \
-         its own, or its tables a `table_prefix`"
+        "the table `{table}` in database `{database}` belongs to another program: give ganger a database of \
+         its own, or set `table_prefix`"
     )]
     Foreign {
         /// The database.
@@ -84,8 +84,8 @@ pub enum MysqlError {
     },
     /// The tables are missing, and may not be created.
     #[error(
-        "database `{database}` has no tables of ganger's, and `declare = false` says that they are not \
-         to be made: have the statements of `ganger schema` run"
+        "database `{database}` lacks ganger's tables, and `declare = false` forbids creating them: \
+         have an administrator run the output of `ganger schema`"
     )]
     Missing {
         /// The database.
@@ -93,8 +93,8 @@ pub enum MysqlError {
     },
     /// The table for messages to topics is missing.
     #[error(
-        "the table `published_messages` is missing, and with it topics: have an administrator run what \
-         `ganger schema` prints: {why}"
+        "the table `published_messages` is missing, so topics can't be used: have an administrator run \
+         the output of `ganger schema`: {why}"
     )]
     NoTopics {
         /// Reason that it was not created.
@@ -136,8 +136,8 @@ pub(crate) enum CallError {
     Driver(#[from] Error),
     /// The statement is too long for a packet.
     #[error(
-        "a statement of {bytes} bytes is larger than the server takes: at most {most}, as its \
-         `max_allowed_packet` says"
+        "a statement of {bytes} bytes is larger than the server accepts: its `max_allowed_packet` is \
+         {most}"
     )]
     TooLarge { bytes: usize, most: usize },
     /// The result is not what was asked for.
@@ -229,10 +229,10 @@ pub(crate) fn sentence(error: &CallError) -> String {
             format!("{message} (error {code})")
         }
         CallError::Driver(error) if has_no_tls(error) => {
-            "TLS is demanded, and the server has none".to_owned()
+            "TLS is required, but the server does not support it".to_owned()
         }
         CallError::Driver(error) if has_other_tls(error) => {
-            format!("the server has no TLS in common with us: {error}")
+            format!("the server has no TLS version in common with ganger: {error}")
         }
         CallError::Driver(error) => {
             let causes = std::iter::successors(error.source(), |cause| (*cause).source());
@@ -453,7 +453,7 @@ mod tests {
         assert!(!has_other_tls(&forged));
         let error = CallError::Driver(alert(AlertDescription::HandshakeFailure));
         assert!(!connect_error("h", &error).is_transient());
-        assert!(sentence(&error).contains("no TLS in common"));
+        assert!(sentence(&error).contains("no TLS version in common"));
     }
 
     #[test]

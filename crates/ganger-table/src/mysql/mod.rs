@@ -1,5 +1,5 @@
-//! The table queue in MySQL and MariaDB: connections, SQL and errors. The store and the memory of
-//! finished messages on top of them are shared by all servers.
+//! The table queue in MySQL and MariaDB: connections, SQL and errors. The stores of messages
+//! and of finished messages on top of them are shared by all servers.
 
 pub(crate) mod claim;
 mod cleanup;
@@ -52,7 +52,7 @@ async fn open_store(
     if first.as_ref().is_some_and(|client| !client.has_locks()) {
         tracing::info!(
             pool,
-            "in a cluster of Galera's: daemons that died are known by their lease"
+            "Galera cluster: dead daemons are detected by their lease only"
         );
     }
     Ok(ServerStore::begin(target, first, params).await)

@@ -118,7 +118,7 @@ async fn lock(client: &mut Client) -> Result<(), MysqlError> {
     if locked.map_err(making())? == Some(1) {
         return Ok(());
     }
-    let why = CallError::Unexpected("another daemon that makes them still".to_owned());
+    let why = CallError::Unexpected("that another daemon is still creating them".to_owned());
     Err(making()(why))
 }
 
@@ -196,7 +196,7 @@ pub(super) async fn prepare_topics(client: &mut Client, declare: bool) -> Result
     }
     if !declare {
         return Err(MysqlError::NoTopics {
-            why: "`declare = false` says that it is not to be made".to_owned(),
+            why: "`declare = false` forbids creating it".to_owned(),
         });
     }
     lock(client).await?;

@@ -177,7 +177,7 @@ impl ConnectTarget {
                 Ok(Err(refused)) => self.away(refused.to_string()),
                 Err(_) => {
                     let seconds = OPENS_WITHIN.as_secs();
-                    self.away(format!("it has not answered for {seconds} s"))
+                    self.away(format!("no answer within {seconds} s"))
                 }
             };
             // A host that may return takes precedence: waiting for it may help, whatever the others
@@ -189,7 +189,7 @@ impl ConnectTarget {
                 None => first = Some(error),
             }
         }
-        Err(first.unwrap_or_else(|| self.away("no host is named".to_owned())))
+        Err(first.unwrap_or_else(|| self.away("no host is configured".to_owned())))
     }
 
     fn away(&self, why: String) -> PostgresError {

@@ -66,8 +66,8 @@ pub enum PostgresError {
     },
     /// A later release has changed the tables.
     #[error(
-        "the tables in schema `{schema}` are of a later version of ganger, this one knows versions \
-         up to {known}: `{found}`"
+        "the tables in schema `{schema}` are of a later version of ganger: this one supports versions \
+         up to {known}, found `{found}`"
     )]
     Newer {
         /// The schema.
@@ -79,8 +79,8 @@ pub enum PostgresError {
     },
     /// Tables of these names belong to another program.
     #[error(
-        "the table `{table}` in schema `{schema}` is another program's: name a schema of ganger's \
-         own as the source's `schema`, or give its tables a `table_prefix`"
+        "the table `{table}` in schema `{schema}` belongs to another program: set the source's `schema` \
+         to one of ganger's own, or set `table_prefix`"
     )]
     Foreign {
         /// The schema.
@@ -90,8 +90,8 @@ pub enum PostgresError {
     },
     /// A pooler shares the sessions, which is not configured.
     #[error(
-        "{server} hands each transaction to another session, as PgBouncer does in transaction mode: \
-         set `pgbouncer = true` in the source, or connect past it"
+        "{server} runs each transaction in another session, as PgBouncer does in transaction mode: \
+         set `pgbouncer = true` in the source, or connect to the server directly"
     )]
     Pooled {
         /// Address of the server.
@@ -99,8 +99,8 @@ pub enum PostgresError {
     },
     /// The tables are missing, and may not be created.
     #[error(
-        "schema `{schema}` has no tables of ganger's, and `declare = false` says that they are not \
-         to be made: have the statements of `ganger schema` run"
+        "schema `{schema}` lacks ganger's tables, and `declare = false` forbids creating them: \
+         have an administrator run the output of `ganger schema`"
     )]
     Missing {
         /// The schema.
@@ -142,7 +142,7 @@ pub(super) fn too_large(bytes: impl Iterator<Item = usize>) -> Result<(), Fault>
     match bytes.max() {
         Some(bytes) if bytes > MESSAGE_BYTES_MAX => Err(Fault {
             problem: format!(
-                "a message of {bytes} bytes is larger than PostgreSQL takes in a row: at most \
+                "a message of {bytes} bytes is larger than PostgreSQL can store in a row: at most \
                  {MESSAGE_BYTES_MAX}"
             ),
             is_permanent: true,
@@ -212,7 +212,7 @@ fn is_lost(error: &Error) -> bool {
 /// Describes an error for an operator.
 pub(crate) fn sentence(error: &Error) -> String {
     if is_read_only(error) {
-        return "it may only be read: it is a standby, or `default_transaction_read_only` is on \
+        return "the server is read-only: it is a standby, or `default_transaction_read_only` is on \
                 for the role or the database"
             .to_owned();
     }
@@ -230,7 +230,7 @@ pub(crate) fn sentence(error: &Error) -> String {
     let (message, detail) = (said.message(), detail.unwrap_or_default());
     let hint = match is_of_another_session(said.code()) {
         true => {
-            "; is a pooler between, as PgBouncer in transaction mode? Then set `pgbouncer = true`"
+            "; if a pooler such as PgBouncer in transaction mode is in between, set `pgbouncer = true`"
         }
         false => "",
     };

@@ -56,7 +56,7 @@ async fn open_store(
     if target.is_pooled {
         tracing::info!(
             pool,
-            "behind a pooler: new messages are found by poll_interval, and daemons that died known by their lease"
+            "connected through a pooler: new messages are found by polling, and dead daemons by their lease only"
         );
     }
     Ok(ServerStore::begin(target, first, params).await)

@@ -57,7 +57,7 @@ impl Cleanup {
                 if let Some(problem) = wrong
                     && self.is_new(&problem)
                 {
-                    tracing::error!(problem, "not all that was published has become messages");
+                    tracing::error!(problem, "published rows were not delivered");
                 }
             }
         }
@@ -75,7 +75,7 @@ impl Cleanup {
         if self.is_new(&problem) {
             tracing::error!(
                 problem,
-                "unique keys whose time is over can't be let go; it is tried again after a while"
+                "expired unique keys can't be released; retried later"
             );
         }
     }

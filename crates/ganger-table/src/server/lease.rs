@@ -66,7 +66,7 @@ pub(crate) struct LeaseConfig<P> {
 }
 
 impl Lease {
-    /// Starts the task that keeps the lease, in the current runtime. `connection` is its first connection, if
+    /// Starts the task that keeps the lease, in the current runtime. `connection` is its first one, if
     /// there already is one.
     pub(crate) fn begin<P: Endpoint>(
         config: LeaseConfig<P>,
@@ -74,7 +74,7 @@ impl Lease {
     ) -> Self {
         let (report, state) = watch::channel(LeaseState {
             owner: None,
-            problem: Some("the database is not reached yet".to_owned()),
+            problem: Some("not connected to the database yet".to_owned()),
         });
         let (changes, heartbeat_request) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (beaten, heard) = watch::channel(Instant::now());
@@ -114,7 +114,7 @@ impl Lease {
         match (&state.problem, state.owner) {
             (Some(problem), _) => Err(problem.clone()),
             (None, Some(owner)) => Ok(owner),
-            (None, None) => Err("this daemon is not among the owners yet".to_owned()),
+            (None, None) => Err("this daemon is not registered as an owner yet".to_owned()),
         }
     }
 
@@ -197,7 +197,10 @@ impl SessionEnd {
     fn why(self) -> String {
         match self {
             Self::Server(failure) => failure.fault.problem,
-            Self::NoAnswer => format!("the server is silent for {} s", ANSWERS_WITHIN.as_secs()),
+            Self::NoAnswer => format!(
+                "no answer from the server within {} s",
+                ANSWERS_WITHIN.as_secs()
+            ),
             Self::Lost => "the connection was lost".to_owned(),
         }
     }
@@ -220,7 +223,7 @@ impl<P: Endpoint> LeaseKeeper<P> {
                 Err(error) if error.is_transient => (RECONNECT, error.why),
                 Err(error) => (REFUSED, error.why),
             };
-            let why = format!("the connection that keeps this daemon's lease is away: {why}");
+            let why = format!("the connection that renews this daemon's lease is down: {why}");
             self.report(Some(why));
             time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
         }
@@ -341,7 +344,7 @@ impl<P: Endpoint> LeaseKeeper<P> {
                 pool = self.config.pool,
                 id = before,
                 new_id = id,
-                "others took this daemon for dead and have its messages; it goes on under a new id"
+                "other daemons took this one for dead and took over its messages; it continues under a new id"
             );
             self.lose.send_modify(|count| *count += 1);
         }

@@ -1,5 +1,5 @@
-//! Times of polls without notifications: often after a change, then ever more rarely, down to the source's
-//! own interval. Pure, except for the clock.
+//! Times of polls without notifications: often after a change, then ever more rarely, down to the
+//! source's own interval. Pure, except for the clock.
 
 use std::time::Duration;
 

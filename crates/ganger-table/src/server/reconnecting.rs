@@ -79,7 +79,7 @@ impl<C: Openable> Reconnecting<C> {
             Ok(Err(error)) => error.into(),
             Err(NoAnswer(waited)) => RequestFailure {
                 fault: Fault::transient(format!(
-                    "the server has not answered for {} s",
+                    "no answer from the server within {} s",
                     waited.as_secs()
                 )),
                 ends_the_connection: true,
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(connection.ask(which).await, Ok(2));
         let stays_silent = async |_: &mut Numbered| pending::<Result<(), Problem>>().await;
         let silent = connection.ask(stays_silent).await.unwrap_err();
-        assert_eq!(silent.problem, "the server has not answered for 15 s");
+        assert_eq!(silent.problem, "no answer from the server within 15 s");
         connection.get().await.unwrap().1 = true;
         assert_eq!(connection.ask(which).await, Ok(4));
     }

@@ -110,8 +110,8 @@ pub(crate) trait Registry: Send + 'static {
         snapshot: &OwnerSnapshot,
     ) -> impl Future<Output = Result<Option<u64>, RequestFailure>> + Send;
 
-    /// Removes an owner if its row is unchanged since `snapshot`, and releases nothing. Returns whether it
-    /// was removed.
+    /// Removes an owner if its row is unchanged since `snapshot`, and releases nothing. Returns whether
+    /// it was removed.
     fn remove_owner(
         &mut self,
         snapshot: &OwnerSnapshot,

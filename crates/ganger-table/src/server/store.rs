@@ -133,7 +133,7 @@ impl<D: Dialect> ServerStore<D> {
                 }
                 Ok(Err(Aborted::NotAnOwner)) => {
                     self.lease.request_heartbeat();
-                    let problem = "others took this source for dead; it enters itself again";
+                    let problem = "other daemons took this source for dead; it registers again";
                     return Err(Fault::transient(problem));
                 }
                 Ok(Err(Aborted::Server(error)))
@@ -199,7 +199,7 @@ impl<D: Dialect> ServerStore<D> {
             tracing::info!(
                 pool = self.pool,
                 rows = freed,
-                "gave back what was claimed just as the connection was lost"
+                "returned the messages that were being claimed when the connection was lost"
             );
         }
         self.unconfirmed.clear();
@@ -330,11 +330,11 @@ impl<D: Dialect> TableStore for ServerStore<D> {
         let problem = match timeout(ANSWERS_WITHIN, left).await {
             Ok(Ok(())) => return,
             Ok(Err(fault)) => fault.problem,
-            Err(_) => "the server is silent".to_owned(),
+            Err(_) => "no answer from the server".to_owned(),
         };
         tracing::warn!(
             problem,
-            "could not leave the owners; the free lock tells the others"
+            "could not remove this daemon from the owners; others detect that by its free lock"
         );
     }
 }

@@ -53,7 +53,7 @@ impl TakeBack {
         }
         for owner in connection.missing_owners().await? {
             if !self.owners.contains_key(&owner) {
-                let why = "it is not among the owners";
+                let why = "it is not registered as an owner";
                 let freed = self.release_orphans(connection, owner, why).await;
                 any |= self.record(owner, freed)?;
             }
@@ -69,7 +69,7 @@ impl TakeBack {
     ) -> Result<bool, RequestFailure> {
         let why = match snapshot.free {
             true => "its lock is free",
-            false => "its heart stands still",
+            false => "its heartbeat has stopped",
         };
         match connection.take_back(snapshot).await {
             Ok(freed) => {
@@ -140,7 +140,7 @@ impl TakeBack {
                             owner,
                             row,
                             problem,
-                            "the database refuses to have this message taken back from an owner that vanished; it waits, and is tried again after a while"
+                            "this message of a dead owner can't be taken back: rejected by the database; retried in 5 minutes"
                         );
                     }
                 }
@@ -180,17 +180,12 @@ impl TakeBack {
         tracing::error!(
             owner,
             problem,
-            "the messages of an owner that vanished can't be taken back; it is tried again after a while"
+            "the messages of a dead owner can't be taken back; retried later"
         );
         Ok(false)
     }
 }
 
 fn log_taken_back(owner: i64, rows: u64, why: &str) {
-    tracing::warn!(
-        owner,
-        rows,
-        why,
-        "took back the messages of an owner that vanished"
-    );
+    tracing::warn!(owner, rows, why, "took back the messages of a dead owner");
 }

@@ -22,8 +22,12 @@ impl health::Issue for HealthIssue {
     fn description(self) -> &'static str {
         match self {
             Self::Table => "the table can't be used; intake pauses",
-            Self::Parked => "settlements are refused; they are kept, and hold nobody up",
-            Self::Locked => "rows are locked; what became of them waits, and holds nobody up",
+            Self::Parked => {
+                "settlements are rejected; they are kept and retried, other messages are unaffected"
+            }
+            Self::Locked => {
+                "rows are locked; their settlements wait, other messages are unaffected"
+            }
         }
     }
 
@@ -62,7 +66,7 @@ pub(super) fn repeated(pool: &str, end: &SourceEnd, claims: &[Claim]) {
         tracing::warn!(
             pool,
             row = claim.row,
-            "done twice: it was done as another message, or by another daemon, meanwhile"
+            "message processed twice: another message with its key, or another daemon, finished first"
         );
     }
 }
@@ -73,7 +77,7 @@ pub(super) fn rejected(pool: &str, settled: &Settled, fault: &Fault) {
         pool,
         row = settled.claim.row,
         problem = fault.problem,
-        "a settlement is refused for good; it is kept, and tried again every minute"
+        "settlement permanently rejected; kept and retried every minute"
     );
 }
 
@@ -83,7 +87,7 @@ pub(super) fn not_entered(pool: &str, settled: &Settled, fault: &Fault) {
         pool,
         row = settled.claim.row,
         problem = fault.problem,
-        "the database refuses to have it entered as finished: a repetition would be worked on"
+        "the database rejects the entry of a finished message: a repetition would be processed again"
     );
 }
 
@@ -93,7 +97,7 @@ pub(super) fn given_up(pool: &str, given_up: impl IntoIterator<Item = Settled>) 
         tracing::error!(
             pool,
             row = settled.claim.row,
-            "a refused settlement is given up; its message comes again when the daemon has ended"
+            "rejected settlement given up; its message is redelivered after the daemon has ended"
         );
     }
 }

@@ -330,7 +330,7 @@ impl Task {
         }
     }
 
-    /// Schedule for rows to claim without taking a lock, so that an idle queue disturbs no other connection.
+    /// Looks for rows to claim without taking a lock, so that an idle queue disturbs no other connection.
     async fn poll_queue(&mut self) -> bool {
         self.schedule.poll_started(Instant::now());
         if let Err(fault) = self.store.is_in_place() {

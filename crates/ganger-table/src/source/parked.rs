@@ -1,5 +1,5 @@
 //! Settlements that the database permanently rejects, as a user's trigger may. They are kept, so that
-//! finished work is not done next_retry, and retried every minute. Their rows stay claimed; other rows are not
+//! finished work is not done again, and retried every minute. Their rows stay claimed; other rows are not
 //! held up.
 
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ impl Parked {
     /// Returns a description for the source's health, if there are any.
     pub(super) fn problem(&self) -> Option<String> {
         let (count, why) = (self.kept.len(), &self.why);
-        (count > 0).then(|| format!("{count} settlements are refused: {why}"))
+        (count > 0).then(|| format!("{count} settlements are rejected: {why}"))
     }
 
     /// Returns the time of the next retry.
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(rows(given_up), (0..44).collect::<Vec<_>>());
         assert_eq!(aside.next_retry(), Some(now + RETRY_AFTER));
         let problem = aside.problem();
-        assert_eq!(problem.as_deref(), Some("256 settlements are refused: no"));
+        assert_eq!(problem.as_deref(), Some("256 settlements are rejected: no"));
         assert_eq!(rows(aside.take()).len(), KEPT_MAX);
         assert_eq!((aside.problem(), aside.next_retry()), (None, None));
 

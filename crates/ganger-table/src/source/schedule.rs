@@ -7,12 +7,12 @@ use tokio::time::Instant;
 use crate::rules;
 use crate::table::Stop;
 
-/// Minimum time between two polls of a queue in which nothing was ready, however often others
-/// write to the database.
+/// Minimum time between two polls of a queue in which nothing was ready, however often others write to the
+/// database.
 const GAP: Duration = Duration::from_millis(1);
 
-/// The kernel notifies of a closed lock file just before it releases the lock, so a check at once
-/// may come too early.
+/// The kernel notifies of a closed lock file just before it releases the lock, so a check at once may come too
+/// early.
 const OWNERS_RECHECK: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]

@@ -25,7 +25,7 @@ const COUNTED_MAX: u32 = 10_000;
 /// Prefix of the private queues of callers that wait for a reply.
 const REPLIES: &str = "ganger.reply.";
 
-/// Schedule for them, if it is time and this pool's turn.
+/// Searches for them, if it is time and this pool's turn.
 pub(super) async fn search(reader: &mut Reader, store: &mut dyn TableStore) {
     let began = Instant::now();
     if !reader.begins(began, began + EVERY) {

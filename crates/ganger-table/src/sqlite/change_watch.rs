@@ -94,11 +94,10 @@ impl ChangeWatch {
         changed
     }
 
-    /// Resolves when an owner has closed its lock file or, if `wants_data` is set, when another connection has
-    /// committed. Cancel-safe.
+    /// Resolves when an owner has closed its lock file or, if `wants_data` is set, when another connection
+    /// has committed. Cancel-safe.
     ///
-    /// A busy source does not listen: sources on one file do not wake each other
-    /// with each commit.
+    /// A busy source does not listen: sources on one file do not wake each other with each commit.
     pub(crate) async fn woken(&mut self, conn: &Connection, wants_data: bool) -> WakeReason {
         loop {
             let next_check = self.activity.map(|activity| activity.next_check);

@@ -29,7 +29,7 @@ pub enum SqliteError {
     },
     /// A later release has changed the tables.
     #[error(
-        "the tables in `{}` are of a later version of ganger, this one knows versions up to {known}: `{found}`",
+        "the tables in `{}` are of a later version of ganger: this one supports versions up to {known}, found `{found}`",
         path.display()
     )]
     Newer {
@@ -52,7 +52,7 @@ pub enum SqliteError {
         found: i64,
     },
     /// The file system does not support write-ahead logging.
-    #[error("`{}` must be on a file system that allows SQLite's WAL journal, but the journal mode stays: `{mode}`", path.display())]
+    #[error("`{}` must be on a file system that allows SQLite's WAL journal, but the journal mode remains `{mode}`", path.display())]
     NoWal {
         /// The database file.
         path: PathBuf,

@@ -179,7 +179,7 @@ impl SqliteFinishedStore {
         let (scope, clock) = (self.scope.clone(), self.clock.clone());
         let reopened = Self::open(self.path.clone(), self.mode, scope, clock);
         *self = reopened.map_err(|error| Fault::transient(error.to_string()))?;
-        tracing::warn!(database = %self.path.display(), "the database file with what is finished was replaced; the new one is used from now on");
+        tracing::warn!(database = %self.path.display(), "the database file with finished messages was replaced; the new one is used from now on");
         Ok(())
     }
 

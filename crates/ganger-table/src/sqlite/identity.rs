@@ -56,9 +56,9 @@ impl FileState {
     pub(crate) fn fault(self) -> Fault {
         let problem = match self {
             Self::InPlace => "the database file is in its place",
-            Self::Gone => "the database file was moved or removed; its return is waited for",
+            Self::Gone => "the database file was moved or removed; waiting for it to return",
             Self::Replaced => {
-                "the database file was replaced; the new one is used once what is in hand is settled in the old"
+                "the database file was replaced; the new one is used once the messages in flight are settled in the old one"
             }
             Self::Torn => {
                 "the database file was moved, replaced or removed without its journal (-wal), so nothing can be written until it is back"

@@ -147,7 +147,7 @@ impl EventReader {
                 }
                 Err(Errno::EINTR) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "the wake-up failed, only the poll is left");
+                    tracing::warn!(%error, "file events failed: tables are only polled");
                     return;
                 }
             }
@@ -193,7 +193,7 @@ pub(crate) fn only_polled(path: &Path, error: &io::Error) {
         tracing::warn!(
             path = %path.display(),
             %error,
-            "the kernel does not tell what is written to tables: they are only polled"
+            "file events are not available: tables are only polled"
         );
     });
 }

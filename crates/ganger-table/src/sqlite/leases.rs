@@ -232,7 +232,7 @@ impl Member {
         tracing::warn!(
             id = entry.id,
             new_id = again.id,
-            "others took this daemon for dead and have its messages; it goes on under a new id"
+            "other daemons took this one for dead and took over its messages; it continues under a new id"
         );
         std::mem::replace(&mut *entry, again).lock.remove();
         Ok(())

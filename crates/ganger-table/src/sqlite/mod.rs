@@ -141,12 +141,12 @@ impl Store {
                     journal::empty(&self.conn);
                 }
                 Err(refused) => {
-                    exclude_rejected(&mut self.rejected, &refused, "claimed or buried")?
+                    exclude_rejected(&mut self.rejected, &refused, "claimed or dead-lettered")?
                 }
             }
         }
         Err(Fault::transient(
-            "others take this daemon for dead again and again",
+            "other daemons repeatedly take this one for dead",
         ))
     }
 
@@ -215,12 +215,16 @@ impl Store {
     fn leave(mut self) {
         if !self.may_write() {
             let problem = FileState::Torn.fault().problem;
-            tracing::error!(pool = self.pool, problem, "could not leave the owners");
+            tracing::error!(
+                pool = self.pool,
+                problem,
+                "could not remove this daemon from the owners"
+            );
         } else if let Err(fault) = self.member.leave(&mut self.conn) {
             let problem = fault.problem;
             tracing::warn!(
                 problem,
-                "could not leave the owners; the free lock tells the others"
+                "could not remove this daemon from the owners; others detect that by its free lock"
             );
         }
         if let Err((_, error)) = self.conn.close() {

@@ -52,7 +52,7 @@ pub(crate) fn exclude_rejected(
     tracing::error!(
         row,
         problem,
-        "the database refuses to have this message {operation}; it is passed over for a while"
+        "this message can't be {operation}: rejected by the database; skipped for 5 minutes"
     );
     Ok(())
 }

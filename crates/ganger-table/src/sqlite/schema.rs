@@ -156,7 +156,7 @@ fn failed(path: &Path, error: Error) -> SqliteError {
     SqliteError::Open { path, error }
 }
 
-/// Takes the migrations that the file has not taken yet, in one transaction.
+/// Runs the migrations that the file lacks, in one transaction.
 fn migrate(
     conn: &mut Connection,
     path: &Path,
@@ -194,7 +194,7 @@ fn stamp(conn: &Connection) -> Result<i64, Error> {
     conn.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// Returns the number of migrations taken; none if the tables are of a later version.
+/// Returns the number of migrations applied; none if the tables are of a later version.
 fn applied(
     conn: &Connection,
     stamp: i64,

@@ -48,7 +48,7 @@ impl TakenBack {
             owner = self.owner,
             rows = self.rows,
             why = self.why,
-            "took back the messages of an owner that vanished"
+            "took back the messages of a dead owner"
         );
     }
 }
@@ -85,7 +85,7 @@ fn from_one(
     let rows = free(tx, dead.owner, stuck)?;
     let why = dead
         .last_heartbeat
-        .map_or("its lock is free", |_| "its heart stands still");
+        .map_or("its lock is free", |_| "its heartbeat has stopped");
     Ok(Some(TakenBack {
         owner: dead.owner,
         rows,

@@ -132,7 +132,7 @@ async fn what_is_refused_all_the_same_is_set_aside_and_the_others_go_on() {
     assert!(state.healthy);
     assert_eq!(
         state.problem.as_deref(),
-        Some("1 settlements are refused: not here")
+        Some("1 settlements are rejected: not here")
     );
     let rows = "SELECT group_concat(body) FROM (SELECT * FROM poisoned_messages ORDER BY body)";
     assert_eq!(rig.get::<String>(rows), "a,c");
