@@ -19,7 +19,7 @@ use super::output;
 use super::usage::wrong;
 use ganger_config::nearest;
 use ganger_core::foreign;
-use ganger_queue::client::json::{UniqueWishes, duration, not_our_own, post, scope, until};
+use ganger_queue::client::json::{UniqueOptions, check_not_reserved, duration, post, scope, until};
 use ganger_queue::client::shown::ReplyJson;
 use ganger_queue::client::{Client, Reply, SourceInfo, unique_name};
 use ganger_queue::delivery::{IfUnsubscribed, Outgoing, Post, Unique, UniqueScope};
@@ -99,21 +99,21 @@ struct UniqueArgs {
 
 impl UniqueArgs {
     fn unique(&self) -> miette::Result<Option<Unique>> {
-        let wishes = UniqueWishes {
+        let options = UniqueOptions {
             key: self.unique.clone(),
             scope: self.scope,
             replace: self.replace,
             debounce: self.debounce,
             debounce_max: self.debounce_max,
         };
-        wishes.unique().map_err(wrong)
+        options.unique().map_err(wrong)
     }
 }
 
 pub(super) fn parse_header(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => {
-            not_our_own(name)?;
+            check_not_reserved(name)?;
             Ok((name.to_owned(), value.to_owned()))
         }
         _ => Err("a header is NAME=VALUE".into()),

@@ -274,7 +274,7 @@ fn likely_duplicates_are_counted(daemon: &Daemon, count: &str) {
 /// With all workers of both in use, four messages are begun at once.
 fn both_go_on(scene: &Scene, other: &Daemon) {
     scene.daemon.logs(
-        "others took this daemon for dead and have its messages; it goes on under a new id",
+        "other daemons took this one for dead and took over its messages; it continues under a new id",
         |_| true,
     );
     let more = bodies("mode:wait:more", 4);

@@ -29,7 +29,8 @@ const REPETITION: &str = "a repetition: acknowledged without being worked on";
 const ANOTHER: &str = "another message with this key was done, and its body differs: this one is no \
                        repetition and is worked on";
 /// Its word on one that was worked on twice all the same.
-const TWICE: &str = "done twice: it was done as another message, or by another daemon, meanwhile";
+const TWICE: &str =
+    "message processed twice: another message with its key, or another daemon, finished first";
 
 /// A pool whose store is its own database.
 fn pool(args: &[&str]) -> Pool {
@@ -323,7 +324,7 @@ fn a_store_that_is_away_is_waited_for() {
     hide(&scene.site, "memory.db", "hidden.db");
     scene.table.insert(&[message("mode:reply second", "n")]);
     scene.site.touch("go");
-    let down = "what is finished can't be looked up; nothing is acknowledged, intake pauses";
+    let down = "finished messages can't be looked up; nothing is acknowledged, intake pauses";
     scene.daemon.logged(down);
     // The pool hears of it a little later than the log.
     scene.daemon.eventually("the status to say so", || {
@@ -331,7 +332,7 @@ fn a_store_that_is_away_is_waited_for() {
         let all = scene
             .daemon
             .records(|record| said(record, "status of the pool"));
-        let says = "what is finished can't be looked up: ";
+        let says = "finished messages can't be looked up: ";
         all.last()
             .is_some_and(|last| field(last, "source_problem").starts_with(says))
     });
@@ -344,7 +345,7 @@ fn a_store_that_is_away_is_waited_for() {
     scene.all_done();
     scene
         .daemon
-        .logged("resolved: what is finished can't be looked up");
+        .logged("resolved: finished messages can't be looked up");
     assert_eq!(Table::open(&scene.site.path("memory.db")).finished(), 2);
     scene.table.insert(&[message(first, "m")]);
     assert_eq!(answers(&scene, 3)[2].body, format!("re: {first}"));

@@ -158,7 +158,7 @@ fn a_full_disk_pauses_the_intake() {
 
 /// While it can't be written nothing is taken over, however often it is tried.
 fn a_take_over_is_told_once_it_is_written() {
-    const TAKEN_OVER: &str = "took back the messages of an owner that vanished";
+    const TAKEN_OVER: &str = "took back the messages of a dead owner";
     let scene = limited();
     let dying = scene.site.start(&[pool()]);
     scene.daemon.signal(Signal::SIGSTOP);

@@ -268,7 +268,7 @@ fn on_files_of_their_own(
     (site, daemon)
 }
 
-const UNTOLD: &str = "the kernel does not tell what is written to tables: they are only polled";
+const UNTOLD: &str = "file events are not available: tables are only polled";
 
 fn pools_on_files_of_their_own_wake_at_once_whatever_the_number_of_inotify_instances() {
     let (site, daemon) = on_files_of_their_own(ONE_INOTIFY, "60s");

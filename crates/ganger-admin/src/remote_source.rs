@@ -117,7 +117,7 @@ impl RemoteSource {
         })?;
         if let Some(reply) = published.reply {
             let reply = Reply::try_from(reply).map_err(SourceFault::remote)?;
-            self.answers.come(reply);
+            self.answers.push(reply);
         }
         Ok(published.kept)
     }

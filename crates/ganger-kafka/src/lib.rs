@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ganger_config::model::{KafkaSource, PoolConfig};
 use ganger_queue::client::QueueClient;
 use ganger_queue::fault::SourceFault;
-use ganger_queue::source::{Link, Opening, Source, SourceError, opened_on_a_thread};
+use ganger_queue::source::{Link, Opening, Source, SourceError, open_on_thread};
 
 pub use broker::features;
 
@@ -34,7 +34,7 @@ impl Source for Kafka {
     fn reader(&self, link: Link) -> Result<Opening, SourceError> {
         let (name, config) = (self.name.clone(), self.config.clone());
         let pool = link.policy.borrow().name.clone();
-        opened_on_a_thread("source", &pool, move || {
+        open_on_thread("source", &pool, move || {
             let opened = source::open(&config, link);
             opened.map_err(|error| SourceFault::from(error).of(&name).into())
         })

@@ -19,7 +19,7 @@ pub fn room(intake: Intake, out: usize) -> usize {
 }
 
 /// Reports the queue's backlog to the pool; none if it is not known.
-pub fn tell_backlog(end: &SourceEnd, backlog: Option<Backlog>) {
+pub fn report_backlog(end: &SourceEnd, backlog: Option<Backlog>) {
     end.state
         .send_if_modified(|state| std::mem::replace(&mut state.backlog, backlog) != backlog);
 }

@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 pub use facts::{DatabaseFigures, Figures, KafkaFigures, SourceFacts};
-pub use finished::{Entered, Finished, Identity, OnceWritten, StoredReply, repeated};
+pub use finished::{EnteredIdentities, EntryNotice, Finished, Identity, StoredReply, repeated};
 pub use ganger_core::log_name::{LogName, write_numbers};
 pub use ganger_core::message::{Headers, Message, Outgoing, Property};
 use ganger_core::trace_context::{Recording, SpanContext};
@@ -330,7 +330,7 @@ impl SourceEnd {
 
     fn hand_over(&self, delivery: Delivery) {
         if self.deliveries.try_send(delivery).is_err() {
-            tracing::debug!("the pool is gone; the message is on its way back");
+            tracing::debug!("the pool has ended; the message is returned");
         }
     }
 

@@ -13,10 +13,10 @@ use crate::delivery::SourceEnd;
 /// The turn, shared by all sources of a daemon. It is fair: first come, first served, except for a source
 /// that can't use it just then.
 #[derive(Debug, Clone, Default)]
-pub struct Exclusive(Arc<Mutex<Line>>);
+pub struct Exclusive(Arc<Mutex<TurnQueue>>);
 
 #[derive(Debug, Default)]
-struct Line {
+struct TurnQueue {
     holder: Option<Waiting>,
     waiting: VecDeque<Waiting>,
     /// Number of requests so far, which is the number of the next.
@@ -34,13 +34,13 @@ struct Waiting {
 }
 
 impl Exclusive {
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn line(&self) -> MutexGuard<'_, TurnQueue> {
         // It is never left half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Line {
+impl TurnQueue {
     fn holds(&self, number: u64) -> bool {
         let holder = self.holder.as_ref();
         holder.is_some_and(|holder| holder.number == number)
@@ -158,7 +158,7 @@ impl Turn {
 
     /// Records in the source's state which pool's suspect a suspect of this source waits for, if one
     /// `waits`; logs the beginning of the wait.
-    pub fn tell(&self, end: &SourceEnd, waits: bool) {
+    pub fn report(&self, end: &SourceEnd, waits: bool) {
         let holder = if waits { self.holder() } else { None };
         let text = holder.map(|holder| format!("the suspect of pool `{holder}` to end"));
         end.state.send_if_modified(|state| {
@@ -258,10 +258,10 @@ mod tests {
         let [mut a, mut b, _] = three();
         let (end, pool) = crate::delivery::link();
         assert!(a.ask() && !b.ask());
-        b.tell(&end, true);
+        b.report(&end, true);
         let told = pool.state.borrow().waits_for.clone();
         assert_eq!(told.as_deref(), Some("the suspect of pool `a` to end"));
-        b.tell(&end, false);
+        b.report(&end, false);
         assert_eq!(pool.state.borrow().waits_for, None);
     }
 

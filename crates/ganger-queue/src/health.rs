@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use crate::delivery::SourceEnd;
 
 /// Maximum number of logged reasons for one problem: they may change with each retry.
-const REASONS_TOLD_MAX: usize = 8;
+const REASONS_LOGGED_MAX: usize = 8;
 
 /// Problems of a source, independent of each other. Of several the least in order is shown.
 pub trait Issue: Copy + Ord {
     /// Returns its name in the log.
-    fn what(self) -> &'static str;
+    fn description(self) -> &'static str;
 
     /// Returns whether it makes the source unhealthy; otherwise it is only reported.
     fn is_down(self) -> bool {
@@ -24,14 +24,14 @@ pub trait Issue: Copy + Ord {
 #[derive(Debug)]
 pub struct Health<I> {
     pool: String,
-    troubles: BTreeMap<I, Trouble>,
+    open: BTreeMap<I, OpenIssue>,
 }
 
 #[derive(Debug)]
-struct Trouble {
+struct OpenIssue {
     problem: String,
     /// Reasons already logged, the first of them when the problem began.
-    told: Vec<String>,
+    logged: Vec<String>,
 }
 
 impl<I: Issue> Health<I> {
@@ -39,49 +39,50 @@ impl<I: Issue> Health<I> {
     pub fn new(pool: &str) -> Self {
         Self {
             pool: pool.to_owned(),
-            troubles: BTreeMap::new(),
+            open: BTreeMap::new(),
         }
     }
 
     /// Returns whether the problem is present.
     pub fn has(&self, issue: I) -> bool {
-        self.troubles.contains_key(&issue)
+        self.open.contains_key(&issue)
     }
 
     /// Records that a problem began, or has another reason than before.
     pub fn begin(&mut self, end: &SourceEnd, issue: I, problem: impl Into<String>) {
-        let (pool, what, problem) = (self.pool.as_str(), issue.what(), problem.into());
-        match self.troubles.get_mut(&issue) {
+        let (pool, description, problem) =
+            (self.pool.as_str(), issue.description(), problem.into());
+        match self.open.get_mut(&issue) {
             None => {
-                tracing::error!(pool, problem, "{what}");
-                let told = vec![problem.clone()];
-                self.troubles.insert(issue, Trouble { problem, told });
+                tracing::error!(pool, problem, "{description}");
+                let logged = vec![problem.clone()];
+                self.open.insert(issue, OpenIssue { problem, logged });
             }
             Some(known) if known.problem == problem => return,
             Some(known) => {
-                if known.told.len() < REASONS_TOLD_MAX && !known.told.contains(&problem) {
-                    tracing::warn!(pool, problem, "ongoing: {what}");
-                    known.told.push(problem.clone());
+                if known.logged.len() < REASONS_LOGGED_MAX && !known.logged.contains(&problem) {
+                    tracing::warn!(pool, problem, "ongoing: {description}");
+                    known.logged.push(problem.clone());
                 }
                 known.problem = problem;
             }
         }
-        self.tell(end);
+        self.publish(end);
     }
 
     /// Records that a problem is resolved, if it was present.
-    pub fn over(&mut self, end: &SourceEnd, issue: I) {
-        if self.troubles.remove(&issue).is_some() {
-            tracing::info!(pool = self.pool, "resolved: {}", issue.what());
-            self.tell(end);
+    pub fn resolve(&mut self, end: &SourceEnd, issue: I) {
+        if self.open.remove(&issue).is_some() {
+            tracing::info!(pool = self.pool, "resolved: {}", issue.description());
+            self.publish(end);
         }
     }
 
     /// Resolves all problems but this one: nothing is known of any other.
-    pub fn nothing_but(&mut self, end: &SourceEnd, issue: I) {
-        let others: Vec<I> = self.troubles.keys().copied().collect();
+    pub fn resolve_all_but(&mut self, end: &SourceEnd, issue: I) {
+        let others: Vec<I> = self.open.keys().copied().collect();
         for other in others.into_iter().filter(|other| *other != issue) {
-            self.over(end, other);
+            self.resolve(end, other);
         }
     }
 
@@ -94,10 +95,10 @@ impl<I: Issue> Health<I> {
     }
 
     /// Publishes the current state.
-    pub fn tell(&self, end: &SourceEnd) {
-        let first = self.troubles.values().next();
-        let problem = first.map(|trouble| &trouble.problem);
-        let healthy = !self.troubles.keys().any(|issue| issue.is_down());
+    pub fn publish(&self, end: &SourceEnd) {
+        let first = self.open.values().next();
+        let problem = first.map(|issue| &issue.problem);
+        let healthy = !self.open.keys().any(|issue| issue.is_down());
         end.state.send_if_modified(|state| {
             let news = state.healthy != healthy || state.problem.as_ref() != problem;
             state.healthy = healthy;
@@ -121,7 +122,7 @@ mod tests {
     }
 
     impl Issue for Sky {
-        fn what(self) -> &'static str {
+        fn description(self) -> &'static str {
             match self {
                 Self::Dark => "it is dark",
                 Self::Cloudy => "it is cloudy",
@@ -143,15 +144,15 @@ mod tests {
         let (end, pool) = link();
         let mut health = Health::new("p");
         let text = logged("trace", || {
-            health.over(&end, Sky::Dark);
+            health.resolve(&end, Sky::Dark);
             for problem in ["night", "night", "soot", "night", "soot"] {
                 health.begin(&end, Sky::Dark, problem);
                 assert_eq!(shown(&pool), (false, Some(problem.to_owned())));
             }
-            health.over(&end, Sky::Dark);
+            health.resolve(&end, Sky::Dark);
             health.begin(&end, Sky::Dark, "night");
         });
-        let told = [
+        let logged = [
             "ERROR ganger_queue::health: it is dark pool=\"p\" problem=\"night\"",
             " WARN ganger_queue::health: ongoing: it is dark pool=\"p\" problem=\"soot\"",
             " INFO ganger_queue::health: resolved: it is dark pool=\"p\"",
@@ -169,7 +170,7 @@ mod tests {
                 health.begin(&end, Sky::Dark, n.to_string());
             }
         });
-        assert_eq!(text.lines().count(), REASONS_TOLD_MAX);
+        assert_eq!(text.lines().count(), REASONS_LOGGED_MAX);
         assert_eq!(shown(&pool), (false, Some("99".to_owned())));
     }
 
@@ -177,13 +178,13 @@ mod tests {
     fn what_a_source_bears_is_shown_and_does_not_take_it_down() {
         let (end, pool) = link();
         let mut health = Health::new("p");
-        health.tell(&end);
+        health.publish(&end);
         assert_eq!(shown(&pool), (true, None));
         health.begin(&end, Sky::Cloudy, "rain");
         assert_eq!(shown(&pool), (true, Some("rain".to_owned())));
         health.begin(&end, Sky::Dark, "night");
         assert_eq!(shown(&pool), (false, Some("night".to_owned())));
-        health.nothing_but(&end, Sky::Cloudy);
+        health.resolve_all_but(&end, Sky::Cloudy);
         assert_eq!(shown(&pool), (true, Some("rain".to_owned())));
     }
 
@@ -196,7 +197,7 @@ mod tests {
         ) {
             let (end, mut pool) = link();
             let mut health = Health::new("p");
-            health.tell(&end);
+            health.publish(&end);
             let mut there: BTreeMap<Sky, String> = BTreeMap::new();
             for (is_dark, begins, problem) in steps {
                 let issue = if is_dark { Sky::Dark } else { Sky::Cloudy };
@@ -206,7 +207,7 @@ mod tests {
                     health.begin(&end, issue, problem.to_string());
                     there.insert(issue, problem.to_string());
                 } else {
-                    health.over(&end, issue);
+                    health.resolve(&end, issue);
                     there.remove(&issue);
                 }
                 let expected = (!there.contains_key(&Sky::Dark), there.values().next().cloned());

@@ -13,7 +13,7 @@ pub struct Pause {
 
 impl Pause {
     /// Returns whether something failed and has not succeeded since.
-    pub fn is_troubled(&self) -> bool {
+    pub fn is_failing(&self) -> bool {
         self.failures > 0
     }
 
@@ -48,15 +48,15 @@ mod tests {
     #[test]
     fn pauses_get_longer_until_something_succeeds() {
         let (mut pause, now) = (Pause::default(), Instant::now());
-        assert!(!pause.is_troubled() && !pause.is_on(now) && pause.timer(now) == now);
+        assert!(!pause.is_failing() && !pause.is_on(now) && pause.timer(now) == now);
         for millis in [100, 200, 400] {
             pause.begin(now, 0.5);
             let over = now + Duration::from_millis(millis);
             assert_eq!(pause.timer(now), over);
-            assert!(pause.is_troubled() && pause.is_on(now) && !pause.is_on(over));
+            assert!(pause.is_failing() && pause.is_on(now) && !pause.is_on(over));
         }
         pause.end();
-        assert!(!pause.is_troubled() && !pause.is_on(now));
+        assert!(!pause.is_failing() && !pause.is_on(now));
         pause.begin(now, 0.5);
         assert_eq!(pause.timer(now), now + AWAY.initial);
     }

@@ -9,7 +9,7 @@ use crate::delivery::{Failure, Outgoing, PublishError, Reason};
 
 /// Longest time that another's queue may take nothing while its broker listens. After that a reply to it
 /// is dead-lettered, and an emit to it fails its task.
-pub const PATIENCE: Duration = Duration::from_mins(5);
+pub const UNDELIVERABLE_AFTER: Duration = Duration::from_mins(5);
 
 /// Maximum bytes of a queue's name that an error repeats: a worker may name anything.
 pub const NAME_BYTES_MAX: usize = 1 << 10;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ganger_config::model::{PoolConfig, RabbitMqSource};
 use ganger_queue::client::QueueClient;
 use ganger_queue::fault::SourceFault;
-use ganger_queue::source::{Link, Opening, Source, SourceError, opened_beside_its_pool};
+use ganger_queue::source::{Link, Opening, Source, SourceError, open_beside_pool};
 
 /// A configured broker.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Source for RabbitMq {
     fn reader(&self, link: Link) -> Result<Opening, SourceError> {
         let (name, config) = (self.name.clone(), self.config.clone());
         let pool = link.policy.borrow().name.clone();
-        opened_beside_its_pool(&pool, move |event_loop| {
+        open_beside_pool(&pool, move |event_loop| {
             let opened = source::open(&config, link, event_loop);
             opened.map_err(|error| SourceFault::from(error).of(&name).into())
         })

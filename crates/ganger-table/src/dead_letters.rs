@@ -5,7 +5,7 @@ use ganger_queue::dead_letter::DeadLetter;
 use ganger_queue::fault::SourceFault;
 
 /// Number of messages that are moved, or dead letters that are read, at once.
-pub(crate) const SOME: usize = 500;
+pub(crate) const BATCH_MAX: usize = 500;
 
 /// Lists the dead letters of a page. `read` returns those behind a row, at most so many.
 pub(crate) fn list(
@@ -20,7 +20,7 @@ pub(crate) fn list(
     };
     let mut left = page.limit;
     loop {
-        let some = read(after, left.saturating_add(1).min(SOME))?;
+        let some = read(after, left.saturating_add(1).min(BATCH_MAX))?;
         if some.is_empty() {
             return Ok(Listed::All);
         }

@@ -25,7 +25,7 @@ use databases::database;
 use ganger_config::model::{PoolConfig, TableSource};
 use ganger_queue::client::QueueClient;
 use ganger_queue::fault::SourceFault;
-use ganger_queue::source::{Link, Opening, Source, SourceError, opened_on_a_thread};
+use ganger_queue::source::{Link, Opening, Source, SourceError, open_on_thread};
 use ganger_queue::unread::UnreadQueues;
 
 pub use store::Stores;
@@ -59,7 +59,7 @@ impl Source for Table {
             (policy.name.clone(), policy.queue.clone())
         };
         let reader = self.unread.reader(&name, &queue);
-        opened_on_a_thread("source", &pool, move || {
+        open_on_thread("source", &pool, move || {
             let opened = source::open(&config, link, &stores, reader);
             opened.map_err(|fault| fault.of(&name).into())
         })

@@ -37,7 +37,7 @@ pub(crate) fn bytes(outcome: &Outcome) -> usize {
 
 /// Returns the number of items, in order, that fit into a transaction with room for `most` bytes: at
 /// least the first.
-pub(crate) fn together(bytes: impl Iterator<Item = usize>, most: usize) -> usize {
+pub(crate) fn fitting_together(bytes: impl Iterator<Item = usize>, most: usize) -> usize {
     let mut upto = 0_usize;
     let fits = bytes.enumerate().take_while(|(place, bytes)| {
         upto = upto.saturating_add(*bytes);
@@ -120,15 +120,15 @@ fn json_bytes(c: char) -> usize {
 
 /// Returns the outcome to try instead of one that the database permanently rejects; none if nothing is
 /// left to try.
-pub(crate) fn plainer(outcome: &Outcome, problem: &str) -> Option<Outcome> {
+pub(crate) fn simplified(outcome: &Outcome, problem: &str) -> Option<Outcome> {
     match outcome {
         Outcome::Reply(reply) => {
             let failure = undeliverable(reply.clone(), problem);
             Some(Outcome::DeadLetter(Box::new(failure)))
         }
-        Outcome::DeadLetter(failure) => barer(failure, problem).map(Outcome::DeadLetter),
+        Outcome::DeadLetter(failure) => without_details(failure, problem).map(Outcome::DeadLetter),
         Outcome::RetryAfter { delay, failure } => {
-            barer(failure, problem).map(|failure| Outcome::RetryAfter {
+            without_details(failure, problem).map(|failure| Outcome::RetryAfter {
                 delay: *delay,
                 failure,
             })
@@ -143,23 +143,23 @@ pub(crate) fn plainer(outcome: &Outcome, problem: &str) -> Option<Outcome> {
 /// Returns the failure with less content: first without its texts, then with a note in place of the
 /// reply, which is the result of the work, and last with neither. None if there is nothing left to
 /// remove.
-fn barer(failure: &Failure, problem: &str) -> Option<Box<Failure>> {
-    let mut barer = Failure {
+fn without_details(failure: &Failure, problem: &str) -> Option<Box<Failure>> {
+    let mut reduced = Failure {
         reason: failure.reason,
         exit: failure.exit,
         reply: failure.reply.clone(),
         ..Failure::default()
     };
-    if barer == *failure {
-        let reply = barer.reply.take()?;
+    if reduced == *failure {
+        let reply = reduced.reply.take()?;
         let (queue, bytes) = (text(&reply.queue, NAME_BYTES_MAX), reply.body.len());
-        barer.error = format!("the reply to `{queue}`, {bytes} bytes, can't be kept: {problem}");
+        reduced.error = format!("the reply to `{queue}`, {bytes} bytes, can't be kept: {problem}");
     }
-    Some(Box::new(barer))
+    Some(Box::new(reduced))
 }
 
 /// Returns the time until the next look at a queue that has nothing ready.
-pub(crate) fn next_look(poll_interval: Duration, due_in: Option<Duration>) -> Duration {
+pub(crate) fn next_poll(poll_interval: Duration, due_in: Option<Duration>) -> Duration {
     due_in.map_or(poll_interval, |due_in| due_in.min(poll_interval))
 }
 
@@ -219,7 +219,7 @@ mod tests {
             queue: "r".to_owned(),
             ..Outgoing::default()
         };
-        let first = plainer(&Outcome::Reply(Box::new(reply)), "too big").unwrap();
+        let first = simplified(&Outcome::Reply(Box::new(reply)), "too big").unwrap();
         let Outcome::DeadLetter(failure) = &first else {
             panic!("{first:?}")
         };
@@ -228,20 +228,20 @@ mod tests {
             "the reply to `r` can't be delivered: too big"
         );
         assert_eq!(failure.reply.as_ref().unwrap().queue, "r");
-        let second = plainer(&first, "too big").unwrap();
+        let second = simplified(&first, "too big").unwrap();
         assert!(
             matches!(&second, Outcome::DeadLetter(failure) if failure.error.is_empty() && failure.reply.is_some())
         );
-        let third = plainer(&second, "too big").unwrap();
+        let third = simplified(&second, "too big").unwrap();
         let Outcome::DeadLetter(failure) = &third else {
             panic!("{third:?}")
         };
         let note = "the reply to `r`, 0 bytes, can't be kept: too big";
         assert_eq!((failure.error.as_str(), &failure.reply), (note, &None));
-        let last = plainer(&third, "too big").unwrap();
+        let last = simplified(&third, "too big").unwrap();
         assert!(matches!(&last, Outcome::DeadLetter(failure) if failure.error.is_empty()));
-        assert_eq!(plainer(&last, "too big"), None);
-        assert_eq!(plainer(&Outcome::Done, "too big"), None);
+        assert_eq!(simplified(&last, "too big"), None);
+        assert_eq!(simplified(&Outcome::Done, "too big"), None);
         let exit = Some(Exit::default());
         let retry = Outcome::RetryAfter {
             delay: Duration::from_secs(3),
@@ -252,7 +252,7 @@ mod tests {
                 ..Failure::default()
             }),
         };
-        let plain = plainer(&retry, "").unwrap();
+        let plain = simplified(&retry, "").unwrap();
         assert!(matches!(plain, Outcome::RetryAfter { failure, .. } if failure.reason.is_crash()));
     }
 
@@ -265,16 +265,20 @@ mod tests {
             (&[11, 0], 1),
             (&[4, usize::MAX, 1], 1),
         ] {
-            assert_eq!(together(bytes.iter().copied(), 10), expected, "{bytes:?}");
+            assert_eq!(
+                fitting_together(bytes.iter().copied(), 10),
+                expected,
+                "{bytes:?}"
+            );
         }
     }
 
     #[test]
     fn the_next_look_is_at_what_falls_due_or_the_poll() {
         let second = Duration::from_secs(1);
-        assert_eq!(next_look(second, None), second);
-        assert_eq!(next_look(second, Some(second * 2)), second);
-        assert_eq!(next_look(second, Some(second / 2)), second / 2);
+        assert_eq!(next_poll(second, None), second);
+        assert_eq!(next_poll(second, Some(second * 2)), second);
+        assert_eq!(next_poll(second, Some(second / 2)), second / 2);
     }
 
     proptest! {

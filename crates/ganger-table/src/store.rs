@@ -9,9 +9,9 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::server::turns::{Turn, WriterQueue, WriterQueues};
+use crate::server::writer_queue::{WriterPermit, WriterQueue, WriterQueues};
 use crate::sqlite::leases::{self, Owners};
-use crate::table::{Fault, LookReason, Outlook, Waiting, Work, Written};
+use crate::table::{Fault, PeekResult, WaitingRows, WakeReason, Work, WriteResult};
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::DatabaseFigures;
 
@@ -43,7 +43,7 @@ pub(crate) enum WritingTurn<'a> {
     File(leases::FileTurn<'a>),
     /// Lasts until it is dropped, or for a limited time. None if no turn was needed.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
-    Server(Option<Turn<'a>>),
+    Server(Option<WriterPermit<'a>>),
 }
 
 impl Writing {
@@ -63,9 +63,9 @@ pub(crate) trait TableStore: Debug + Send {
     /// Begins to listen for other processes. Must be called within a runtime.
     fn listen(&mut self) {}
 
-    /// Resolves when an owner may have exited or, if `news` is set, when there may be new rows.
+    /// Resolves when an owner may have exited or, if `wants_data` is set, when there may be new rows.
     /// Cancel-safe.
-    async fn woken(&mut self, news: bool) -> LookReason;
+    async fn woken(&mut self, wants_data: bool) -> WakeReason;
 
     /// Counts the times at which others may have taken over what is claimed here; none if the store never
     /// loses its claims this way.
@@ -74,14 +74,14 @@ pub(crate) trait TableStore: Debug + Send {
     }
 
     /// Records that the last wake-up led to a row of this queue.
-    fn was_fruitful(&mut self);
+    fn found_rows(&mut self);
 
     /// Checks for rows to claim, without taking a lock.
-    async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault>;
+    async fn peek(&mut self, limits: Limits) -> Result<PeekResult, Fault>;
 
     /// Counts the rows of a queue that could be claimed, up to `most`, and finds the age of the oldest,
     /// without taking a lock.
-    async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Fault>;
+    async fn waiting(&mut self, queue: &str, most: u32) -> Result<WaitingRows, Fault>;
 
     /// Returns the names of queues of the database with rows that may be claimed or wait for a later
     /// time, up to `most` of each kind, without taking a lock.
@@ -106,7 +106,8 @@ pub(crate) trait TableStore: Debug + Send {
 
     /// Does all of the work in one transaction, or none of it. A row that the database refuses to have
     /// claimed is passed over. The turn ends with the transaction, if not before.
-    async fn write(&mut self, turn: WritingTurn<'_>, work: &Work<'_>) -> Result<Written, Fault>;
+    async fn write(&mut self, turn: WritingTurn<'_>, work: &Work<'_>)
+    -> Result<WriteResult, Fault>;
 
     /// Returns the time from one heartbeat to the next.
     fn beat_interval(&self) -> Duration {
@@ -120,7 +121,7 @@ pub(crate) trait TableStore: Debug + Send {
     }
 
     /// Releases the claims of owners whose processes are gone. Returns whether there were any.
-    fn take_back_from_the_dead(&mut self) -> Result<bool, Fault> {
+    fn take_back_from_dead_owners(&mut self) -> Result<bool, Fault> {
         Ok(false)
     }
 

@@ -53,7 +53,7 @@ pub(crate) struct Work<'a> {
     pub(crate) publishes: &'a [Publish],
     pub(crate) settled: &'a [Settled],
     /// Request for rows to claim after that.
-    pub(crate) ask: Option<Ask<'a>>,
+    pub(crate) ask: Option<ClaimRequest<'a>>,
     /// Writes something even if there is nothing else to write, to find out whether the database accepts
     /// it.
     pub(crate) probe: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Work<'a> {
 
 /// Limits of one claim.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct ClaimRequest<'a> {
     /// Maximum number of rows.
     pub(crate) rows: usize,
     /// Memory budget that the rows have to fit into.
@@ -82,7 +82,7 @@ pub(crate) struct Buried {
 
 /// Result of a transaction.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct WriteResult {
     /// Settlements of finished work whose row was no longer claimed by this daemon.
     pub(crate) lost: Vec<Claim>,
     /// Settlements of work that, by an existing entry, was already done.
@@ -111,7 +111,7 @@ pub(crate) enum Stop {
 
 /// Result of a look at the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Outlook {
+pub(crate) struct PeekResult {
     /// True if a row is ready or due that need not wait for the turn for suspects.
     pub(crate) ready: bool,
     /// True if suspects are ready.
@@ -122,7 +122,7 @@ pub(crate) struct Outlook {
 
 /// Rows of a queue that could be claimed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingRows {
     /// Number of rows, up to a limit.
     pub(crate) count: u64,
     /// True if the limit was reached: there may be more.
@@ -134,7 +134,7 @@ pub(crate) struct Waiting {
 /// Maximum number of a queue's priorities in which the oldest row is looked for.
 pub(crate) const PRIORITIES_MAX: usize = 16;
 
-impl Waiting {
+impl WaitingRows {
     /// Takes the numbers of ready and of due rows, each counted up to `most`, and the time since the
     /// first due row fell due, in milliseconds.
     pub(crate) fn new(ready: u64, due: u64, most: u32, due_for_ms: Option<i64>) -> Self {
@@ -160,7 +160,7 @@ impl Waiting {
 
 /// Reason for the source to wake up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LookReason {
+pub(crate) enum WakeReason {
     /// Another connection has committed.
     Data,
     /// A process has closed its lock file.
@@ -176,16 +176,16 @@ pub(crate) struct Fault {
     /// problem is the database or its environment, and the same may succeed later.
     pub(crate) is_permanent: bool,
     /// True if another program held a lock for longer than the statement waits.
-    pub(crate) is_of_a_lock: bool,
+    pub(crate) is_lock_timeout: bool,
 }
 
 impl Fault {
     /// Makes a transient fault.
-    pub(crate) fn passing(problem: impl Into<String>) -> Self {
+    pub(crate) fn transient(problem: impl Into<String>) -> Self {
         Self {
             problem: problem.into(),
             is_permanent: false,
-            is_of_a_lock: false,
+            is_lock_timeout: false,
         }
     }
 }

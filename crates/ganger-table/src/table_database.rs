@@ -19,8 +19,11 @@ pub(crate) trait TableDatabase {
         stores: &Stores,
     ) -> Result<Box<dyn TableStore>, SourceFault>;
 
-    /// Opens the memory of that pool. A server that can't be reached is waited for later.
-    async fn memory(&self, pool: &PoolConfig) -> Result<Box<dyn FinishedStore>, SourceFault>;
+    /// Opens the pool's store of finished messages. If the server can't be reached, it connects later.
+    async fn finished_store(
+        &self,
+        pool: &PoolConfig,
+    ) -> Result<Box<dyn FinishedStore>, SourceFault>;
 
     /// Connects for commands.
     fn client(&self) -> Result<Box<dyn QueueClient>, SourceFault>;

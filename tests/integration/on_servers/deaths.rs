@@ -230,7 +230,7 @@ fn a_row_that_cannot_be_taken_back_waits_alone() {
         scene.table.count("work") == 1
     });
     let refused = other.logged(
-        "the database refuses to have this message taken back from an owner that vanished; it waits, and is tried again after a while",
+        "this message of a dead owner can't be taken back: rejected by the database; retried in 5 minutes",
     );
     let row = scene.table.oldest("work");
     assert_eq!(refused["row"].as_i64(), row);

@@ -57,16 +57,16 @@ fn a_store_that_dies_is_waited_for() {
     scene.client.publish(&letters);
     scene.done(100);
     database.kill();
-    let down = "what is finished can't be looked up; nothing is acknowledged, intake pauses";
+    let down = "finished messages can't be looked up; nothing is acknowledged, intake pauses";
     scene.daemon.logged(down);
     scene.daemon.eventually("it to be said", || {
         let problem = field(&scene.status(), "source_problem");
-        problem.starts_with("what is finished can't be looked up: ")
+        problem.starts_with("finished messages can't be looked up: ")
     });
     database.start_again();
     scene
         .daemon
-        .logged("resolved: what is finished can't be looked up");
+        .logged("resolved: finished messages can't be looked up");
     scene.all_done();
     scene.record().assert_done_once(&bodies);
     assert_eq!(database.table().finished(), 500);

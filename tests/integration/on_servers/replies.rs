@@ -38,7 +38,7 @@ fn a_reply_to_a_queue_that_no_column_takes_is_a_dead_letter() {
     let replies: Vec<&String> = replies.collect();
     assert_eq!(replies, [&format!("re: {too_long}")]);
     assert_eq!(scene.record().all(Event::Done).len(), count);
-    let refused = "settlements are refused";
+    let refused = "settlements are rejected";
     let problem = |record: &serde_json::Value| record.to_string().contains(refused);
     assert!(scene.daemon.records(problem).is_empty());
     scene.finish();

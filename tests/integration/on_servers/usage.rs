@@ -112,7 +112,7 @@ fn rows_that_cannot_be_claimed_hold_nobody_up() {
     });
     scene.record().assert_done_once(&["good", "better"]);
     scene.daemon.logged(
-        "the database refuses to have this message claimed or buried; it is passed over for a while",
+        "this message can't be claimed or dead-lettered: rejected by the database; skipped for 5 minutes",
     );
     scene.finish();
 }
@@ -236,7 +236,7 @@ fn rows_that_another_program_has_locked_wait_alone_to_be_settled() {
     lock(ids[0]);
     site.touch("first");
     goes_on(DEADLINE, 2);
-    let locked = "rows are locked; what became of them waits, and holds nobody up";
+    let locked = "rows are locked; their settlements wait, other messages are unaffected";
     daemon.logged(locked);
     lock(ids[1]);
     site.touch("second");

@@ -44,7 +44,7 @@ fn messages_go_their_way_behind_a_pooler() {
     ];
     let daemon = site.start(&pools);
     daemon.logged(
-        "behind a pooler: new messages are found by poll_interval, and daemons that died known by their lease",
+        "connected through a pooler: new messages are found by polling, and dead daemons by their lease only",
     );
     let table = database.table();
     let all = bodies("message", 400);

@@ -63,7 +63,7 @@ fn a_row_that_cannot_be_read_holds_nobody_up() {
     daemon.eventually("the other to be done", || table.count("work") == 1);
     site.record().assert_done_once(&["small"]);
     daemon.logged(
-        "the database refuses to have this message claimed or buried; it is passed over for a while",
+        "this message can't be claimed or dead-lettered: rejected by the database; skipped for 5 minutes",
     );
     daemon.stop();
 }

@@ -40,7 +40,7 @@ fn tables_that_are_missing_are_named_and_can_be_made_by_hand() {
     let site = Workspace::on("", source, Some(PgDatabase::shared()));
     site.configure_commands(&[Pool::new(&[])]);
     let checked = site.ganger(&["check", "--online"]).bad(1);
-    let says = "has no tables of ganger's, and `declare = false` says that they are not to be made";
+    let says = "lacks ganger's tables, and `declare = false` forbids creating them";
     assert!(checked.contains(says), "{checked}");
     let statements = site.ganger(&["schema", "--source", "main"]).good();
     site.postgres().ask(&statements);
@@ -92,7 +92,7 @@ fn what_no_waiting_mends_refuses_the_start() {
     site.configure_commands(&[Pool::new(&[])]);
     site.postgres().ask("CREATE TABLE owners (name text)");
     let complaint = site.ganger(&["run"]).bad(1);
-    let says = "the table `owners` in schema `public` is another program's";
+    let says = "the table `owners` in schema `public` belongs to another program";
     assert!(complaint.contains(says), "{complaint}");
     for (instead, says) in [
         ("/nowhere", "database \"nowhere\" does not exist"),
@@ -124,7 +124,7 @@ fn a_role_that_may_only_read_is_waited_for() {
         site.postgres().psql("postgres", &set);
     };
     set("on");
-    let says = "it may only be read: it is a standby, or `default_transaction_read_only` is on";
+    let says = "the server is read-only: it is a standby, or `default_transaction_read_only` is on";
     let checked = site.ganger(&["check", "--online"]).bad(1);
     assert!(checked.contains(says), "{checked}");
     let daemon = site.start(&[pool]);
@@ -204,7 +204,7 @@ fn tables_behind_a_prefix_stand_beside_anothers_of_the_same_names() {
     let without = config.replace("table_prefix = \"q7_\"", "");
     site.put("without.toml", &without, false);
     let complaint = site.ganger(&["run", "--config", "without.toml"]).bad(1);
-    let says = "the table `consumer_messages` in schema `public` is another program's";
+    let says = "the table `consumer_messages` in schema `public` belongs to another program";
     assert!(complaint.contains(says), "{complaint}");
     assert!(complaint.contains("`table_prefix`"), "{complaint}");
 

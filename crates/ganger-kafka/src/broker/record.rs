@@ -10,7 +10,7 @@ use super::headers;
 use super::headers::Raw;
 use ganger_core::names::STEP_HEADER;
 use ganger_queue::attempts;
-use ganger_queue::dead_letter::{Apart, Counters, Own, header, reply_key};
+use ganger_queue::dead_letter::{Counters, OwnHeaders, SeparateReply, header, reply_key};
 use ganger_queue::delivery::{History, Message, Property, Reason, write_numbers};
 
 /// A message that was read and is not done.
@@ -216,7 +216,7 @@ impl Record {
     }
 
     /// Returns a copy for the dead letters, with the headers of a dead letter.
-    pub(crate) fn as_letter(&self, topic: &str, id: &str, letter: Own) -> Outbound {
+    pub(crate) fn as_letter(&self, topic: &str, id: &str, letter: OwnHeaders) -> Outbound {
         let mut headers = self.headers.clone();
         headers.extend(headers::own(letter));
         headers.extend(headers::own(self.origin()));
@@ -236,7 +236,7 @@ impl Record {
         }
     }
 
-    fn origin(&self) -> Own {
+    fn origin(&self) -> OwnHeaders {
         let mut own = vec![
             (headers::PARTITION, self.partition.to_string()),
             (headers::OFFSET, self.offset.to_string()),
@@ -250,7 +250,7 @@ impl Record {
 }
 
 /// Returns the reply of a dead letter that is too large for its headers.
-pub(crate) fn reply_of_letter(topic: &str, id: &str, apart: Apart) -> Outbound {
+pub(crate) fn reply_of_letter(topic: &str, id: &str, apart: SeparateReply) -> Outbound {
     Outbound {
         topic: topic.to_owned(),
         key: Some(reply_key(id).into()),

@@ -215,7 +215,7 @@ pub(crate) fn patience(config: &KafkaSource) -> Option<Duration> {
         names.filter_map(|name| table.get(*name)?.parse().ok())
     });
     match set.next() {
-        None => Some(ganger_queue::publishing::PATIENCE),
+        None => Some(ganger_queue::publishing::UNDELIVERABLE_AFTER),
         Some(ms) => (ms > 0).then(|| Duration::from_millis(ms)),
     }
 }

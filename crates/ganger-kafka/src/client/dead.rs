@@ -116,7 +116,7 @@ impl LetterTopic {
                 Some((reply, None)) => {
                     let headers = super::headers::all_as_text(&reply.headers);
                     let body = reply.value.unwrap_or_default();
-                    let read = dead_letter::read_apart(&headers, &body);
+                    let read = dead_letter::read_separate_reply(&headers, &body);
                     letter.reply = read.map(|(_, reply)| reply);
                 }
                 None => {}

@@ -287,7 +287,7 @@ mod tests {
 
     use super::*;
     use crate::broker::record::{Record, reply_of_letter};
-    use ganger_queue::dead_letter::{Counters, Letter};
+    use ganger_queue::dead_letter::{Counters, DeadLetterRecord};
     use ganger_queue::delivery::{Failure, Outgoing};
 
     fn record(value: Option<&'static str>) -> Record {
@@ -313,7 +313,7 @@ mod tests {
             reply,
             ..Failure::default()
         };
-        let written = Letter {
+        let written = DeadLetterRecord {
             id,
             pool: "billing",
             queue: "orders",

@@ -60,7 +60,7 @@ impl Replies {
     /// Waits until an answer has arrived, or for `longest`.
     pub(super) fn wait(&mut self, longest: Duration) {
         match self.reader.next(longest) {
-            Ok(Some(stored)) => self.come.come(reply(stored)),
+            Ok(Some(stored)) => self.come.push(reply(stored)),
             Ok(None) => {}
             Err(error) if error.may_pass() => tracing::debug!(%error, "answers can't be read"),
             Err(error) => self.trouble = Some(error),

@@ -50,7 +50,7 @@ pub(super) async fn begin(
         };
         match looked.and_then(|found| clients(&setup, found, bell)) {
             Ok(begun) => {
-                health.over(end, HealthIssue::Setup);
+                health.resolve(end, HealthIssue::Setup);
                 return Some(begun);
             }
             Err(problem) => health.begin(end, HealthIssue::Setup, problem),

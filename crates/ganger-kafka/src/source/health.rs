@@ -31,7 +31,7 @@ pub(super) enum HealthIssue {
 }
 
 impl health::Issue for HealthIssue {
-    fn what(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Setup => "Kafka can't be used yet",
             Self::Brokers => "Kafka can't be reached; intake pauses",

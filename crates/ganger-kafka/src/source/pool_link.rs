@@ -54,7 +54,7 @@ impl PoolLink {
         policy: watch::Receiver<Arc<PoolConfig>>,
         health: Health,
     ) -> Self {
-        health.tell(&end);
+        health.publish(&end);
         Self {
             name: name.to_owned(),
             end,
@@ -178,7 +178,7 @@ impl PoolLink {
 
     /// Records that a problem is resolved, if it was present.
     pub(super) fn over(&mut self, issue: HealthIssue) {
-        self.health.over(&self.end, issue);
+        self.health.resolve(&self.end, issue);
     }
 
     pub(super) fn note_pending(&self, publishes: usize) {

@@ -17,7 +17,7 @@ use crate::broker::setup::Plan;
 use crate::broker::topic_names::LADDER;
 use ganger_config::model::Order;
 use ganger_queue::dead_letter;
-use ganger_queue::dead_letter::Letter;
+use ganger_queue::dead_letter::DeadLetterRecord;
 use ganger_queue::delivery::{Failure, LogName, Outcome, Outgoing, Publish};
 use ganger_queue::publishing::{confirm, undeliverable};
 use ganger_telemetry::metrics::dead_lettered;
@@ -121,7 +121,7 @@ fn later(
 fn bury(place: Position, record: &mut Record, failure: &Failure, plan: &Plan) -> NextStep {
     record.charge(failure.reason, unix_ms());
     let id = dead_letter::id(unix_ms(), fastrand::u128(..));
-    let written = Letter {
+    let written = DeadLetterRecord {
         id: &id,
         pool: &plan.pool,
         queue: &record.topic,

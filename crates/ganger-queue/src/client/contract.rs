@@ -149,7 +149,7 @@ pub struct Answers(VecDeque<Reply>);
 
 impl Answers {
     /// Adds a reply that has arrived.
-    pub fn come(&mut self, reply: Reply) {
+    pub fn push(&mut self, reply: Reply) {
         self.0.push_back(reply);
     }
 
@@ -279,7 +279,7 @@ impl RetryTarget {
         match self.to {
             None => Ok(self.body.as_ref()),
             Some(_) => Err(SourceFault::unsupported(
-                "the dead letters of a table go back to their own queue only: leave `to` out",
+                "dead letters of a table can be retried in their own queue only: leave `to` out",
             )),
         }
     }

@@ -76,7 +76,7 @@ pub fn post(line: &[u8]) -> Result<Post, String> {
     };
     let at = line.at.as_deref().map(until).transpose();
     let scope = line.unique_scope.as_deref().map(scope).transpose();
-    let wishes = UniqueWishes {
+    let options = UniqueOptions {
         key: line.unique_key.take(),
         scope: scope.map_err(|why| format!("unique_scope: {why}"))?,
         replace: line.replace,
@@ -86,16 +86,16 @@ pub fn post(line: &[u8]) -> Result<Post, String> {
     let delays = [
         field("delay", &line.delay)?,
         at.map_err(|why| format!("at: {why}"))?,
-        wishes.debounce,
+        options.debounce,
     ];
     let mut delays = delays.into_iter().flatten();
     let (delay, other) = (delays.next(), delays.next());
     if other.is_some() {
-        return Err("one of delay, at and debounce".into());
+        return Err("only one of delay, at and debounce may be set".into());
     }
     Ok(Post {
         message: outgoing(line, delay.unwrap_or_default())?,
-        unique: wishes.unique()?,
+        unique: options.unique()?,
         topic: None,
     })
 }
@@ -146,7 +146,7 @@ impl From<&Post> for MessageJson {
 
 /// Options of a unique key, as given in JSON or on the command line.
 #[derive(Debug, Clone, Default)]
-pub struct UniqueWishes {
+pub struct UniqueOptions {
     /// The key; without it no other option is allowed.
     pub key: Option<String>,
     /// Time for which it is held.
@@ -162,7 +162,7 @@ pub struct UniqueWishes {
 /// Default of the longest debounce delay, as a multiple of the debounce time.
 const DEBOUNCES: u32 = 10;
 
-impl UniqueWishes {
+impl UniqueOptions {
     /// Combines the options, if they make sense together.
     ///
     /// # Errors
@@ -175,16 +175,16 @@ impl UniqueWishes {
             },
             (false, None, None) => IfTaken::Keep,
             (true, ..) => return Err("either replace or debounce, not both".into()),
-            (false, None, Some(_)) => return Err("debounce_max is for debounce".into()),
+            (false, None, Some(_)) => return Err("debounce_max requires debounce".into()),
         };
         let scope = self.scope.unwrap_or_default();
         match self.key {
             None if self.scope.is_some() || taken != IfTaken::Keep => {
-                Err("unique_scope, replace and debounce are for a unique key".into())
+                Err("unique_scope, replace and debounce require a unique key".into())
             }
             None => Ok(None),
             Some(_) if taken != IfTaken::Keep && scope != UniqueScope::Waiting => {
-                Err("what is replaced or debounced is a message that waits: no other scope".into())
+                Err("replace and debounce require the scope `waiting`: leave the scope out".into())
             }
             Some(key) => Ok(Some(Unique { key, scope, taken })),
         }
@@ -215,7 +215,7 @@ fn outgoing(line: MessageJson, delay: Duration) -> Result<Outgoing, String> {
 
 /// Returns the header as text. A number keeps every digit as written.
 fn header_text((name, value): (String, Box<RawValue>)) -> Result<(String, String), String> {
-    not_our_own(&name)?;
+    check_not_reserved(&name)?;
     let text = value.get();
     match text.as_bytes().first() {
         Some(b'"') => {
@@ -224,7 +224,7 @@ fn header_text((name, value): (String, Box<RawValue>)) -> Result<(String, String
             Ok((name, text))
         }
         Some(b'n' | b'[' | b'{') | None => Err(format!(
-            "header `{name}` must be a text, a number or true or false"
+            "header `{name}` must be a string, a number or a boolean"
         )),
         Some(_) => Ok((name, text.to_owned())),
     }
@@ -234,11 +234,11 @@ fn header_text((name, value): (String, Box<RawValue>)) -> Result<(String, String
 ///
 /// # Errors
 /// If it is reserved for ganger.
-pub fn not_our_own(name: &str) -> Result<(), String> {
+pub fn check_not_reserved(name: &str) -> Result<(), String> {
     let own = names::OWN_HEADER_PREFIX;
     if name.to_ascii_lowercase().starts_with(own) {
         return Err(format!(
-            "header `{name}`: names that begin with `{own}` are ganger's own"
+            "header `{name}`: names that begin with `{own}` are reserved for ganger"
         ));
     }
     Ok(())
@@ -252,7 +252,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     let parsed: Option<jiff::SignedDuration> = text.parse().ok();
     parsed
         .and_then(|duration| Duration::try_from(duration).ok())
-        .ok_or_else(|| "a duration such as 500ms, 30s or 5m".into())
+        .ok_or_else(|| "expected a duration such as 500ms, 30s or 5m".into())
 }
 
 /// Writes a duration as [`duration`] reads it.
@@ -268,7 +268,7 @@ pub fn duration_text(duration: Duration) -> String {
 pub fn until(text: &str) -> Result<Duration, String> {
     let at: jiff::Timestamp = text
         .parse()
-        .map_err(|_| "a time such as 2027-01-31T08:00:00Z or 2027-01-31T09:00:00+01:00")?;
+        .map_err(|_| "expected a time such as 2027-01-31T08:00:00Z or 2027-01-31T09:00:00+01:00")?;
     let until = at.duration_since(jiff::Timestamp::now());
     Ok(Duration::try_from(until).unwrap_or_default())
 }
@@ -284,7 +284,7 @@ pub fn moment(text: &str) -> Result<jiff::Timestamp, String> {
     let ago = duration(text).ok();
     let at = ago.and_then(|ago| jiff::Timestamp::now().checked_sub(ago).ok());
     at.ok_or_else(|| {
-        "a time such as 2027-01-31T08:00:00Z, or a duration such as 2h: so long ago".into()
+        "expected a time such as 2027-01-31T08:00:00Z, or a duration before now such as 2h".into()
     })
 }
 
@@ -298,7 +298,7 @@ pub fn scope(text: &str) -> Result<UniqueScope, String> {
         "waiting_or_running" => Ok(UniqueScope::WaitingOrRunning),
         _ => match duration(text) {
             Ok(time) if !time.is_zero() => Ok(UniqueScope::For(time)),
-            _ => Err("waiting, waiting_or_running, or a duration such as 10m".into()),
+            _ => Err("expected waiting, waiting_or_running or a duration such as 10m".into()),
         },
     }
 }
@@ -401,22 +401,22 @@ mod tests {
             (r#"{"body":"a","colour":"red"}"#, "unknown field `colour`"),
             (
                 r#"{"body":"a","delay":"soon"}"#,
-                "delay: a duration such as",
+                "delay: expected a duration such as",
             ),
             (r#"{"body":"a","headers":{"h":[]}}"#, "header `h` must be"),
             (
                 r#"{"body":"a","headers":{"X-Ganger-Attempts":"1"}}"#,
                 "ganger's own",
             ),
-            (r#"{"body":"a","at":"noon"}"#, "at: a time such as"),
+            (r#"{"body":"a","at":"noon"}"#, "at: expected a time such as"),
             (
                 r#"{"body":"a","delay":"1s","at":"2027-01-31T08:00:00Z"}"#,
-                "one of delay, at and debounce",
+                "only one of delay, at and debounce may be set",
             ),
-            (r#"{"body":"a","replace":true}"#, "for a unique key"),
+            (r#"{"body":"a","replace":true}"#, "require a unique key"),
             (
                 r#"{"body":"a","unique_key":"k","unique_scope":"0s"}"#,
-                "unique_scope: waiting, waiting_or_running, or a duration",
+                "unique_scope: expected waiting, waiting_or_running or a duration",
             ),
             (
                 r#"{"body":"a","unique_key":"k","replace":true,"debounce":"1s"}"#,
@@ -424,11 +424,11 @@ mod tests {
             ),
             (
                 r#"{"body":"a","unique_key":"k","replace":true,"unique_scope":"1m"}"#,
-                "no other scope",
+                "require the scope `waiting`",
             ),
             (
                 r#"{"body":"a","unique_key":"k","debounce_max":"1m"}"#,
-                "debounce_max is for debounce",
+                "debounce_max requires debounce",
             ),
         ];
         for (line, expected) in table {

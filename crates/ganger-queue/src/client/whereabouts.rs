@@ -80,7 +80,7 @@ pub enum UnknownSource {
         known: String,
     },
     /// No pool reads the queue.
-    #[error("no pool reads queue `{queue}`: name the source with --source; there is {known}")]
+    #[error("no pool reads queue `{queue}`: choose its source with --source; there is {known}")]
     NotRead {
         /// The queue.
         queue: String,
@@ -88,7 +88,7 @@ pub enum UnknownSource {
         known: String,
     },
     /// Pools read it from more than one.
-    #[error("queue `{queue}` is read from several sources: name one with --source: {among}")]
+    #[error("queue `{queue}` is read from several sources: choose one with --source: {among}")]
     Several {
         /// The queue.
         queue: String,
@@ -215,7 +215,7 @@ mod tests {
         let says = |queue, source| of(queue, source).unwrap_err().to_string();
         assert_eq!(
             says("s", None),
-            "queue `s` is read from several sources: name one with --source: `a`, `b`"
+            "queue `s` is read from several sources: choose one with --source: `a`, `b`"
         );
         assert!(says("t", None).starts_with("no pool reads queue `t`"));
         assert_eq!(

@@ -5,8 +5,8 @@
 //! A dead letter's headers take [`DEAD_LETTER_BYTES_MAX`] at most, whatever happened: stderr is cut first, at
 //! its beginning, then the error, at its end, and both say so. A reply that could not be delivered
 //! belongs to the dead letter. A small one is among its headers; a larger one is a message of its own,
-//! [`Apart`], in the same place as the dead letter and stored before it, so that whoever reads the dead
-//! letter has met its reply already.
+//! [`SeparateReply`], in the same place as the dead letter and stored before it, so that whoever reads
+//! the dead letter has met its reply already.
 
 mod groups;
 mod model;
@@ -95,7 +95,7 @@ const HEADER_BYTES: usize = 8;
 const NOTE_BYTES_MAX: usize = 48;
 
 /// Headers set by ganger.
-pub type Own = Vec<(&'static str, String)>;
+pub type OwnHeaders = Vec<(&'static str, String)>;
 
 /// History of a message. Every copy of it carries this on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -114,7 +114,7 @@ pub struct Counters {
 
 impl Counters {
     /// Returns them as headers, without those that are zero or unknown.
-    pub fn write(&self) -> Own {
+    pub fn write(&self) -> OwnHeaders {
         let count = |name, count: u32| (count > 0).then(|| (name, count.to_string()));
         let first_failed = self.first_failed_ms.map(|ms| ms.to_string());
         let all = [
@@ -142,7 +142,7 @@ impl Counters {
 
 /// A message that is given up, and the reason.
 #[derive(Debug, Clone)]
-pub struct Letter<'a> {
+pub struct DeadLetterRecord<'a> {
     /// Id made by [`id`].
     pub id: &'a str,
     /// The pool that gives up the message.
@@ -161,19 +161,19 @@ pub struct Letter<'a> {
 
 /// A dead letter in the form in which it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct StoredDeadLetter {
     /// Headers that replace the `x-ganger-` headers of the message's copy.
-    pub headers: Own,
+    pub headers: OwnHeaders,
     /// A reply that is too large for them. It goes to the same place, and must be safe there before the
     /// dead letter is sent.
-    pub reply: Option<Apart>,
+    pub reply: Option<SeparateReply>,
 }
 
 /// A message that holds the reply of a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Apart {
+pub struct SeparateReply {
     /// All its headers.
-    pub headers: Own,
+    pub headers: OwnHeaders,
     /// The reply's body.
     pub body: Bytes,
 }
@@ -204,11 +204,11 @@ pub fn written_ms(id: &str) -> Option<i64> {
     i64::try_from(bits >> 80).ok()
 }
 
-impl Letter<'_> {
+impl DeadLetterRecord<'_> {
     /// Writes the dead letter.
-    pub fn write(&self) -> Written {
+    pub fn write(&self) -> StoredDeadLetter {
         let mut headers = self.facts();
-        let mut apart = None;
+        let mut separate = None;
         match self
             .failure
             .reply
@@ -216,9 +216,9 @@ impl Letter<'_> {
             .map(|reply| written_reply(self.id, reply))
         {
             Some(WrittenReply::Within(reply)) => headers.extend(reply),
-            Some(WrittenReply::Apart(reply)) => {
+            Some(WrittenReply::Separate(reply)) => {
                 headers.push((header::REPLY_APART, "true".to_owned()));
-                apart = Some(reply);
+                separate = Some(reply);
             }
             None => {}
         }
@@ -236,14 +236,14 @@ impl Letter<'_> {
         if !stderr.is_empty() {
             headers.push((header::STDERR, stderr.into_owned()));
         }
-        Written {
+        StoredDeadLetter {
             headers,
-            reply: apart,
+            reply: separate,
         }
     }
 
     /// Returns the headers that are bounded without being cut.
-    fn facts(&self) -> Own {
+    fn facts(&self) -> OwnHeaders {
         let exit = self.failure.exit.unwrap_or_default();
         let counters = self.counters;
         let first_failed_ms = counters.first_failed_ms.unwrap_or(self.now_ms);
@@ -273,8 +273,8 @@ impl Letter<'_> {
 }
 
 enum WrittenReply {
-    Within(Own),
-    Apart(Apart),
+    Within(OwnHeaders),
+    Separate(SeparateReply),
 }
 
 fn written_reply(id: &str, reply: &Outgoing) -> WrittenReply {
@@ -289,7 +289,7 @@ fn written_reply(id: &str, reply: &Outgoing) -> WrittenReply {
         return WrittenReply::Within(headers);
     }
     headers.push((header::REPLY_OF, id.to_owned()));
-    WrittenReply::Apart(Apart {
+    WrittenReply::Separate(SeparateReply {
         headers,
         body: reply.body.clone(),
     })
@@ -315,7 +315,7 @@ fn pairs_json(headers: &Headers) -> String {
 }
 
 /// Returns an upper bound of the bytes that headers take on the wire.
-fn size(headers: &Own) -> usize {
+fn size(headers: &OwnHeaders) -> usize {
     let each = |(name, value): &(&str, String)| name.len() + value.len() + HEADER_BYTES;
     headers.iter().map(each).sum()
 }
@@ -371,7 +371,7 @@ pub fn read(headers: &Headers) -> Option<DeadLetter> {
 
 /// Returns the id of the dead letter whose reply this message holds, and the reply. None for any other
 /// message.
-pub fn read_apart(headers: &Headers, body: &Bytes) -> Option<(String, DeadReply)> {
+pub fn read_separate_reply(headers: &Headers, body: &Bytes) -> Option<(String, DeadReply)> {
     let id = find(headers, header::REPLY_OF)?.to_owned();
     Some((id, reply(headers, body.clone())))
 }
@@ -388,7 +388,7 @@ pub fn id_of_reply_key(key: &str) -> Option<&str> {
 }
 
 /// Returns whether a dead letter's reply is a message of its own.
-pub fn has_reply_apart(headers: &Headers) -> bool {
+pub fn has_separate_reply(headers: &Headers) -> bool {
     find(headers, header::REPLY_APART).is_some()
 }
 

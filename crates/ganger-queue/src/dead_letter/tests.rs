@@ -7,8 +7,8 @@ use crate::delivery::{Exit, Reason};
 
 const ID: &str = "0192c0de-0000-7000-8000-00000000002a";
 
-fn letter_of(failure: &Failure) -> Letter<'_> {
-    Letter {
+fn letter_of(failure: &Failure) -> DeadLetterRecord<'_> {
+    DeadLetterRecord {
         id: ID,
         pool: "email",
         queue: "emails",
@@ -26,7 +26,7 @@ fn letter_of(failure: &Failure) -> Letter<'_> {
 }
 
 /// Returns the headers as a broker gives them back, beside those of the message.
-fn stored(own: &Own) -> Headers {
+fn stored(own: &OwnHeaders) -> Headers {
     let theirs = ("tenant", "blue".to_owned());
     let all = std::iter::once(&theirs).chain(own);
     all.map(|(name, value)| ((*name).to_owned(), value.clone()))
@@ -101,14 +101,18 @@ fn a_large_reply_is_a_message_that_names_its_letter() {
     };
     let written = letter_of(&failure).write();
     let headers = stored(&written.headers);
-    assert!(has_reply_apart(&headers) && size(&written.headers) < 1024);
+    assert!(has_separate_reply(&headers) && size(&written.headers) < 1024);
     assert_eq!(read(&headers).unwrap().reply, None);
-    assert_eq!(read_apart(&headers, &body), None, "the letter is no reply");
+    assert_eq!(
+        read_separate_reply(&headers, &body),
+        None,
+        "the letter is no reply"
+    );
 
     let apart = written.reply.unwrap();
     let headers = stored(&apart.headers);
     assert_eq!(read(&headers), None, "the reply is no letter");
-    let (id, read) = read_apart(&headers, &apart.body).unwrap();
+    let (id, read) = read_separate_reply(&headers, &apart.body).unwrap();
     assert_eq!(id, ID);
     let wanted = failure.reply.unwrap();
     let wanted = (&wanted.queue, &wanted.headers, &wanted.body);
@@ -189,7 +193,7 @@ fn failures() -> impl Strategy<Value = Failure> {
 proptest! {
     #[test]
     fn a_letter_never_takes_more_than_it_may(failure in failures(), queue in "[a-z]{1,255}") {
-        let written = Letter { queue: &queue, ..letter_of(&failure) }.write();
+        let written = DeadLetterRecord { queue: &queue, ..letter_of(&failure) }.write();
         prop_assert!(size(&written.headers) <= DEAD_LETTER_BYTES_MAX);
         let read = read(&stored(&written.headers)).unwrap();
         prop_assert_eq!(&read.queue, &queue);
@@ -204,9 +208,9 @@ proptest! {
         let apart = written.reply.map(|apart| (size(&apart.headers), stored(&apart.headers), apart.body));
         if let Some((size, headers, body)) = &apart {
             prop_assert!(*size <= REPLY_HEADERS_BYTES_MAX + 1024);
-            prop_assert_eq!(&read_apart(headers, body).unwrap().0, ID);
+            prop_assert_eq!(&read_separate_reply(headers, body).unwrap().0, ID);
         }
-        let reply = read.reply.or_else(|| apart.and_then(|(_, headers, body)| Some(read_apart(&headers, &body)?.1)));
+        let reply = read.reply.or_else(|| apart.and_then(|(_, headers, body)| Some(read_separate_reply(&headers, &body)?.1)));
         prop_assert_eq!(reply.is_some(), failure.reply.is_some());
         if let (Some(read), Some(sent)) = (reply, failure.reply) {
             prop_assert_eq!(&read.body, &sent.body);

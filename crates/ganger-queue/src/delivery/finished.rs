@@ -47,7 +47,7 @@ pub struct Finished {
     /// Message that continues this one, still empty.
     pub continued: Outgoing,
     /// Held until the entry is written, or will not be.
-    pub once_written: Option<Arc<OnceWritten>>,
+    pub entry_notice: Option<Arc<EntryNotice>>,
 }
 
 impl Finished {
@@ -93,37 +93,37 @@ pub fn repeated(stored: Option<StoredReply>, continued: &Outgoing) -> Outcome {
 
 /// Reports, when it is dropped, that the entry is written, or will not be.
 #[derive(Debug)]
-pub struct OnceWritten {
+pub struct EntryNotice {
     identity: Identity,
-    told: Arc<Entered>,
+    entered: Arc<EnteredIdentities>,
 }
 
-impl OnceWritten {
-    /// Makes one that reports to `told`.
-    pub fn new(identity: Identity, told: &Arc<Entered>) -> Arc<Self> {
-        let told = Arc::clone(told);
-        Arc::new(Self { identity, told })
+impl EntryNotice {
+    /// Makes one that reports to `entered`.
+    pub fn new(identity: Identity, entered: &Arc<EnteredIdentities>) -> Arc<Self> {
+        let entered = Arc::clone(entered);
+        Arc::new(Self { identity, entered })
     }
 }
 
-impl Drop for OnceWritten {
+impl Drop for EntryNotice {
     fn drop(&mut self) {
-        self.told.lock().push(self.identity.clone());
-        self.told.news.notify_one();
+        self.entered.lock().push(self.identity.clone());
+        self.entered.added.notify_one();
     }
 }
 
 /// Identities reported from other threads; no more than are in flight.
 #[derive(Debug, Default)]
-pub struct Entered {
+pub struct EnteredIdentities {
     identities: Mutex<Vec<Identity>>,
-    news: Notify,
+    added: Notify,
 }
 
-impl Entered {
+impl EnteredIdentities {
     /// Waits for reports, and takes all of them. Cancel-safe.
     pub async fn next(&self) -> Vec<Identity> {
-        self.news.notified().await;
+        self.added.notified().await;
         std::mem::take(&mut *self.lock())
     }
 
@@ -158,7 +158,7 @@ mod tests {
             body: String::new(),
             window: Duration::from_secs(1),
             continued: message(reply_to),
-            once_written: None,
+            entry_notice: None,
         }
     }
 

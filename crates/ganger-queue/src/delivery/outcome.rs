@@ -195,10 +195,10 @@ pub struct Exit {
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.oom, self.code, self.signal) {
-            (true, _, _) => f.write_str("killed by the kernel for want of memory"),
+            (true, _, _) => f.write_str("killed by the kernel: out of memory"),
             (_, Some(code), _) => write!(f, "exited with code {code}"),
             (_, _, Some(signal)) => write!(f, "killed by signal {}", SignalName(signal)),
-            (_, None, None) => f.write_str("ended in a way that could not be learnt"),
+            (_, None, None) => f.write_str("ended with an unknown exit status"),
         }
     }
 }
@@ -229,9 +229,9 @@ mod tests {
             (exit(None, Some(40), false), "killed by signal 40"),
             (
                 exit(None, Some(9), true),
-                "killed by the kernel for want of memory",
+                "killed by the kernel: out of memory",
             ),
-            (Exit::default(), "ended in a way that could not be learnt"),
+            (Exit::default(), "ended with an unknown exit status"),
         ];
         for (exit, text) in cases {
             assert_eq!(exit.to_string(), text);

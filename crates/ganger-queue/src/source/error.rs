@@ -19,11 +19,11 @@ pub enum SourceError {
         error: io::Error,
     },
     /// A bug: the task panicked. Its claims are given back when the process ends.
-    #[error("the source of pool `{pool}` panicked: {what}")]
+    #[error("the source of pool `{pool}` panicked: {message}")]
     Panicked {
         /// The pool's name.
         pool: String,
         /// The panic's message.
-        what: String,
+        message: String,
     },
 }

@@ -9,8 +9,7 @@ mod thread;
 pub use error::SourceError;
 pub use link::Link;
 pub use thread::{
-    Opening, Running, SharedThread, ThreadBody, on_a_thread, opened_beside_its_pool,
-    opened_on_a_thread,
+    Opening, Running, SharedThread, ThreadBody, open_beside_pool, open_on_thread, run_on_thread,
 };
 
 use std::sync::Arc;

@@ -53,7 +53,7 @@ impl Opening {
 #[derive(Debug)]
 pub struct Running {
     pool: String,
-    told: oneshot::Receiver<Result<(), String>>,
+    exited: oneshot::Receiver<Result<(), String>>,
     end: Option<Result<(), String>>,
     shared: Option<SharedThread>,
 }
@@ -66,11 +66,11 @@ impl Running {
     /// If it ended by a panic, which is never taken for a clean end.
     pub async fn ended(&mut self) -> Result<(), SourceError> {
         if self.end.is_none() {
-            let told = (&mut self.told).await;
-            self.end = Some(told.unwrap_or_else(|_| Err("its thread is gone".to_owned())));
+            let exited = (&mut self.exited).await;
+            self.end = Some(exited.unwrap_or_else(|_| Err("its thread has ended".to_owned())));
         }
         match &self.end {
-            Some(Err(what)) => Err(self.panic(what.clone())),
+            Some(Err(message)) => Err(self.panic(message.clone())),
             Some(Ok(())) | None => Ok(()),
         }
     }
@@ -87,10 +87,10 @@ impl Running {
             .unwrap_or_else(|| self.panic("no message".to_owned()))
     }
 
-    fn panic(&self, what: String) -> SourceError {
+    fn panic(&self, message: String) -> SourceError {
         SourceError::Panicked {
             pool: self.pool.clone(),
-            what,
+            message,
         }
     }
 }
@@ -115,18 +115,18 @@ impl fmt::Debug for SharedThread {
 }
 
 /// Opens a source and runs it on the same thread, which a connection may be bound to.
-pub fn opened_on_a_thread<W: FnOnce()>(
-    what: &str,
+pub fn open_on_thread<W: FnOnce()>(
+    thread: &str,
     pool: &str,
     open: impl FnOnce() -> Result<W, SourceError> + Send + 'static,
 ) -> Result<Opening, SourceError> {
-    let (tell, opened) = oneshot::channel();
-    let running = on_a_thread(what, pool, move || {
+    let (report, opened) = oneshot::channel();
+    let running = run_on_thread(thread, pool, move || {
         let (opened, work) = match open() {
             Ok(work) => (Ok(()), Some(work)),
             Err(error) => (Err(error), None),
         };
-        if tell.send(opened).is_ok()
+        if report.send(opened).is_ok()
             && let Some(work) = work
         {
             work();
@@ -139,28 +139,28 @@ pub fn opened_on_a_thread<W: FnOnce()>(
 ///
 /// # Errors
 /// If no thread can be started.
-pub fn on_a_thread(
-    what: &str,
+pub fn run_on_thread(
+    thread: &str,
     pool: &str,
     work: impl FnOnce() + Send + 'static,
 ) -> Result<Running, SourceError> {
-    let (tell, told) = oneshot::channel();
-    start(what, pool, move || {
+    let (report, exited) = oneshot::channel();
+    start(thread, pool, move || {
         let end = catch_unwind(AssertUnwindSafe(work));
         // A missing receiver is no error: the end was not awaited.
-        drop(tell.send(end.map_err(panic_text)));
+        drop(report.send(end.map_err(panic_text)));
     })?;
-    Ok(running(pool, told, None))
+    Ok(running(pool, exited, None))
 }
 
 /// Opens a source that never blocks its thread, and runs it there beside its pool, if the pool wants
 /// that.
-pub fn opened_beside_its_pool<S: Future<Output = ()> + 'static>(
+pub fn open_beside_pool<S: Future<Output = ()> + 'static>(
     pool: &str,
     open: impl FnOnce(&EventLoop) -> Result<S, SourceError> + Send + 'static,
 ) -> Result<Opening, SourceError> {
-    let (tell, opened) = oneshot::channel();
-    let (tell_end, told) = oneshot::channel();
+    let (report, opened) = oneshot::channel();
+    let (report_end, exited) = oneshot::channel();
     let (shared, body) = oneshot::channel();
     let name = pool.to_owned();
     start("pool", pool, move || {
@@ -168,36 +168,36 @@ pub fn opened_beside_its_pool<S: Future<Output = ()> + 'static>(
             EventLoop::new().map_err(|error| SourceError::Thread { pool: name, error });
         let event_loop = match event_loop {
             Ok(event_loop) => event_loop,
-            Err(error) => return drop(tell.send(Err(error))),
+            Err(error) => return drop(report.send(Err(error))),
         };
         let _heart = Heartbeat::of_this_thread().on(event_loop.handle());
         match catch_unwind(AssertUnwindSafe(|| open(&event_loop))) {
             Ok(Ok(source)) => {
-                if tell.send(Ok(())).is_ok() {
-                    live(&event_loop, source, tell_end, body);
+                if report.send(Ok(())).is_ok() {
+                    run_until_ended(&event_loop, source, report_end, body);
                 }
             }
-            Ok(Err(error)) => drop(tell.send(Err(error))),
-            Err(panic) => drop(tell_end.send(Err(panic_text(panic)))),
+            Ok(Err(error)) => drop(report.send(Err(error))),
+            Err(panic) => drop(report_end.send(Err(panic_text(panic)))),
         }
         // A look-up of a name may still be waiting for an answer.
         event_loop.leave();
     })?;
-    let running = running(pool, told, Some(SharedThread(shared)));
+    let running = running(pool, exited, Some(SharedThread(shared)));
     Ok(Opening { running, opened })
 }
 
 /// Runs a source, and its pool if that shares the thread, until both have ended.
-fn live(
+fn run_until_ended(
     event_loop: &EventLoop,
     source: impl Future<Output = ()> + 'static,
-    tell: oneshot::Sender<Result<(), String>>,
+    report: oneshot::Sender<Result<(), String>>,
     pool: oneshot::Receiver<ThreadBody>,
 ) {
     let source = event_loop.spawn(source);
     let source = event_loop.spawn(async move {
         let end = source.await.map_err(|error| panic_text(error.into_panic()));
-        drop(tell.send(end));
+        drop(report.send(end));
     });
     if let Ok(pool) = event_loop.run(pool) {
         pool(event_loop);
@@ -206,12 +206,16 @@ fn live(
     drop(event_loop.run(source));
 }
 
-fn start(what: &str, pool: &str, body: impl FnOnce() + Send + 'static) -> Result<(), SourceError> {
-    let thread = thread::Builder::new()
-        .name(format!("{what}-{pool}"))
+fn start(
+    thread: &str,
+    pool: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<(), SourceError> {
+    let started = thread::Builder::new()
+        .name(format!("{thread}-{pool}"))
         .stack_size(STACK_BYTES)
         .spawn(body);
-    thread.map(drop).map_err(|error| SourceError::Thread {
+    started.map(drop).map_err(|error| SourceError::Thread {
         pool: pool.to_owned(),
         error,
     })
@@ -219,12 +223,12 @@ fn start(what: &str, pool: &str, body: impl FnOnce() + Send + 'static) -> Result
 
 fn running(
     pool: &str,
-    told: oneshot::Receiver<Result<(), String>>,
+    exited: oneshot::Receiver<Result<(), String>>,
     shared: Option<SharedThread>,
 ) -> Running {
     Running {
         pool: pool.to_owned(),
-        told,
+        exited,
         end: None,
         shared,
     }
@@ -256,7 +260,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_never_a_clean_end() {
-        let mut running = on_a_thread("source", "p", || panic!("the sky fell")).unwrap();
+        let mut running = run_on_thread("source", "p", || panic!("the sky fell")).unwrap();
         for _ in 0..2 {
             let error = running.ended().await.unwrap_err().to_string();
             assert_eq!(error, "the source of pool `p` panicked: the sky fell");
@@ -265,17 +269,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_clean_end_is_told_as_often_as_asked() {
-        let mut running = on_a_thread("source", "p", || ()).unwrap();
+        let mut running = run_on_thread("source", "p", || ()).unwrap();
         running.ended().await.unwrap();
         running.ended().await.unwrap();
     }
 
     #[test]
     fn a_pool_lives_on_the_thread_that_its_source_shares() {
-        let (tell, told) = std::sync::mpsc::sync_channel(2);
+        let (report, exited) = std::sync::mpsc::sync_channel(2);
         let (end, to_end) = oneshot::channel::<()>();
-        let threads = tell.clone();
-        let mut opening = opened_beside_its_pool("p", move |_| {
+        let threads = report.clone();
+        let mut opening = open_beside_pool("p", move |_| {
             Ok(async move {
                 threads.send(thread::current().id()).unwrap();
                 to_end.await.unwrap();
@@ -287,7 +291,7 @@ mod tests {
         let life = move |event_loop: &EventLoop| {
             assert_eq!(thread::current().name(), Some("pool-p"));
             event_loop.run(async { end.send(()).unwrap() });
-            tell.send(thread::current().id()).unwrap();
+            report.send(thread::current().id()).unwrap();
         };
         running
             .shared_thread()
@@ -297,7 +301,7 @@ mod tests {
             .unwrap();
         assert!(running.shared_thread().is_none());
         assert_eq!(ended(&mut running), Ok(()));
-        let threads: Vec<_> = told.iter().collect();
+        let threads: Vec<_> = exited.iter().collect();
         assert_eq!(threads.len(), 2, "both have ended");
         assert_eq!(threads[0], threads[1]);
     }
@@ -305,32 +309,32 @@ mod tests {
     #[test]
     fn a_source_that_panics_leaves_its_pool_alive() {
         let open = |_: &EventLoop| Ok(async { panic!("the sky fell") });
-        let mut opening = opened_beside_its_pool("p", open).unwrap();
+        let mut opening = open_beside_pool("p", open).unwrap();
         wait(opening.opened()).unwrap();
         let mut running = opening.running();
         let shared = running.shared_thread().unwrap();
         let error = "the source of pool `p` panicked: the sky fell".to_owned();
         assert_eq!(ended(&mut running), Err(error.clone()));
-        let (tell, told) = std::sync::mpsc::sync_channel(2);
-        let life = move |_: &EventLoop| tell.send(()).unwrap();
+        let (report, exited) = std::sync::mpsc::sync_channel(2);
+        let life = move |_: &EventLoop| report.send(()).unwrap();
         shared.begin(Box::new(life)).ok().unwrap();
-        assert_eq!(told.recv(), Ok(()));
+        assert_eq!(exited.recv(), Ok(()));
         assert_eq!(ended(&mut running), Err(error));
     }
 
     #[test]
     fn a_pool_that_panics_leaves_its_source_to_its_end() {
         let (closes, closed) = oneshot::channel::<()>();
-        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let (report, exited) = std::sync::mpsc::sync_channel(1);
         let open = move |_: &EventLoop| {
             Ok(async move {
                 // The pool is gone: the source gives back the messages in flight, and ends.
                 closed.await.unwrap_err();
                 tokio::task::yield_now().await;
-                tell.send(()).unwrap();
+                report.send(()).unwrap();
             })
         };
-        let mut opening = opened_beside_its_pool("p", open).unwrap();
+        let mut opening = open_beside_pool("p", open).unwrap();
         wait(opening.opened()).unwrap();
         let mut running = opening.running();
         let body = move |event_loop: &EventLoop| {
@@ -346,12 +350,12 @@ mod tests {
         let shared = running.shared_thread().unwrap();
         shared.begin(Box::new(body)).ok().unwrap();
         assert_eq!(ended(&mut running), Ok(()));
-        assert_eq!(told.recv(), Ok(()));
+        assert_eq!(exited.recv(), Ok(()));
     }
 
     #[test]
     fn a_source_whose_thread_nobody_shares_works_all_the_same() {
-        let mut opening = opened_beside_its_pool("p", |_| Ok(async {})).unwrap();
+        let mut opening = open_beside_pool("p", |_| Ok(async {})).unwrap();
         wait(opening.opened()).unwrap();
         let mut running = opening.running();
         drop(running.shared_thread());
@@ -367,11 +371,8 @@ mod tests {
         };
         let fall = |_: &EventLoop| -> Result<std::future::Ready<()>, _> { panic!("the sky fell") };
         for (opening, expected) in [
-            (
-                opened_beside_its_pool("p", refuse),
-                "could not be started: no",
-            ),
-            (opened_beside_its_pool("p", fall), "panicked: the sky fell"),
+            (open_beside_pool("p", refuse), "could not be started: no"),
+            (open_beside_pool("p", fall), "panicked: the sky fell"),
         ] {
             let error = wait(opening.unwrap().opened()).unwrap_err().to_string();
             assert!(error.ends_with(expected), "{error}");

@@ -10,7 +10,7 @@ use super::signature::CopyKey;
 use super::utf8::FRAME_BYTES_MAX;
 use crate::rules::Arrival;
 use ganger_core::names::{CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, STEP_HEADER};
-use ganger_queue::dead_letter::{Counters, Own, header};
+use ganger_queue::dead_letter::{Counters, OwnHeaders, header};
 use ganger_queue::delivery::{Headers, Outgoing};
 
 pub(crate) mod kept;
@@ -223,7 +223,7 @@ impl Original {
 
     /// Properties of a copy with this body, with these headers of ours and those that keep what
     /// would act again.
-    pub(crate) fn with_own(&self, own: &Own, body: &[u8], key: &CopyKey) -> BasicProperties {
+    pub(crate) fn with_own(&self, own: &OwnHeaders, body: &[u8], key: &CopyKey) -> BasicProperties {
         let original = self.properties.headers();
         let mut table = table_of(self.headers().filter(|(name, _)| !is_moved(name.as_str())));
         for (name, value) in own {

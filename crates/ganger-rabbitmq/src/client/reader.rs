@@ -103,7 +103,7 @@ impl Reader {
             redelivered: delivery.redelivered,
         };
         let (original, _) = unwrap(received, is_copy);
-        if let Some((id, reply)) = dead_letter::read_apart(&own, &body) {
+        if let Some((id, reply)) = dead_letter::read_separate_reply(&own, &body) {
             return Read {
                 item: Item::Reply(id, reply),
                 copy: self.copy(raw, body),
@@ -120,7 +120,7 @@ impl Reader {
                         published_to(original, &death, &letter.queue)
                     }
                 };
-                let has_reply_apart = dead_letter::has_reply_apart(&own);
+                let has_reply_apart = dead_letter::has_separate_reply(&own);
                 let found = Found {
                     may_go_back: self.home.reads(&letter.queue),
                     letter,

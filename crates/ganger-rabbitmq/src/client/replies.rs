@@ -58,7 +58,7 @@ impl Replies {
             return;
         }
         match timeout(longest, self.consumer.next()).await {
-            Ok(Some(Ok(delivery))) => self.come.come(reply(delivery)),
+            Ok(Some(Ok(delivery))) => self.come.push(reply(delivery)),
             Ok(Some(Err(error))) => self.ended = Some(RabbitMqError::lost(&error)),
             Ok(None) => {
                 let why = "the broker ended it while answers were waited for".to_owned();

@@ -25,7 +25,7 @@ pub(super) enum HealthIssue {
 }
 
 impl health::Issue for HealthIssue {
-    fn what(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Connection => "not connected to the broker",
             Self::Blocked => "the broker takes nothing that is published",

@@ -88,8 +88,8 @@ impl Task {
 
     /// Works until the intake is closed and everything settled, or the connection is lost.
     async fn serve(&mut self, mut session: Session) -> Result<(), RabbitMqError> {
-        self.health.over(&self.end, HealthIssue::Connection);
-        self.health.tell(&self.end);
+        self.health.resolve(&self.end, HealthIssue::Connection);
+        self.health.publish(&self.end);
         self.end.facts.note(|figures| {
             figures.connections = Some(figures.connections.unwrap_or(0) + 1);
         });
@@ -104,7 +104,8 @@ impl Task {
         };
         self.health
             .begin(&self.end, HealthIssue::Connection, error.to_string());
-        self.health.nothing_but(&self.end, HealthIssue::Connection);
+        self.health
+            .resolve_all_but(&self.end, HealthIssue::Connection);
         let why = "the connection was lost before their acknowledgements";
         self.arrivals.lost(session.fingerprints());
         let unsure = session.abandon();

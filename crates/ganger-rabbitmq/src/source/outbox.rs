@@ -18,7 +18,7 @@ use crate::broker::isolating::IsolatingPublisher;
 use crate::broker::line::RECONNECT;
 use crate::broker::publisher::{OutboundMessage, PublisherNews, Verdict};
 use ganger_queue::delivery::{Publish, PublishError};
-use ganger_queue::publishing::{PATIENCE, confirm};
+use ganger_queue::publishing::{UNDELIVERABLE_AFTER, confirm};
 
 /// Number of refused publications that may wait before nothing new is begun,
 const WAITING_MAX: usize = 1000;
@@ -271,7 +271,7 @@ impl Outbox {
             tracing::warn!(
                 pool,
                 queue,
-                "the queue has taken nothing for {PATIENCE:?}; until it does, replies to it become \
+                "the queue has taken nothing for {UNDELIVERABLE_AFTER:?}; until it does, replies to it become \
                  dead letters and emits fail"
             );
         }

@@ -18,7 +18,7 @@ use crate::broker::signature::CopyKey;
 use crate::rules::{Arrival, RETURNS_MAX, message_name, tiers};
 use ganger_queue::attempts;
 use ganger_queue::dead_letter;
-use ganger_queue::dead_letter::{Counters, Letter, Own, header};
+use ganger_queue::dead_letter::{Counters, DeadLetterRecord, OwnHeaders, header};
 use ganger_queue::delivery::{Failure, Outgoing, Reason};
 use ganger_queue::publishing;
 
@@ -245,7 +245,7 @@ impl Composer<'_> {
         }
         let id = dead_letter::id(self.now_ms, self.random);
         let told = told(failure, form);
-        let written = Letter {
+        let written = DeadLetterRecord {
             id: &id,
             pool: self.pool,
             queue: self.queue,
@@ -333,7 +333,7 @@ fn shorter(form: LetterDetail, failure: &Failure) -> Option<LetterDetail> {
     })
 }
 
-fn own_properties(own: &Own) -> BasicProperties {
+fn own_properties(own: &OwnHeaders) -> BasicProperties {
     let mut table = lapin::types::FieldTable::default();
     for (name, value) in own {
         table.insert((*name).into(), long(value));

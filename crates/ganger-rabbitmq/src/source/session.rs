@@ -347,16 +347,16 @@ impl Session {
         });
         let (health, end) = (&mut task.health, &task.end);
         if self.outbox.is_over() {
-            health.over(end, HealthIssue::Publishing);
+            health.resolve(end, HealthIssue::Publishing);
         }
         if self.outbox.backlog().is_full() {
             let problem = "what there is to publish is not taken, and no more may wait";
             health.begin(end, HealthIssue::Backlog, problem);
         } else {
-            health.over(end, HealthIssue::Backlog);
+            health.resolve(end, HealthIssue::Backlog);
         }
         match self.book.aside() {
-            0 => health.over(end, HealthIssue::Aside),
+            0 => health.resolve(end, HealthIssue::Aside),
             count => {
                 let problem = format!(
                     "the broker refuses for good what there is to publish for {count} messages"
@@ -391,7 +391,7 @@ impl Session {
         let (health, end) = (&mut task.health, &task.end);
         let is_shut = match change {
             LineChange::Up => {
-                health.over(end, HealthIssue::Line);
+                health.resolve(end, HealthIssue::Line);
                 false
             }
             LineChange::Blocked(reason) => {
@@ -400,11 +400,11 @@ impl Session {
                 true
             }
             LineChange::Unblocked => {
-                health.over(end, HealthIssue::Blocked);
+                health.resolve(end, HealthIssue::Blocked);
                 false
             }
             LineChange::Down(error) => {
-                health.over(end, HealthIssue::Blocked);
+                health.resolve(end, HealthIssue::Blocked);
                 let problem = format!("what there is to publish waits: {error}");
                 health.begin(end, HealthIssue::Line, problem);
                 self.outbox.lose();
@@ -423,7 +423,7 @@ impl Session {
         match checked {
             Ok(short_lived) => {
                 self.heed_lifetimes(&short_lived);
-                task.health.over(&task.end, HealthIssue::Queues);
+                task.health.resolve(&task.end, HealthIssue::Queues);
                 Ok(())
             }
             Err(error) if error.is_passing() => Err(error),

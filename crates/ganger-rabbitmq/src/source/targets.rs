@@ -7,7 +7,7 @@ use std::time::Duration;
 use lapin::types::ShortString;
 use tokio::time::Instant;
 
-use ganger_queue::publishing::PATIENCE;
+use ganger_queue::publishing::UNDELIVERABLE_AFTER;
 
 /// Time after which a refusal counts as the first again: waiting publications are retried much
 /// sooner, and nothing is known of the queue in between.
@@ -78,7 +78,7 @@ impl Targets {
             refusal.first = clock;
         }
         refusal.last = clock;
-        refusal.is_given_up = clock - refusal.first >= PATIENCE;
+        refusal.is_given_up = clock - refusal.first >= UNDELIVERABLE_AFTER;
         if refusal.is_given_up {
             Standing::IsGivenUp
         } else {
@@ -132,7 +132,7 @@ impl Targets {
 
 /// Reason why a queue is not waited for any more.
 pub(super) fn taken_nothing() -> String {
-    format!("the queue has taken nothing for {PATIENCE:?}")
+    format!("the queue has taken nothing for {UNDELIVERABLE_AFTER:?}")
 }
 
 #[cfg(test)]
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn five_minutes_are_waited_for_and_no_longer() {
         let (mut targets, mut now) = listening();
-        let standing = refuse(&mut targets, "full", &mut now, PATIENCE - STEP);
+        let standing = refuse(&mut targets, "full", &mut now, UNDELIVERABLE_AFTER - STEP);
         assert_eq!(standing, Standing::Waits);
         assert!(!targets.is_given_up("full"));
         now += STEP;
@@ -179,10 +179,10 @@ mod tests {
     #[test]
     fn one_that_takes_something_is_waited_for_anew() {
         let (mut targets, mut now) = listening();
-        refuse(&mut targets, "full", &mut now, PATIENCE - STEP);
+        refuse(&mut targets, "full", &mut now, UNDELIVERABLE_AFTER - STEP);
         assert!(!targets.took(&"full".into()));
         now += STEP;
-        let standing = refuse(&mut targets, "full", &mut now, PATIENCE - STEP);
+        let standing = refuse(&mut targets, "full", &mut now, UNDELIVERABLE_AFTER - STEP);
         assert_eq!(standing, Standing::Waits);
         refuse(&mut targets, "full", &mut now, STEP);
         assert!(targets.is_given_up("full") && targets.took(&"full".into()));
@@ -192,9 +192,9 @@ mod tests {
     #[test]
     fn time_in_which_the_broker_does_not_listen_is_not_counted() {
         let (mut targets, mut now) = listening();
-        refuse(&mut targets, "full", &mut now, PATIENCE - STEP);
+        refuse(&mut targets, "full", &mut now, UNDELIVERABLE_AFTER - STEP);
         targets.listens(false, now);
-        now += PATIENCE * 10;
+        now += UNDELIVERABLE_AFTER * 10;
         assert_eq!(targets.refused(&"full".into(), now), Standing::Waits);
         targets.listens(true, now);
         assert_eq!(targets.refused(&"full".into(), now), Standing::Waits);
@@ -207,11 +207,11 @@ mod tests {
         let (mut targets, mut now) = listening();
         let full = "full".into();
         assert_eq!(targets.refused(&full, now), Standing::Waits);
-        now += PATIENCE * 2;
+        now += UNDELIVERABLE_AFTER * 2;
         assert_eq!(targets.refused(&full, now), Standing::Waits);
         // One that is given up stays so until it takes something.
-        refuse(&mut targets, "full", &mut now, PATIENCE);
-        now += PATIENCE * 2;
+        refuse(&mut targets, "full", &mut now, UNDELIVERABLE_AFTER);
+        now += UNDELIVERABLE_AFTER * 2;
         assert_eq!(targets.refused(&full, now), Standing::WasGivenUp);
     }
 

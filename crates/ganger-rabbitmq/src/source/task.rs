@@ -73,7 +73,7 @@ impl Task {
             is_limit: false,
             oldest: self.oldest.since(depth, None, SystemTime::now()),
         });
-        credit::tell_backlog(&self.end, backlog);
+        credit::report_backlog(&self.end, backlog);
     }
 
     pub(super) fn intake(&self) -> Intake {

@@ -67,6 +67,6 @@ impl Turns {
 
     /// Tells the pool whether suspects wait for others.
     pub(super) fn tell(&self, end: &SourceEnd, some_wait: bool) {
-        self.turn.tell(end, some_wait);
+        self.turn.report(end, some_wait);
     }
 }

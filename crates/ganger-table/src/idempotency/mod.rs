@@ -7,8 +7,8 @@
 //! transaction that removes them from the queue, and the gate only looks them up.
 
 mod in_hand;
-mod known;
-mod looking;
+mod keys;
+mod lookup;
 #[cfg(test)]
 mod tests;
 
@@ -28,12 +28,12 @@ use ganger_core::heartbeat::Heartbeat;
 use ganger_core::trace_context::SpanContext;
 use ganger_queue::credit;
 use ganger_queue::delivery::{
-    Delivery, Entered, Finished, Intake, OnceWritten, Outcome, PoolEnd, Receipt, Settlement,
-    SourceEnd, link,
+    Delivery, EnteredIdentities, EntryNotice, Finished, Intake, Outcome, PoolEnd, Receipt,
+    Settlement, SourceEnd, link,
 };
 use ganger_queue::fault::SourceFault;
 use ganger_queue::pause::Pause;
-use ganger_queue::source::{Opening, SourceError, opened_on_a_thread};
+use ganger_queue::source::{Opening, SourceError, open_on_thread};
 use in_hand::InHand;
 
 /// Interval between checks for waiting messages that must be given back.
@@ -74,14 +74,14 @@ pub fn between(
     let mut source = reader(inner)?;
     let (rules, pool) = (rules.clone(), Arc::clone(pool));
     let name = pool.name.clone();
-    opened_on_a_thread("finished", &name, move || {
+    open_on_thread("finished", &name, move || {
         let store = rules.store.clone();
         let opened = open(rules, &pool, ends).map_err(|fault| fault.of(&store))?;
         opened.wait(source.opened())?;
         let mut source = source.running();
         Ok(move || {
-            if let Err(SourceError::Panicked { what, .. }) = opened.run(source.ended()) {
-                panic::resume_unwind(Box::new(what));
+            if let Err(SourceError::Panicked { message, .. }) = opened.run(source.ended()) {
+                panic::resume_unwind(Box::new(message));
             }
         })
     })
@@ -94,46 +94,46 @@ pub fn between(
 ///
 /// # Panics
 /// If the operating system refuses the resources of a runtime.
-fn open(idempotency: Idempotency, pool: &PoolConfig, ends: Ends) -> Result<Opened, SourceFault> {
+fn open(idempotency: Idempotency, pool: &PoolConfig, ends: Ends) -> Result<OpenGate, SourceFault> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime needs an event queue and a pipe of the system, no more");
-    let store = runtime.block_on(database(&idempotency.table)?.memory(pool))?;
-    let is_here = idempotency.store == pool.source;
-    let task = Filter::new(pool.name.clone(), idempotency, is_here, store, ends);
-    Ok(Opened { runtime, task })
+    let store = runtime.block_on(database(&idempotency.table)?.finished_store(pool))?;
+    let is_own_database = idempotency.store == pool.source;
+    let gate = Gate::new(pool.name.clone(), idempotency, is_own_database, store, ends);
+    Ok(OpenGate { runtime, gate })
 }
 
 /// A gate with its store open, not yet running.
 #[derive(Debug)]
-struct Opened {
+struct OpenGate {
     runtime: Runtime,
-    task: Filter,
+    gate: Gate,
 }
 
-impl Opened {
+impl OpenGate {
     /// Blocks this thread on a future.
-    fn wait<T>(&self, what: impl Future<Output = T>) -> T {
-        self.runtime.block_on(what)
+    fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
     }
 
     /// Runs until the source has ended, then blocks on `then`.
     fn run<T>(self, then: impl Future<Output = T>) -> T {
-        let Self { runtime, task } = self;
+        let Self { runtime, gate } = self;
         let _heart = Heartbeat::of_this_thread().on(runtime.handle());
-        runtime.block_on(task.run());
+        runtime.block_on(gate.run());
         runtime.block_on(then)
     }
 }
 
 /// The task of the gate.
 #[derive(Debug)]
-struct Filter {
+struct Gate {
     pool: String,
     rules: Idempotency,
     /// True if the store is the database of the messages themselves.
-    is_here: bool,
+    is_own_database: bool,
     store: Box<dyn FinishedStore>,
     ends: Ends,
     pool_is_gone: bool,
@@ -142,23 +142,23 @@ struct Filter {
     arrived: VecDeque<Delivery>,
     in_hand: InHand<Delivery>,
     /// Messages at the pool, by the number under which they were passed on.
-    out: HashMap<u64, Out>,
+    out: HashMap<u64, InFlight>,
     next: u64,
     /// Finished messages to be entered.
-    done: Vec<Done>,
+    done: Vec<PendingEntry>,
     /// Identities that the source reports once it has entered them.
-    entered: Arc<Entered>,
+    entered: Arc<EnteredIdentities>,
     /// Reason that the store can't be used, while that is so.
     problem: Option<String>,
     pause: Pause,
     /// Number of messages that were done twice.
-    twice: u64,
+    repeated: u64,
     next_expiry: Instant,
 }
 
 /// A message at the pool.
 #[derive(Debug)]
-struct Out {
+struct InFlight {
     receipt: Receipt,
     /// None if it has no key.
     finished: Option<Box<Finished>>,
@@ -166,18 +166,18 @@ struct Out {
 
 /// A message that is finished, and not yet entered.
 #[derive(Debug)]
-struct Done {
+struct PendingEntry {
     receipt: Receipt,
     finished: Box<Finished>,
     outcome: Outcome,
     span: Option<SpanContext>,
 }
 
-impl Filter {
+impl Gate {
     fn new(
         pool: String,
         rules: Idempotency,
-        is_here: bool,
+        is_own_database: bool,
         store: Box<dyn FinishedStore>,
         ends: Ends,
     ) -> Self {
@@ -185,10 +185,10 @@ impl Filter {
             figures.repetitions = Some(0);
             figures.unkeyed = Some(0);
         });
-        let mut task = Self {
+        let mut gate = Self {
             pool,
             rules,
-            is_here,
+            is_own_database,
             store,
             ends,
             pool_is_gone: false,
@@ -201,24 +201,24 @@ impl Filter {
             entered: Arc::default(),
             problem: None,
             pause: Pause::default(),
-            twice: 0,
+            repeated: 0,
             next_expiry: Instant::now(),
         };
-        task.plan_expiry();
-        task
+        gate.plan_expiry();
+        gate
     }
 
     /// Ends when the source does, which is after the last settlement.
     async fn run(mut self) {
         while !self.source_is_gone {
             self.pass_on_intake();
-            self.tell();
+            self.report_state();
             self.event().await;
             self.collect();
-            self.let_go();
+            self.give_back_expired();
             if !self.pause.is_on(Instant::now()) {
                 let result = self.look_and_write().await;
-                self.judge(result);
+                self.record_result(result);
             }
         }
         self.store.close();
@@ -268,7 +268,7 @@ impl Filter {
 
     /// Gives back messages that must not be started any more: others have taken them over, their deadline
     /// at the broker has passed, or the intake is closed.
-    fn let_go(&mut self) {
+    fn give_back_expired(&mut self) {
         let now = Instant::now();
         let is_closed = self.intake() == Intake::Closed;
         let may_wait = |delivery: &Delivery| {
@@ -296,17 +296,17 @@ impl Filter {
     }
 
     /// Reports the state of the source and of the store to the pool.
-    fn tell(&self) {
+    fn report_state(&self) {
         let mut state = self.ends.source.state.borrow().clone();
-        state.likely_duplicates += self.twice;
+        state.likely_duplicates += self.repeated;
         if let Some(problem) = &self.problem {
             state.healthy = false;
-            state.problem = Some(format!("what is finished can't be looked up: {problem}"));
+            state.problem = Some(format!("finished messages can't be looked up: {problem}"));
         }
         self.ends.pool.state.send_if_modified(|known| {
-            let news = *known != state;
+            let changed = *known != state;
             *known = state;
-            news
+            changed
         });
     }
 
@@ -318,15 +318,15 @@ impl Filter {
             span,
             ..
         } = settlement;
-        let Some(Out { receipt, finished }) = self.out.remove(&token) else {
+        let Some(InFlight { receipt, finished }) = self.out.remove(&token) else {
             tracing::error!(token, "settled, but never handed out");
             return;
         };
         match finished {
-            Some(finished) if outcome.is_finish() && self.is_here => {
-                self.enter_there(receipt, *finished, outcome, span);
+            Some(finished) if outcome.is_finish() && self.is_own_database => {
+                self.enter_at_source(receipt, *finished, outcome, span);
             }
-            Some(finished) if outcome.is_finish() => self.done.push(Done {
+            Some(finished) if outcome.is_finish() => self.done.push(PendingEntry {
                 receipt,
                 finished,
                 outcome,
@@ -341,16 +341,16 @@ impl Filter {
     }
 
     /// Has the source enter the message. It stays in hand until that is written.
-    fn enter_there(
+    fn enter_at_source(
         &self,
         receipt: Receipt,
         finished: Finished,
         outcome: Outcome,
         span: Option<SpanContext>,
     ) {
-        let once = OnceWritten::new(finished.identity.clone(), &self.entered);
+        let notice = EntryNotice::new(finished.identity.clone(), &self.entered);
         let finished = Box::new(Finished {
-            once_written: Some(once),
+            entry_notice: Some(notice),
             ..finished
         });
         receipt.settle(outcome, span, Some(finished));
@@ -363,13 +363,13 @@ impl Filter {
     }
 
     /// Records and logs whether the store can be used.
-    fn judge(&mut self, result: Result<(), Fault>) {
+    fn record_result(&mut self, result: Result<(), Fault>) {
         let pool = self.pool.as_str();
         match result {
             Ok(()) => {
                 self.pause.end();
                 if self.problem.take().is_some() {
-                    tracing::info!(pool, "resolved: what is finished can't be looked up");
+                    tracing::info!(pool, "resolved: finished messages can't be looked up");
                 }
             }
             Err(Fault { problem, .. }) => {
@@ -380,7 +380,7 @@ impl Filter {
                         pool,
                         store,
                         problem,
-                        "what is finished can't be looked up; nothing is acknowledged, intake pauses"
+                        "finished messages can't be looked up; nothing is acknowledged, intake pauses"
                     );
                 }
                 self.problem = Some(problem);

@@ -25,9 +25,9 @@ struct Rig {
 }
 
 impl Rig {
-    /// Starts a gate on this thread. Its store is the source's own database if `is_here` is set,
+    /// Starts a gate on this thread. Its store is the source's own database if `is_own_database` is set,
     /// otherwise another one.
-    async fn new(is_here: bool) -> Self {
+    async fn new(is_own_database: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (end, pool) = link();
         let (source, ends) = ends(end);
@@ -43,10 +43,13 @@ impl Rig {
                 lease: SOON,
             },
         };
-        let store = database(&rules.table).unwrap().memory(&policy()).await;
+        let store = database(&rules.table)
+            .unwrap()
+            .finished_store(&policy())
+            .await;
         let store = store.unwrap();
-        let task = Filter::new("p".to_owned(), rules, is_here, store, ends);
-        tokio::task::spawn_local(task.run());
+        let gate = Gate::new("p".to_owned(), rules, is_own_database, store, ends);
+        tokio::task::spawn_local(gate.run());
         pool.intake.send(Intake::Credit(10)).unwrap();
         let mut rig = Self {
             dir,
@@ -90,7 +93,7 @@ impl Rig {
     }
 
     /// Returns the next settlement that the source gets.
-    async fn told(&mut self) -> (u64, Outcome, Option<Box<Finished>>) {
+    async fn settlement(&mut self) -> (u64, Outcome, Option<Box<Finished>>) {
         let told = timeout(SOON, self.source.settlements.recv()).await;
         let told = told.expect("the source is told").unwrap();
         (told.token, told.outcome, told.finished)
@@ -131,11 +134,11 @@ fn a_repetition_is_acknowledged_with_the_reply_of_the_first() {
         let mut rig = Rig::new(false).await;
         let first = rig.arrives("a");
         rig.gets().await.settle(reply("done", "c1"));
-        assert_eq!(rig.told().await.1, reply("done", "c1"));
+        assert_eq!(rig.settlement().await.1, reply("done", "c1"));
         assert_eq!(rig.entries(), 1);
         let second = rig.arrives("a");
         assert_ne!(first, second);
-        let (token, outcome, _) = rig.told().await;
+        let (token, outcome, _) = rig.settlement().await;
         assert_eq!((token, outcome), (second, reply("done", "c2")));
         assert_eq!(rig.pool.facts.read().repetitions, Some(1));
     });
@@ -148,18 +151,18 @@ fn another_message_with_the_same_key_is_worked_on_and_remembered_too() {
         let mut rig = Rig::new(false).await;
         rig.arrives_with("a", "forged");
         rig.gets().await.settle(reply("private", "c1"));
-        assert_eq!(rig.told().await.1, reply("private", "c1"));
+        assert_eq!(rig.settlement().await.1, reply("private", "c1"));
         rig.arrives_with("a", "true");
         let delivery = rig.gets().await;
         assert_eq!(delivery.message.body, "true");
         let behind = rig.arrives_with("a", "true");
         delivery.settle(reply("done", "c2"));
-        assert_eq!(rig.told().await.1, reply("done", "c2"));
-        let (token, outcome, _) = rig.told().await;
+        assert_eq!(rig.settlement().await.1, reply("done", "c2"));
+        let (token, outcome, _) = rig.settlement().await;
         assert_eq!((token, outcome), (behind, reply("done", "c3")));
         assert_eq!(rig.entries(), 2);
         rig.arrives_with("a", "forged");
-        assert_eq!(rig.told().await.1, reply("private", "c4"));
+        assert_eq!(rig.settlement().await.1, reply("private", "c4"));
         assert_eq!(rig.pool.facts.read().repetitions, Some(2));
     });
 }
@@ -181,7 +184,7 @@ fn what_is_no_finish_is_not_entered() {
         for outcome in outcomes {
             rig.arrives("a");
             rig.gets().await.settle(outcome.clone());
-            assert_eq!(rig.told().await.1, outcome);
+            assert_eq!(rig.settlement().await.1, outcome);
         }
         assert_eq!(rig.entries(), 0);
     });
@@ -197,12 +200,12 @@ fn one_like_it_waits_until_it_is_settled() {
         let another = rig.gets().await;
         assert_eq!(another.message.text("message_id"), Some("b"));
         another.settle(Outcome::Done);
-        assert_eq!(rig.told().await.0, other);
+        assert_eq!(rig.settlement().await.0, other);
         in_hand.settle(Outcome::DeadLetter(Box::default()));
-        assert_eq!(rig.told().await.0, first);
+        assert_eq!(rig.settlement().await.0, first);
         rig.gets().await.settle(Outcome::Done);
-        assert_eq!(rig.told().await.0, second);
-        assert_eq!(rig.told().await.0, third);
+        assert_eq!(rig.settlement().await.0, second);
+        assert_eq!(rig.settlement().await.0, third);
         assert_eq!(rig.pool.facts.read().repetitions, Some(1));
     });
 }
@@ -214,7 +217,7 @@ fn without_a_key_it_is_worked_on_and_counted() {
         for _ in 0..2 {
             rig.arrives("");
             rig.gets().await.settle(Outcome::Done);
-            rig.told().await;
+            rig.settlement().await;
         }
         assert_eq!(rig.pool.facts.read().unkeyed, Some(2));
         assert_eq!(rig.entries(), 0);
@@ -228,7 +231,7 @@ fn the_source_enters_what_is_in_its_own_database() {
         rig.arrives("a");
         let second = rig.arrives("a");
         rig.gets().await.settle(Outcome::Done);
-        let (_, outcome, finished) = rig.told().await;
+        let (_, outcome, finished) = rig.settlement().await;
         assert_eq!(outcome, Outcome::Done);
         let finished = finished.expect("it is to be entered by the source");
         assert_eq!((finished.identity.key.as_str(), rig.entries()), ("a", 0));
@@ -237,7 +240,7 @@ fn the_source_enters_what_is_in_its_own_database() {
             expires_at) VALUES ('s', 'q', 'a', '', 0, 1, 9223372036854775807)";
         open_for_tests(&path(&rig.dir)).execute(enter, []).unwrap();
         drop(finished);
-        assert_eq!(rig.told().await.0, second);
+        assert_eq!(rig.settlement().await.0, second);
     });
 }
 
@@ -257,14 +260,14 @@ fn while_the_store_is_away_nothing_is_acknowledged_and_nothing_taken() {
         in_hand.settle(Outcome::Done);
         let is_down = |state: &ganger_queue::delivery::SourceState| {
             let problem = state.problem.as_deref().unwrap_or_default();
-            !state.healthy && problem.starts_with("what is finished can't be looked up: ")
+            !state.healthy && problem.starts_with("finished messages can't be looked up: ")
         };
         let told = rig.pool.state.wait_for(is_down);
         timeout(SOON, told).await.unwrap().unwrap();
         rig.source.settlements.try_recv().unwrap_err();
         hide("hidden.db", "s.db");
         rig.intake_becomes(Intake::Credit(0)).await;
-        assert_eq!(rig.told().await.1, Outcome::Done);
+        assert_eq!(rig.settlement().await.1, Outcome::Done);
         assert_eq!(rig.entries(), 1);
         rig.intake_becomes(Intake::Credit(10)).await;
     });
@@ -279,13 +282,13 @@ fn what_is_not_to_be_begun_any_more_goes_back() {
         let behind = rig.arrives("a");
         rig.pool.intake.send(Intake::Closed).unwrap();
         rig.intake_becomes(Intake::Closed).await;
-        let (token, outcome, _) = rig.told().await;
+        let (token, outcome, _) = rig.settlement().await;
         assert_eq!(
             (token, outcome),
             (behind, Outcome::Return { suspect: false })
         );
         in_hand.settle(Outcome::Done);
-        assert_eq!(rig.told().await.1, Outcome::Done);
+        assert_eq!(rig.settlement().await.1, Outcome::Done);
         assert_eq!(rig.entries(), 1);
     });
 }
@@ -301,7 +304,7 @@ fn two_gates_that_finish_the_same_send_the_same_reply() {
             VALUES ('s', 'q', 'a', '', 0, 1, 9223372036854775807, 'first', '{}')";
         open_for_tests(&path(&rig.dir)).execute(enter, []).unwrap();
         in_hand.settle(reply("second", "c1"));
-        assert_eq!(rig.told().await.1, reply("first", "c1"));
+        assert_eq!(rig.settlement().await.1, reply("first", "c1"));
         let counted = rig
             .pool
             .state

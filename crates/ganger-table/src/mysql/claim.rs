@@ -10,7 +10,7 @@ use super::error::CallError;
 use super::row::{self, Row};
 use super::value::{Script, Value, now_ms};
 use crate::rules::{BYTES_OUT_MAX, ROWS_PER_TURN_MAX};
-use crate::table::{Ask, Buried, Claim, Claimed, Outlook, Stop};
+use crate::table::{Buried, Claim, ClaimRequest, Claimed, PeekResult, Stop};
 use ganger_core::names::PAUSED_QUEUE;
 use ganger_queue::attempts::Limits;
 
@@ -62,7 +62,7 @@ const MAKE_READY: &str = "
 UPDATE consumer_messages FORCE INDEX (PRIMARY) SET available_after = 0 WHERE id IN ?";
 
 /// The row of this source among the owners. Claims without one are released by others.
-const SEAT: &str = "SELECT id FROM owners WHERE id = ?";
+const OWNER_ROW: &str = "SELECT id FROM owners WHERE id = ?";
 
 /// The next rows, with all columns but the body. Rows that others are claiming are skipped, and so are
 /// rows whose unique key is locked, perhaps by a sender who was refused because of it: the claim would
@@ -106,8 +106,8 @@ pub(super) struct Claimer<'a> {
 
 /// Positions of a claim's answers.
 #[derive(Debug)]
-pub(super) struct Asked {
-    seat: usize,
+pub(super) struct ClaimQueries {
+    owner_row: usize,
     /// Suspects to be dead-lettered.
     spent: Option<usize>,
     suspects: Option<usize>,
@@ -137,13 +137,13 @@ pub(super) fn peek(script: &mut Script, queue: &str, rejected: &[i64]) -> usize 
 }
 
 /// Returns the result of that check.
-pub(super) fn outlook(answer: &Answer, limits: Limits) -> Result<Outlook, CallError> {
+pub(super) fn outlook(answer: &Answer, limits: Limits) -> Result<PeekResult, CallError> {
     let row = one(answer)?;
     let due_in: Option<i64> = row.get(0)?;
     let worst: Option<i64> = row.get(1)?;
     let due_in = due_in.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
     let spent = worst.is_some_and(|lapses| row::count(lapses) >= limits.lapses_max);
-    Ok(Outlook {
+    Ok(PeekResult {
         ready: spent || due_in == Some(Duration::ZERO) || row.get::<i64>(2)? != 0,
         suspects_wait: worst.is_some(),
         due_in,
@@ -187,11 +187,11 @@ pub(super) fn make_ready(script: &mut Script, due: &[i64]) {
 pub(super) fn ask(
     script: &mut Script,
     who: Claimer<'_>,
-    ask: &Ask<'_>,
+    ask: &ClaimRequest<'_>,
     suspects_wait: bool,
-) -> Asked {
+) -> ClaimQueries {
     let spent = i64::from(ask.limits.lapses_max.saturating_sub(1).max(1));
-    let seat = script.add(SEAT, &[who.owner.into()]);
+    let owner_row = script.add(OWNER_ROW, &[who.owner.into()]);
     let mut search = |from: i64, to: i64, rows: i64| {
         let values = [
             Value::from(who.queue.as_ref()),
@@ -203,15 +203,15 @@ pub(super) fn ask(
         script.add(NEXT, &values)
     };
     let turn = i64::from(ROWS_PER_TURN_MAX);
-    Asked {
-        seat,
+    ClaimQueries {
+        owner_row,
         spent: suspects_wait.then(|| search(spent, i64::MAX, turn)),
         suspects: (suspects_wait && ask.suspect && spent > 1).then(|| search(1, spent - 1, 1)),
         next: search(0, 0, rows(ask)),
     }
 }
 
-fn rows(ask: &Ask<'_>) -> i64 {
+fn rows(ask: &ClaimRequest<'_>) -> i64 {
     let turn = i64::from(ROWS_PER_TURN_MAX);
     i64::try_from(ask.rows).unwrap_or(turn).min(turn)
 }
@@ -220,11 +220,11 @@ fn rows(ask: &Ask<'_>) -> i64 {
 /// this source is not among the owners.
 pub(super) fn pick(
     answers: &mut [Answer],
-    asked: &Asked,
-    ask: &Ask<'_>,
+    asked: &ClaimQueries,
+    ask: &ClaimRequest<'_>,
     due: usize,
 ) -> Result<Option<Picked>, CallError> {
-    if answers[asked.seat].rows.is_empty() {
+    if answers[asked.owner_row].rows.is_empty() {
         return Ok(None);
     }
     let mut taken =
@@ -270,7 +270,7 @@ impl Picked {
         mut self,
         script: &mut Script,
         who: Claimer<'_>,
-        ask: &Ask<'_>,
+        ask: &ClaimRequest<'_>,
     ) -> Result<(Marked, Option<usize>), CallError> {
         let mut marked = Marked::default();
         // Random, so that no two claims of a row have the same token, whoever made them.

@@ -50,27 +50,27 @@ pub(crate) struct Answer {
 
 /// Properties of a server.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct About {
+pub(super) struct ServerInfo {
     pub(super) product: Product,
     pub(super) packet: usize,
     pub(super) locks: bool,
 }
 
 impl Client {
-    pub(super) fn new(conn: Conn, names: Names, about: About) -> Self {
+    pub(super) fn new(conn: Conn, names: Names, info: ServerInfo) -> Self {
         Self {
             conn,
             names,
-            product: about.product,
-            packet: about.packet,
-            locks: about.locks,
+            product: info.product,
+            packet: info.packet,
+            locks: info.locks,
             limit: None,
         }
     }
 
     /// Returns the same client with the server's properties, once they are known.
-    pub(super) fn known_as(self, about: About) -> Self {
-        Self::new(self.conn, self.names, about)
+    pub(super) fn with_server_info(self, info: ServerInfo) -> Self {
+        Self::new(self.conn, self.names, info)
     }
 
     /// Returns the server's product.
@@ -85,8 +85,8 @@ impl Client {
     }
 
     /// Returns the name of a table, with the prefix.
-    pub(crate) fn called(&self, table: &str) -> String {
-        self.names.put_into(table).into_owned()
+    pub(crate) fn table_name(&self, table: &str) -> String {
+        self.names.apply_to(table).into_owned()
     }
 
     /// Returns whether the connection is lost.
@@ -186,7 +186,7 @@ impl Client {
 
     /// Runs statements without values, and ignores their results.
     pub(crate) async fn batch_execute(&mut self, text: &str) -> Result<(), CallError> {
-        let text = self.names.put_into(text).into_owned();
+        let text = self.names.apply_to(text).into_owned();
         Ok(self.conn.query_drop(text).await?)
     }
 
@@ -260,7 +260,7 @@ impl Client {
     }
 
     /// Closes the connection at once, even while a statement is running.
-    pub(crate) fn hang_up(mut self) {
+    pub(crate) fn abort(mut self) {
         // A connection that is interrupted in the middle of a command is dropped without a goodbye to
         // the server.
         drop(self.conn.ping().now_or_never());

@@ -11,8 +11,8 @@ use tokio::time::sleep;
 
 use super::client::{Client, Product};
 use super::columns::{Sent, message, message_values};
+use super::connect::ConnectTarget;
 use super::error::{CallError, MysqlError, failed};
-use super::line::Place;
 use super::row::Row;
 use super::{claim, topics, unique};
 use crate::server::client::{Commands, ServerClient};
@@ -24,9 +24,9 @@ use ganger_queue::dead_letter::DeadLetter;
 use ganger_queue::delivery::{IfUnsubscribed, Outgoing, Unique};
 
 /// Timeouts of a command. They are much longer than a daemon's, which has other work to do.
-const PATIENCE_OF_MARIADB: &str =
+const TIME_LIMITS_OF_MARIADB: &str =
     "SET SESSION max_statement_time = 600, lock_wait_timeout = 60, innodb_lock_wait_timeout = 60";
-const PATIENCE_OF_MYSQL: &str = "SET SESSION max_execution_time = 600000, lock_wait_timeout = 60, innodb_lock_wait_timeout = 60";
+const TIME_LIMITS_OF_MYSQL: &str = "SET SESSION max_execution_time = 600000, lock_wait_timeout = 60, innodb_lock_wait_timeout = 60";
 
 /// Interval between two looks for a reply: MySQL sends no notifications.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -40,26 +40,26 @@ const VALUES: &str = concat!("(?, ", message_values!(), ")");
 
 /// Connects for commands.
 pub(crate) fn open(database: &MysqlDatabase) -> Result<ServerClient<Client>, MysqlError> {
-    ServerClient::open(Place::of(database, "ganger")?)
+    ServerClient::open(ConnectTarget::of(database, "ganger")?)
 }
 
-async fn be_patient(client: &mut Client) -> Result<(), MysqlError> {
-    let patience = match client.product() {
-        Product::MariaDb => PATIENCE_OF_MARIADB,
-        Product::MySql => PATIENCE_OF_MYSQL,
+async fn extend_time_limits(client: &mut Client) -> Result<(), MysqlError> {
+    let time_limits = match client.product() {
+        Product::MariaDb => TIME_LIMITS_OF_MARIADB,
+        Product::MySql => TIME_LIMITS_OF_MYSQL,
     };
-    let set = client.batch_execute(patience).await;
+    let set = client.batch_execute(time_limits).await;
     set.map_err(failed("setting up the connection"))
 }
 
 impl Commands for Client {
-    type Place = Place;
+    type Target = ConnectTarget;
     type Refusal = MysqlError;
     type Error = CallError;
 
-    async fn connect(place: &Place) -> Result<Self, MysqlError> {
-        let mut client = place.connect_bare().await?;
-        be_patient(&mut client).await?;
+    async fn connect(target: &ConnectTarget) -> Result<Self, MysqlError> {
+        let mut client = target.connect_bare().await?;
+        extend_time_limits(&mut client).await?;
         Ok(client)
     }
 
@@ -67,22 +67,22 @@ impl Commands for Client {
         self.is_closed()
     }
 
-    async fn prepare(&mut self, place: &Place) -> Result<(), MysqlError> {
-        place.prepare(self).await?;
-        be_patient(self).await
+    async fn prepare(&mut self, target: &ConnectTarget) -> Result<(), MysqlError> {
+        target.prepare(self).await?;
+        extend_time_limits(self).await
     }
 
-    async fn prepare_topics(&mut self, place: &Place) -> Result<(), MysqlError> {
-        place.prepare_topics(self).await?;
-        be_patient(self).await
+    async fn prepare_topics(&mut self, target: &ConnectTarget) -> Result<(), MysqlError> {
+        target.prepare_topics(self).await?;
+        extend_time_limits(self).await
     }
 
-    async fn problem(&mut self, place: &Place) -> Result<Option<String>, MysqlError> {
-        place.look(self).await
+    async fn problem(&mut self, target: &ConnectTarget) -> Result<Option<String>, MysqlError> {
+        target.look(self).await
     }
 
-    async fn is_made(&mut self, place: &Place) -> Result<bool, MysqlError> {
-        place.is_made(self).await
+    async fn is_made(&mut self, target: &ConnectTarget) -> Result<bool, MysqlError> {
+        target.is_made(self).await
     }
 
     fn no_runtime(error: &io::Error) -> MysqlError {
@@ -95,8 +95,8 @@ impl Commands for Client {
         failed(doing)(error)
     }
 
-    fn is_passing(refusal: &MysqlError) -> bool {
-        refusal.is_passing()
+    fn is_transient(refusal: &MysqlError) -> bool {
+        refusal.is_transient()
     }
 
     async fn begin(&mut self) -> Result<(), CallError> {
@@ -209,7 +209,7 @@ impl Commands for Client {
         after: i64,
         most: usize,
     ) -> Result<Vec<(i64, DeadLetter)>, CallError> {
-        dead::some(self, selection, after, most).await
+        dead::read_batch(self, selection, after, most).await
     }
 
     async fn send_back(

@@ -1,19 +1,19 @@
-//! The SQL of MySQL and MariaDB as the store and the memory of finished messages use it.
+//! The SQL of MySQL and MariaDB as the stores of messages and of finished messages use it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::client::Client;
+use super::connect::ConnectTarget;
 use super::error::{CallError, MysqlError};
-use super::line::Place;
 use super::transaction::{Transaction, give_back};
 use super::{claim, finished, owners, rejected, settle, waiting};
-use crate::server::dialect::{Aborted, Dialect, Terms};
-use crate::server::lasting::Openable;
+use crate::server::dialect::{Aborted, Dialect, WriteContext};
+use crate::server::poll_interval::Pace;
 use crate::server::poll_plan::Polling;
-use crate::server::rhythm::Pace;
+use crate::server::reconnecting::Openable;
 use crate::table::finished::{Entry, Found, Scope};
-use crate::table::{Claim, Outlook, Waiting, Work, Written};
+use crate::table::{Claim, PeekResult, WaitingRows, Work, WriteResult};
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::Identity;
 
@@ -22,20 +22,20 @@ SELECT COALESCE(SUM(data_length + index_length), 0) FROM information_schema.tabl
 WHERE table_schema = DATABASE() AND table_name IN (?, ?)";
 
 impl Openable for Client {
-    type Place = Place;
+    type Target = ConnectTarget;
     type Refusal = MysqlError;
     type Error = CallError;
 
-    async fn open(place: &Place) -> Result<Self, MysqlError> {
-        place.connect().await
+    async fn open(target: &ConnectTarget) -> Result<Self, MysqlError> {
+        target.connect().await
     }
 
     fn is_closed(&self) -> bool {
         self.is_closed()
     }
 
-    fn hang_up(self) {
-        self.hang_up();
+    fn abort(self) {
+        self.abort();
     }
 }
 
@@ -50,12 +50,14 @@ impl Dialect for Client {
 
     async fn write(
         &mut self,
-        terms: Terms<'_>,
+        context: WriteContext<'_>,
         work: &Work<'_>,
-        doubtful: &mut Vec<Claim>,
-    ) -> Result<Written, Aborted<CallError>> {
+        unconfirmed: &mut Vec<Claim>,
+    ) -> Result<WriteResult, Aborted<CallError>> {
         let client = self;
-        Transaction { client, terms }.write(work, doubtful).await
+        Transaction { client, context }
+            .write(work, unconfirmed)
+            .await
     }
 
     async fn give_back(&mut self, claims: &[Claim]) -> Result<usize, CallError> {
@@ -76,14 +78,14 @@ impl Dialect for Client {
         queue: &str,
         limits: Limits,
         rejected: &[i64],
-    ) -> Result<Outlook, CallError> {
+    ) -> Result<PeekResult, CallError> {
         let mut script = self.script();
         let look = claim::peek(&mut script, queue, rejected);
         let answers = self.run(script).await?;
         claim::outlook(&answers[look], limits)
     }
 
-    async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, CallError> {
+    async fn waiting(&mut self, queue: &str, most: u32) -> Result<WaitingRows, CallError> {
         waiting::waiting(self, queue, most).await
     }
 
@@ -100,7 +102,7 @@ impl Dialect for Client {
     }
 
     async fn bytes(&mut self) -> Result<u64, CallError> {
-        let tables = ["consumer_messages", "poisoned_messages"].map(|table| self.called(table));
+        let tables = ["consumer_messages", "poisoned_messages"].map(|table| self.table_name(table));
         let tables = tables.each_ref().map(Into::into);
         self.query_one(BYTES, &tables).await?.get(0)
     }

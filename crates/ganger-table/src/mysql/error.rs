@@ -33,8 +33,8 @@ pub enum MysqlError {
     },
     /// The connection would not be encrypted, so that an impostor of the server would get the password.
     #[error(
-        "{server} has no TLS in common with us, and without it whoever answers gets the password: give \
-         the server TLS, or write ssl-mode=DISABLED where the network up to it is trusted"
+        "{server} has no TLS version in common with ganger, and without TLS any host that answers gets the \
+         password: enable TLS on the server, or set ssl-mode=DISABLED if the network is trusted"
     )]
     Unencrypted {
         /// Address of the server.
@@ -60,8 +60,8 @@ pub enum MysqlError {
     },
     /// A later release has changed the tables.
     #[error(
-        "the tables in database `{database}` are of a later version of ganger, this one knows versions \
-         up to {known}: `{found}`"
+        "the tables in database `{database}` are of a later version of ganger: this one supports versions \
+         up to {known}, found `{found}`"
     )]
     Newer {
         /// The database.
@@ -73,8 +73,8 @@ pub enum MysqlError {
     },
     /// Tables of these names belong to another program.
     #[error(
-        "the table `{table}` in database `{database}` is another program's: give ganger a database of \
-         its own, or its tables a `table_prefix`"
+        "the table `{table}` in database `{database}` belongs to another program: give ganger a database of \
+         its own, or set `table_prefix`"
     )]
     Foreign {
         /// The database.
@@ -84,8 +84,8 @@ pub enum MysqlError {
     },
     /// The tables are missing, and may not be created.
     #[error(
-        "database `{database}` has no tables of ganger's, and `declare = false` says that they are not \
-         to be made: have the statements of `ganger schema` run"
+        "database `{database}` lacks ganger's tables, and `declare = false` forbids creating them: \
+         have an administrator run the output of `ganger schema`"
     )]
     Missing {
         /// The database.
@@ -93,8 +93,8 @@ pub enum MysqlError {
     },
     /// The table for messages to topics is missing.
     #[error(
-        "the table `published_messages` is missing, and with it topics: have an administrator run what \
-         `ganger schema` prints: {why}"
+        "the table `published_messages` is missing, so topics can't be used: have an administrator run \
+         the output of `ganger schema`: {why}"
     )]
     NoTopics {
         /// Reason that it was not created.
@@ -120,7 +120,7 @@ pub enum MysqlError {
 
 impl MysqlError {
     /// Returns whether the cause may be transient.
-    pub(crate) fn is_passing(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(
             self,
             Self::Away { .. } | Self::Command { is_lost: true, .. }
@@ -136,8 +136,8 @@ pub(crate) enum CallError {
     Driver(#[from] Error),
     /// The statement is too long for a packet.
     #[error(
-        "a statement of {bytes} bytes is larger than the server takes: at most {most}, as its \
-         `max_allowed_packet` says"
+        "a statement of {bytes} bytes is larger than the server accepts: its `max_allowed_packet` is \
+         {most}"
     )]
     TooLarge { bytes: usize, most: usize },
     /// The result is not what was asked for.
@@ -164,10 +164,10 @@ pub(crate) fn failed(doing: &'static str) -> impl Fn(CallError) -> MysqlError {
 }
 
 /// Classifies the error of an attempt to connect to that server.
-pub(crate) fn unconnected(server: &str, error: &CallError) -> MysqlError {
+pub(crate) fn connect_error(server: &str, error: &CallError) -> MysqlError {
     let (server, why) = (server.to_owned(), sentence(error));
     let refuses = match error {
-        CallError::Driver(Error::Server(said)) => !is_passing(said.code),
+        CallError::Driver(Error::Server(said)) => !is_transient(said.code),
         CallError::Driver(error) => is_unconfigured(error),
         CallError::TooLarge { .. } | CallError::Unexpected(_) => false,
     };
@@ -229,10 +229,10 @@ pub(crate) fn sentence(error: &CallError) -> String {
             format!("{message} (error {code})")
         }
         CallError::Driver(error) if has_no_tls(error) => {
-            "TLS is demanded, and the server has none".to_owned()
+            "TLS is required, but the server does not support it".to_owned()
         }
         CallError::Driver(error) if has_other_tls(error) => {
-            format!("the server has no TLS in common with us: {error}")
+            format!("the server has no TLS version in common with ganger: {error}")
         }
         CallError::Driver(error) => {
             let causes = std::iter::successors(error.source(), |cause| (*cause).source());
@@ -251,13 +251,13 @@ pub(crate) fn fault(error: &CallError) -> Fault {
     let is_permanent = match error {
         CallError::TooLarge { .. } => true,
         CallError::Driver(_) | CallError::Unexpected(_) => {
-            error.code().is_some_and(is_of_the_message)
+            error.code().is_some_and(is_about_content)
         }
     };
     Fault {
         problem: sentence(error),
         is_permanent,
-        is_of_a_lock: error.code() == Some(LOCK_WAIT_TIMEOUT),
+        is_lock_timeout: error.code() == Some(LOCK_WAIT_TIMEOUT),
     }
 }
 
@@ -265,7 +265,7 @@ const LOCK_WAIT_TIMEOUT: u16 = 1205;
 
 /// Returns whether the error is about the data: a value that no column accepts, a constraint, an
 /// exception of a user's trigger, a message too large for a packet.
-fn is_of_the_message(code: u16) -> bool {
+fn is_about_content(code: u16) -> bool {
     /// By name: `ER_BAD_NULL_ERROR`, `ER_DUP_ENTRY`, `ER_NET_PACKET_TOO_LARGE`, `ER_TOO_LONG_KEY`,
     /// `ER_INVALID_CHARACTER_STRING`, `ER_WARN_DATA_OUT_OF_RANGE`, `WARN_DATA_TRUNCATED`,
     /// `ER_NO_DEFAULT_FOR_FIELD`, `ER_TRUNCATED_WRONG_VALUE_FOR_FIELD`, `ER_DATA_TOO_LONG`,
@@ -285,12 +285,12 @@ impl StatementError for CallError {
 
     /// `ER_LOCK_DEADLOCK`, `ER_CHECKREAD`, `ER_TRANSACTION_ROLLBACK_DURING_COMMIT` after a conflict in a
     /// cluster, and `ER_LOCK_NOWAIT`.
-    fn is_a_clash(&self) -> bool {
+    fn is_conflict(&self) -> bool {
         matches!(self.code(), Some(1213 | 1020 | 3101 | 3572))
     }
 
     /// `ER_QUERY_TIMEOUT` or `ER_STATEMENT_TIMEOUT`.
-    fn is_out_of_time(&self) -> bool {
+    fn is_timeout(&self) -> bool {
         matches!(self.code(), Some(3024 | 1969))
     }
 }
@@ -306,7 +306,7 @@ pub(crate) fn is_taken(error: &CallError, index: &str) -> bool {
 /// Returns whether the connection is lost, or about to be closed.
 fn is_lost(error: &CallError) -> bool {
     match error {
-        CallError::Driver(Error::Server(said)) => is_passing(said.code),
+        CallError::Driver(Error::Server(said)) => is_transient(said.code),
         CallError::Driver(Error::Io(_) | Error::Driver(_)) => true,
         CallError::Driver(_) | CallError::TooLarge { .. } | CallError::Unexpected(_) => false,
     }
@@ -316,25 +316,27 @@ fn is_lost(error: &CallError) -> bool {
 /// become read-only.
 pub(crate) fn ends_the_connection(error: &CallError) -> bool {
     match error {
-        CallError::Driver(Error::Server(said)) => is_passing(said.code) || is_read_only(said.code),
+        CallError::Driver(Error::Server(said)) => {
+            is_transient(said.code) || is_read_only(said.code)
+        }
         CallError::Driver(_) => true,
         CallError::TooLarge { .. } | CallError::Unexpected(_) => false,
     }
 }
 
 /// Returns whether a table is missing: `ER_NO_SUCH_TABLE`.
-pub(super) fn is_of_no_table(error: &CallError) -> bool {
+pub(super) fn is_missing_table(error: &CallError) -> bool {
     error.code() == Some(1146)
 }
 
 /// Returns whether a column is missing: `ER_BAD_FIELD_ERROR`.
-pub(super) fn is_of_no_column(error: &CallError) -> bool {
+pub(super) fn is_missing_column(error: &CallError) -> bool {
     error.code() == Some(1054)
 }
 
 /// Returns whether a trigger may not be created: `ER_BINLOG_CREATE_ROUTINE_NEED_SUPER`, or
 /// `ER_TABLEACCESS_DENIED_ERROR` without the privilege `TRIGGER`.
-pub(super) fn may_not_make_triggers(error: &CallError) -> bool {
+pub(super) fn is_trigger_denied(error: &CallError) -> bool {
     matches!(error.code(), Some(1419 | 1142))
 }
 
@@ -355,7 +357,7 @@ fn is_read_only(code: u16) -> bool {
 /// errors, `ER_TOO_MANY_USER_CONNECTIONS`, `ER_USER_LIMIT_REACHED` of an account, `ER_UNKNOWN_COM_ERROR`
 /// of a cluster's node that is not ready, `ER_QUERY_INTERRUPTED`, `ER_CONNECTION_KILLED`,
 /// `ER_CLIENT_INTERACTION_TIMEOUT`, `ER_SERVER_OFFLINE_MODE`.
-fn is_passing(code: u16) -> bool {
+fn is_transient(code: u16) -> bool {
     matches!(
         code,
         1040 | 1041 | 1129 | 1053 | 1077 | 1158
@@ -409,11 +411,11 @@ mod tests {
     #[test]
     fn a_server_that_ends_is_waited_for_and_a_wrong_password_is_not() {
         for code in [1040, 1053, 1203, 1226, 1927] {
-            assert!(unconnected("h", &said(code)).is_passing(), "{code}");
+            assert!(connect_error("h", &said(code)).is_transient(), "{code}");
             assert!(ends_the_connection(&said(code)), "{code}");
         }
         for code in [1044, 1045, 1049] {
-            assert!(!unconnected("h", &said(code)).is_passing(), "{code}");
+            assert!(!connect_error("h", &said(code)).is_transient(), "{code}");
         }
         for code in [1205, 1213, 1406] {
             assert!(!ends_the_connection(&said(code)), "{code}");
@@ -425,11 +427,11 @@ mod tests {
         let closed = io::Error::from(io::ErrorKind::ConnectionReset);
         let closed = CallError::Driver(Error::Io(IoError::Io(closed)));
         for lost in [closed, said(1053), said(1927)] {
-            assert!(failed("making the tables")(lost).is_passing());
+            assert!(failed("making the tables")(lost).is_transient());
         }
         for code in [1142, 1044, 1290] {
             assert!(
-                !failed("making the tables")(said(code)).is_passing(),
+                !failed("making the tables")(said(code)).is_transient(),
                 "{code}"
             );
         }
@@ -450,8 +452,8 @@ mod tests {
         let forged = io(rustls::Error::InvalidCertificate(forged));
         assert!(!has_other_tls(&forged));
         let error = CallError::Driver(alert(AlertDescription::HandshakeFailure));
-        assert!(!unconnected("h", &error).is_passing());
-        assert!(sentence(&error).contains("no TLS in common"));
+        assert!(!connect_error("h", &error).is_transient());
+        assert!(sentence(&error).contains("no TLS version in common"));
     }
 
     #[test]

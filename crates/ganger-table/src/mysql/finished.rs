@@ -8,9 +8,9 @@ use super::client::Client;
 use super::error::CallError;
 use super::row::Row;
 use super::value::{Script, Value, now_ms};
-use crate::rules::{bytes, together};
+use crate::rules::{bytes, fitting_together};
 use crate::server::delays::delay_ms;
-use crate::table::finished::{Entry, Found, Remembered, Scope};
+use crate::table::finished::{Entry, Found, Scope, StoredEntry};
 use crate::table::headers;
 use ganger_queue::delivery::Identity;
 
@@ -84,7 +84,7 @@ pub(super) async fn enter(
     let mut left = &sorted[..];
     while !left.is_empty() {
         let sizes = left.iter().map(|entry| 1024 + bytes(entry.outcome));
-        let (some, rest) = left.split_at(together(sizes, STATEMENT_BYTES));
+        let (some, rest) = left.split_at(fitting_together(sizes, STATEMENT_BYTES));
         add_entries(&mut script, scope, some, token);
         left = rest;
     }
@@ -99,7 +99,7 @@ pub(super) async fn enter(
     for row in rows {
         // A row with another token was there before.
         if row.get::<i64>("token")? != token {
-            found.insert(identity(row)?, remembered(row)?);
+            found.insert(identity(row)?, stored_entry(row)?);
         }
     }
     let first = entries.iter().map(|entry| {
@@ -159,7 +159,7 @@ pub(super) async fn find(
     add_search(&mut script, scope, identities);
     let answers = client.run(script).await?;
     let rows = answers.iter().flat_map(|answer| &answer.rows);
-    let found = rows.map(|row| Ok((identity(row)?, remembered(row)?)));
+    let found = rows.map(|row| Ok((identity(row)?, stored_entry(row)?)));
     let mut found: HashMap<_, _> = found.collect::<Result<_, CallError>>()?;
     let identities = identities.iter();
     Ok(identities.map(|identity| found.remove(*identity)).collect())
@@ -174,12 +174,12 @@ fn identity(row: &Row) -> Result<Identity, CallError> {
     })
 }
 
-fn remembered(row: &Row) -> Result<Remembered, CallError> {
+fn stored_entry(row: &Row) -> Result<StoredEntry, CallError> {
     let body: Option<Vec<u8>> = row.get("reply_body")?;
     let headers: Option<String> = row.get("reply_headers")?;
     // Only ganger writes them.
     let headers = headers::parse(headers.as_deref().unwrap_or("{}")).unwrap_or_default();
-    Ok(Remembered::read(
+    Ok(StoredEntry::read(
         row.get("reply_queue")?,
         body.map(Bytes::from),
         headers,

@@ -1,20 +1,20 @@
-//! The table queue in MySQL and MariaDB: connections, SQL and errors. The store and the memory of
-//! finished messages on top of them are shared by all servers.
+//! The table queue in MySQL and MariaDB: connections, SQL and errors. The stores of messages
+//! and of finished messages on top of them are shared by all servers.
 
 pub(crate) mod claim;
+mod cleanup;
 pub(crate) mod client;
 pub(crate) mod columns;
 mod commands;
+pub(crate) mod connect;
 mod connection;
 pub(crate) mod error;
 pub(crate) mod finished;
-pub(crate) mod line;
 mod owners;
 mod rejected;
 pub(crate) mod row;
 pub(crate) mod schema;
 pub(crate) mod settle;
-mod tidy;
 mod tls;
 pub(crate) mod topics;
 mod transaction;
@@ -25,37 +25,37 @@ mod waiting;
 use async_trait::async_trait;
 
 use crate::finished::FinishedStore;
-use crate::server::memory::ServerMemory;
-use crate::server::store::{Opening, ServerStore};
+use crate::server::finished_store::ServerFinishedStore;
+use crate::server::store::{ServerStore, StoreParams};
 use crate::store::{Stores, TableStore};
 use crate::table::finished::Scope;
 use crate::table_database::TableDatabase;
 use client::Client;
+use connect::ConnectTarget;
 pub(crate) use error::MysqlError;
 use ganger_config::model::{MysqlDatabase, PoolConfig, TableSource};
 use ganger_queue::client::QueueClient;
 use ganger_queue::fault::SourceFault;
-use line::Place;
 
 /// Connects. If the server can't be reached, the connection is opened later.
 async fn open_store(
     database: &MysqlDatabase,
-    opening: Opening<'_>,
+    params: StoreParams<'_>,
 ) -> Result<ServerStore<Client>, MysqlError> {
-    let pool = opening.pool;
-    let place = Place::of(database, &format!("ganger {pool}"))?;
-    let first = match place.connect().await {
+    let pool = params.pool;
+    let target = ConnectTarget::of(database, &format!("ganger {pool}"))?;
+    let first = match target.connect().await {
         Ok(client) => Some(client),
-        Err(error) if error.is_passing() => None,
+        Err(error) if error.is_transient() => None,
         Err(error) => return Err(error),
     };
     if first.as_ref().is_some_and(|client| !client.has_locks()) {
         tracing::info!(
             pool,
-            "in a cluster of Galera's: daemons that died are known by their lease"
+            "Galera cluster: dead daemons are detected by their lease only"
         );
     }
-    Ok(ServerStore::begin(place, first, opening).await)
+    Ok(ServerStore::begin(target, first, params).await)
 }
 
 #[async_trait(?Send)]
@@ -67,14 +67,18 @@ impl TableDatabase for &MysqlDatabase {
         stores: &Stores,
     ) -> Result<Box<dyn TableStore>, SourceFault> {
         let turns = stores.writer_queues.at(&self.hosts);
-        let opening = Opening::of(config, pool, turns);
-        Ok(Box::new(open_store(self, opening).await?))
+        let params = StoreParams::of(config, pool, turns);
+        Ok(Box::new(open_store(self, params).await?))
     }
 
-    async fn memory(&self, pool: &PoolConfig) -> Result<Box<dyn FinishedStore>, SourceFault> {
-        let place = Place::of(self, &format!("ganger {} finished", pool.name))?;
-        let memory = ServerMemory::<Client>::open(place, Scope::of(pool), MysqlError::is_passing);
-        Ok(Box::new(memory.await?))
+    async fn finished_store(
+        &self,
+        pool: &PoolConfig,
+    ) -> Result<Box<dyn FinishedStore>, SourceFault> {
+        let target = ConnectTarget::of(self, &format!("ganger {} finished", pool.name))?;
+        let store =
+            ServerFinishedStore::<Client>::open(target, Scope::of(pool), MysqlError::is_transient);
+        Ok(Box::new(store.await?))
     }
 
     fn client(&self) -> Result<Box<dyn QueueClient>, SourceFault> {

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use super::cleanup;
 use super::client::Client;
+use super::connect::{ConnectTarget, is_set};
 use super::error::{CallError, ends_the_connection, fault};
-use super::line::{Place, is_set};
-use super::tidy;
 use super::transaction::roll_back_unless;
 use super::value::{Value, now_ms};
-use crate::server::registry::{self, Heard, Newcomer, Registry, Unconnected, Undone};
-use crate::server::vigil::Sight;
+use crate::server::owner_watch::OwnerSnapshot;
+use crate::server::registry::{
+    self, ConnectFailure, NewOwner, Registry, RequestFailure, ServerEvent,
+};
 use crate::table::Fault;
 
 const LOCK: &str = "SELECT COALESCE(GET_LOCK(?, 0), 0)";
@@ -90,17 +92,17 @@ SELECT owner, owner IN (SELECT id FROM owners) FROM consumer_messages FORCE INDE
 WHERE owner > ? ORDER BY owner LIMIT 1";
 
 /// Releases all but the refused rows.
-const FREE_STRAYS: &str = concat!(
+const RELEASE_ORPHANS: &str = concat!(
     free!("consumer_messages_claimed"),
     " AND id NOT IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?)"
 );
 
-const STRAY_ROWS: &str = "
+const ORPHAN_ROWS: &str = "
 SELECT id FROM consumer_messages FORCE INDEX (consumer_messages_claimed)
 WHERE owner = ? AND id NOT IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?) LIMIT ?";
 
 /// Releases some rows.
-const FREE_SOME: &str = concat!(
+const RELEASE_ROWS: &str = concat!(
     free!("PRIMARY"),
     " AND id IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?)"
 );
@@ -125,18 +127,18 @@ pub(super) async fn leave(client: &mut Client, owner: i64) -> Result<(), CallErr
     client.run(script).await.map(drop)
 }
 
-impl registry::Endpoint for Place {
-    type Line = Client;
+impl registry::Endpoint for ConnectTarget {
+    type Connection = Client;
 
-    async fn connect(&self) -> Result<Client, Unconnected> {
-        self.connect().await.map_err(|error| Unconnected {
+    async fn connect(&self) -> Result<Client, ConnectFailure> {
+        self.connect().await.map_err(|error| ConnectFailure {
             why: error.to_string(),
-            is_passing: error.is_passing(),
+            is_transient: error.is_transient(),
         })
     }
 }
 
-impl From<CallError> for Undone {
+impl From<CallError> for RequestFailure {
     fn from(error: CallError) -> Self {
         Self {
             fault: fault(&error),
@@ -148,27 +150,31 @@ impl From<CallError> for Undone {
 impl Client {
     /// Opens a transaction and locks the owner, if it is unchanged since it was seen. Returns whether it
     /// is.
-    async fn seize(&mut self, sight: &Sight) -> Result<bool, CallError> {
+    async fn lock_owner(&mut self, snapshot: &OwnerSnapshot) -> Result<bool, CallError> {
         let mut script = self.transaction(None);
-        let free = i64::from(sight.free);
-        let seen = [sight.owner.into(), sight.heartbeat.into(), free.into()];
+        let free = i64::from(snapshot.free);
+        let seen = [
+            snapshot.owner.into(),
+            snapshot.heartbeat.into(),
+            free.into(),
+        ];
         let seen = script.add(SEEN, &seen);
         let answers = self.run(script).await?;
         Ok(!answers[seen].rows.is_empty())
     }
 
-    async fn strike_and_free(
+    async fn remove_and_release(
         &mut self,
-        sight: &Sight,
+        snapshot: &OwnerSnapshot,
         frees: bool,
     ) -> Result<Option<u64>, CallError> {
-        if !self.seize(sight).await? {
+        if !self.lock_owner(snapshot).await? {
             self.roll_back().await?;
             return Ok(None);
         }
         let mut script = self.script();
-        script.add("DELETE FROM owners WHERE id = ?", &[sight.owner.into()]);
-        let freed = frees.then(|| script.add(FREE, &[sight.owner.into()]));
+        script.add("DELETE FROM owners WHERE id = ?", &[snapshot.owner.into()]);
+        let freed = frees.then(|| script.add(FREE, &[snapshot.owner.into()]));
         self.commit_by(&mut script);
         let answers = self.run(script).await?;
         Ok(Some(freed.map_or(0, |at| answers[at].changed)))
@@ -180,27 +186,27 @@ impl Registry for Client {
         self.has_locks()
     }
 
-    async fn lock(&mut self, key: i64) -> Result<bool, Undone> {
+    async fn lock(&mut self, key: i64) -> Result<bool, RequestFailure> {
         let name = lock_name(key);
         let locked = self.query_one(LOCK, &[Value::from(&name)]).await?;
         Ok(locked.get::<i64>(0)? != 0)
     }
 
-    async fn listen(&mut self, _queue: &str) -> Result<(), Undone> {
+    async fn listen(&mut self, _queue: &str) -> Result<(), RequestFailure> {
         Ok(())
     }
 
-    async fn heard(&mut self) -> Heard {
+    async fn next_event(&mut self) -> ServerEvent {
         std::future::pending().await
     }
 
-    async fn enter(&mut self, newcomer: Newcomer<'_>) -> Result<i64, Undone> {
-        let lock = lock_name(newcomer.key);
+    async fn enter(&mut self, new_owner: NewOwner<'_>) -> Result<i64, RequestFailure> {
+        let lock = lock_name(new_owner.key);
         let values = [
-            newcomer.host.into(),
-            newcomer.pid.into(),
-            newcomer.pool.into(),
-            newcomer.lease_ms.into(),
+            new_owner.host.into(),
+            new_owner.pid.into(),
+            new_owner.pool.into(),
+            new_owner.lease_ms.into(),
             Value::from(&lock),
         ];
         let mut script = self.script();
@@ -212,26 +218,26 @@ impl Registry for Client {
         Ok(row.get(0)?)
     }
 
-    async fn beat(&mut self, owner: i64) -> Result<bool, Undone> {
+    async fn beat(&mut self, owner: i64) -> Result<bool, RequestFailure> {
         Ok(self.execute(BEAT, &[owner.into()]).await? > 0)
     }
 
-    async fn others(&mut self, owner: Option<i64>) -> Result<Vec<Sight>, Undone> {
+    async fn others(&mut self, owner: Option<i64>) -> Result<Vec<OwnerSnapshot>, RequestFailure> {
         let mut script = self.script();
         let read_only = script.add(IS_READ_ONLY, &[]);
         let others = script.add(OTHERS, &[owner.unwrap_or(0).into()]);
         let answers = self.run(script).await?;
         for row in &answers[read_only].rows {
             if is_set(&row.get::<String>(0)?) || is_set(&row.get::<String>(1)?) {
-                return Err(Undone {
-                    fault: Fault::passing("the server has become read-only"),
+                return Err(RequestFailure {
+                    fault: Fault::transient("the server has become read-only"),
                     ends_the_connection: true,
                 });
             }
         }
         let mut seen = Vec::with_capacity(answers[others].rows.len());
         for row in &answers[others].rows {
-            seen.push(Sight {
+            seen.push(OwnerSnapshot {
                 owner: row.get(0)?,
                 heartbeat: row.get(1)?,
                 free: row.get::<i64>(2)? != 0,
@@ -242,50 +248,55 @@ impl Registry for Client {
         Ok(seen)
     }
 
-    async fn tidy_up(&mut self, rows: u32) -> Result<Option<String>, Undone> {
-        Ok(tidy::tidy_up(self, rows).await?)
+    async fn clean_up(&mut self, rows: u32) -> Result<Option<String>, RequestFailure> {
+        Ok(cleanup::clean_up(self, rows).await?)
     }
 
-    async fn take_back(&mut self, sight: &Sight) -> Result<Option<u64>, Undone> {
-        let freed = self.strike_and_free(sight, true).await;
+    async fn take_back(&mut self, snapshot: &OwnerSnapshot) -> Result<Option<u64>, RequestFailure> {
+        let freed = self.remove_and_release(snapshot, true).await;
         Ok(roll_back_unless(self, freed).await?)
     }
 
-    async fn strike(&mut self, sight: &Sight) -> Result<bool, Undone> {
-        let struck = self.strike_and_free(sight, false).await;
-        Ok(roll_back_unless(self, struck).await?.is_some())
+    async fn remove_owner(&mut self, snapshot: &OwnerSnapshot) -> Result<bool, RequestFailure> {
+        let removed = self.remove_and_release(snapshot, false).await;
+        Ok(roll_back_unless(self, removed).await?.is_some())
     }
 
-    async fn strays(&mut self) -> Result<Vec<i64>, Undone> {
-        let (mut last, mut strays) = (i64::MIN, Vec::new());
+    async fn missing_owners(&mut self) -> Result<Vec<i64>, RequestFailure> {
+        let (mut last, mut orphans) = (i64::MIN, Vec::new());
         while let Some(row) = self.query_opt(NEXT_CLAIMING, &[last.into()]).await? {
             last = row.get(0)?;
             if row.get::<i64>(1)? == 0 {
-                strays.push(last);
+                orphans.push(last);
             }
         }
-        Ok(strays)
+        Ok(orphans)
     }
 
-    async fn free_strays(&mut self, owner: i64, but: &[i64]) -> Result<u64, Undone> {
+    async fn release_orphans(&mut self, owner: i64, but: &[i64]) -> Result<u64, RequestFailure> {
         let values = [owner.into(), Value::from(but), owner.into()];
-        Ok(self.execute(FREE_STRAYS, &values).await?)
+        Ok(self.execute(RELEASE_ORPHANS, &values).await?)
     }
 
-    async fn stray_rows(&mut self, owner: i64, but: &[i64], most: i64) -> Result<Vec<i64>, Undone> {
+    async fn orphan_rows(
+        &mut self,
+        owner: i64,
+        but: &[i64],
+        most: i64,
+    ) -> Result<Vec<i64>, RequestFailure> {
         let values = [owner.into(), Value::from(but), owner.into(), most.into()];
-        let rows = self.query(STRAY_ROWS, &values).await?;
+        let rows = self.query(ORPHAN_ROWS, &values).await?;
         let rows = rows.iter().map(|row| row.get(0));
         Ok(rows.collect::<Result<_, CallError>>()?)
     }
 
-    async fn free_some(&mut self, owner: i64, rows: &[i64]) -> Result<u64, Undone> {
+    async fn release_rows(&mut self, owner: i64, rows: &[i64]) -> Result<u64, RequestFailure> {
         let values = [owner.into(), Value::from(rows), owner.into()];
-        Ok(self.execute(FREE_SOME, &values).await?)
+        Ok(self.execute(RELEASE_ROWS, &values).await?)
     }
 
-    fn hang_up(self) {
-        self.hang_up();
+    fn abort(self) {
+        self.abort();
     }
 }
 

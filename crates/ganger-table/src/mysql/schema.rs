@@ -2,9 +2,7 @@
 //! hand. The statements are in the files `*.sql`.
 
 use super::client::Client;
-use super::error::{
-    CallError, MysqlError, failed, is_made_or_in_use, may_not_make_triggers, sentence,
-};
+use super::error::{CallError, MysqlError, failed, is_made_or_in_use, is_trigger_denied, sentence};
 use super::value::Value;
 use crate::server::names::Names;
 
@@ -58,7 +56,7 @@ pub(crate) fn statements(prefix: &str) -> String {
     let all = format!(
         "SET NAMES utf8mb4;\n\n{tables}\nDROP TRIGGER IF EXISTS consumer_messages_id;\n{IDS}\n{topics}"
     );
-    Names::behind(prefix).put_into(&all).into_owned()
+    Names::with_prefix(prefix).apply_to(&all).into_owned()
 }
 
 /// Makes sure that the tables exist, and creates them if that is configured. Two daemons that do so wait
@@ -94,7 +92,7 @@ async fn prepare_ids(client: &mut Client) -> Result<(), MysqlError> {
     unlock(client).await?;
     match made {
         // It may exist without being visible to this account; otherwise the next start tries again.
-        Err(error) if may_not_make_triggers(&error) || is_made_or_in_use(&error) => Ok(()),
+        Err(error) if is_trigger_denied(&error) || is_made_or_in_use(&error) => Ok(()),
         made => made.map_err(failed("making the tables")),
     }
 }
@@ -103,7 +101,7 @@ async fn prepare_ids(client: &mut Client) -> Result<(), MysqlError> {
 async fn numbers_all(client: &mut Client) -> Result<bool, MysqlError> {
     let there = "SELECT count(*) FROM information_schema.triggers
                  WHERE trigger_schema = DATABASE() AND trigger_name = ?";
-    let called = client.called("consumer_messages_id");
+    let called = client.table_name("consumer_messages_id");
     let found = client.query_one(there, &[Value::from(&called)]).await;
     let found = found.and_then(|row| row.get::<i64>(0));
     Ok(found.map_err(failed("looking for the tables"))? > 0)
@@ -112,7 +110,7 @@ async fn numbers_all(client: &mut Client) -> Result<bool, MysqlError> {
 /// Waits until no other daemon creates tables here, and removes the limits of statements.
 async fn lock(client: &mut Client) -> Result<(), MysqlError> {
     let making = || failed("making the tables");
-    let name = client.called("ganger_version");
+    let name = client.table_name("ganger_version");
     client.lift_limits().await.map_err(making())?;
     let lock = [Value::from(&name), LOCKED_FOR.into()];
     let locked = client.query_one(LOCK, &lock).await;
@@ -120,13 +118,13 @@ async fn lock(client: &mut Client) -> Result<(), MysqlError> {
     if locked.map_err(making())? == Some(1) {
         return Ok(());
     }
-    let why = CallError::Unexpected("another daemon that makes them still".to_owned());
+    let why = CallError::Unexpected("that another daemon is still creating them".to_owned());
     Err(making()(why))
 }
 
 async fn unlock(client: &mut Client) -> Result<(), MysqlError> {
     let making = || failed("making the tables");
-    let name = client.called("ganger_version");
+    let name = client.table_name("ganger_version");
     let unlocked = client.execute(UNLOCK, &[Value::from(&name)]).await;
     unlocked.map_err(making())?;
     client.set_limits().await.map_err(making())
@@ -177,7 +175,7 @@ async fn migrate(client: &mut Client, database: &str) -> Result<(), MysqlError> 
     // Before the migrations: after an interruption in between, the version shows that something is left
     // to do.
     match make_topics(client).await {
-        Err(error) if may_not_make_triggers(&error) => {}
+        Err(error) if is_trigger_denied(&error) => {}
         made => made.map_err(making())?,
     }
     for step in MIGRATIONS.iter().skip(done) {
@@ -198,15 +196,15 @@ pub(super) async fn prepare_topics(client: &mut Client, declare: bool) -> Result
     }
     if !declare {
         return Err(MysqlError::NoTopics {
-            why: "`declare = false` says that it is not to be made".to_owned(),
+            why: "`declare = false` forbids creating it".to_owned(),
         });
     }
     lock(client).await?;
     let made = make_topics(client).await;
     unlock(client).await?;
     match made {
-        Err(error) if may_not_make_triggers(&error) && suffices => Ok(()),
-        Err(error) if may_not_make_triggers(&error) => Err(MysqlError::NoTopics {
+        Err(error) if is_trigger_denied(&error) && suffices => Ok(()),
+        Err(error) if is_trigger_denied(&error) => Err(MysqlError::NoTopics {
             why: sentence(&error),
         }),
         made => made.map_err(failed("making the tables")),
@@ -277,13 +275,13 @@ async fn tables(client: &mut Client) -> Result<Tables, CallError> {
         FROM information_schema.tables t WHERE t.table_schema = DATABASE() AND t.table_name = ?";
     let mut script = client.script();
     for (table, column) in KNOWN_BY {
-        let called = client.called(table);
+        let called = client.table_name(table);
         script.add(tables, &[column.into(), Value::from(&called)]);
     }
     let columns = "
         SELECT count(*) FROM information_schema.columns
         WHERE table_schema = DATABASE() AND table_name = ? AND column_name IN ('topic', 'fanned_out')";
-    let published = client.called("published_messages");
+    let published = client.table_name("published_messages");
     let columns = script.add(columns, &[Value::from(&published)]);
     let answers = client.run(script).await?;
     let columns = answers[columns].rows.first().map(|row| row.get::<i64>(0));
@@ -303,7 +301,7 @@ async fn tables(client: &mut Client) -> Result<Tables, CallError> {
         match row.get::<i64>(1)? != 0 {
             true => found.versioned |= table == "ganger_version",
             false => {
-                let name = client.called(table);
+                let name = client.table_name(table);
                 found.foreign.get_or_insert(name);
             }
         }

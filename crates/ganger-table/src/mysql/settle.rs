@@ -168,13 +168,13 @@ fn remove(script: &mut Script, rows: &[i64]) {
 /// Moves locked rows to the dead letters. `tried` is false if the failure was found at the claim.
 pub(super) fn bury(script: &mut Script, pool: &str, letters: &[(i64, &Failure)], tried: bool) {
     for (row, failure) in letters {
-        write_letter(script, pool, *row, failure, tried);
+        write_dead_letter(script, pool, *row, failure, tried);
     }
     let rows: Vec<i64> = letters.iter().map(|(row, _)| *row).collect();
     remove(script, &rows);
 }
 
-fn write_letter(script: &mut Script, pool: &str, row: i64, failure: &Failure, tried: bool) {
+fn write_dead_letter(script: &mut Script, pool: &str, row: i64, failure: &Failure, tried: bool) {
     let texts = texts(failure);
     let exit = failure.exit.unwrap_or_default();
     let reply = failure.reply.as_deref();

@@ -37,7 +37,7 @@ pub(super) fn encryption(database: &MysqlDatabase) -> Result<Option<SslOpts>, My
         encryption = match &database.ca_file {
             Some(path) => believing.with_root_certs(vec![path.clone().into()]),
             None => {
-                let authorities = of_the_system().into_iter().map(Into::into);
+                let authorities = system_certificates().into_iter().map(Into::into);
                 believing.with_root_certs(authorities.collect())
             }
         };
@@ -48,7 +48,7 @@ pub(super) fn encryption(database: &MysqlDatabase) -> Result<Option<SslOpts>, My
 }
 
 /// Returns the system's certificate authorities. Unusable ones are skipped: a store has hundreds.
-fn of_the_system() -> Vec<Vec<u8>> {
+fn system_certificates() -> Vec<Vec<u8>> {
     let found = rustls_native_certs::load_native_certs().certs.into_iter();
     let usable = found.filter(|one| RootCertStore::empty().add(one.clone()).is_ok());
     usable.map(|one| one.as_ref().to_vec()).collect()

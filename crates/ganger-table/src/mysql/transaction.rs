@@ -5,14 +5,14 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::claim::{self, Asked, Claimer, Picked};
+use super::claim::{self, ClaimQueries, Claimer, Picked};
 use super::client::{Answer, Client};
 use super::error::CallError;
 use super::finished;
 use super::settle;
 use super::value::Script;
-use crate::server::dialect::{Aborted, Terms, after_entering, given_back};
-use crate::table::{Ask, Claim, Settled, Work, Written};
+use crate::server::dialect::{Aborted, WriteContext, after_entering, given_back};
+use crate::table::{Claim, ClaimRequest, Settled, Work, WriteResult};
 
 /// Rolls the open transaction back if the result is an error.
 pub(super) async fn roll_back_unless<T, E>(
@@ -30,25 +30,25 @@ pub(super) async fn roll_back_unless<T, E>(
 #[derive(Debug)]
 pub(super) struct Transaction<'a> {
     pub(super) client: &'a mut Client,
-    pub(super) terms: Terms<'a>,
+    pub(super) context: WriteContext<'a>,
 }
 
 impl Transaction<'_> {
-    /// Does the work. Claims are in `doubtful` while their outcome is unknown.
+    /// Does the work. Claims are in `unconfirmed` while their outcome is unknown.
     pub(super) async fn write(
         mut self,
         work: &Work<'_>,
-        doubtful: &mut Vec<Claim>,
-    ) -> Result<Written, Aborted<CallError>> {
-        let written = self.in_three_steps(work, doubtful).await;
+        unconfirmed: &mut Vec<Claim>,
+    ) -> Result<WriteResult, Aborted<CallError>> {
+        let written = self.in_three_steps(work, unconfirmed).await;
         roll_back_unless(self.client, written).await
     }
 
     async fn in_three_steps(
         &mut self,
         work: &Work<'_>,
-        doubtful: &mut Vec<Claim>,
-    ) -> Result<Written, Aborted<CallError>> {
+        unconfirmed: &mut Vec<Claim>,
+    ) -> Result<WriteResult, Aborted<CallError>> {
         let (script, settled, repeated) = self.enter(work.settled).await?;
         let (held, due) = self.lock(script, &settled, work).await?;
         let is_held = |settled: &&Settled| held.contains(&settled.claim);
@@ -57,29 +57,33 @@ impl Transaction<'_> {
         let lost = lost.map(|settled| settled.claim).collect();
 
         let mut script = self.client.script();
-        settle::settle(&mut script, self.terms.pool, settled.iter().filter(is_held));
+        settle::settle(
+            &mut script,
+            self.context.pool,
+            settled.iter().filter(is_held),
+        );
         settle::publish(
             &mut script,
             work.publishes.iter().map(|publish| &publish.message),
         );
         self.probe(&mut script, work);
-        let written = match (&work.ask, self.terms.owner) {
+        let written = match (&work.ask, self.context.owner) {
             (None, _) => {
                 self.client.commit_by(&mut script);
                 self.client.run(script).await?;
-                Written::default()
+                WriteResult::default()
             }
             (Some(_), None) => return Err(Aborted::NotAnOwner),
             (Some(ask), Some(owner)) => {
                 let who = self.claimer(owner);
                 claim::make_ready(&mut script, &due);
-                let asked = claim::ask(&mut script, who, ask, self.terms.searched.suspects);
+                let asked = claim::ask(&mut script, who, ask, self.context.searched.suspects);
                 let answers = self.client.run(script).await?;
                 let picked = pick(answers, &asked, ask, due.len())?;
-                self.finish(owner, picked, ask, doubtful).await?
+                self.finish(owner, picked, ask, unconfirmed).await?
             }
         };
-        Ok(Written {
+        Ok(WriteResult {
             lost,
             repeated,
             ..written
@@ -89,8 +93,8 @@ impl Transaction<'_> {
     fn claimer(&self, owner: i64) -> Claimer<'_> {
         Claimer {
             owner,
-            queue: &self.terms.scope.queue,
-            rejected: self.terms.rejected,
+            queue: &self.context.scope.queue,
+            rejected: self.context.rejected,
         }
     }
 
@@ -101,13 +105,13 @@ impl Transaction<'_> {
         &mut self,
         settled: &'w [Settled],
     ) -> Result<(Script, Cow<'w, [Settled]>, Vec<Claim>), CallError> {
-        let begin = self.client.transaction(self.terms.limit);
+        let begin = self.client.transaction(self.context.limit);
         if settled.iter().all(|settled| settled.entry().is_none()) {
             return Ok((begin, settled.into(), Vec::new()));
         }
         self.client.run(begin).await?;
         let entries: Vec<_> = settled.iter().filter_map(Settled::entry).collect();
-        let first = finished::enter(self.client, self.terms.scope, &entries).await?;
+        let first = finished::enter(self.client, self.context.scope, &entries).await?;
         let (settled, repeated) = after_entering(settled, first);
         Ok((self.client.script(), settled.into(), repeated))
     }
@@ -121,8 +125,8 @@ impl Transaction<'_> {
         work: &Work<'_>,
     ) -> Result<(HashSet<Claim>, Vec<i64>), CallError> {
         let held = settle::hold(&mut script, settled.iter().map(|settled| settled.claim));
-        let due = match (&work.ask, self.terms.owner) {
-            (Some(_), Some(owner)) if self.terms.searched.due => {
+        let due = match (&work.ask, self.context.owner) {
+            (Some(_), Some(owner)) if self.context.searched.due => {
                 Some(claim::due(&mut script, self.claimer(owner)))
             }
             _ => None,
@@ -137,7 +141,7 @@ impl Transaction<'_> {
     fn probe(&self, script: &mut Script, work: &Work<'_>) {
         if work.probe {
             let pulse = "UPDATE owners SET heartbeat = heartbeat + 1 WHERE id = ?";
-            script.add(pulse, &[self.terms.owner.unwrap_or(0).into()]);
+            script.add(pulse, &[self.context.owner.unwrap_or(0).into()]);
         }
     }
 
@@ -147,9 +151,9 @@ impl Transaction<'_> {
         &mut self,
         owner: i64,
         picked: Picked,
-        ask: &Ask<'_>,
-        doubtful: &mut Vec<Claim>,
-    ) -> Result<Written, Aborted<CallError>> {
+        ask: &ClaimRequest<'_>,
+        unconfirmed: &mut Vec<Claim>,
+    ) -> Result<WriteResult, Aborted<CallError>> {
         let mut script = self.client.script();
         let stop = picked.stop;
         let (mut marked, bodies) = picked.mark(&mut script, self.claimer(owner), ask)?;
@@ -158,35 +162,39 @@ impl Transaction<'_> {
             .iter()
             .map(|(claim, buried)| (claim.row, &buried.failure));
         let letters: Vec<_> = letters.collect();
-        settle::bury(&mut script, self.terms.pool, &letters, false);
-        let look = claim::peek(&mut script, &self.terms.scope.queue, self.terms.rejected);
+        settle::bury(&mut script, self.context.pool, &letters, false);
+        let look = claim::peek(
+            &mut script,
+            &self.context.scope.queue,
+            self.context.rejected,
+        );
         self.client.commit_by(&mut script);
 
-        let before = doubtful.len();
-        doubtful.extend(marked.claimed.iter().map(|claimed| claimed.claim));
-        doubtful.extend(marked.buried.iter().map(|(claim, _)| *claim));
+        let before = unconfirmed.len();
+        unconfirmed.extend(marked.claimed.iter().map(|claimed| claimed.claim));
+        unconfirmed.extend(marked.buried.iter().map(|(claim, _)| *claim));
         let mut answers = self.client.run(script).await?;
         let outlook = claim::outlook(&answers[look], ask.limits)?;
         marked.fill(bodies.map(|at| std::mem::take(&mut answers[at])))?;
-        doubtful.truncate(before);
+        unconfirmed.truncate(before);
 
-        let stop = self.terms.stop(stop, ask, &outlook);
+        let stop = self.context.stop(stop, ask, &outlook);
         let buried = marked.buried.into_iter().map(|(_, buried)| buried);
-        Ok(Written {
+        Ok(WriteResult {
             claimed: marked.claimed,
             buried: buried.collect(),
             stop: Some(stop),
             suspects_wait: outlook.suspects_wait,
             due_in: outlook.due_in,
-            ..Written::default()
+            ..WriteResult::default()
         })
     }
 }
 
 fn pick(
     mut answers: Vec<Answer>,
-    asked: &Asked,
-    ask: &Ask<'_>,
+    asked: &ClaimQueries,
+    ask: &ClaimRequest<'_>,
     due: usize,
 ) -> Result<Picked, Aborted<CallError>> {
     claim::pick(&mut answers, asked, ask, due)?.ok_or(Aborted::NotAnOwner)

@@ -203,7 +203,7 @@ impl Script {
     }
 
     fn write(&self, statement: &mut Vec<u8>, text: &str, values: &[Value<'_>]) {
-        let text = self.names.put_into(text);
+        let text = self.names.apply_to(text);
         let mut values = values.iter();
         let mut parts = text.split('?');
         statement.extend(parts.next().unwrap_or_default().as_bytes());
@@ -243,7 +243,7 @@ mod tests {
     /// MariaDB's default.
     const MOST: usize = 16 << 20;
 
-    fn told(text: &str, values: &[Value<'_>]) -> String {
+    fn written(text: &str, values: &[Value<'_>]) -> String {
         let mut script = Script::with(&Names::default(), MOST);
         script.add(text, values);
         String::from_utf8(script.packets.remove(0).text).unwrap()
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn statements_share_packets_as_long_as_there_is_room() {
-        let mut script = Script::with(&Names::behind("q_"), MOST);
+        let mut script = Script::with(&Names::with_prefix("q_"), MOST);
         assert_eq!(script.add("SELECT 1 FROM owners", &[]), 0);
         assert_eq!(script.add("DELETE FROM owners", &[]), 1);
         assert_eq!(

@@ -6,7 +6,7 @@ use super::claim::waits;
 use super::client::Client;
 use super::error::CallError;
 use super::value::{Value, now_ms};
-use crate::table::{PRIORITIES_MAX, Waiting};
+use crate::table::{PRIORITIES_MAX, WaitingRows};
 
 /// Number of ready and of due rows, and milliseconds since the first due row fell due.
 const WAITING: &str = concat!(
@@ -52,11 +52,11 @@ pub(super) async fn waiting(
     client: &mut Client,
     queue: &str,
     most: u32,
-) -> Result<Waiting, CallError> {
+) -> Result<WaitingRows, CallError> {
     let (name, limit) = (Value::from(queue), Value::from(most));
     let values = [name, limit, name, limit, name];
     let counted = client.query_one(WAITING, &values).await?;
-    let mut waiting = Waiting::new(counted.get(0)?, counted.get(1)?, most, counted.get(2)?);
+    let mut waiting = WaitingRows::new(counted.get(0)?, counted.get(1)?, most, counted.get(2)?);
     let mut beyond = i64::from(i32::MIN);
     for _ in 0..PRIORITIES_MAX {
         let first = client.query(FIRST, &[name, beyond.into()]).await?;

@@ -12,8 +12,8 @@ use super::front::Position;
 use super::row;
 use super::settle::{is_row, now_ms};
 use crate::rules::{BYTES_OUT_MAX, ROWS_PER_TURN_MAX};
-use crate::server::seldom::Searched;
-use crate::table::{Ask, Buried, Claimed, Outlook, Stop};
+use crate::server::rare_rows::Searched;
+use crate::table::{Buried, ClaimRequest, Claimed, PeekResult, Stop};
 use ganger_core::names::PAUSED_QUEUE;
 use ganger_queue::attempts::Limits;
 
@@ -44,14 +44,14 @@ SELECT
 /// server would use the index of ids if its statistics say that the table is nearly empty, and read the
 /// rows of all queues.
 macro_rules! in_order {
-    ($columns:literal, $which:literal, $but:literal, $most:literal) => {
+    ($columns:literal, $filter:literal, $but:literal, $most:literal) => {
         concat!(
             "SELECT ",
             $columns,
             "
    FROM consumer_messages
    WHERE queue = ANY(ARRAY[$1::text]) AND ",
-            $which,
+            $filter,
             " AND owner IS NULL AND available_after = 0
      AND id <> ALL(",
             $but,
@@ -64,11 +64,11 @@ macro_rules! in_order {
 
 /// Condition that such a row is ready and not a suspect.
 macro_rules! exists {
-    ($which:literal) => {
+    ($filter:literal) => {
         concat!(
             "EXISTS (SELECT FROM consumer_messages
    WHERE queue = $1 AND suspicion = 0",
-            $which,
+            $filter,
             " AND owner IS NULL AND available_after = 0
      AND id <> ALL($2::bigint[]))"
         )
@@ -107,16 +107,16 @@ WHERE id = ANY(ARRAY(
 
 /// Locks the row of this source among the owners. Whoever removes that waits until this transaction has
 /// ended, or has removed it before.
-const SEAT: &str = "SELECT FROM owners WHERE id = $1 FOR KEY SHARE";
+const OWNER_ROW: &str = "SELECT FROM owners WHERE id = $1 FOR KEY SHARE";
 
 /// Locks ready rows in the order of claims. Rows that others are claiming are skipped.
 macro_rules! locked {
-    ($which:literal) => {
+    ($filter:literal) => {
         concat!(
             in_order!(
                 "id, suspicion, priority,
      coalesce(octet_length(body), octet_length(body_bytes)) + octet_length(headers::text) AS bytes",
-                $which,
+                $filter,
                 "$8",
                 "$4"
             ),
@@ -176,18 +176,18 @@ pub(crate) struct ClaimStatements {
     peek: Statement,
     peek_beyond: Statement,
     due: Statement,
-    seat: Statement,
+    owner_row: Statement,
     claim: Statement,
     claim_beyond: Statement,
 }
 
 impl ClaimStatements {
     pub(crate) async fn prepare(client: &Client) -> Result<Self, Error> {
-        let (peek, peek_beyond, due, seat, claim, claim_beyond) = tokio::try_join!(
+        let (peek, peek_beyond, due, owner_row, claim, claim_beyond) = tokio::try_join!(
             client.prepare(PEEK),
             client.prepare(PEEK_BEYOND),
             client.prepare(DUE),
-            client.prepare(SEAT),
+            client.prepare(OWNER_ROW),
             client.prepare(CLAIM),
             client.prepare(CLAIM_BEYOND),
         )?;
@@ -195,7 +195,7 @@ impl ClaimStatements {
             peek,
             peek_beyond,
             due,
-            seat,
+            owner_row,
             claim,
             claim_beyond,
         })
@@ -233,7 +233,7 @@ pub(crate) async fn peek(
     limits: Limits,
     rejected: &[i64],
     beyond: Option<Position>,
-) -> Result<Outlook, Error> {
+) -> Result<PeekResult, Error> {
     let row = match &beyond {
         None => {
             let values: [&(dyn ToSql + Sync); 2] = [&queue, &rejected];
@@ -248,7 +248,7 @@ pub(crate) async fn peek(
     let worst: Option<i64> = row.try_get(1)?;
     let due_in = due_in.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
     let spent = worst.is_some_and(|lapses| row::count(lapses) >= limits.lapses_max);
-    Ok(Outlook {
+    Ok(PeekResult {
         ready: spent || due_in == Some(Duration::ZERO) || row.try_get(2)?,
         suspects_wait: worst.is_some(),
         due_in,
@@ -271,7 +271,7 @@ pub(crate) async fn claim(
     client: &Client,
     looks: &ClaimStatements,
     who: Claimer<'_>,
-    ask: &Ask<'_>,
+    ask: &ClaimRequest<'_>,
     searched: Searched,
 ) -> Result<Option<Picked>, Error> {
     let (queue, rejected) = (&who.queue.as_ref(), &who.rejected);
@@ -279,21 +279,23 @@ pub(crate) async fn claim(
     let spent = i64::from(ask.limits.lapses_max.saturating_sub(1).max(1));
     let rows = i64::try_from(ask.rows).unwrap_or(turn).min(turn);
     // Suspects are taken even if there is no room for them.
-    let suspicious = |from, to, rows| Wanted {
-        which: Which::Suspicion(from, to),
+    let suspicious = |from, to, rows| RowRequest {
+        filter: RowFilter::Suspicion(from, to),
         rows,
         bytes: i64::try_from(BYTES_OUT_MAX).unwrap_or(i64::MAX),
         one_in_any_case: true,
     };
     let all_spent = i64::from(searched.suspects) * turn;
     let suspects = i64::from(searched.suspects && ask.suspect);
-    let next = Wanted {
-        which: who.beyond.map_or(Which::Suspicion(0, 0), Which::Beyond),
+    let next = RowRequest {
+        filter: who
+            .beyond
+            .map_or(RowFilter::Suspicion(0, 0), RowFilter::Beyond),
         rows,
         bytes: i64::try_from(ask.share.room()).unwrap_or(i64::MAX),
         one_in_any_case: ask.share.used() == 0,
     };
-    let seat: [&(dyn ToSql + Sync); 1] = [&who.owner];
+    let owner_row: [&(dyn ToSql + Sync); 1] = [&who.owner];
     let due: [&(dyn ToSql + Sync); 3] = [queue, rejected, &turn];
     let make_due_ready = async {
         match searched.due {
@@ -301,16 +303,16 @@ pub(crate) async fn claim(
             false => Ok(0),
         }
     };
-    let (seat, due, spent, suspects, next) = tokio::join!(
+    let (owner_row, due, spent, suspects, next) = tokio::join!(
         biased;
-        client.query(&looks.seat, &seat),
+        client.query(&looks.owner_row, &owner_row),
         make_due_ready,
         mark(client, looks, who, suspicious(spent, i64::MAX, all_spent)),
         mark(client, looks, who, suspicious(1, spent - 1, suspects)),
         mark(client, looks, who, next),
     );
-    let (seat, due, next) = (seat?, due?, (spent?, suspects?, next?));
-    if seat.is_empty() {
+    let (owner_row, due, next) = (owner_row?, due?, (spent?, suspects?, next?));
+    if owner_row.is_empty() {
         return Ok(None);
     }
     let (spent, suspects, next) = next;
@@ -343,7 +345,7 @@ fn full(next: &[Row], wanted: i64) -> Result<Stop, Error> {
 
 /// Selection of rows.
 #[derive(Debug, Clone, Copy)]
-enum Which {
+enum RowFilter {
     /// Range of `suspicion`, with both bounds.
     Suspicion(i64, i64),
     /// Rows that are not suspects, beyond a position.
@@ -352,8 +354,8 @@ enum Which {
 
 /// Selection of rows, with limits of their number and size.
 #[derive(Debug, Clone, Copy)]
-struct Wanted {
-    which: Which,
+struct RowRequest {
+    filter: RowFilter,
     rows: i64,
     bytes: i64,
     one_in_any_case: bool,
@@ -364,18 +366,18 @@ async fn mark(
     client: &Client,
     looks: &ClaimStatements,
     who: Claimer<'_>,
-    wanted: Wanted,
+    wanted: RowRequest,
 ) -> Result<Vec<Row>, Error> {
-    let Wanted {
-        which,
+    let RowRequest {
+        filter,
         rows,
         bytes,
         one_in_any_case,
     } = wanted;
-    let (statement, from, to): (_, &(dyn ToSql + Sync), &(dyn ToSql + Sync)) = match &which {
-        Which::Suspicion(from, to) if from > to => return Ok(Vec::new()),
-        Which::Suspicion(from, to) => (&looks.claim, from, to),
-        Which::Beyond(Position { priority, id }) => (&looks.claim_beyond, priority, id),
+    let (statement, from, to): (_, &(dyn ToSql + Sync), &(dyn ToSql + Sync)) = match &filter {
+        RowFilter::Suspicion(from, to) if from > to => return Ok(Vec::new()),
+        RowFilter::Suspicion(from, to) => (&looks.claim, from, to),
+        RowFilter::Beyond(Position { priority, id }) => (&looks.claim_beyond, priority, id),
     };
     if rows <= 0 {
         return Ok(Vec::new());
@@ -402,7 +404,7 @@ async fn mark(
 
 impl Picked {
     /// Adds a row, to be handed out or dead-lettered.
-    fn take(&mut self, row: &Row, who: Claimer<'_>, ask: &Ask<'_>) -> Result<(), Error> {
+    fn take(&mut self, row: &Row, who: Claimer<'_>, ask: &ClaimRequest<'_>) -> Result<(), Error> {
         let hold = ask.share.hold(row::size(row)?);
         match row::read(row, hold, who.queue, ask.limits)? {
             Ok(claimed) => self.claimed.push(claimed),

@@ -79,8 +79,8 @@ impl Client {
     }
 
     /// Returns the name of a table, with the prefix.
-    pub(super) fn called(&self, table: &str) -> String {
-        self.names.put_into(table).into_owned()
+    pub(super) fn table_name(&self, table: &str) -> String {
+        self.names.apply_to(table).into_owned()
     }
 
     /// Sets parameters from now on. The values are in SQL syntax.
@@ -126,7 +126,7 @@ impl Client {
 
     /// Runs statements without values.
     pub(crate) async fn batch_execute(&self, text: &str) -> Result<(), Error> {
-        let run = async || self.driver.batch_execute(&self.names.put_into(text)).await;
+        let run = async || self.driver.batch_execute(&self.names.apply_to(text)).await;
         self.as_one(Box::pin(run())).await
     }
 
@@ -154,13 +154,13 @@ impl Client {
     }
 
     /// Runs statements without values and without the prefix for names.
-    pub(super) async fn batch_execute_as_it_is(&self, text: &str) -> Result<(), Error> {
+    pub(super) async fn batch_execute_unchanged(&self, text: &str) -> Result<(), Error> {
         self.as_one(Box::pin(self.driver.batch_execute(text))).await
     }
 
     /// Prepares a statement that is run often.
     pub(crate) async fn prepare(&self, text: &str) -> Result<Statement, Error> {
-        let text = self.names.put_into(text);
+        let text = self.names.apply_to(text);
         if !self.is_pooled() {
             return self.driver.prepare(&text).await.map(Statement::Prepared);
         }
@@ -179,12 +179,12 @@ impl Client {
     /// Runs a statement, and returns its rows.
     pub(crate) async fn query<R: AsQuery + ?Sized>(
         &self,
-        what: &R,
+        statement: &R,
         values: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Error> {
-        let run = async || match what.as_query() {
+        let run = async || match statement.as_query() {
             Query::Text(text) => {
-                let text = self.names.put_into(text);
+                let text = self.names.apply_to(text);
                 if self.is_pooled() {
                     let types = self.types(&text).await?;
                     return self.driver.query_typed(&text, &typed(values, &types)).await;
@@ -202,12 +202,12 @@ impl Client {
     /// Runs a statement, and returns its only row.
     pub(crate) async fn query_one<R: AsQuery + ?Sized>(
         &self,
-        what: &R,
+        statement: &R,
         values: &[Parameter<'_>],
     ) -> Result<Row, Error> {
-        let run = async || match what.as_query() {
+        let run = async || match statement.as_query() {
             Query::Text(text) => {
-                let text = self.names.put_into(text);
+                let text = self.names.apply_to(text);
                 if self.is_pooled() {
                     let types = self.types(&text).await?;
                     let values = typed(values, &types);
@@ -229,23 +229,23 @@ impl Client {
     /// Runs a statement, and returns its first row, if there is one.
     pub(crate) async fn query_opt<R: AsQuery + ?Sized>(
         &self,
-        what: &R,
+        statement: &R,
         values: &[Parameter<'_>],
     ) -> Result<Option<Row>, Error> {
-        let rows = self.query(what, values).await?;
+        let rows = self.query(statement, values).await?;
         Ok(rows.into_iter().next())
     }
 
     /// Runs a statement, and returns the number of rows that it changed.
     pub(crate) async fn execute<R: AsQuery + ?Sized>(
         &self,
-        what: &R,
+        statement: &R,
         values: &[Parameter<'_>],
     ) -> Result<u64, Error> {
-        let run = async || match what.as_query() {
+        let run = async || match statement.as_query() {
             // No row keeps the prepared statement, so it is dropped before the transaction ends.
             Query::Text(text) => {
-                let text = self.names.put_into(text);
+                let text = self.names.apply_to(text);
                 self.driver.execute(&*text, values).await
             }
             Query::Statement(Statement::Prepared(known)) => {

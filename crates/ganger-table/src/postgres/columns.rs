@@ -12,7 +12,7 @@ use ganger_queue::delivery::{Failure, Outgoing};
 
 /// The columns that a dead letter has in addition to its message.
 #[derive(Debug, Default)]
-pub(super) struct LetterColumns<'a> {
+pub(super) struct DeadLetterColumns<'a> {
     reasons: Vec<&'static str>,
     errors: Vec<Cow<'a, str>>,
     crashes: Vec<i64>,
@@ -27,7 +27,7 @@ pub(super) struct LetterColumns<'a> {
     reply_headers: Vec<Option<String>>,
 }
 
-impl<'a> LetterColumns<'a> {
+impl<'a> DeadLetterColumns<'a> {
     pub(super) fn of(failures: impl Iterator<Item = &'a Failure>, tried: bool) -> Self {
         let mut columns = Self::default();
         for failure in failures {

@@ -11,12 +11,12 @@ use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
+use super::connect::{ConnectTarget, RawConnection};
 use super::error::{PostgresError, failed};
-use super::line::{Line, Place};
-use super::owners::{let_go, listen, request_notifications};
+use super::owners::{listen, request_notifications, withdraw_request};
 use super::settle::{Statements, is_row, now_ms, publish};
 use super::{claim, pooler, row, topics, unique};
-use crate::dead_letters::SOME;
+use crate::dead_letters::BATCH_MAX;
 use crate::server::client::{Commands, ServerClient};
 use crate::server::registry::NotifyState;
 use crate::server::selection::Selection;
@@ -44,13 +44,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub(crate) fn open(
     database: &PostgresDatabase,
 ) -> Result<ServerClient<CommandConnection>, PostgresError> {
-    ServerClient::open(Place::of(database, "ganger")?)
+    ServerClient::open(ConnectTarget::of(database, "ganger")?)
 }
 
 /// A connection for commands.
 #[derive(Debug)]
 pub(crate) struct CommandConnection {
-    line: Line,
+    raw: RawConnection,
     statements: OnceCell<Statements>,
     /// The reply queue that the connection listens to.
     listens: Option<String>,
@@ -61,14 +61,14 @@ pub(crate) struct CommandConnection {
 impl CommandConnection {
     /// Listens to the queue, and requests notifications as far as possible.
     async fn listen(&mut self, queue: &str) -> Result<(), Error> {
-        let Line { client, schema, .. } = &self.line;
+        let RawConnection { client, schema, .. } = &self.raw;
         // A pooler keeps no session that could listen: the queue is polled.
         if client.is_pooled() {
             return Ok(());
         }
         if self.listens.as_deref() != Some(queue) {
             self.notifications = NotifyState::Incomplete;
-            let_go(client).await?;
+            withdraw_request(client).await?;
             listen(client, schema, queue).await?;
             self.listens = Some(queue.to_owned());
         }
@@ -80,16 +80,16 @@ impl CommandConnection {
 }
 
 impl Commands for CommandConnection {
-    type Place = Place;
+    type Target = ConnectTarget;
     type Refusal = PostgresError;
     type Error = Error;
 
-    async fn connect(place: &Place) -> Result<Self, PostgresError> {
-        let mut line = place.connect_bare().await?;
-        let set = line.client.set(SETTINGS).await;
+    async fn connect(target: &ConnectTarget) -> Result<Self, PostgresError> {
+        let mut raw = target.connect_bare().await?;
+        let set = raw.client.set(SETTINGS).await;
         set.map_err(failed("setting up the connection"))?;
         Ok(Self {
-            line,
+            raw,
             statements: OnceCell::new(),
             listens: None,
             notifications: NotifyState::Incomplete,
@@ -97,20 +97,20 @@ impl Commands for CommandConnection {
     }
 
     fn is_closed(&self) -> bool {
-        self.line.client.is_closed()
+        self.raw.client.is_closed()
     }
 
-    async fn prepare(&mut self, place: &Place) -> Result<(), PostgresError> {
-        place.prepare(&self.line.client).await
+    async fn prepare(&mut self, target: &ConnectTarget) -> Result<(), PostgresError> {
+        target.prepare(&self.raw.client).await
     }
 
-    async fn problem(&mut self, place: &Place) -> Result<Option<String>, PostgresError> {
-        pooler::refuse(place, &self.line).await?;
-        place.look(&self.line.client).await
+    async fn problem(&mut self, target: &ConnectTarget) -> Result<Option<String>, PostgresError> {
+        pooler::reject_pooled(target, &self.raw).await?;
+        target.look(&self.raw.client).await
     }
 
-    async fn is_made(&mut self, place: &Place) -> Result<bool, PostgresError> {
-        place.is_made(&self.line.client).await
+    async fn is_made(&mut self, target: &ConnectTarget) -> Result<bool, PostgresError> {
+        target.is_made(&self.raw.client).await
     }
 
     fn no_runtime(error: &io::Error) -> PostgresError {
@@ -123,24 +123,24 @@ impl Commands for CommandConnection {
         failed(doing)(error)
     }
 
-    fn is_passing(refusal: &PostgresError) -> bool {
-        refusal.is_passing()
+    fn is_transient(refusal: &PostgresError) -> bool {
+        refusal.is_transient()
     }
 
     async fn begin(&mut self) -> Result<(), Error> {
-        self.line.client.begin().await
+        self.raw.client.begin().await
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
-        self.line.client.commit().await
+        self.raw.client.commit().await
     }
 
     async fn roll_back(&mut self) -> Result<(), Error> {
-        self.line.client.roll_back().await
+        self.raw.client.roll_back().await
     }
 
     async fn publish(&mut self, messages: &[&Outgoing]) -> Result<(), Error> {
-        let client = &self.line.client;
+        let client = &self.raw.client;
         let prepare = || Statements::prepare(client);
         let statements = self.statements.get_or_try_init(prepare).await?;
         publish(client, statements, messages.iter().copied()).await
@@ -151,7 +151,7 @@ impl Commands for CommandConnection {
         message: &Outgoing,
         unsubscribed: IfUnsubscribed,
     ) -> Result<(), Error> {
-        topics::publish(&self.line.client, message, unsubscribed).await
+        topics::publish(&self.raw.client, message, unsubscribed).await
     }
 
     async fn publish_unique(
@@ -159,13 +159,13 @@ impl Commands for CommandConnection {
         message: &Outgoing,
         unique: &Unique,
     ) -> Result<Option<i64>, Error> {
-        unique::publish(&self.line.client, message, unique).await
+        unique::publish(&self.raw.client, message, unique).await
     }
 
     async fn subscribe(&mut self, wanted: &[Subscription]) -> Result<Vec<(String, String)>, Error> {
         let topics: Vec<&str> = wanted.iter().map(|one| one.topic.as_str()).collect();
         let queues: Vec<&str> = wanted.iter().map(|one| one.queue.as_str()).collect();
-        topics::subscribe(&self.line.client, &topics, &queues).await
+        topics::subscribe(&self.raw.client, &topics, &queues).await
     }
 
     async fn subscriptions(&mut self) -> Result<Vec<Subscribed>, Error> {
@@ -177,18 +177,18 @@ impl Commands for CommandConnection {
                 since_ms: row.try_get(2)?,
             })
         };
-        let all = self.line.client.query(all, &[]).await?;
+        let all = self.raw.client.query(all, &[]).await?;
         all.iter().map(subscribed).collect()
     }
 
     async fn unsubscribe(&mut self, topic: &str, queue: &str) -> Result<bool, Error> {
         let end = "DELETE FROM subscriptions WHERE topic = $1 AND queue = $2";
-        let ended = self.line.client.execute(end, &[&topic, &queue]).await?;
+        let ended = self.raw.client.execute(end, &[&topic, &queue]).await?;
         Ok(ended > 0)
     }
 
     async fn depth(&mut self, queue: &str) -> Result<Depth, Error> {
-        let row = self.line.client.query_one(DEPTH, &[&queue]).await?;
+        let row = self.raw.client.query_one(DEPTH, &[&queue]).await?;
         let count = |column: usize| row.try_get(column).map(i64::unsigned_abs);
         Ok(Depth {
             ready: count(0)?,
@@ -200,26 +200,26 @@ impl Commands for CommandConnection {
     async fn cancel(&mut self, pool: &str, queue: &str, id: &str) -> Result<usize, Error> {
         let row = id.strip_prefix(queue).and_then(|end| end.strip_prefix(':'));
         let row: Option<i64> = row.and_then(|row| row.parse().ok());
-        let some = i64::try_from(SOME).unwrap_or(i64::MAX);
+        let some = i64::try_from(BATCH_MAX).unwrap_or(i64::MAX);
         let (reason, error) = (Reason::Cancelled.as_str(), CANCELLED);
         let values: [&(dyn ToSql + Sync); 7] = [&pool, &queue, &id, &row, &some, &reason, &error];
-        self.line.client.execute(CANCEL, &values).await.map(count)
+        self.raw.client.execute(CANCEL, &values).await.map(count)
     }
 
     async fn is_paused(&mut self, queue: &str) -> Result<bool, Error> {
-        claim::is_paused(&self.line.client, queue).await
+        claim::is_paused(&self.raw.client, queue).await
     }
 
     async fn unpause(&mut self, queue: &str) -> Result<(), Error> {
         let end = "DELETE FROM consumer_messages
                    WHERE queue = $1 AND owner IS NULL AND available_after = 0 AND key = $2";
         let values: [&(dyn ToSql + Sync); 2] = [&PAUSED_QUEUE, &queue];
-        self.line.client.execute(end, &values).await.map(drop)
+        self.raw.client.execute(end, &values).await.map(drop)
     }
 
     async fn daemons(&mut self) -> Result<u64, Error> {
         let count = "SELECT count(DISTINCT (host, pid)) FROM owners";
-        let count = self.line.client.query_one(count, &[]).await?;
+        let count = self.raw.client.query_one(count, &[]).await?;
         count.try_get(0).map(i64::unsigned_abs)
     }
 
@@ -231,7 +231,7 @@ impl Commands for CommandConnection {
         // Before the look, so that a reply that comes later is notified.
         self.listen(queue).await?;
         let values: [&(dyn ToSql + Sync); 2] = [&queue, &correlation_id];
-        let taken = self.line.client.query_opt(TAKE_REPLY, &values).await?;
+        let taken = self.raw.client.query_opt(TAKE_REPLY, &values).await?;
         taken.as_ref().map(reply).transpose()
     }
 
@@ -243,7 +243,7 @@ impl Commands for CommandConnection {
             NotifyState::Others | NotifyState::Incomplete => longest.min(LOOK_EVERY),
         };
         // The caller looks again after a notification and after a timeout.
-        drop(timeout(longest, self.line.bell.notified()).await);
+        drop(timeout(longest, self.raw.notification.notified()).await);
     }
 
     async fn dead_letters(
@@ -252,7 +252,7 @@ impl Commands for CommandConnection {
         after: i64,
         most: usize,
     ) -> Result<Vec<(i64, DeadLetter)>, Error> {
-        dead::some(&self.line.client, selection, after, most).await
+        dead::read_batch(&self.raw.client, selection, after, most).await
     }
 
     async fn send_back(
@@ -260,17 +260,17 @@ impl Commands for CommandConnection {
         selection: &Selection<'_>,
         body: Option<&Bytes>,
     ) -> Result<usize, Error> {
-        let moved = dead::send_back(&self.line.client, selection, body);
+        let moved = dead::send_back(&self.raw.client, selection, body);
         moved.await.map(count)
     }
 
     async fn held(&mut self, selection: &Selection<'_>) -> Result<usize, Error> {
-        let held = dead::held(&self.line.client, selection).await?;
+        let held = dead::held(&self.raw.client, selection).await?;
         Ok(count(held.unsigned_abs()))
     }
 
     async fn drop_dead_letters(&mut self, selection: &Selection<'_>) -> Result<usize, Error> {
-        let dropped = dead::discard(&self.line.client, selection);
+        let dropped = dead::discard(&self.raw.client, selection);
         dropped.await.map(count)
     }
 }

@@ -1,4 +1,4 @@
-//! The SQL of PostgreSQL as the store and the memory of finished messages use it.
+//! The SQL of PostgreSQL as the stores of messages and of finished messages use it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_postgres::Error;
 
+use super::connect::ConnectTarget;
 use super::error::{PostgresError, too_large};
 use super::front::Front;
-use super::line::Place;
 use super::session::Session;
 use super::transaction::{Transaction, give_back};
 use super::{claim, finished, owners, rejected, settle, waiting};
-use crate::server::dialect::{Aborted, Dialect, Terms};
-use crate::server::lasting::Openable;
+use crate::server::dialect::{Aborted, Dialect, WriteContext};
+use crate::server::poll_interval::Pace;
 use crate::server::poll_plan::{Polling, QUIET};
-use crate::server::rhythm::Pace;
+use crate::server::reconnecting::Openable;
 use crate::table::finished::{Entry, Found, Scope};
-use crate::table::{Claim, Fault, Outlook, Waiting, Work, Written};
+use crate::table::{Claim, Fault, PeekResult, WaitingRows, Work, WriteResult};
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::Identity;
 
@@ -33,12 +33,12 @@ pub(crate) struct Connection {
 }
 
 impl Openable for Connection {
-    type Place = Place;
+    type Target = ConnectTarget;
     type Refusal = PostgresError;
     type Error = Error;
 
-    async fn open(place: &Place) -> Result<Self, PostgresError> {
-        let session = Session::open(place).await?;
+    async fn open(target: &ConnectTarget) -> Result<Self, PostgresError> {
+        let session = Session::open(target).await?;
         Ok(Self {
             session,
             front: Front::default(),
@@ -46,11 +46,11 @@ impl Openable for Connection {
     }
 
     fn is_closed(&self) -> bool {
-        self.session.line.client.is_closed()
+        self.session.raw.client.is_closed()
     }
 
-    fn hang_up(self) {
-        self.session.line.hang_up();
+    fn abort(self) {
+        self.session.raw.abort();
     }
 }
 
@@ -69,13 +69,13 @@ impl Dialect for Connection {
 
     async fn write(
         &mut self,
-        terms: Terms<'_>,
+        context: WriteContext<'_>,
         work: &Work<'_>,
-        doubtful: &mut Vec<Claim>,
-    ) -> Result<Written, Aborted<Error>> {
+        unconfirmed: &mut Vec<Claim>,
+    ) -> Result<WriteResult, Aborted<Error>> {
         let session = &self.session;
-        let transaction = Transaction { session, terms };
-        transaction.write(work, doubtful, &mut self.front).await
+        let transaction = Transaction { session, context };
+        transaction.write(work, unconfirmed, &mut self.front).await
     }
 
     async fn give_back(&mut self, claims: &[Claim]) -> Result<usize, Error> {
@@ -88,7 +88,7 @@ impl Dialect for Connection {
         limits: Limits,
         known: &[i64],
     ) -> Result<Vec<i64>, Error> {
-        let (client, statements) = (&self.session.line.client, &self.session.statements);
+        let (client, statements) = (&self.session.raw.client, &self.session.statements);
         rejected::refused(client, statements, queue, limits, known).await
     }
 
@@ -97,57 +97,57 @@ impl Dialect for Connection {
         queue: &str,
         limits: Limits,
         rejected: &[i64],
-    ) -> Result<Outlook, Error> {
+    ) -> Result<PeekResult, Error> {
         let beyond = self.front.beyond(Instant::now());
         let front = &mut self.front;
         let look = self.session.look(front, queue, limits, rejected, beyond);
         look.await
     }
 
-    async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Error> {
-        let Session { line, counts, .. } = &self.session;
-        waiting::waiting(&line.client, counts, queue, most).await
+    async fn waiting(&mut self, queue: &str, most: u32) -> Result<WaitingRows, Error> {
+        let Session { raw, counts, .. } = &self.session;
+        waiting::waiting(&raw.client, counts, queue, most).await
     }
 
     async fn queues(&mut self, most: u32) -> Result<BTreeSet<String>, Error> {
-        waiting::queues(&self.session.line.client, most).await
+        waiting::queues(&self.session.raw.client, most).await
     }
 
     async fn count_delayed(&mut self, queue: &str, most: u32) -> Result<u64, Error> {
-        let Session { line, counts, .. } = &self.session;
-        waiting::count_delayed(&line.client, counts, queue, most).await
+        let Session { raw, counts, .. } = &self.session;
+        waiting::count_delayed(&raw.client, counts, queue, most).await
     }
 
     async fn is_paused(&mut self, queue: &str) -> Result<bool, Error> {
-        claim::is_paused(&self.session.line.client, queue).await
+        claim::is_paused(&self.session.raw.client, queue).await
     }
 
     async fn bytes(&mut self) -> Result<u64, Error> {
-        let bytes = self.session.line.client.query_one(BYTES, &[]).await?;
+        let bytes = self.session.raw.client.query_one(BYTES, &[]).await?;
         bytes.try_get(0).map(i64::unsigned_abs)
     }
 
     async fn locked(&mut self, rows: &[i64]) -> Result<Vec<i64>, Error> {
-        settle::locked(&self.session.line.client, rows).await
+        settle::locked(&self.session.raw.client, rows).await
     }
 
     async fn leave(&mut self, owner: i64) -> Result<(), Error> {
-        owners::leave(&self.session.line.client, owner).await
+        owners::leave(&self.session.raw.client, owner).await
     }
 
     /// Without an explicit transaction, since only one of the statements changes anything.
     async fn enter(&mut self, scope: &Scope, entries: &[Entry<'_>]) -> Result<Found, Error> {
         let statements = self.session.finished().await?;
-        finished::enter(&self.session.line.client, statements, scope, entries).await
+        finished::enter(&self.session.raw.client, statements, scope, entries).await
     }
 
     async fn find(&mut self, scope: &Scope, identities: &[&Identity]) -> Result<Found, Error> {
         let statements = self.session.finished().await?;
-        finished::find(&self.session.line.client, statements, scope, identities).await
+        finished::find(&self.session.raw.client, statements, scope, identities).await
     }
 
     async fn expire(&mut self, most: u32) -> Result<u64, Error> {
         let statements = self.session.finished().await?;
-        finished::expire(&self.session.line.client, statements, most).await
+        finished::expire(&self.session.raw.client, statements, most).await
     }
 }

@@ -66,8 +66,8 @@ pub enum PostgresError {
     },
     /// A later release has changed the tables.
     #[error(
-        "the tables in schema `{schema}` are of a later version of ganger, this one knows versions \
-         up to {known}: `{found}`"
+        "the tables in schema `{schema}` are of a later version of ganger: this one supports versions \
+         up to {known}, found `{found}`"
     )]
     Newer {
         /// The schema.
@@ -79,8 +79,8 @@ pub enum PostgresError {
     },
     /// Tables of these names belong to another program.
     #[error(
-        "the table `{table}` in schema `{schema}` is another program's: name a schema of ganger's \
-         own as the source's `schema`, or give its tables a `table_prefix`"
+        "the table `{table}` in schema `{schema}` belongs to another program: set the source's `schema` \
+         to one of ganger's own, or set `table_prefix`"
     )]
     Foreign {
         /// The schema.
@@ -90,8 +90,8 @@ pub enum PostgresError {
     },
     /// A pooler shares the sessions, which is not configured.
     #[error(
-        "{server} hands each transaction to another session, as PgBouncer does in transaction mode: \
-         set `pgbouncer = true` in the source, or connect past it"
+        "{server} runs each transaction in another session, as PgBouncer does in transaction mode: \
+         set `pgbouncer = true` in the source, or connect to the server directly"
     )]
     Pooled {
         /// Address of the server.
@@ -99,8 +99,8 @@ pub enum PostgresError {
     },
     /// The tables are missing, and may not be created.
     #[error(
-        "schema `{schema}` has no tables of ganger's, and `declare = false` says that they are not \
-         to be made: have the statements of `ganger schema` run"
+        "schema `{schema}` lacks ganger's tables, and `declare = false` forbids creating them: \
+         have an administrator run the output of `ganger schema`"
     )]
     Missing {
         /// The schema.
@@ -126,7 +126,7 @@ pub enum PostgresError {
 
 impl PostgresError {
     /// Returns whether the cause may be transient.
-    pub(crate) fn is_passing(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(
             self,
             Self::Away { .. } | Self::Command { is_lost: true, .. }
@@ -142,11 +142,11 @@ pub(super) fn too_large(bytes: impl Iterator<Item = usize>) -> Result<(), Fault>
     match bytes.max() {
         Some(bytes) if bytes > MESSAGE_BYTES_MAX => Err(Fault {
             problem: format!(
-                "a message of {bytes} bytes is larger than PostgreSQL takes in a row: at most \
+                "a message of {bytes} bytes is larger than PostgreSQL can store in a row: at most \
                  {MESSAGE_BYTES_MAX}"
             ),
             is_permanent: true,
-            is_of_a_lock: false,
+            is_lock_timeout: false,
         }),
         _ => Ok(()),
     }
@@ -162,10 +162,10 @@ pub(crate) fn failed(doing: &'static str) -> impl Fn(Error) -> PostgresError {
 }
 
 /// Classifies the error of an attempt to connect to that server.
-pub(crate) fn unconnected(server: &str, error: &Error) -> PostgresError {
+pub(crate) fn connect_error(server: &str, error: &Error) -> PostgresError {
     let (server, why) = (server.to_owned(), sentence(error));
     match error.code() {
-        Some(code) if !is_passing(code) => PostgresError::Refused { server, why },
+        Some(code) if !is_transient(code) => PostgresError::Refused { server, why },
         Some(_) => PostgresError::Away { server, why },
         None if is_unconfigured(error) => PostgresError::Refused { server, why },
         None => PostgresError::Away { server, why },
@@ -211,8 +211,8 @@ fn is_lost(error: &Error) -> bool {
 
 /// Describes an error for an operator.
 pub(crate) fn sentence(error: &Error) -> String {
-    if may_only_be_read(error) {
-        return "it may only be read: it is a standby, or `default_transaction_read_only` is on \
+    if is_read_only(error) {
+        return "the server is read-only: it is a standby, or `default_transaction_read_only` is on \
                 for the role or the database"
             .to_owned();
     }
@@ -230,7 +230,7 @@ pub(crate) fn sentence(error: &Error) -> String {
     let (message, detail) = (said.message(), detail.unwrap_or_default());
     let hint = match is_of_another_session(said.code()) {
         true => {
-            "; is a pooler between, as PgBouncer in transaction mode? Then set `pgbouncer = true`"
+            "; if a pooler such as PgBouncer in transaction mode is in between, set `pgbouncer = true`"
         }
         false => "",
     };
@@ -239,7 +239,7 @@ pub(crate) fn sentence(error: &Error) -> String {
 
 /// Returns whether the driver found the server read-only. The connection requires one that accepts
 /// writes.
-fn may_only_be_read(error: &Error) -> bool {
+fn is_read_only(error: &Error) -> bool {
     let io = error.source().and_then(|cause| cause.downcast_ref());
     io.is_some_and(|io: &io::Error| {
         io.kind() == io::ErrorKind::PermissionDenied
@@ -261,15 +261,15 @@ fn is_of_another_session(code: &SqlState) -> bool {
 pub(crate) fn fault(error: &Error) -> Fault {
     Fault {
         problem: sentence(error),
-        is_permanent: error.code().is_some_and(is_of_the_message) && !is_of_the_news(error),
-        is_of_a_lock: error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE),
+        is_permanent: error.code().is_some_and(is_about_content) && !is_of_notifications(error),
+        is_lock_timeout: error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE),
     }
 }
 
 /// Returns whether the server's queue of notifications was full at a commit. It has room again once a
 /// listener in a long transaction has read it. The code is that of any limit and the text is localised,
 /// so the routine decides.
-fn is_of_the_news(error: &Error) -> bool {
+fn is_of_notifications(error: &Error) -> bool {
     let said = error.as_db_error();
     said.is_some_and(|said| {
         *said.code() == SqlState::PROGRAM_LIMIT_EXCEEDED
@@ -279,7 +279,7 @@ fn is_of_the_news(error: &Error) -> bool {
 
 /// Returns whether the error is about the data: a value that no column accepts, a constraint, a limit of
 /// the server, an exception of a user's trigger.
-fn is_of_the_message(code: &SqlState) -> bool {
+fn is_about_content(code: &SqlState) -> bool {
     let of_class = |class| code.code().starts_with(class);
     ["22", "23", "54"].into_iter().any(of_class) || *code == SqlState::RAISE_EXCEPTION
 }
@@ -289,15 +289,15 @@ impl StatementError for Error {
         fault(self)
     }
 
-    fn is_a_clash(&self) -> bool {
-        let clashes = [
+    fn is_conflict(&self) -> bool {
+        let conflicts = [
             &SqlState::T_R_SERIALIZATION_FAILURE,
             &SqlState::T_R_DEADLOCK_DETECTED,
         ];
-        self.code().is_some_and(|code| clashes.contains(&code))
+        self.code().is_some_and(|code| conflicts.contains(&code))
     }
 
-    fn is_out_of_time(&self) -> bool {
+    fn is_timeout(&self) -> bool {
         self.code() == Some(&SqlState::QUERY_CANCELED)
     }
 }
@@ -307,7 +307,7 @@ impl StatementError for Error {
 pub(crate) fn ends_the_connection(error: &Error) -> bool {
     match error.code() {
         None => true,
-        Some(code) => is_passing(code) || is_of_the_session(code),
+        Some(code) => is_transient(code) || is_of_the_session(code),
     }
 }
 
@@ -324,7 +324,7 @@ fn is_of_the_session(code: &SqlState) -> bool {
 
 /// Returns whether the connection failed, or the server is starting, shutting down, out of resources, or
 /// has an internal error.
-fn is_passing(code: &SqlState) -> bool {
+fn is_transient(code: &SqlState) -> bool {
     let of_class = |class| code.code().starts_with(class);
     ["08", "53", "57P", "58", "XX"].into_iter().any(of_class)
 }
@@ -358,7 +358,7 @@ mod tests {
             (SqlState::RAISE_EXCEPTION, true),
         ];
         for (code, is_permanent) in table {
-            assert_eq!(is_of_the_message(&code), is_permanent, "{code:?}");
+            assert_eq!(is_about_content(&code), is_permanent, "{code:?}");
         }
     }
 
@@ -391,11 +391,11 @@ mod tests {
     async fn what_was_to_be_made_ready_when_the_server_ended_is_waited_for() {
         for answer in [Vec::new(), said("57P01", "ProcessInterrupts")] {
             let lost = failed("making the tables")(answered(&answer).await);
-            assert!(lost.is_passing(), "{lost}");
+            assert!(lost.is_transient(), "{lost}");
         }
         for code in ["42501", "53100"] {
             let refused = failed("making the tables")(answered(&said(code, "any")).await);
-            assert!(!refused.is_passing(), "{refused}");
+            assert!(!refused.is_transient(), "{refused}");
         }
     }
 
@@ -429,14 +429,14 @@ mod tests {
             SqlState::TOO_MANY_CONNECTIONS,
             SqlState::ADMIN_SHUTDOWN,
         ] {
-            assert!(is_passing(&code), "{code:?}");
+            assert!(is_transient(&code), "{code:?}");
         }
         for code in [
             SqlState::INVALID_PASSWORD,
             SqlState::INVALID_CATALOG_NAME,
             SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
         ] {
-            assert!(!is_passing(&code), "{code:?}");
+            assert!(!is_transient(&code), "{code:?}");
         }
     }
 }

@@ -10,7 +10,7 @@ use super::columns::body;
 use super::row;
 use super::settle::now_ms;
 use crate::server::delays::delay_ms;
-use crate::table::finished::{Entry, Found, Remembered, Scope};
+use crate::table::finished::{Entry, Found, Scope, StoredEntry};
 use crate::table::headers;
 use ganger_queue::delivery::Identity;
 
@@ -169,7 +169,7 @@ async fn search(
     statements: &FinishedStatements,
     scope: &Scope,
     identities: &[&Identity],
-) -> Result<HashMap<Identity, Remembered>, Error> {
+) -> Result<HashMap<Identity, StoredEntry>, Error> {
     if identities.is_empty() {
         return Ok(HashMap::new());
     }
@@ -184,7 +184,7 @@ async fn search(
     let found = client.query(&statements.find, &values).await?;
     let found = found.iter();
     found
-        .map(|row| Ok((identity(row)?, remembered(row)?)))
+        .map(|row| Ok((identity(row)?, stored_entry(row)?)))
         .collect()
 }
 
@@ -197,12 +197,16 @@ fn identity(row: &Row) -> Result<Identity, Error> {
     })
 }
 
-fn remembered(row: &Row) -> Result<Remembered, Error> {
+fn stored_entry(row: &Row) -> Result<StoredEntry, Error> {
     let body = row::body(row, "reply_body", "reply_body_bytes")?;
     let headers: Option<&str> = row.try_get("reply_headers")?;
     // Only ganger writes them.
     let headers = headers::parse(headers.unwrap_or("{}")).unwrap_or_default();
-    Ok(Remembered::read(row.try_get("reply_queue")?, body, headers))
+    Ok(StoredEntry::read(
+        row.try_get("reply_queue")?,
+        body,
+        headers,
+    ))
 }
 
 /// Looks up the entry of each.

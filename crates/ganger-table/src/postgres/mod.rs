@@ -1,15 +1,15 @@
-//! The table queue in PostgreSQL: connections, SQL and errors. The store and the memory of finished
+//! The table queue in PostgreSQL: connections, SQL and errors. The stores of messages and of finished
 //! messages on top of them are shared by all servers.
 
 pub(crate) mod claim;
 pub(crate) mod client;
 pub(crate) mod columns;
 mod commands;
+pub(crate) mod connect;
 mod connection;
 pub(crate) mod error;
 pub(crate) mod finished;
 mod front;
-pub(crate) mod line;
 pub(crate) mod owners;
 pub(crate) mod pooler;
 mod rejected;
@@ -26,40 +26,40 @@ mod waiting;
 use async_trait::async_trait;
 
 use crate::finished::FinishedStore;
-use crate::server::memory::ServerMemory;
-use crate::server::store::{Opening, ServerStore};
+use crate::server::finished_store::ServerFinishedStore;
+use crate::server::store::{ServerStore, StoreParams};
 use crate::store::{Stores, TableStore};
 use crate::table::finished::Scope;
 use crate::table_database::TableDatabase;
+use connect::ConnectTarget;
 use connection::Connection;
 pub(crate) use error::PostgresError;
 use ganger_config::model::{PoolConfig, PostgresDatabase, TableSource};
 use ganger_queue::client::QueueClient;
 use ganger_queue::fault::SourceFault;
-use line::Place;
 
 /// Connects. If the server can't be reached, the connection is opened later.
 async fn open_store(
     database: &PostgresDatabase,
-    opening: Opening<'_>,
+    params: StoreParams<'_>,
 ) -> Result<ServerStore<Connection>, PostgresError> {
-    let pool = opening.pool;
-    let place = Place::of(database, &format!("ganger {pool}"))?;
-    let first = match place.connect().await {
-        Ok(line) => Some(line),
-        Err(error) if error.is_passing() => None,
+    let pool = params.pool;
+    let target = ConnectTarget::of(database, &format!("ganger {pool}"))?;
+    let first = match target.connect().await {
+        Ok(raw) => Some(raw),
+        Err(error) if error.is_transient() => None,
         Err(error) => return Err(error),
     };
-    if let Some(line) = &first {
-        pooler::refuse(&place, line).await?;
+    if let Some(raw) = &first {
+        pooler::reject_pooled(&target, raw).await?;
     }
-    if place.is_pooled {
+    if target.is_pooled {
         tracing::info!(
             pool,
-            "behind a pooler: new messages are found by poll_interval, and daemons that died known by their lease"
+            "connected through a pooler: new messages are found by polling, and dead daemons by their lease only"
         );
     }
-    Ok(ServerStore::begin(place, first, opening).await)
+    Ok(ServerStore::begin(target, first, params).await)
 }
 
 #[async_trait(?Send)]
@@ -71,15 +71,21 @@ impl TableDatabase for &PostgresDatabase {
         stores: &Stores,
     ) -> Result<Box<dyn TableStore>, SourceFault> {
         let turns = stores.writer_queues.at(&self.hosts);
-        let opening = Opening::of(config, pool, turns);
-        Ok(Box::new(open_store(self, opening).await?))
+        let params = StoreParams::of(config, pool, turns);
+        Ok(Box::new(open_store(self, params).await?))
     }
 
-    async fn memory(&self, pool: &PoolConfig) -> Result<Box<dyn FinishedStore>, SourceFault> {
-        let place = Place::of(self, &format!("ganger {} finished", pool.name))?;
-        let memory =
-            ServerMemory::<Connection>::open(place, Scope::of(pool), PostgresError::is_passing);
-        Ok(Box::new(memory.await?))
+    async fn finished_store(
+        &self,
+        pool: &PoolConfig,
+    ) -> Result<Box<dyn FinishedStore>, SourceFault> {
+        let target = ConnectTarget::of(self, &format!("ganger {} finished", pool.name))?;
+        let store = ServerFinishedStore::<Connection>::open(
+            target,
+            Scope::of(pool),
+            PostgresError::is_transient,
+        );
+        Ok(Box::new(store.await?))
     }
 
     fn client(&self) -> Result<Box<dyn QueueClient>, SourceFault> {

@@ -6,13 +6,15 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
 use super::client::Client;
+use super::connect::{ConnectTarget, RawConnection};
 use super::error::{ends_the_connection, fault};
-use super::line::{Line, Place};
 use super::schema::quoted;
 use super::settle::now_ms;
 use super::unique::{RELEASE, RELEASED_MAX};
-use crate::server::registry::{self, Heard, Newcomer, NotifyState, Registry, Unconnected, Undone};
-use crate::server::vigil::Sight;
+use crate::server::owner_watch::OwnerSnapshot;
+use crate::server::registry::{
+    self, ConnectFailure, NewOwner, NotifyState, Registry, RequestFailure, ServerEvent,
+};
 
 const LOCK: &str = "SELECT pg_try_advisory_lock($1)";
 
@@ -87,7 +89,7 @@ SELECT (SELECT count(*) FROM struck), (SELECT count(*) FROM freed)"
 /// Owners of claims that are missing in the table: a claim was in progress when they were removed, or
 /// the table was edited by hand. Steps from one owner to the next by the index, however many rows each
 /// has claimed.
-const STRAYS: &str = "
+const MISSING_OWNERS: &str = "
 WITH RECURSIVE claiming(owner) AS (
   (SELECT owner FROM consumer_messages WHERE owner IS NOT NULL ORDER BY owner LIMIT 1)
   UNION ALL
@@ -96,7 +98,7 @@ WITH RECURSIVE claiming(owner) AS (
 SELECT owner FROM claiming WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM owners)";
 
 /// Removes an owner on the same conditions, for the case that its rows can't all be released at once.
-const STRIKE: &str = concat!(
+const REMOVE_OWNER: &str = concat!(
     "
 DELETE FROM owners WHERE id = $1 AND heartbeat = $2
   AND (NOT $3 OR lock_key > 0 AND lock_key NOT IN (",
@@ -105,18 +107,18 @@ DELETE FROM owners WHERE id = $1 AND heartbeat = $2
 );
 
 /// Releases all but the refused rows.
-const FREE_STRAYS: &str = concat!(
+const RELEASE_ORPHANS: &str = concat!(
     free!("owner = $1"),
     " AND id <> ALL($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)"
 );
 
-const STRAY_ROWS: &str = "
+const ORPHAN_ROWS: &str = "
 SELECT id FROM consumer_messages
 WHERE owner = $1 AND id <> ALL($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)
 LIMIT $3";
 
 /// Releases some rows, found by their ids: no index supports the comparison of the owner.
-const FREE_SOME: &str = concat!(
+const RELEASE_ROWS: &str = concat!(
     free!("id = ANY($2::bigint[]) AND owner IS NOT DISTINCT FROM $1"),
     " AND NOT EXISTS (SELECT FROM owners WHERE id = $1)"
 );
@@ -182,7 +184,7 @@ pub(crate) async fn request_notifications(
 }
 
 /// Releases all advisory locks of this session, and informs nobody: for the only reader of a queue.
-pub(crate) async fn let_go(client: &Client) -> Result<(), Error> {
+pub(crate) async fn withdraw_request(client: &Client) -> Result<(), Error> {
     client
         .execute("SELECT pg_advisory_unlock_all()", &[])
         .await?;
@@ -210,18 +212,18 @@ pub(super) async fn leave(client: &Client, owner: i64) -> Result<(), Error> {
     Ok(())
 }
 
-impl registry::Endpoint for Place {
-    type Line = Line;
+impl registry::Endpoint for ConnectTarget {
+    type Connection = RawConnection;
 
-    async fn connect(&self) -> Result<Line, Unconnected> {
-        self.connect().await.map_err(|error| Unconnected {
+    async fn connect(&self) -> Result<RawConnection, ConnectFailure> {
+        self.connect().await.map_err(|error| ConnectFailure {
             why: error.to_string(),
-            is_passing: error.is_passing(),
+            is_transient: error.is_transient(),
         })
     }
 }
 
-impl From<Error> for Undone {
+impl From<Error> for RequestFailure {
     fn from(error: Error) -> Self {
         Self {
             fault: fault(&error),
@@ -230,61 +232,61 @@ impl From<Error> for Undone {
     }
 }
 
-impl Registry for Line {
+impl Registry for RawConnection {
     fn has_locks(&self) -> bool {
         !self.client.is_pooled()
     }
 
-    async fn lock(&mut self, key: i64) -> Result<bool, Undone> {
+    async fn lock(&mut self, key: i64) -> Result<bool, RequestFailure> {
         Ok(self.client.query_one(LOCK, &[&key]).await?.try_get(0)?)
     }
 
-    async fn listen(&mut self, queue: &str) -> Result<(), Undone> {
+    async fn listen(&mut self, queue: &str) -> Result<(), RequestFailure> {
         match self.client.is_pooled() {
             true => Ok(()),
             false => Ok(listen(&self.client, &self.schema, queue).await?),
         }
     }
 
-    async fn request_notifications(&mut self, queue: &str) -> Result<NotifyState, Undone> {
+    async fn request_notifications(&mut self, queue: &str) -> Result<NotifyState, RequestFailure> {
         match self.client.is_pooled() {
             true => Ok(NotifyState::Incomplete),
             false => Ok(request_notifications(&self.client, &self.schema, queue).await?),
         }
     }
 
-    async fn release_notifications(&mut self, queue: &str) -> Result<(), Undone> {
+    async fn release_notifications(&mut self, queue: &str) -> Result<(), RequestFailure> {
         let of = [&self.schema.as_str() as &(dyn ToSql + Sync), &queue];
         self.client.query_one(WAKE_UP, &of).await?;
         Ok(())
     }
 
-    async fn heard(&mut self) -> Heard {
+    async fn next_event(&mut self) -> ServerEvent {
         tokio::select! {
             biased;
-            _ = &mut self.driver => Heard::Lost,
-            () = self.bell.notified() => Heard::News,
+            _ = &mut self.driver => ServerEvent::ConnectionLost,
+            () = self.notification.notified() => ServerEvent::Notification,
         }
     }
 
-    async fn enter(&mut self, newcomer: Newcomer<'_>) -> Result<i64, Undone> {
+    async fn enter(&mut self, new_owner: NewOwner<'_>) -> Result<i64, RequestFailure> {
         let values: [&(dyn ToSql + Sync); 5] = [
-            &newcomer.host,
-            &newcomer.pid,
-            &newcomer.pool,
-            &newcomer.lease_ms,
-            &newcomer.key,
+            &new_owner.host,
+            &new_owner.pid,
+            &new_owner.pool,
+            &new_owner.lease_ms,
+            &new_owner.key,
         ];
         Ok(self.client.query_one(ENTER, &values).await?.try_get(0)?)
     }
 
-    async fn beat(&mut self, owner: i64) -> Result<bool, Undone> {
+    async fn beat(&mut self, owner: i64) -> Result<bool, RequestFailure> {
         Ok(self.client.execute(BEAT, &[&owner]).await? > 0)
     }
 
-    async fn others(&mut self, owner: Option<i64>) -> Result<Vec<Sight>, Undone> {
-        let sight = |row: &Row| {
-            Ok(Sight {
+    async fn others(&mut self, owner: Option<i64>) -> Result<Vec<OwnerSnapshot>, RequestFailure> {
+        let snapshot = |row: &Row| {
+            Ok(OwnerSnapshot {
                 owner: row.try_get(0)?,
                 heartbeat: row.try_get(1)?,
                 free: row.try_get(2)?,
@@ -295,10 +297,10 @@ impl Registry for Line {
         let prepare = || self.client.prepare(OTHERS);
         let others = self.others.get_or_try_init(prepare).await?;
         let rows = self.client.query(others, &[&owner]).await?;
-        rows.iter().map(sight).collect()
+        rows.iter().map(snapshot).collect()
     }
 
-    async fn tidy_up(&mut self, rows: u32) -> Result<Option<String>, Undone> {
+    async fn clean_up(&mut self, rows: u32) -> Result<Option<String>, RequestFailure> {
         let prepare = || self.client.prepare(RELEASE);
         let release = self.release.get_or_try_init(prepare).await?;
         let most = i64::from(rows.min(RELEASED_MAX));
@@ -306,43 +308,51 @@ impl Registry for Line {
         Ok(None)
     }
 
-    async fn take_back(&mut self, sight: &Sight) -> Result<Option<u64>, Undone> {
-        let seen: [&(dyn ToSql + Sync); 3] = [&sight.owner, &sight.heartbeat, &sight.free];
+    async fn take_back(&mut self, snapshot: &OwnerSnapshot) -> Result<Option<u64>, RequestFailure> {
+        let seen: [&(dyn ToSql + Sync); 3] = [&snapshot.owner, &snapshot.heartbeat, &snapshot.free];
         let taken = self.client.query_one(TAKE_BACK, &seen).await?;
-        let (struck, freed): (i64, i64) = (taken.try_get(0)?, taken.try_get(1)?);
-        Ok((struck > 0).then(|| freed.unsigned_abs()))
+        let (removed, freed): (i64, i64) = (taken.try_get(0)?, taken.try_get(1)?);
+        Ok((removed > 0).then(|| freed.unsigned_abs()))
     }
 
-    async fn strike(&mut self, sight: &Sight) -> Result<bool, Undone> {
-        let seen: [&(dyn ToSql + Sync); 3] = [&sight.owner, &sight.heartbeat, &sight.free];
-        Ok(self.client.execute(STRIKE, &seen).await? > 0)
+    async fn remove_owner(&mut self, snapshot: &OwnerSnapshot) -> Result<bool, RequestFailure> {
+        let seen: [&(dyn ToSql + Sync); 3] = [&snapshot.owner, &snapshot.heartbeat, &snapshot.free];
+        Ok(self.client.execute(REMOVE_OWNER, &seen).await? > 0)
     }
 
-    async fn strays(&mut self) -> Result<Vec<i64>, Undone> {
-        ids(self.client.query(STRAYS, &[]).await?)
+    async fn missing_owners(&mut self) -> Result<Vec<i64>, RequestFailure> {
+        ids(self.client.query(MISSING_OWNERS, &[]).await?)
     }
 
-    async fn free_strays(&mut self, owner: i64, but: &[i64]) -> Result<u64, Undone> {
-        Ok(self.client.execute(FREE_STRAYS, &[&owner, &but]).await?)
-    }
-
-    async fn stray_rows(&mut self, owner: i64, but: &[i64], most: i64) -> Result<Vec<i64>, Undone> {
-        ids(self
+    async fn release_orphans(&mut self, owner: i64, but: &[i64]) -> Result<u64, RequestFailure> {
+        Ok(self
             .client
-            .query(STRAY_ROWS, &[&owner, &but, &most])
+            .execute(RELEASE_ORPHANS, &[&owner, &but])
             .await?)
     }
 
-    async fn free_some(&mut self, owner: i64, rows: &[i64]) -> Result<u64, Undone> {
-        Ok(self.client.execute(FREE_SOME, &[&owner, &rows]).await?)
+    async fn orphan_rows(
+        &mut self,
+        owner: i64,
+        but: &[i64],
+        most: i64,
+    ) -> Result<Vec<i64>, RequestFailure> {
+        ids(self
+            .client
+            .query(ORPHAN_ROWS, &[&owner, &but, &most])
+            .await?)
     }
 
-    fn hang_up(self) {
-        self.hang_up();
+    async fn release_rows(&mut self, owner: i64, rows: &[i64]) -> Result<u64, RequestFailure> {
+        Ok(self.client.execute(RELEASE_ROWS, &[&owner, &rows]).await?)
+    }
+
+    fn abort(self) {
+        self.abort();
     }
 }
 
-fn ids(rows: Vec<Row>) -> Result<Vec<i64>, Undone> {
+fn ids(rows: Vec<Row>) -> Result<Vec<i64>, RequestFailure> {
     let ids = rows.iter().map(|row| row.try_get(0));
     Ok(ids.collect::<Result<_, Error>>()?)
 }

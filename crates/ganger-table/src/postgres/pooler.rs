@@ -4,34 +4,37 @@
 use tokio_postgres::Error;
 
 use super::client::Client;
+use super::connect::{ConnectTarget, RawConnection};
 use super::error::{PostgresError, failed};
-use super::line::{Line, Place};
 
 /// Mark that a connection has set in its session, if there is one.
 const SEEN: &str = "SELECT current_setting('ganger.session', true)";
 
 /// Returns an error if the server is behind such a pooler, unless that is configured.
-pub(crate) async fn refuse(place: &Place, line: &Line) -> Result<(), PostgresError> {
-    if place.is_pooled {
+pub(crate) async fn reject_pooled(
+    target: &ConnectTarget,
+    raw: &RawConnection,
+) -> Result<(), PostgresError> {
+    if target.is_pooled {
         return Ok(());
     }
-    let other = match place.connect_bare().await {
+    let other = match target.connect_bare().await {
         Ok(other) => other,
-        Err(error) if error.is_passing() => return Ok(()),
+        Err(error) if error.is_transient() => return Ok(()),
         Err(error) => return Err(error),
     };
-    let looked = is_handed_around(&line.client, &other.client).await;
+    let looked = is_pooled_session(&raw.client, &other.client).await;
     match looked.map_err(failed("looking whose the session is"))? {
         false => Ok(()),
         true => Err(PostgresError::Pooled {
-            server: place.server.clone(),
+            server: target.server.clone(),
         }),
     }
 }
 
 /// Returns whether the mark that one connection sets appears in the session of the other, or disappears
 /// from its own while the other uses a session.
-async fn is_handed_around(one: &Client, other: &Client) -> Result<bool, Error> {
+async fn is_pooled_session(one: &Client, other: &Client) -> Result<bool, Error> {
     let mark = fastrand::u64(..).to_string();
     let set = format!("SET ganger.session = '{mark}'");
     one.batch_execute(&set).await?;

@@ -78,7 +78,7 @@ async fn tried(
         for found in client.query(some, &values).await? {
             let (row, is_dead): (i64, bool) = (found.try_get(0)?, found.try_get(1)?);
             if found.try_get::<_, i64>(2)? >= ROW_BYTES_MAX {
-                tell(row, "it is larger than PostgreSQL hands out");
+                tell(row, "it is larger than PostgreSQL can return");
                 too_large.push(row);
             } else {
                 candidates.push(Candidate { row, is_dead });

@@ -48,7 +48,7 @@ pub(crate) fn statements(schema: &str, prefix: &str) -> String {
         writeln!(all, "CREATE SCHEMA IF NOT EXISTS {};", quoted(schema)).ok();
     }
     writeln!(all, "SET LOCAL search_path = {};\n", quoted(schema)).ok();
-    all += &Names::behind(prefix).put_into(&MIGRATIONS.join("\n"));
+    all += &Names::with_prefix(prefix).apply_to(&MIGRATIONS.join("\n"));
     all + "COMMIT;\n"
 }
 
@@ -129,7 +129,7 @@ async fn make_schema(client: &Client, schema: &str) -> Result<(), PostgresError>
         return Ok(());
     }
     let make = format!("CREATE SCHEMA {}", quoted(schema));
-    let made = client.batch_execute_as_it_is(&make).await;
+    let made = client.batch_execute_unchanged(&make).await;
     made.map_err(failed("making the schema"))
 }
 
@@ -140,7 +140,10 @@ async fn found(client: &Client, schema: &str) -> Result<Option<usize>, PostgresE
                   JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
                   WHERE nspname = $1 AND relname = ANY($2::text[])
                   ORDER BY relname";
-    let names: Vec<_> = TABLES.iter().map(|table| client.called(table)).collect();
+    let names: Vec<_> = TABLES
+        .iter()
+        .map(|table| client.table_name(table))
+        .collect();
     let tables = client.query(tables, &[&schema, &names]).await;
     let tables = tables.map_err(looking())?;
     let tables: Vec<String> = tables.iter().map(|row| row.get(0)).collect();
@@ -177,7 +180,7 @@ async fn foreign(client: &Client, schema: &str) -> Result<Option<String>, Error>
                    WHERE nspname = $1 AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute
                      WHERE attrelid = pg_class.oid AND attname = known_by)
                    ORDER BY relname LIMIT 1";
-    let names = KNOWN_BY.map(|(table, _)| client.called(table)).to_vec();
+    let names = KNOWN_BY.map(|(table, _)| client.table_name(table)).to_vec();
     let known_by = KNOWN_BY.map(|(_, column)| column).to_vec();
     let found = client
         .query_opt(foreign, &[&schema, &names, &known_by])

@@ -5,19 +5,19 @@ use tokio::time::Instant;
 use tokio_postgres::Error;
 
 use super::claim::{self, ClaimStatements};
+use super::connect::{ConnectTarget, RawConnection};
 use super::error::{PostgresError, failed};
 use super::finished::FinishedStatements;
 use super::front::{Front, Position};
-use super::line::{Line, Place};
 use super::settle::Statements;
 use super::waiting::Counts;
-use crate::table::Outlook;
+use crate::table::PeekResult;
 use ganger_queue::attempts::Limits;
 
 /// A connection with its statements.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) line: Line,
+    pub(super) raw: RawConnection,
     pub(super) looks: ClaimStatements,
     pub(super) statements: Statements,
     pub(super) counts: Counts,
@@ -27,9 +27,9 @@ pub(super) struct Session {
 
 impl Session {
     /// Connects, and prepares the statements.
-    pub(super) async fn open(place: &Place) -> Result<Self, PostgresError> {
-        let line = place.connect().await?;
-        let client = &line.client;
+    pub(super) async fn open(target: &ConnectTarget) -> Result<Self, PostgresError> {
+        let raw = target.connect().await?;
+        let client = &raw.client;
         let prepared = client.as_one(async {
             tokio::try_join!(
                 ClaimStatements::prepare(client),
@@ -40,7 +40,7 @@ impl Session {
         let prepared = prepared.await.map_err(failed("preparing the statements"));
         let (looks, counts, statements) = prepared?;
         Ok(Self {
-            line,
+            raw,
             looks,
             statements,
             counts,
@@ -50,7 +50,7 @@ impl Session {
 
     /// Returns the statements for entries of finished messages.
     pub(super) async fn finished(&self) -> Result<&FinishedStatements, Error> {
-        let prepare = || FinishedStatements::prepare(&self.line.client);
+        let prepare = || FinishedStatements::prepare(&self.raw.client);
         self.finished.get_or_try_init(prepare).await
     }
 
@@ -63,8 +63,8 @@ impl Session {
         limits: Limits,
         rejected: &[i64],
         beyond: Option<Position>,
-    ) -> Result<Outlook, Error> {
-        let (client, looks) = (&self.line.client, &self.looks);
+    ) -> Result<PeekResult, Error> {
+        let (client, looks) = (&self.raw.client, &self.looks);
         let began = Instant::now();
         let peek = claim::peek(client, looks, queue, limits, rejected, beyond);
         let mut outlook = peek.await?;

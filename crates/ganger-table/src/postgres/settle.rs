@@ -9,7 +9,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
 use super::client::{Client, Statement};
-use super::columns::{Columns, LetterColumns, parted};
+use super::columns::{Columns, DeadLetterColumns, parted};
 use crate::rules::error_text;
 use crate::server::delays::delay_ms;
 use crate::table::{Claim, Settled};
@@ -220,7 +220,7 @@ pub(crate) struct Sorted<'a> {
     later: Vec<Later>,
     back: Vec<(Claim, bool, Option<String>)>,
     retries: Vec<(Claim, Later, &'a Failure)>,
-    letters: Vec<(Claim, &'a Failure)>,
+    dead_letters: Vec<(Claim, &'a Failure)>,
 }
 
 #[derive(Debug)]
@@ -261,7 +261,7 @@ impl<'a> Sorted<'a> {
                 self.retries
                     .push((claim, later(delay, false, span), failure));
             }
-            Outcome::DeadLetter(failure) => self.letters.push((claim, failure)),
+            Outcome::DeadLetter(failure) => self.dead_letters.push((claim, failure)),
         }
     }
 }
@@ -281,7 +281,7 @@ pub(crate) async fn settle(
         put_off(client, &statements.later, &sorted.later),
         give_back(client, &statements.back, &sorted.back),
         retry(client, &statements.retry, &sorted.retries),
-        bury(client, statements, pool, &sorted.letters, true),
+        bury(client, statements, pool, &sorted.dead_letters, true),
     );
     // The first error has caused the others.
     let all = [done?, replied?, later?, back?, retried?, buried?];
@@ -405,7 +405,7 @@ pub(crate) async fn bury(
         return Ok(Vec::new());
     }
     let (ids, tokens) = parted(letters.iter().map(|(claim, _)| *claim));
-    let columns = LetterColumns::of(letters.iter().map(|(_, failure)| *failure), tried);
+    let columns = DeadLetterColumns::of(letters.iter().map(|(_, failure)| *failure), tried);
     let mut values: Vec<&(dyn ToSql + Sync)> = vec![&pool, &ids, &tokens];
     values.extend(columns.values());
     hit(client, &statements.bury, &values).await

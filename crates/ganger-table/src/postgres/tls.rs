@@ -67,7 +67,7 @@ impl From<TrustError> for PostgresError {
         match error {
             TrustError::File { path, why } => Self::TlsFile { path, why },
             TrustError::Tls(error) => Self::System {
-                why: format!("no encrypted connection can be made: {error}"),
+                why: format!("TLS can't be set up: {error}"),
             },
         }
     }

@@ -10,13 +10,13 @@ use tokio_postgres::Error;
 
 use super::claim::{self, Claimer, Picked};
 use super::client::Client;
+use super::connect::RawConnection;
 use super::finished;
 use super::front::{Front, Position};
-use super::line::Line;
 use super::session::Session;
 use super::settle::{self, Sorted};
-use crate::server::dialect::{Aborted, Terms, after_entering, given_back};
-use crate::table::{Ask, Claim, Settled, Stop, Work, Written};
+use crate::server::dialect::{Aborted, WriteContext, after_entering, given_back};
+use crate::table::{Claim, ClaimRequest, Settled, Stop, Work, WriteResult};
 
 /// Rolls the open transaction back if the result is an error.
 pub(super) async fn roll_back_unless<T, E>(client: &Client, result: Result<T, E>) -> Result<T, E> {
@@ -31,19 +31,19 @@ pub(super) async fn roll_back_unless<T, E>(client: &Client, result: Result<T, E>
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transaction<'a> {
     pub(super) session: &'a Session,
-    pub(super) terms: Terms<'a>,
+    pub(super) context: WriteContext<'a>,
 }
 
 impl Transaction<'_> {
-    /// Does the work. Claims are in `doubtful` while their outcome is unknown.
+    /// Does the work. Claims are in `unconfirmed` while their outcome is unknown.
     pub(super) async fn write(
         self,
         work: &Work<'_>,
-        doubtful: &mut Vec<Claim>,
+        unconfirmed: &mut Vec<Claim>,
         front: &mut Front,
-    ) -> Result<Written, Aborted<Error>> {
-        let client = &self.session.line.client;
-        let written = self.in_two_steps(work, doubtful, front).await;
+    ) -> Result<WriteResult, Aborted<Error>> {
+        let client = &self.session.raw.client;
+        let written = self.in_two_steps(work, unconfirmed, front).await;
         roll_back_unless(client, written).await
     }
 
@@ -51,11 +51,11 @@ impl Transaction<'_> {
     async fn in_two_steps(
         self,
         work: &Work<'_>,
-        doubtful: &mut Vec<Claim>,
+        unconfirmed: &mut Vec<Claim>,
         front: &mut Front,
-    ) -> Result<Written, Aborted<Error>> {
+    ) -> Result<WriteResult, Aborted<Error>> {
         let Session {
-            line: Line { client, .. },
+            raw: RawConnection { client, .. },
             statements,
             ..
         } = self.session;
@@ -67,7 +67,7 @@ impl Transaction<'_> {
             biased;
             self.begin_unless(enters(work.settled)),
             settle::publish(client, statements, messages),
-            settle::settle(client, statements, self.terms.pool, &sorted),
+            settle::settle(client, statements, self.context.pool, &sorted),
             self.claim(work, beyond),
         );
         begun?;
@@ -84,8 +84,8 @@ impl Transaction<'_> {
         let lost = lost.map(|settled| settled.claim).collect();
         match (picked, &work.ask) {
             (Some(picked), Some(ask)) => {
-                let written = self.finish(picked, ask, beyond, doubtful, front).await?;
-                Ok(Written {
+                let written = self.finish(picked, ask, beyond, unconfirmed, front).await?;
+                Ok(WriteResult {
                     lost,
                     repeated,
                     ..written
@@ -94,10 +94,10 @@ impl Transaction<'_> {
             (None, Some(_)) => Err(Aborted::NotAnOwner),
             (_, None) => {
                 client.commit().await?;
-                Ok(Written {
+                Ok(WriteResult {
                     lost,
                     repeated,
-                    ..Written::default()
+                    ..WriteResult::default()
                 })
             }
         }
@@ -112,11 +112,11 @@ impl Transaction<'_> {
         if !enters(settled) {
             return Ok((settled.into(), Vec::new()));
         }
-        let client = &self.session.line.client;
+        let client = &self.session.raw.client;
         self.begin().await?;
         let entries: Vec<_> = settled.iter().filter_map(Settled::entry).collect();
         let statements = self.session.finished().await?;
-        let first = finished::enter(client, statements, self.terms.scope, &entries).await?;
+        let first = finished::enter(client, statements, self.context.scope, &entries).await?;
         let (settled, repeated) = after_entering(settled, first);
         Ok((settled.into(), repeated))
     }
@@ -130,8 +130,8 @@ impl Transaction<'_> {
     }
 
     async fn begin(self) -> Result<(), Error> {
-        let client = &self.session.line.client;
-        match self.terms.limit {
+        let client = &self.session.raw.client;
+        match self.context.limit {
             None => client.begin().await,
             Some(limit) => {
                 let limit = format!("SET LOCAL statement_timeout = {}", limit.as_millis());
@@ -144,8 +144,8 @@ impl Transaction<'_> {
     async fn probe(self, work: &Work<'_>) -> Result<(), Error> {
         if work.probe {
             let pulse = "UPDATE owners SET heartbeat = heartbeat + 1 WHERE id = $1";
-            let owner = self.terms.owner.unwrap_or(0);
-            self.session.line.client.execute(pulse, &[&owner]).await?;
+            let owner = self.context.owner.unwrap_or(0);
+            self.session.raw.client.execute(pulse, &[&owner]).await?;
         }
         Ok(())
     }
@@ -155,36 +155,36 @@ impl Transaction<'_> {
         work: &Work<'_>,
         beyond: Option<Position>,
     ) -> Result<Option<Picked>, Error> {
-        let (Some(ask), Some(owner)) = (&work.ask, self.terms.owner) else {
+        let (Some(ask), Some(owner)) = (&work.ask, self.context.owner) else {
             return Ok(None);
         };
         let who = Claimer {
             owner,
-            queue: &self.terms.scope.queue,
-            rejected: self.terms.rejected,
+            queue: &self.context.scope.queue,
+            rejected: self.context.rejected,
             beyond,
         };
-        let Session { line, looks, .. } = self.session;
-        claim::claim(&line.client, looks, who, ask, self.terms.searched).await
+        let Session { raw, looks, .. } = self.session;
+        claim::claim(&raw.client, looks, who, ask, self.context.searched).await
     }
 
     /// Dead-letters the rows that are not handed out, checks for more rows, and commits.
     async fn finish(
         self,
         picked: Picked,
-        ask: &Ask<'_>,
+        ask: &ClaimRequest<'_>,
         beyond: Option<Position>,
-        doubtful: &mut Vec<Claim>,
+        unconfirmed: &mut Vec<Claim>,
         front: &mut Front,
-    ) -> Result<Written, Aborted<Error>> {
+    ) -> Result<WriteResult, Aborted<Error>> {
         let Session {
-            line: Line { client, .. },
+            raw: RawConnection { client, .. },
             statements,
             ..
         } = self.session;
-        let before = doubtful.len();
-        doubtful.extend(picked.claimed.iter().map(|claimed| claimed.claim));
-        doubtful.extend(picked.buried.iter().map(|(claim, _)| *claim));
+        let before = unconfirmed.len();
+        unconfirmed.extend(picked.claimed.iter().map(|claimed| claimed.claim));
+        unconfirmed.extend(picked.buried.iter().map(|(claim, _)| *claim));
         let letters = picked
             .buried
             .iter()
@@ -192,17 +192,17 @@ impl Transaction<'_> {
         let letters: Vec<_> = letters.collect();
         let (buried, outlook, committed) = tokio::join!(
             biased;
-            settle::bury(client, statements, self.terms.pool, &letters, false),
-            self.session.look(front, &self.terms.scope.queue, ask.limits, self.terms.rejected, beyond),
+            settle::bury(client, statements, self.context.pool, &letters, false),
+            self.session.look(front, &self.context.scope.queue, ask.limits, self.context.rejected, beyond),
             client.commit(),
         );
         // If one of them has failed, the commit was a rollback, whatever the server reported.
         let (_, outlook, ()) = (buried?, outlook?, committed?);
-        doubtful.truncate(before);
+        unconfirmed.truncate(before);
         front.claimed(picked.last, !matches!(picked.stop, Some(Stop::Full)));
         let stop = picked.stop;
-        let stop = stop.map(|stop| self.terms.stop(stop, ask, &outlook));
-        Ok(Written {
+        let stop = stop.map(|stop| self.context.stop(stop, ask, &outlook));
+        Ok(WriteResult {
             claimed: picked.claimed,
             buried: picked
                 .buried
@@ -212,7 +212,7 @@ impl Transaction<'_> {
             stop,
             suspects_wait: outlook.suspects_wait,
             due_in: outlook.due_in,
-            ..Written::default()
+            ..WriteResult::default()
         })
     }
 }
@@ -224,7 +224,7 @@ fn enters(settled: &[Settled]) -> bool {
 
 /// Releases those of these claims that took effect. Returns their number.
 pub(super) async fn give_back(session: &Session, claims: &[Claim]) -> Result<usize, Error> {
-    let client = &session.line.client;
+    let client = &session.raw.client;
     let rows: Vec<i64> = claims.iter().map(|claim| claim.row).collect();
     let settled = given_back(claims);
     let sorted = Sorted::of(&settled);

@@ -6,7 +6,7 @@ use tokio_postgres::Error;
 
 use super::client::{Client, Statement};
 use super::settle::now_ms;
-use crate::table::{PRIORITIES_MAX, Waiting};
+use crate::table::{PRIORITIES_MAX, WaitingRows};
 
 /// Number of ready and of due rows, and milliseconds since the first due row fell due. No more delayed
 /// rows are read than are counted.
@@ -105,12 +105,12 @@ pub(super) async fn waiting(
     counts: &Counts,
     queue: &str,
     most: u32,
-) -> Result<Waiting, Error> {
+) -> Result<WaitingRows, Error> {
     let counted = client
         .query_one(&counts.waiting, &[&queue, &i64::from(most)])
         .await?;
     let count = |column| counted.try_get(column).map(i64::unsigned_abs);
-    let mut waiting = Waiting::new(count(0)?, count(1)?, most, counted.try_get(2)?);
+    let mut waiting = WaitingRows::new(count(0)?, count(1)?, most, counted.try_get(2)?);
     let mut below = i64::MAX;
     for _ in 0..PRIORITIES_MAX {
         let Some(first) = client.query_opt(&counts.first, &[&queue, &below]).await? else {

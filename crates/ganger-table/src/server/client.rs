@@ -8,10 +8,10 @@ use bytes::Bytes;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
-use super::away::Away;
+use super::outage::Outage;
 use super::selection::Selection;
-use crate::dead_letters::{SOME, list};
-use crate::rules::{BYTES_PER_TURN_MAX, together};
+use crate::dead_letters::{BATCH_MAX, list};
+use crate::rules::{BYTES_PER_TURN_MAX, fitting_together};
 use crate::server::dialect::StatementError;
 use ganger_config::model::Subscription;
 use ganger_queue::client::{
@@ -27,34 +27,34 @@ const TRIES: u32 = 10;
 /// A connection for commands, with the SQL of its database. A change to several rows changes all or
 /// none.
 pub(crate) trait Commands: Debug + Send + Sized {
-    type Place: Debug + Send;
+    type Target: Debug + Send;
     type Refusal: Display + Into<SourceFault>;
     type Error: StatementError;
 
     /// Connects, whether or not the tables exist.
-    async fn connect(place: &Self::Place) -> Result<Self, Self::Refusal>;
+    async fn connect(target: &Self::Target) -> Result<Self, Self::Refusal>;
 
     fn is_closed(&self) -> bool;
 
     /// Creates the missing tables, if the configuration allows it.
-    async fn prepare(&mut self, place: &Self::Place) -> Result<(), Self::Refusal>;
+    async fn prepare(&mut self, target: &Self::Target) -> Result<(), Self::Refusal>;
 
     /// Creates the tables that topics need in addition.
-    async fn prepare_topics(&mut self, _place: &Self::Place) -> Result<(), Self::Refusal> {
+    async fn prepare_topics(&mut self, _target: &Self::Target) -> Result<(), Self::Refusal> {
         Ok(())
     }
 
     /// Returns the problem with the server or its tables, if there is one. Creates nothing.
-    async fn problem(&mut self, place: &Self::Place) -> Result<Option<String>, Self::Refusal>;
+    async fn problem(&mut self, target: &Self::Target) -> Result<Option<String>, Self::Refusal>;
 
     /// Returns whether all tables exist in their current form.
-    async fn is_made(&mut self, place: &Self::Place) -> Result<bool, Self::Refusal>;
+    async fn is_made(&mut self, target: &Self::Target) -> Result<bool, Self::Refusal>;
 
     fn no_runtime(error: &io::Error) -> Self::Refusal;
 
     fn refusal(doing: &'static str, error: Self::Error) -> Self::Refusal;
 
-    fn is_passing(refusal: &Self::Refusal) -> bool;
+    fn is_transient(refusal: &Self::Refusal) -> bool;
 
     async fn begin(&mut self) -> Result<(), Self::Error>;
 
@@ -143,35 +143,35 @@ pub(crate) trait Commands: Debug + Send + Sized {
 #[derive(Debug)]
 pub(crate) struct ServerClient<C: Commands> {
     runtime: Runtime,
-    place: C::Place,
+    target: C::Target,
     connection: C,
     /// True once the tables have been found or created.
     prepared: bool,
-    away: Away,
+    outage: Outage,
 }
 
 impl<C: Commands> ServerClient<C> {
     /// Connects. Tables are created by the first request that needs them.
-    pub(crate) fn open(place: C::Place) -> Result<Self, C::Refusal> {
+    pub(crate) fn open(target: C::Target) -> Result<Self, C::Refusal> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| C::no_runtime(&error))?;
-        let connection = runtime.block_on(C::connect(&place))?;
+        let connection = runtime.block_on(C::connect(&target))?;
         Ok(Self {
             runtime,
-            place,
+            target,
             connection,
             prepared: false,
-            away: Away::default(),
+            outage: Outage::default(),
         })
     }
 
     /// Reconnects if the connection was lost, and prepares the tables.
-    fn be_ready(&mut self) -> Result<(), C::Refusal> {
+    fn ensure_prepared(&mut self) -> Result<(), C::Refusal> {
         if self.connection.is_closed() {
-            self.connection = self.runtime.block_on(C::connect(&self.place))?;
+            self.connection = self.runtime.block_on(C::connect(&self.target))?;
         }
         if !self.prepared {
-            let preparing = self.connection.prepare(&self.place);
+            let preparing = self.connection.prepare(&self.target);
             self.runtime.block_on(preparing)?;
             self.prepared = true;
         }
@@ -193,13 +193,13 @@ impl<C: Commands> ServerClient<C> {
         doing: &'static str,
         question: impl AsyncFn(&mut C) -> Result<T, C::Error>,
     ) -> Result<T, C::Refusal> {
-        self.be_ready()?;
+        self.ensure_prepared()?;
         let connection = &mut self.connection;
         let answer = self.runtime.block_on(async {
             let mut tries = TRIES;
             loop {
                 match question(connection).await {
-                    Err(error) if tries > 0 && error.is_a_clash() => tries -= 1,
+                    Err(error) if tries > 0 && error.is_conflict() => tries -= 1,
                     answer => return answer,
                 }
             }
@@ -227,8 +227,8 @@ impl<C: Commands> ServerClient<C> {
     }
 
     fn prepare_topics(&mut self) -> Result<(), SourceFault> {
-        self.be_ready().map_err(Into::into)?;
-        let preparing = self.connection.prepare_topics(&self.place);
+        self.ensure_prepared().map_err(Into::into)?;
+        let preparing = self.connection.prepare_topics(&self.target);
         self.runtime.block_on(preparing).map_err(Into::into)
     }
 }
@@ -240,8 +240,8 @@ async fn publish_all<C: Commands>(
 ) -> Result<(), C::Error> {
     let mut left = messages;
     while !left.is_empty() {
-        let bytes = left.iter().take(SOME).map(|message| message.bytes());
-        let (some, rest) = left.split_at(together(bytes, BYTES_PER_TURN_MAX));
+        let bytes = left.iter().take(BATCH_MAX).map(|message| message.bytes());
+        let (some, rest) = left.split_at(fitting_together(bytes, BYTES_PER_TURN_MAX));
         connection.publish(some).await?;
         left = rest;
     }
@@ -285,7 +285,7 @@ async fn post_all<C: Commands>(
 
 impl<C: Commands> QueueClient for ServerClient<C> {
     fn check(&mut self) -> Result<Vec<String>, SourceFault> {
-        let problem = self.connection.problem(&self.place);
+        let problem = self.connection.problem(&self.target);
         let problem = self.runtime.block_on(problem).map_err(Into::into)?;
         Ok(problem.into_iter().collect())
     }
@@ -328,7 +328,7 @@ impl<C: Commands> QueueClient for ServerClient<C> {
     }
 
     fn look_for_subscriptions(&mut self) -> Result<Option<Vec<Subscribed>>, SourceFault> {
-        let made = self.connection.is_made(&self.place);
+        let made = self.connection.is_made(&self.target);
         match self.runtime.block_on(made).map_err(Into::into)? {
             true => self.subscriptions().map(Some),
             false => Ok(None),
@@ -389,12 +389,14 @@ impl<C: Commands> QueueClient for ServerClient<C> {
         let taken = self.try_to_ask("taking the reply", async |connection| {
             connection.take_reply(queue, correlation_id).await
         });
-        self.away.tolerate(taken, C::is_passing).map_err(Into::into)
+        self.outage
+            .tolerate(taken, C::is_transient)
+            .map_err(Into::into)
     }
 
     fn wait_for_change(&mut self, longest: Duration) {
         let (runtime, connection) = (&self.runtime, &mut self.connection);
-        match self.away.pause() {
+        match self.outage.pause() {
             Some(pause) => runtime.block_on(async { sleep(longest.min(pause)).await }),
             None => runtime.block_on(connection.wait(longest)),
         }

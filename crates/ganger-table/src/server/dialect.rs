@@ -1,27 +1,29 @@
-//! The SQL of a database as the store and the memory of finished messages use it, over one connection.
+//! The SQL of a database as the stores of messages and of finished messages use it, over one connection.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use super::lasting::Openable;
 use super::poll_plan::Polling;
-use super::registry::{self, Undone};
-use super::seldom::Searched;
+use super::rare_rows::Searched;
+use super::reconnecting::Openable;
+use super::registry::{self, RequestFailure};
 use crate::table::finished::{Entry, Found, Scope};
-use crate::table::{Ask, Claim, Fault, Outlook, Settled, Stop, Waiting, Work, Written};
+use crate::table::{
+    Claim, ClaimRequest, Fault, PeekResult, Settled, Stop, WaitingRows, Work, WriteResult,
+};
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::{Identity, Outcome};
 
 /// Error of a statement.
-pub(crate) trait StatementError: Debug + Into<Undone> {
+pub(crate) trait StatementError: Debug + Into<RequestFailure> {
     fn fault(&self) -> Fault;
 
     /// Returns whether other transactions were in the way: a retry may succeed at once.
-    fn is_a_clash(&self) -> bool;
+    fn is_conflict(&self) -> bool;
 
     /// Returns whether the server ended the statement because it took too long.
-    fn is_out_of_time(&self) -> bool;
+    fn is_timeout(&self) -> bool;
 }
 
 /// Reason that a transaction was rolled back.
@@ -40,7 +42,7 @@ impl<E> From<E> for Aborted<E> {
 
 /// Conditions of a transaction, and the source for which it is made.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms<'a> {
+pub(crate) struct WriteContext<'a> {
     pub(crate) pool: &'a str,
     pub(crate) scope: &'a Scope,
     /// Owner of new claims; none if nothing is claimed.
@@ -52,9 +54,9 @@ pub(crate) struct Terms<'a> {
     pub(crate) searched: Searched,
 }
 
-impl Terms<'_> {
+impl WriteContext<'_> {
     /// Corrects the reason that a claim ended, by the rows that it left.
-    pub(crate) fn stop(self, stop: Stop, ask: &Ask<'_>, left: &Outlook) -> Stop {
+    pub(crate) fn stop(self, stop: Stop, ask: &ClaimRequest<'_>, left: &PeekResult) -> Stop {
         match stop {
             Stop::Empty if self.searched.has_missed(left) => Stop::Long,
             // The rest did not fit.
@@ -98,7 +100,7 @@ pub(crate) fn given_back(claims: &[Claim]) -> Vec<Settled> {
 
 /// A connection to a database, with the SQL that claims, settles and reads its queues.
 pub(crate) trait Dialect:
-    Openable<Place: registry::Endpoint + Clone, Error: StatementError> + Debug + Send + 'static
+    Openable<Target: registry::Endpoint + Clone, Error: StatementError> + Debug + Send + 'static
 {
     /// Times at which a queue is polled.
     const POLLING: Polling;
@@ -108,13 +110,13 @@ pub(crate) trait Dialect:
         Ok(())
     }
 
-    /// Does the work in one transaction. Its claims are in `doubtful` while its outcome is unknown.
+    /// Does the work in one transaction. Its claims are in `unconfirmed` while its outcome is unknown.
     async fn write(
         &mut self,
-        terms: Terms<'_>,
+        context: WriteContext<'_>,
         work: &Work<'_>,
-        doubtful: &mut Vec<Claim>,
-    ) -> Result<Written, Aborted<Self::Error>>;
+        unconfirmed: &mut Vec<Claim>,
+    ) -> Result<WriteResult, Aborted<Self::Error>>;
 
     /// Releases those of these claims that took effect after all. Returns their number.
     async fn give_back(&mut self, claims: &[Claim]) -> Result<usize, Self::Error>;
@@ -134,9 +136,9 @@ pub(crate) trait Dialect:
         queue: &str,
         limits: Limits,
         rejected: &[i64],
-    ) -> Result<Outlook, Self::Error>;
+    ) -> Result<PeekResult, Self::Error>;
 
-    async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Self::Error>;
+    async fn waiting(&mut self, queue: &str, most: u32) -> Result<WaitingRows, Self::Error>;
 
     async fn queues(&mut self, most: u32) -> Result<BTreeSet<String>, Self::Error>;
 

@@ -23,13 +23,13 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn behind(prefix: &str) -> Self {
+    pub(crate) fn with_prefix(prefix: &str) -> Self {
         let prefix = prefix.to_owned();
         Self { prefix }
     }
 
     /// Returns the statement with the prefix added to the names.
-    pub(crate) fn put_into<'a>(&self, text: &'a str) -> Cow<'a, str> {
+    pub(crate) fn apply_to<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.prefix.is_empty() {
             return Cow::Borrowed(text);
         }
@@ -73,7 +73,7 @@ mod tests {
                     (SELECT id FROM owners) -- consumer_messages_ready, consumer_messagesx";
         let expected = "SELECT owner, m.q_owners_id FROM q_consumer_messages m WHERE id IN \
                         (SELECT id FROM q_owners) -- q_consumer_messages_ready, consumer_messagesx";
-        assert_eq!(Names::behind("q_").put_into(text), expected);
-        assert_eq!(Names::behind("").put_into(text), text);
+        assert_eq!(Names::with_prefix("q_").apply_to(text), expected);
+        assert_eq!(Names::with_prefix("").apply_to(text), text);
     }
 }

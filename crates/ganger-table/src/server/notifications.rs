@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::registry::{NotifyState, Registry, Undone};
+use super::registry::{NotifyState, Registry, RequestFailure};
 
 /// Shortest and longest pause before another request while somebody sends without notifying. A source
 /// that is notified only because of another one checks after the longest pause whether that one still
@@ -28,7 +28,7 @@ pub(super) struct NotificationKeeper {
     state: watch::Sender<NotifyState>,
     pause: Duration,
     /// Time of the next request or check.
-    again: Option<Instant>,
+    next_request: Option<Instant>,
 }
 
 /// Makes both sides. No notifications are wanted yet.
@@ -39,7 +39,7 @@ pub(super) fn notifications() -> (Notifications, NotificationKeeper) {
         wanted,
         state: send,
         pause: PAUSE,
-        again: None,
+        next_request: None,
     };
     (
         Notifications {
@@ -76,32 +76,35 @@ impl NotificationKeeper {
     }
 
     /// Returns the time of the next request or check, if there is one.
-    pub(super) fn again(&self) -> Option<Instant> {
-        self.again
+    pub(super) fn next_request(&self) -> Option<Instant> {
+        self.next_request
     }
 
     /// Returns whether `arrange` has something to do now.
     pub(super) fn is_due(&self) -> bool {
         let changed = self.wanted.has_changed().unwrap_or(false);
-        changed || self.again.is_some_and(|again| Instant::now() >= again)
+        changed
+            || self
+                .next_request
+                .is_some_and(|again| Instant::now() >= again)
     }
 
     /// Requests or releases notifications, as far as possible now. Returns whether the state has
     /// changed, so that messages may have been sent without a notification.
     pub(super) async fn arrange(
         &mut self,
-        line: &mut impl Registry,
+        connection: &mut impl Registry,
         queue: &str,
-    ) -> Result<bool, Undone> {
+    ) -> Result<bool, RequestFailure> {
         let wanted = *self.wanted.borrow_and_update();
         let before = *self.state.borrow();
         let state = match (wanted, before) {
             (true, NotifyState::Own) => NotifyState::Own,
             (true, NotifyState::Others | NotifyState::Incomplete) => {
-                line.request_notifications(queue).await?
+                connection.request_notifications(queue).await?
             }
             (false, NotifyState::Own) => {
-                line.release_notifications(queue).await?;
+                connection.release_notifications(queue).await?;
                 NotifyState::Incomplete
             }
             (false, NotifyState::Others | NotifyState::Incomplete) => NotifyState::Incomplete,
@@ -113,7 +116,8 @@ impl NotificationKeeper {
             NotifyState::Others => PAUSE_MAX,
             NotifyState::Incomplete | NotifyState::Own => PAUSE,
         };
-        self.again = (wanted && state != NotifyState::Own).then(|| Instant::now() + self.pause);
+        self.next_request =
+            (wanted && state != NotifyState::Own).then(|| Instant::now() + self.pause);
         self.state.send_replace(state);
         Ok(state != before)
     }
@@ -123,6 +127,6 @@ impl NotificationKeeper {
         self.state.send_replace(NotifyState::Incomplete);
         self.pause = PAUSE;
         // The next connection makes the request, if one is wanted then.
-        self.again = Some(Instant::now());
+        self.next_request = Some(Instant::now());
     }
 }

@@ -1,4 +1,4 @@
-//! Times at which a source looks for messages, and periods in which it is notified of them.
+//! Times at which a source polls for messages, and periods in which it is notified of them.
 //! Notifications cost the senders: the server lets commits that notify through one at a time, each until
 //! it is on disk. So a source is notified only while its queue is quiet. When messages follow each other
 //! quickly, or more of them wait than the source takes, it polls every few milliseconds instead. A
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::rhythm::{Pace, Rhythm};
+use super::poll_interval::{Pace, PollInterval};
 
 /// A queue is quiet after this time without a find.
 pub(crate) const QUIET: Duration = Duration::from_millis(100);
@@ -19,7 +19,7 @@ const QUIET_MAX: Duration = Duration::from_secs(2);
 
 /// Number of notifications within [`QUIET`] after which a source polls. It is small enough to be reached
 /// with a slow disk, which lets a hundred commits through in a second, one after the other.
-const OFTEN: u32 = 5;
+const NOTIFICATIONS_MAX: u32 = 5;
 
 /// Properties of a database that decide how it is polled.
 #[derive(Debug, Clone, Copy)]
@@ -29,60 +29,60 @@ pub(crate) struct Polling {
     pub(crate) notifies: bool,
 }
 
-/// State that decides between polling and notifications, and the time of the next look.
+/// State that decides between polling and notifications, and the time of the next poll.
 #[derive(Debug)]
 pub(crate) struct PollPlan {
-    rhythm: Rhythm,
+    interval: PollInterval,
     notifies: bool,
-    wants_news: bool,
+    wants_notifications: bool,
     /// Time at which rows were last found, or polling began.
-    stirred: Instant,
+    active_since: Instant,
     /// Time for which the queue has to be quiet before notifications are wanted again.
     quiet: Duration,
     /// True if nothing was found since notifications were last wanted.
-    in_vain: bool,
+    found_none: bool,
     /// Start of the current count of notifications, and the count.
     notified: (Instant, u32),
-    /// Time since which the source has had no use for news, if it has none.
+    /// Time since which the source has not listened, while it does not.
     full: Option<Instant>,
 }
 
 impl PollPlan {
-    /// Makes the plan of a source that looks by itself at least every `longest`.
+    /// Makes the plan of a source that polls by itself at least every `longest`.
     pub(crate) fn new(polling: Polling, longest: Duration) -> Self {
         let now = Instant::now();
         Self {
-            rhythm: Rhythm::new(polling.pace, longest),
+            interval: PollInterval::new(polling.pace, longest),
             notifies: polling.notifies,
-            wants_news: polling.notifies,
-            stirred: now,
+            wants_notifications: polling.notifies,
+            active_since: now,
             quiet: QUIET,
-            in_vain: true,
+            found_none: true,
             notified: (now, 0),
             full: None,
         }
     }
 
     /// Returns whether the source wants notifications.
-    pub(crate) fn wants_news(&self) -> bool {
-        self.wants_news
+    pub(crate) fn wants_notifications(&self) -> bool {
+        self.wants_notifications
     }
 
-    /// Returns the time of the next look without a notification, if it comes before the source's own.
-    pub(crate) fn next_look(&self) -> Option<Instant> {
-        self.rhythm.next()
+    /// Returns the time of the next poll without a notification, if it comes before the source's own.
+    pub(crate) fn next_poll(&self) -> Option<Instant> {
+        self.interval.next()
     }
 
-    /// Records a look.
-    pub(crate) fn looked(&mut self) {
-        self.rhythm.looked();
+    /// Records a poll.
+    pub(crate) fn polled(&mut self) {
+        self.interval.polled();
     }
 
-    /// Records the duration of a look. If only looks find messages, the next one is delayed after a long
+    /// Records the duration of a poll. If only polls find messages, the next one is delayed after a long
     /// one.
     pub(crate) fn took(&mut self, look: Duration) {
         if !self.notifies {
-            self.rhythm.took(look);
+            self.interval.took(look);
         }
     }
 
@@ -94,8 +94,8 @@ impl PollPlan {
             true => (since, times + 1),
             false => (now, 1),
         };
-        if self.notified.1 >= OFTEN {
-            self.quiet = match self.in_vain {
+        if self.notified.1 >= NOTIFICATIONS_MAX {
+            self.quiet = match self.found_none {
                 true => (self.quiet * 2).min(QUIET_MAX),
                 false => QUIET,
             };
@@ -105,39 +105,42 @@ impl PollPlan {
 
     /// Records that rows were found.
     pub(crate) fn found(&mut self) {
-        self.rhythm.news();
-        self.stirred = Instant::now();
+        self.interval.record_change();
+        self.active_since = Instant::now();
         self.quiet = QUIET;
-        self.in_vain = false;
+        self.found_none = false;
     }
 
     /// Records that nothing was found.
     pub(crate) fn found_nothing(&mut self) {
-        if self.notifies && !self.wants_news && Instant::now() >= self.stirred + self.quiet {
-            self.wants_news = true;
-            self.in_vain = true;
+        if self.notifies
+            && !self.wants_notifications
+            && Instant::now() >= self.active_since + self.quiet
+        {
+            self.wants_notifications = true;
+            self.found_none = true;
         }
     }
 
     /// Switches to polling: there is more than the source takes, or can take.
     pub(crate) fn poll(&mut self) {
-        if self.wants_news {
-            self.wants_news = false;
-            self.stirred = Instant::now();
+        if self.wants_notifications {
+            self.wants_notifications = false;
+            self.active_since = Instant::now();
             self.notified.1 = 0;
-            self.rhythm.news();
+            self.interval.record_change();
         }
     }
 
-    /// Records whether the source has use for news. If it has none, returns the time from which it
+    /// Records whether the source listens for new rows. If it does not, returns the time from which it
     /// polls.
-    pub(crate) fn uses(&mut self, news: bool) -> Option<Instant> {
-        if news {
+    pub(crate) fn set_listening(&mut self, listens: bool) -> Option<Instant> {
+        if listens {
             self.full = None;
             return None;
         }
         let since = *self.full.get_or_insert_with(Instant::now);
-        self.wants_news.then(|| since + QUIET)
+        self.wants_notifications.then(|| since + QUIET)
     }
 }
 
@@ -167,7 +170,7 @@ mod tests {
     /// Returns the time until notifications are wanted again, if nothing is found.
     async fn polls_for(plan: &mut PollPlan) -> Duration {
         let since = Instant::now();
-        while !plan.wants_news() {
+        while !plan.wants_notifications() {
             advance(Duration::from_millis(1)).await;
             plan.found_nothing();
         }
@@ -181,7 +184,7 @@ mod tests {
             notified(&mut plan, 4, QUIET / 4).await;
             plan.found();
             plan.found_nothing();
-            assert!(plan.wants_news());
+            assert!(plan.wants_notifications());
         }
     }
 
@@ -190,8 +193,8 @@ mod tests {
         let mut plan = plan_of(true);
         for _ in 0..3 {
             plan.found();
-            notified(&mut plan, OFTEN, QUIET / 10).await;
-            assert!(!plan.wants_news());
+            notified(&mut plan, NOTIFICATIONS_MAX, QUIET / 10).await;
+            assert!(!plan.wants_notifications());
             advance(QUIET / 2).await;
             plan.found();
             assert_eq!(polls_for(&mut plan).await, QUIET);
@@ -202,11 +205,11 @@ mod tests {
     async fn it_polls_for_longer_where_others_are_always_first() {
         let mut plan = plan_of(true);
         for times in [2, 4, 8, 16, 20, 20] {
-            notified(&mut plan, OFTEN, Duration::ZERO).await;
+            notified(&mut plan, NOTIFICATIONS_MAX, Duration::ZERO).await;
             assert_eq!(polls_for(&mut plan).await, QUIET * times);
         }
         plan.found();
-        notified(&mut plan, OFTEN, Duration::ZERO).await;
+        notified(&mut plan, NOTIFICATIONS_MAX, Duration::ZERO).await;
         assert_eq!(polls_for(&mut plan).await, QUIET);
     }
 
@@ -215,12 +218,12 @@ mod tests {
         let mut plan = plan_of(true);
         advance(QUIET).await;
         plan.poll();
-        plan.looked();
+        plan.polled();
         for _ in 0..5 {
-            let next = plan.next_look().unwrap();
+            let next = plan.next_poll().unwrap();
             assert_eq!(next.duration_since(Instant::now()), PACE.shortest);
             advance(PACE.shortest).await;
-            plan.looked();
+            plan.polled();
         }
     }
 
@@ -228,13 +231,13 @@ mod tests {
     async fn without_use_for_news_it_is_notified_for_a_while_only() {
         let mut plan = plan_of(true);
         let full = Instant::now();
-        assert_eq!(plan.uses(false), Some(full + QUIET));
+        assert_eq!(plan.set_listening(false), Some(full + QUIET));
         advance(QUIET / 2).await;
-        assert_eq!(plan.uses(false), Some(full + QUIET));
-        assert_eq!(plan.uses(true), None);
-        assert_eq!(plan.uses(false), Some(Instant::now() + QUIET));
+        assert_eq!(plan.set_listening(false), Some(full + QUIET));
+        assert_eq!(plan.set_listening(true), None);
+        assert_eq!(plan.set_listening(false), Some(Instant::now() + QUIET));
         plan.poll();
-        assert_eq!(plan.uses(false), None);
+        assert_eq!(plan.set_listening(false), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -242,11 +245,11 @@ mod tests {
         let mut plan = plan_of(false);
         advance(QUIET * 10).await;
         plan.found_nothing();
-        assert!(!plan.wants_news());
-        assert_eq!(plan.uses(false), None);
-        plan.looked();
+        assert!(!plan.wants_notifications());
+        assert_eq!(plan.set_listening(false), None);
+        plan.polled();
         plan.took(Duration::from_millis(100));
-        let next = plan.next_look().unwrap();
+        let next = plan.next_poll().unwrap();
         assert_eq!(next - Instant::now(), Duration::from_millis(400));
     }
 }

@@ -1,29 +1,29 @@
 //! Requests of a lease to a server: a connection of its own, and the table of owners over that
 //! connection.
 
-use super::vigil::Sight;
+use super::owner_watch::OwnerSnapshot;
 use crate::table::Fault;
 
 /// Address and options for connections.
 pub(crate) trait Endpoint: std::fmt::Debug + Send + Sync + 'static {
     /// A connection.
-    type Line: Registry;
+    type Connection: Registry;
 
     /// Connects, and makes sure that the tables exist.
-    fn connect(&self) -> impl Future<Output = Result<Self::Line, Unconnected>> + Send;
+    fn connect(&self) -> impl Future<Output = Result<Self::Connection, ConnectFailure>> + Send;
 }
 
 /// A failed connection attempt.
 #[derive(Debug)]
-pub(crate) struct Unconnected {
+pub(crate) struct ConnectFailure {
     pub(crate) why: String,
     /// True if the cause may be transient.
-    pub(crate) is_passing: bool,
+    pub(crate) is_transient: bool,
 }
 
 /// A request that failed.
 #[derive(Debug)]
-pub(crate) struct Undone {
+pub(crate) struct RequestFailure {
     pub(crate) fault: Fault,
     /// True if the connection can't be used any more.
     pub(crate) ends_the_connection: bool,
@@ -31,11 +31,11 @@ pub(crate) struct Undone {
 
 /// Event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum ServerEvent {
     /// There may be something new.
-    News,
+    Notification,
     /// The connection was lost.
-    Lost,
+    ConnectionLost,
 }
 
 /// Coverage of the notifications of messages that are sent from now on; they come after the commit.
@@ -57,16 +57,16 @@ pub(crate) trait Registry: Send + 'static {
     fn has_locks(&self) -> bool;
 
     /// Takes the lock with that key. Returns false if another session holds it.
-    fn lock(&mut self, key: i64) -> impl Future<Output = Result<bool, Undone>> + Send;
+    fn lock(&mut self, key: i64) -> impl Future<Output = Result<bool, RequestFailure>> + Send;
 
-    /// Begins to listen for news of a queue.
-    fn listen(&mut self, queue: &str) -> impl Future<Output = Result<(), Undone>> + Send;
+    /// Begins to listen for notifications of a queue.
+    fn listen(&mut self, queue: &str) -> impl Future<Output = Result<(), RequestFailure>> + Send;
 
     /// Requests notifications of all messages sent to a queue from now on.
     fn request_notifications(
         &mut self,
         _queue: &str,
-    ) -> impl Future<Output = Result<NotifyState, Undone>> + Send {
+    ) -> impl Future<Output = Result<NotifyState, RequestFailure>> + Send {
         std::future::ready(Ok(NotifyState::Incomplete))
     }
 
@@ -74,75 +74,82 @@ pub(crate) trait Registry: Send + 'static {
     fn release_notifications(
         &mut self,
         _queue: &str,
-    ) -> impl Future<Output = Result<(), Undone>> + Send {
+    ) -> impl Future<Output = Result<(), RequestFailure>> + Send {
         std::future::ready(Ok(()))
     }
 
     /// Waits for the next event; never resolves if the database reports none. Cancel-safe.
-    fn heard(&mut self) -> impl Future<Output = Heard> + Send;
+    fn next_event(&mut self) -> impl Future<Output = ServerEvent> + Send;
 
     /// Enters an owner. Returns its id.
-    fn enter(&mut self, newcomer: Newcomer<'_>)
-    -> impl Future<Output = Result<i64, Undone>> + Send;
+    fn enter(
+        &mut self,
+        new_owner: NewOwner<'_>,
+    ) -> impl Future<Output = Result<i64, RequestFailure>> + Send;
 
     /// Writes a heartbeat. Returns whether the owner is in the table.
-    fn beat(&mut self, owner: i64) -> impl Future<Output = Result<bool, Undone>> + Send;
+    fn beat(&mut self, owner: i64) -> impl Future<Output = Result<bool, RequestFailure>> + Send;
 
     /// Returns all owners except that one.
     fn others(
         &mut self,
         owner: Option<i64>,
-    ) -> impl Future<Output = Result<Vec<Sight>, Undone>> + Send;
+    ) -> impl Future<Output = Result<Vec<OwnerSnapshot>, RequestFailure>> + Send;
 
     /// Does the work that becomes due with time, such as releasing expired unique keys, for at most
     /// `rows` rows at once. Returns a problem that this can't solve.
-    fn tidy_up(&mut self, rows: u32)
-    -> impl Future<Output = Result<Option<String>, Undone>> + Send;
+    fn clean_up(
+        &mut self,
+        rows: u32,
+    ) -> impl Future<Output = Result<Option<String>, RequestFailure>> + Send;
 
-    /// Removes an owner if its row is unchanged since `sight`, and releases its claims. Returns the
+    /// Removes an owner if its row is unchanged since `snapshot`, and releases its claims. Returns the
     /// number of released rows, or none if the owner stays.
     fn take_back(
         &mut self,
-        sight: &Sight,
-    ) -> impl Future<Output = Result<Option<u64>, Undone>> + Send;
+        snapshot: &OwnerSnapshot,
+    ) -> impl Future<Output = Result<Option<u64>, RequestFailure>> + Send;
 
-    /// Removes an owner if its row is unchanged since `sight`, and releases nothing. Returns whether it
-    /// was removed.
-    fn strike(&mut self, sight: &Sight) -> impl Future<Output = Result<bool, Undone>> + Send;
+    /// Removes an owner if its row is unchanged since `snapshot`, and releases nothing. Returns whether
+    /// it was removed.
+    fn remove_owner(
+        &mut self,
+        snapshot: &OwnerSnapshot,
+    ) -> impl Future<Output = Result<bool, RequestFailure>> + Send;
 
     /// Returns the owners of claims that are missing in the table: a claim was in progress when they
     /// were removed, or the table was edited by hand.
-    fn strays(&mut self) -> impl Future<Output = Result<Vec<i64>, Undone>> + Send;
+    fn missing_owners(&mut self) -> impl Future<Output = Result<Vec<i64>, RequestFailure>> + Send;
 
     /// Releases the claims of such an owner, except for the rows `but`. Returns their number.
-    fn free_strays(
+    fn release_orphans(
         &mut self,
         owner: i64,
         but: &[i64],
-    ) -> impl Future<Output = Result<u64, Undone>> + Send;
+    ) -> impl Future<Output = Result<u64, RequestFailure>> + Send;
 
     /// Returns at most `most` rows that such an owner has claimed, except for the rows `but`.
-    fn stray_rows(
+    fn orphan_rows(
         &mut self,
         owner: i64,
         but: &[i64],
         most: i64,
-    ) -> impl Future<Output = Result<Vec<i64>, Undone>> + Send;
+    ) -> impl Future<Output = Result<Vec<i64>, RequestFailure>> + Send;
 
     /// Releases those of these rows that such an owner has claimed. Returns their number.
-    fn free_some(
+    fn release_rows(
         &mut self,
         owner: i64,
         rows: &[i64],
-    ) -> impl Future<Output = Result<u64, Undone>> + Send;
+    ) -> impl Future<Output = Result<u64, RequestFailure>> + Send;
 
     /// Closes the connection at once, even while a request is running.
-    fn hang_up(self);
+    fn abort(self);
 }
 
 /// An owner to be entered.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Newcomer<'a> {
+pub(crate) struct NewOwner<'a> {
     pub(crate) host: &'a str,
     pub(crate) pid: i32,
     pub(crate) pool: &'a str,

@@ -39,7 +39,7 @@ pub(crate) fn tell(row: i64, problem: &str) {
     tracing::error!(
         row,
         problem,
-        "the database refuses to have this message claimed or buried; it is passed over for a while"
+        "this message can't be claimed or dead-lettered: rejected by the database; skipped for 5 minutes"
     );
 }
 

@@ -10,29 +10,29 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::dialect::{Aborted, Dialect, StatementError, Terms};
-use super::lasting::{ANSWERS_WITHIN, Lasting, Silent};
-use super::lease::{Lease, Tenant};
-use super::patience::Patience;
+use super::dialect::{Aborted, Dialect, StatementError, WriteContext};
+use super::lease::{Lease, LeaseConfig};
 use super::poll_plan::PollPlan;
+use super::rare_rows::RareRows;
+use super::reconnecting::{ANSWERS_WITHIN, NoAnswer, Reconnecting};
 use super::registry::Endpoint;
-use super::seldom::Seldom;
-use super::turns::{WriterQueue, in_turn};
+use super::time_limits::TimeLimits;
+use super::writer_queue::{WriterQueue, in_turn};
 use crate::rejected_rows::RejectedRows;
 use crate::rules;
 use crate::store::{TableStore, Writing, WritingTurn};
 use crate::table::finished::Scope;
-use crate::table::{Claim, Fault, LookReason, Outlook, Stop, Waiting, Work, Written};
+use crate::table::{Claim, Fault, PeekResult, Stop, WaitingRows, WakeReason, Work, WriteResult};
 use ganger_config::model::{PoolConfig, TableSource};
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::DatabaseFigures;
 
 /// Number of times that a transaction is retried at once after a conflict with others.
-pub(super) const CLASHES_MAX: u32 = 5;
+pub(super) const CONFLICTS_MAX: u32 = 5;
 
 /// Parameters with which a source opens its store.
 #[derive(Debug)]
-pub(crate) struct Opening<'a> {
+pub(crate) struct StoreParams<'a> {
     pub(crate) pool: &'a str,
     scope: Scope,
     lease: Duration,
@@ -41,7 +41,7 @@ pub(crate) struct Opening<'a> {
     turns: WriterQueue,
 }
 
-impl<'a> Opening<'a> {
+impl<'a> StoreParams<'a> {
     pub(crate) fn of(config: &TableSource, pool: &'a PoolConfig, turns: WriterQueue) -> Self {
         Self {
             pool: &pool.name,
@@ -60,14 +60,14 @@ pub(crate) struct ServerStore<D: Dialect> {
     pool: String,
     scope: Scope,
     lease: Lease,
-    connection: Lasting<D>,
+    connection: Reconnecting<D>,
     /// Claims of transactions whose outcome is unknown, since the connection was lost during the commit.
     /// Their rows are not handed out, so they are released.
-    doubtful: Vec<Claim>,
+    unconfirmed: Vec<Claim>,
     rejected: RejectedRows,
-    patience: Patience,
+    time_limits: TimeLimits,
     plan: PollPlan,
-    seldom: Seldom,
+    rare_rows: RareRows,
     turns: WriterQueue,
 }
 
@@ -75,96 +75,98 @@ impl<D: Dialect> ServerStore<D> {
     /// Enters this source among the owners; waits for that only if the server was reached. `first` is
     /// the connection that keeps the lease.
     pub(crate) async fn begin(
-        place: D::Place,
-        first: Option<<D::Place as Endpoint>::Line>,
-        opening: Opening<'_>,
+        target: D::Target,
+        first: Option<<D::Target as Endpoint>::Connection>,
+        params: StoreParams<'_>,
     ) -> Self {
         let is_there = first.is_some();
-        let tenant = Tenant {
-            place: place.clone(),
-            pool: opening.pool.to_owned(),
-            queue: Arc::clone(&opening.scope.queue),
-            lease: opening.lease,
+        let config = LeaseConfig {
+            target: target.clone(),
+            pool: params.pool.to_owned(),
+            queue: Arc::clone(&params.scope.queue),
+            lease: params.lease,
         };
-        let mut lease = Lease::begin(tenant, first);
+        let mut lease = Lease::begin(config, first);
         if is_there {
             lease.entered().await;
         }
         Self {
-            pool: opening.pool.to_owned(),
-            scope: opening.scope,
+            pool: params.pool.to_owned(),
+            scope: params.scope,
             lease,
-            connection: Lasting::new(place, None),
-            doubtful: Vec::new(),
+            connection: Reconnecting::new(target, None),
+            unconfirmed: Vec::new(),
             rejected: RejectedRows::default(),
-            patience: Patience::default(),
-            plan: PollPlan::new(D::POLLING, opening.poll_interval),
-            seldom: Seldom::unknown(),
-            turns: opening.turns,
+            time_limits: TimeLimits::default(),
+            plan: PollPlan::new(D::POLLING, params.poll_interval),
+            rare_rows: RareRows::unknown(),
+            turns: params.turns,
         }
     }
 
     /// Does all of the work in one transaction, or none of it.
-    async fn write_now(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
+    async fn write_now(&mut self, work: &Work<'_>) -> Result<WriteResult, Fault> {
         D::check_sizes(sizes(work))?;
-        Box::pin(self.resolve_doubt()).await?;
-        let mut clashes = 0;
+        Box::pin(self.release_unconfirmed()).await?;
+        let mut conflicts = 0;
         loop {
             let owner = match (&work.ask, self.lease.owner()) {
-                (Some(_), Err(problem)) => return Err(Fault::passing(problem)),
+                (Some(_), Err(problem)) => return Err(Fault::transient(problem)),
                 (None, Err(_)) => None,
                 (_, Ok(owner)) => Some(owner),
             };
-            let terms = Terms {
+            let context = WriteContext {
                 pool: &self.pool,
                 scope: &self.scope,
                 owner,
                 rejected: self.rejected.rows(),
-                limit: self.patience.statement(),
-                searched: self.seldom.searched(),
+                limit: self.time_limits.statement(),
+                searched: self.rare_rows.searched(),
             };
-            let within = self.patience.whole();
+            let within = self.time_limits.transaction();
             let connection = self.connection.get().await?;
-            let write = Box::pin(connection.write(terms, work, &mut self.doubtful));
+            let write = Box::pin(connection.write(context, work, &mut self.unconfirmed));
             let error = match timeout(within, write).await {
                 Ok(Ok(written)) => {
-                    self.learn_from(work, &written);
+                    self.record_result(work, &written);
                     return Ok(written);
                 }
                 Ok(Err(Aborted::NotAnOwner)) => {
-                    self.lease.doubt();
-                    let problem = "others took this source for dead; it enters itself again";
-                    return Err(Fault::passing(problem));
+                    self.lease.request_heartbeat();
+                    let problem = "other daemons took this source for dead; it registers again";
+                    return Err(Fault::transient(problem));
                 }
-                Ok(Err(Aborted::Server(error))) if error.is_a_clash() && clashes < CLASHES_MAX => {
-                    clashes += 1;
+                Ok(Err(Aborted::Server(error)))
+                    if error.is_conflict() && conflicts < CONFLICTS_MAX =>
+                {
+                    conflicts += 1;
                     continue;
                 }
                 Ok(Err(Aborted::Server(error))) => {
                     if let Some(ask) = &work.ask
                         && error.fault().is_permanent
-                        && Box::pin(self.pass_over(ask.limits)).await?
+                        && Box::pin(self.exclude_rejected(ask.limits)).await?
                     {
                         continue;
                     }
-                    if error.is_out_of_time() {
-                        self.patience.grow();
+                    if error.is_timeout() {
+                        self.time_limits.grow();
                     }
                     Ok(error)
                 }
                 Err(_) => {
-                    self.patience.grow();
-                    Err(Silent(within))
+                    self.time_limits.grow();
+                    Err(NoAnswer(within))
                 }
             };
-            return self.connection.heard(error.map(Err));
+            return self.connection.check_answer(error.map(Err));
         }
     }
 
-    fn learn_from(&mut self, work: &Work<'_>, written: &Written) {
-        self.patience = Patience::default();
+    fn record_result(&mut self, work: &Work<'_>, written: &WriteResult) {
+        self.time_limits = TimeLimits::default();
         if work.ask.is_some() {
-            self.seldom = Seldom::after(written);
+            self.rare_rows = RareRows::after(written);
         }
         match written.stop {
             Some(Stop::Full | Stop::Long) => self.plan.poll(),
@@ -177,7 +179,7 @@ impl<D: Dialect> ServerStore<D> {
 
     /// Finds the rows that the database refuses to have claimed, after it has refused a claim, so that
     /// the same work can be tried without them. Returns whether there are new ones.
-    async fn pass_over(&mut self, limits: Limits) -> Result<bool, Fault> {
+    async fn exclude_rejected(&mut self, limits: Limits) -> Result<bool, Fault> {
         let (queue, known) = (&self.scope.queue, self.rejected.rows());
         let refused = async |connection: &mut D| connection.refused(queue, limits, known).await;
         let refused = self.connection.ask(refused).await?;
@@ -186,21 +188,21 @@ impl<D: Dialect> ServerStore<D> {
 
     /// Releases the claims of transactions whose outcome is unknown. Their rows are locked until the
     /// transaction has ended one way or the other, so this waits for that.
-    async fn resolve_doubt(&mut self) -> Result<(), Fault> {
-        if self.doubtful.is_empty() {
+    async fn release_unconfirmed(&mut self) -> Result<(), Fault> {
+        if self.unconfirmed.is_empty() {
             return Ok(());
         }
-        let doubtful = &self.doubtful;
-        let freed = async |connection: &mut D| connection.give_back(doubtful).await;
+        let unconfirmed = &self.unconfirmed;
+        let freed = async |connection: &mut D| connection.give_back(unconfirmed).await;
         let freed = self.connection.ask(freed).await?;
         if freed > 0 {
             tracing::info!(
                 pool = self.pool,
                 rows = freed,
-                "gave back what was claimed just as the connection was lost"
+                "returned the messages that were being claimed when the connection was lost"
             );
         }
-        self.doubtful.clear();
+        self.unconfirmed.clear();
         Ok(())
     }
 }
@@ -215,27 +217,29 @@ fn sizes(work: &Work<'_>) -> impl Iterator<Item = usize> {
 
 #[async_trait(?Send)]
 impl<D: Dialect> TableStore for ServerStore<D> {
-    async fn woken(&mut self, news: bool) -> LookReason {
-        if let Some(enough) = self.plan.uses(news) {
+    async fn woken(&mut self, wants_data: bool) -> WakeReason {
+        if let Some(enough) = self.plan.set_listening(wants_data) {
             sleep_until(enough).await;
             self.plan.poll();
         }
-        self.lease.notifications().want(self.plan.wants_news());
-        if !news {
+        self.lease
+            .notifications()
+            .want(self.plan.wants_notifications());
+        if !wants_data {
             return std::future::pending().await;
         }
-        let is_told = self.lease.notifications().are_complete();
-        let next = self.plan.next_look().filter(|_| !is_told);
+        let is_notified = self.lease.notifications().are_complete();
+        let next = self.plan.next_poll().filter(|_| !is_notified);
         tokio::select! {
-            () = self.lease.news() => self.plan.notified(),
+            () = self.lease.changed() => self.plan.notified(),
             () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
-                self.plan.looked();
+                self.plan.polled();
             }
         }
-        LookReason::Data
+        WakeReason::Data
     }
 
-    fn was_fruitful(&mut self) {
+    fn found_rows(&mut self) {
         self.plan.found();
     }
 
@@ -243,7 +247,7 @@ impl<D: Dialect> TableStore for ServerStore<D> {
         Some(self.lease.losses())
     }
 
-    async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
+    async fn peek(&mut self, limits: Limits) -> Result<PeekResult, Fault> {
         self.rejected.expire();
         let (queue, known) = (&self.scope.queue, self.rejected.rows());
         let peek = async |connection: &mut D| connection.peek(queue, limits, known).await;
@@ -251,14 +255,14 @@ impl<D: Dialect> TableStore for ServerStore<D> {
         let outlook = self.connection.ask(peek).await;
         self.plan.took(began.elapsed());
         let outlook = outlook?;
-        self.seldom = Seldom::of(&outlook);
+        self.rare_rows = RareRows::of(&outlook);
         if !outlook.ready {
             self.plan.found_nothing();
         }
         Ok(outlook)
     }
 
-    async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Fault> {
+    async fn waiting(&mut self, queue: &str, most: u32) -> Result<WaitingRows, Fault> {
         let waiting = async |connection: &mut D| connection.waiting(queue, most).await;
         self.connection.ask(waiting).await
     }
@@ -297,7 +301,11 @@ impl<D: Dialect> TableStore for ServerStore<D> {
         Writing::Server(self.turns.clone())
     }
 
-    async fn write(&mut self, turn: WritingTurn<'_>, work: &Work<'_>) -> Result<Written, Fault> {
+    async fn write(
+        &mut self,
+        turn: WritingTurn<'_>,
+        work: &Work<'_>,
+    ) -> Result<WriteResult, Fault> {
         let turn = match turn {
             WritingTurn::Server(turn) => turn,
             WritingTurn::File(_) => None,
@@ -310,7 +318,7 @@ impl<D: Dialect> TableStore for ServerStore<D> {
         let owner = self.lease.last_owner();
         self.lease.end();
         let left = async {
-            Box::pin(self.resolve_doubt()).await?;
+            Box::pin(self.release_unconfirmed()).await?;
             match owner {
                 Some(owner) => {
                     let leave = async |connection: &mut D| connection.leave(owner).await;
@@ -322,11 +330,11 @@ impl<D: Dialect> TableStore for ServerStore<D> {
         let problem = match timeout(ANSWERS_WITHIN, left).await {
             Ok(Ok(())) => return,
             Ok(Err(fault)) => fault.problem,
-            Err(_) => "the server is silent".to_owned(),
+            Err(_) => "no answer from the server".to_owned(),
         };
         tracing::warn!(
             problem,
-            "could not leave the owners; the free lock tells the others"
+            "could not remove this daemon from the owners; others detect that by its free lock"
         );
     }
 }

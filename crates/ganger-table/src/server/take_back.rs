@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::registry::{Registry, Undone};
-use super::vigil::Sight;
+use super::owner_watch::OwnerSnapshot;
+use super::registry::{Registry, RequestFailure};
 
 /// Time after which a row or an owner that was refused is tried again.
 pub(crate) const STUCK_FOR: Duration = Duration::from_secs(300);
@@ -30,32 +30,32 @@ pub(crate) struct TakeBack {
 }
 
 impl TakeBack {
-    /// Releases the claims of the owners that are gone. If there are any, or with `strays`, also claims
+    /// Releases the claims of the owners that are gone. If there are any, or with `orphans`, also claims
     /// whose owner is not in the table. Returns whether any were released.
     pub(crate) async fn from<R: Registry>(
         &mut self,
-        line: &mut R,
-        gone: &[Sight],
-        strays: bool,
-    ) -> Result<bool, Undone> {
+        connection: &mut R,
+        gone: &[OwnerSnapshot],
+        orphans: bool,
+    ) -> Result<bool, RequestFailure> {
         let now = Instant::now();
         self.owners.retain(|_, until| *until > now);
         self.rows.retain(|_, until| *until > now);
         let mut any = false;
-        for sight in gone {
-            if !self.owners.contains_key(&sight.owner) {
-                let taken = self.take_from(line, sight).await;
-                any |= self.told(sight.owner, taken)?;
+        for snapshot in gone {
+            if !self.owners.contains_key(&snapshot.owner) {
+                let taken = self.take_from(connection, snapshot).await;
+                any |= self.record(snapshot.owner, taken)?;
             }
         }
-        if !strays && gone.is_empty() {
+        if !orphans && gone.is_empty() {
             return Ok(any);
         }
-        for owner in line.strays().await? {
+        for owner in connection.missing_owners().await? {
             if !self.owners.contains_key(&owner) {
-                let why = "it is not among the owners";
-                let freed = self.free_strays(line, owner, why).await;
-                any |= self.told(owner, freed)?;
+                let why = "it is not registered as an owner";
+                let freed = self.release_orphans(connection, owner, why).await;
+                any |= self.record(owner, freed)?;
             }
         }
         Ok(any)
@@ -64,76 +64,83 @@ impl TakeBack {
     /// Releases the claims of an owner that is gone, unless it is back.
     async fn take_from<R: Registry>(
         &mut self,
-        line: &mut R,
-        sight: &Sight,
-    ) -> Result<bool, Undone> {
-        let why = match sight.free {
+        connection: &mut R,
+        snapshot: &OwnerSnapshot,
+    ) -> Result<bool, RequestFailure> {
+        let why = match snapshot.free {
             true => "its lock is free",
-            false => "its heart stands still",
+            false => "its heartbeat has stopped",
         };
-        match line.take_back(sight).await {
+        match connection.take_back(snapshot).await {
             Ok(freed) => {
                 if let Some(freed) = freed {
-                    tell(sight.owner, freed, why);
+                    log_taken_back(snapshot.owner, freed, why);
                 }
                 Ok(freed.is_some())
             }
-            Err(undone) if undone.fault.is_permanent => {
-                let struck = line.strike(sight).await?;
-                Ok(struck && self.free_by_halves(line, sight.owner, why).await?)
+            Err(failure) if failure.fault.is_permanent => {
+                let removed = connection.remove_owner(snapshot).await?;
+                Ok(removed
+                    && self
+                        .release_by_bisection(connection, snapshot.owner, why)
+                        .await?)
             }
-            Err(undone) => Err(undone),
+            Err(failure) => Err(failure),
         }
     }
 
     /// Releases claims whose owner is not in the table.
-    async fn free_strays<R: Registry>(
+    async fn release_orphans<R: Registry>(
         &mut self,
-        line: &mut R,
+        connection: &mut R,
         owner: i64,
         why: &str,
-    ) -> Result<bool, Undone> {
+    ) -> Result<bool, RequestFailure> {
         let refused = self.refused();
-        match line.free_strays(owner, &refused).await {
+        match connection.release_orphans(owner, &refused).await {
             Ok(0) => Ok(false),
             Ok(freed) => {
-                tell(owner, freed, why);
+                log_taken_back(owner, freed, why);
                 Ok(true)
             }
-            Err(undone) if undone.fault.is_permanent && refused.len() < REFUSED_MAX => {
-                self.free_by_halves(line, owner, why).await
+            Err(failure) if failure.fault.is_permanent && refused.len() < REFUSED_MAX => {
+                self.release_by_bisection(connection, owner, why).await
             }
-            Err(undone) => Err(undone),
+            Err(failure) => Err(failure),
         }
     }
 
     /// Does the same by bisection, if single rows prevent the release of the others.
-    async fn free_by_halves<R: Registry>(
+    async fn release_by_bisection<R: Registry>(
         &mut self,
-        line: &mut R,
+        connection: &mut R,
         owner: i64,
         why: &str,
-    ) -> Result<bool, Undone> {
-        let mut parts = vec![line.stray_rows(owner, &self.refused(), ROWS_MAX).await?];
+    ) -> Result<bool, RequestFailure> {
+        let mut parts = vec![
+            connection
+                .orphan_rows(owner, &self.refused(), ROWS_MAX)
+                .await?,
+        ];
         let (mut freed, mut refused) = (0, 0);
         while let Some(mut part) = parts.pop() {
-            match line.free_some(owner, &part).await {
+            match connection.release_rows(owner, &part).await {
                 Ok(rows) => freed += rows,
-                Err(undone) if !undone.fault.is_permanent => return Err(undone),
+                Err(failure) if !failure.fault.is_permanent => return Err(failure),
                 Err(_) if part.len() > 1 => {
                     parts.push(part.split_off(part.len() / 2));
                     parts.push(part);
                 }
-                Err(undone) => {
+                Err(failure) => {
                     refused += 1;
-                    let problem = undone.fault.problem;
+                    let problem = failure.fault.problem;
                     for row in part {
                         self.rows.insert(row, Instant::now() + STUCK_FOR);
                         tracing::error!(
                             owner,
                             row,
                             problem,
-                            "the database refuses to have this message taken back from an owner that vanished; it waits, and is tried again after a while"
+                            "this message of a dead owner can't be taken back: rejected by the database; retried in 5 minutes"
                         );
                     }
                 }
@@ -143,7 +150,7 @@ impl TakeBack {
             }
         }
         if freed > 0 {
-            tell(owner, freed, why);
+            log_taken_back(owner, freed, why);
         }
         Ok(freed > 0)
     }
@@ -154,11 +161,15 @@ impl TakeBack {
 
     /// Returns the result, and logs an error. Only an error of the connection is passed on: if any other
     /// ended the session, others would take this source for dead.
-    fn told(&mut self, owner: i64, taken: Result<bool, Undone>) -> Result<bool, Undone> {
+    fn record(
+        &mut self,
+        owner: i64,
+        taken: Result<bool, RequestFailure>,
+    ) -> Result<bool, RequestFailure> {
         let fault = match taken {
             Ok(any) => return Ok(any),
-            Err(undone) if undone.ends_the_connection => return Err(undone),
-            Err(undone) => undone.fault,
+            Err(failure) if failure.ends_the_connection => return Err(failure),
+            Err(failure) => failure.fault,
         };
         let left_for = match fault.is_permanent {
             true => STUCK_FOR,
@@ -169,17 +180,12 @@ impl TakeBack {
         tracing::error!(
             owner,
             problem,
-            "the messages of an owner that vanished can't be taken back; it is tried again after a while"
+            "the messages of a dead owner can't be taken back; retried later"
         );
         Ok(false)
     }
 }
 
-fn tell(owner: i64, rows: u64, why: &str) {
-    tracing::warn!(
-        owner,
-        rows,
-        why,
-        "took back the messages of an owner that vanished"
-    );
+fn log_taken_back(owner: i64, rows: u64, why: &str) {
+    tracing::warn!(owner, rows, why, "took back the messages of a dead owner");
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::rules;
-use crate::table::{Ask, Claim, Settled, Work};
+use crate::table::{Claim, ClaimRequest, Settled, Work};
 use ganger_core::budget::Hold;
 use ganger_queue::delivery::{Publish, Settlement};
 use ganger_queue::publishing::confirm;
@@ -54,7 +54,7 @@ impl Book {
     }
 
     /// Number of deliveries that are out once what is settled is written.
-    pub(super) fn staying(&self) -> usize {
+    pub(super) fn unsettled(&self) -> usize {
         self.out.len() - self.settled.len()
     }
 
@@ -126,7 +126,7 @@ impl Book {
         let publishes = publishes.map(|publish| publish.message.bytes());
         let settled = self.settled.iter();
         let settled = settled.map(|settled| rules::bytes(&settled.outcome));
-        let together = rules::together(publishes.chain(settled), self.bytes_per_turn);
+        let together = rules::fitting_together(publishes.chain(settled), self.bytes_per_turn);
         let publishes = together.min(self.publishes.len());
         Batch {
             publishes,
@@ -141,7 +141,12 @@ impl Book {
     }
 
     /// The work of a transaction that writes the batch.
-    pub(super) fn work<'a>(&'a self, batch: Batch, ask: Option<Ask<'a>>, probe: bool) -> Work<'a> {
+    pub(super) fn work<'a>(
+        &'a self,
+        batch: Batch,
+        ask: Option<ClaimRequest<'a>>,
+        probe: bool,
+    ) -> Work<'a> {
         Work {
             publishes: &self.publishes[..batch.publishes],
             settled: &self.settled[..batch.settled],
@@ -158,8 +163,8 @@ impl Book {
         self.settled.drain(..batch.settled).collect()
     }
 
-    /// Strikes a delivery whose settlement is written.
-    pub(super) fn strike(&mut self, claim: Claim) {
+    /// Removes a delivery whose settlement is written.
+    pub(super) fn remove(&mut self, claim: Claim) {
         self.out.remove(&claim.number());
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::table::Waiting;
+use crate::table::WaitingRows;
 use ganger_config::model::Workers;
 use ganger_queue::backlog::Oldest;
 use ganger_queue::delivery::Backlog;
@@ -47,12 +47,12 @@ impl Depth {
     }
 
     /// Records that a claim found no row that could be claimed.
-    pub(super) fn none_waits(&mut self) {
+    pub(super) fn record_empty(&mut self) {
         self.oldest.is_empty(SystemTime::now());
     }
 
     /// Returns the backlog to report for a count.
-    pub(super) fn backlog(&mut self, waiting: Waiting) -> Backlog {
+    pub(super) fn backlog(&mut self, waiting: WaitingRows) -> Backlog {
         let now = SystemTime::now();
         let sent = waiting.oldest.and_then(|age| now.checked_sub(age));
         Backlog {
@@ -63,7 +63,7 @@ impl Depth {
     }
 
     /// Plans the next count at once, for new rules.
-    pub(super) fn again(&mut self, now: Instant) {
+    pub(super) fn count_now(&mut self, now: Instant) {
         self.next = now;
     }
 }

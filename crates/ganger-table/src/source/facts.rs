@@ -41,21 +41,21 @@ impl Facts {
 
     /// Counts at once: by new rules.
     pub(super) fn count_now(&mut self) {
-        self.depth.again(Instant::now());
+        self.depth.count_now(Instant::now());
     }
 
     /// Records that a claim found no row that could be claimed.
-    pub(super) fn none_waits(&mut self) {
-        self.depth.none_waits();
+    pub(super) fn record_empty(&mut self) {
+        self.depth.record_empty();
     }
 
     /// Publishes the figures, and those of the database if it is time and it answers.
-    pub(super) async fn tell(
+    pub(super) async fn report(
         &mut self,
         store: &mut dyn TableStore,
         end: &SourceEnd,
         book: &Book,
-        is_troubled: bool,
+        is_failing: bool,
     ) {
         let (settlements, publishes) = (book.settled().len(), book.publishes());
         end.facts.note(|figures| {
@@ -63,7 +63,7 @@ impl Facts {
             figures.publishes_pending = Some(publishes as u64);
         });
         let now = Instant::now();
-        if now >= self.next && !is_troubled {
+        if now >= self.next && !is_failing {
             self.next = now + LOOK_EVERY;
             let delayed = store.count_delayed(DELAYED_MAX).await;
             let database = store.sizes().await;
@@ -74,7 +74,7 @@ impl Facts {
     }
 
     /// Counts the rows that wait, if it is time.
-    pub(super) async fn tell_backlog(
+    pub(super) async fn report_backlog(
         &mut self,
         store: &mut dyn TableStore,
         end: &SourceEnd,
@@ -88,6 +88,6 @@ impl Facts {
         let now = Instant::now();
         self.depth.counted(&pool.workers, now, now - began);
         let backlog = waiting.map(|waiting| self.depth.backlog(waiting));
-        credit::tell_backlog(end, backlog);
+        credit::report_backlog(end, backlog);
     }
 }

@@ -13,24 +13,28 @@ pub(super) enum HealthIssue {
     /// The database can't be read or written.
     Table,
     /// The database permanently rejects settlements.
-    Aside,
+    Parked,
     /// Another program has locked rows that are to be settled.
     Locked,
 }
 
 impl health::Issue for HealthIssue {
-    fn what(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Table => "the table can't be used; intake pauses",
-            Self::Aside => "settlements are refused; they are kept, and hold nobody up",
-            Self::Locked => "rows are locked; what became of them waits, and holds nobody up",
+            Self::Parked => {
+                "settlements are rejected; they are kept and retried, other messages are unaffected"
+            }
+            Self::Locked => {
+                "rows are locked; their settlements wait, other messages are unaffected"
+            }
         }
     }
 
     fn is_down(self) -> bool {
         match self {
             Self::Table => true,
-            Self::Aside | Self::Locked => false,
+            Self::Parked | Self::Locked => false,
         }
     }
 }
@@ -62,18 +66,18 @@ pub(super) fn repeated(pool: &str, end: &SourceEnd, claims: &[Claim]) {
         tracing::warn!(
             pool,
             row = claim.row,
-            "done twice: it was done as another message, or by another daemon, meanwhile"
+            "message processed twice: another message with its key, or another daemon, finished first"
         );
     }
 }
 
 /// Logs a settlement that the database permanently rejects.
-pub(super) fn set_aside(pool: &str, settled: &Settled, fault: &Fault) {
+pub(super) fn rejected(pool: &str, settled: &Settled, fault: &Fault) {
     tracing::error!(
         pool,
         row = settled.claim.row,
         problem = fault.problem,
-        "a settlement is refused for good; it is kept, and tried again every minute"
+        "settlement permanently rejected; kept and retried every minute"
     );
 }
 
@@ -83,7 +87,7 @@ pub(super) fn not_entered(pool: &str, settled: &Settled, fault: &Fault) {
         pool,
         row = settled.claim.row,
         problem = fault.problem,
-        "the database refuses to have it entered as finished: a repetition would be worked on"
+        "the database rejects the entry of a finished message: a repetition would be processed again"
     );
 }
 
@@ -93,7 +97,7 @@ pub(super) fn given_up(pool: &str, given_up: impl IntoIterator<Item = Settled>) 
         tracing::error!(
             pool,
             row = settled.claim.row,
-            "a refused settlement is given up; its message comes again when the daemon has ended"
+            "rejected settlement given up; its message is redelivered after the daemon has ended"
         );
     }
 }

@@ -13,12 +13,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Waiting settlements of one source.
 #[derive(Debug, Default)]
-pub(super) struct Locked {
+pub(super) struct LockedRows {
     waiting: Vec<Settled>,
     next_look: Option<Instant>,
 }
 
-impl Locked {
+impl LockedRows {
     /// Returns the time of the next check, if any wait.
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.next_look
@@ -71,7 +71,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_locked_waits_and_what_is_not_is_settled() {
-        let (mut locked, now) = (Locked::default(), Instant::now());
+        let (mut locked, now) = (LockedRows::default(), Instant::now());
         for (adds, are_locked, waits, is_news) in [
             (&[1, 2, 3][..], &[2][..], &[2][..], true),
             (&[4], &[2], &[2], false),

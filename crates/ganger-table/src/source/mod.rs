@@ -2,16 +2,16 @@
 //! written. It knows no SQL and no database: it writes through [`TableStore`], and its decisions are in
 //! `rules`.
 
-mod aside;
 mod book;
 mod depth;
 mod facts;
 mod gather;
-mod grip;
 mod health;
 mod locked;
-mod looks;
+mod parked;
 mod paused;
+mod schedule;
+mod shared_claim;
 mod suspects;
 #[cfg(test)]
 mod tests;
@@ -27,8 +27,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::databases::database;
 use crate::rules;
 use crate::store::{Stores, TableStore};
-use crate::table::{Ask, Claim, Claimed, Fault, LookReason, Stop, Written};
-use aside::Aside;
+use crate::table::{Claim, ClaimRequest, Claimed, Fault, Stop, WakeReason, WriteResult};
 use book::{Batch, Book};
 use facts::Facts;
 use ganger_config::model::{PoolConfig, TableSource};
@@ -44,11 +43,12 @@ use ganger_queue::source::Link;
 use ganger_queue::unread::Reader;
 use ganger_telemetry::metrics::dead_lettered;
 use gather::Gather;
-use grip::Grip;
 use health::{Health, HealthIssue};
-use locked::Locked;
-use looks::Looks;
+use locked::LockedRows;
+use parked::Parked;
 use paused::Paused;
+use schedule::Schedule;
+use shared_claim::SharedClaim;
 use suspects::Suspects;
 
 /// Source of one pool.
@@ -64,11 +64,11 @@ pub(super) struct Task {
     pause: Pause,
     /// Share of the memory budget, for bodies and headers of rows that are out and not settled.
     share: Share,
-    grip: Grip,
+    shared_claim: SharedClaim,
     book: Book,
-    aside: Aside,
-    locked: Locked,
-    looks: Looks,
+    parked: Parked,
+    locked: LockedRows,
+    schedule: Schedule,
     facts: Facts,
     reader: Reader,
     gather: Gather,
@@ -106,14 +106,14 @@ fn runtime() -> Runtime {
 
 fn run(runtime: &Runtime, task: Task) {
     let _heart = Heartbeat::of_this_thread().on(runtime.handle());
-    let slips = task
-        .grip
+    let watch_claim = task
+        .shared_claim
         .clone()
         .watch(task.store.losses(), task.end.state.clone());
     runtime.block_on(async {
         tokio::select! {
             () = task.run() => {}
-            () = slips => {}
+            () = watch_claim => {}
         }
     });
 }
@@ -130,11 +130,11 @@ impl Task {
             suspects: Suspects::new(Turn::new(&link.exclusive, &pool)),
             pool,
             share: link.share.within(rules::BYTES_OUT_MAX),
-            grip: Grip::default(),
+            shared_claim: SharedClaim::default(),
             book: Book::new(rules::BYTES_PER_TURN_MAX),
-            aside: Aside::default(),
-            locked: Locked::default(),
-            looks: Looks::new(config.poll_interval),
+            parked: Parked::default(),
+            locked: LockedRows::default(),
+            schedule: Schedule::new(config.poll_interval),
             facts: Facts::new(),
             reader,
             gather: Gather::default(),
@@ -143,10 +143,10 @@ impl Task {
     }
 
     async fn run(mut self) {
-        self.health.tell(&self.end);
+        self.health.publish(&self.end);
         self.store.listen();
         if let Err(fault) = self.store.sweep() {
-            self.trouble(&fault);
+            self.report_failure(&fault);
         }
         while !self.is_finished() {
             self.event().await;
@@ -156,17 +156,17 @@ impl Task {
                 self.follow_the_file().await;
                 self.gather().await;
                 self.write_and_claim().await;
-                self.tend_aside().await;
+                self.retry_parked_if_due().await;
                 let pool = self.policy.borrow().clone();
                 let store = &mut *self.store;
-                self.facts.tell_backlog(store, &self.end, &pool).await;
-                unread::look(&mut self.reader, store).await;
+                self.facts.report_backlog(store, &self.end, &pool).await;
+                unread::search(&mut self.reader, store).await;
             }
-            let (store, is_troubled) = (&mut *self.store, self.pause.is_troubled());
+            let (store, is_failing) = (&mut *self.store, self.pause.is_failing());
             let facts = &mut self.facts;
-            facts.tell(store, &self.end, &self.book, is_troubled).await;
+            facts.report(store, &self.end, &self.book, is_failing).await;
         }
-        self.give_up_aside().await;
+        self.give_up_parked().await;
         self.store.close().await;
     }
 
@@ -183,21 +183,21 @@ impl Task {
     /// them.
     async fn event(&mut self) {
         let timer = self.timer();
-        // Without room for another row, there is no use for news.
-        let news = self.room() > 0;
+        // Without room for another row, there is no use for wake-ups by new rows.
+        let wants_data = self.room() > 0;
         let room_for_publishes = self.book.has_room_for_publishes();
-        let (end, policy, looks) = (&mut self.end, &mut self.policy, &mut self.looks);
+        let (end, policy, schedule) = (&mut self.end, &mut self.policy, &mut self.schedule);
         tokio::select! {
             biased;
             // Everything else is done by the newest rules.
             Ok(()) = policy.changed() => self.facts.count_now(),
-            _ = end.intake.changed(), if end.intake.has_changed().is_ok() => looks.look_now(),
-            woken = self.store.woken(news) => match woken {
-                LookReason::Data => looks.news(),
-                LookReason::Owners => looks.look_at_owners_now(),
+            _ = end.intake.changed(), if end.intake.has_changed().is_ok() => schedule.poll_now(),
+            woken = self.store.woken(wants_data) => match woken {
+                WakeReason::Data => schedule.database_changed(),
+                WakeReason::Owners => schedule.check_owners_now(),
             },
-            () = self.suspects.called() => looks.look_now(),
-            () = self.share.freed() => looks.look_now(),
+            () = self.suspects.called() => schedule.poll_now(),
+            () = self.share.freed() => schedule.poll_now(),
             Some(publish) = end.publishes.recv(), if room_for_publishes => self.book.publish(publish),
             Some(settlement) = end.settlements.recv() => self.book.settle(settlement),
             () = sleep_until(timer) => {}
@@ -207,11 +207,11 @@ impl Task {
     /// Returns the time of the next timed event. A pause after a failure delays it, or the loop would
     /// spin; but not the heartbeat, without which others would take over this daemon's claims.
     fn timer(&self) -> Instant {
-        let mut timer = self.looks.next().min(self.facts.next_count());
-        for when in [self.aside.again(), self.locked.next_look()] {
+        let mut timer = self.schedule.next().min(self.facts.next_count());
+        for when in [self.parked.next_retry(), self.locked.next_look()] {
             timer = timer.min(when.unwrap_or(timer));
         }
-        self.pause.timer(timer).min(self.looks.next_beat())
+        self.pause.timer(timer).min(self.schedule.next_beat())
     }
 
     /// Adds all settlements and publishes that are already in the channels, for one transaction.
@@ -234,7 +234,7 @@ impl Task {
         let nearly_all = gather::nearly_all(out);
         let settled = self.book.settled().len();
         let is_enough = settled == 0 || settled >= nearly_all || self.book.publishes() > 0;
-        if is_enough || self.pause.is_troubled() || self.room() == 0 {
+        if is_enough || self.pause.is_failing() || self.room() == 0 {
             return;
         }
         let turn = self.end.facts.turn();
@@ -259,19 +259,19 @@ impl Task {
     async fn tend_owners(&mut self) {
         let now = Instant::now();
         let mut found = Ok(false);
-        if self.looks.beats(now, self.store.beat_interval()) {
+        if self.schedule.beat_if_due(now, self.store.beat_interval()) {
             found = self.store.beat();
         }
-        if self.looks.are_owners_due(now) {
-            self.paused.look_again();
+        if self.schedule.are_owners_due(now) {
+            self.paused.request_query();
             if found.is_ok() {
-                found = self.store.take_back_from_the_dead();
+                found = self.store.take_back_from_dead_owners();
             }
         }
         match found {
-            Ok(true) => self.looks.look_now(),
+            Ok(true) => self.schedule.poll_now(),
             // After a failure the next write shows whether it persists, and must not wait for the owners.
-            Err(fault) if !self.pause.is_troubled() => self.trouble(&fault),
+            Err(fault) if !self.pause.is_failing() => self.report_failure(&fault),
             Ok(false) | Err(_) => {}
         }
     }
@@ -279,40 +279,40 @@ impl Task {
     /// Switches to the file that has replaced the database, once nothing is left to settle in the old
     /// one.
     async fn follow_the_file(&mut self) {
-        if !self.book.is_empty() || !self.pause.is_troubled() || !self.store.is_replaced() {
+        if !self.book.is_empty() || !self.pause.is_failing() || !self.store.is_replaced() {
             return;
         }
-        self.give_up_aside().await;
+        self.give_up_parked().await;
         if let Err(fault) = self.store.reopen() {
-            self.trouble(&fault);
+            self.report_failure(&fault);
         }
     }
 
-    async fn tend_aside(&mut self) {
-        let again = self.aside.again();
+    async fn retry_parked_if_due(&mut self) {
+        let again = self.parked.next_retry();
         if again.is_some_and(|again| Instant::now() >= again) {
-            self.settle_aside().await;
+            self.retry_parked().await;
         }
     }
 
     /// Writes pending work and claims as many rows as there is room for.
     async fn write_and_claim(&mut self) {
-        if let Err(fault) = self.paused.look(&mut *self.store, &self.end).await {
-            self.trouble(&fault);
+        if let Err(fault) = self.paused.query(&mut *self.store, &self.end).await {
+            self.report_failure(&fault);
         }
-        if self.must_look_for_locks()
-            && let Err(fault) = self.leave_locked_out().await
+        if self.must_check_locks()
+            && let Err(fault) = self.set_locked_aside().await
         {
-            return self.trouble(&fault);
+            return self.report_failure(&fault);
         }
-        let must_write = self.book.has_work() || self.pause.is_troubled();
-        let look = Instant::now() >= self.looks.next_at_queue();
-        let may_claim = must_write || (look && self.anything_to_claim().await);
+        let must_write = self.book.has_work() || self.pause.is_failing();
+        let look = Instant::now() >= self.schedule.next_poll();
+        let may_claim = must_write || (look && self.poll_queue().await);
         if !may_claim {
             return;
         }
         let claim = self.room() > 0;
-        let probe = self.pause.is_troubled();
+        let probe = self.pause.is_failing();
         let began = Instant::now();
         match self.write(claim, probe).await {
             Ok((batch, written)) => {
@@ -320,10 +320,10 @@ impl Task {
                     self.end.facts.took_turn(began.elapsed());
                 }
                 self.pause.end();
-                self.health.over(&self.end, HealthIssue::Table);
+                self.health.resolve(&self.end, HealthIssue::Table);
                 self.written(batch, written);
             }
-            Err(fault) => self.rescue(&fault, probe || claim).await,
+            Err(fault) => self.handle_failed_write(&fault, probe || claim).await,
         }
         if claim {
             self.share.rest();
@@ -331,25 +331,25 @@ impl Task {
     }
 
     /// Looks for rows to claim without taking a lock, so that an idle queue disturbs no other connection.
-    async fn anything_to_claim(&mut self) -> bool {
-        self.looks.begin(Instant::now());
+    async fn poll_queue(&mut self) -> bool {
+        self.schedule.poll_started(Instant::now());
         if let Err(fault) = self.store.is_in_place() {
-            self.trouble(&fault);
+            self.report_failure(&fault);
             return false;
         }
         if self.room() == 0 {
-            self.suspects.step_aside();
+            self.suspects.pause_turn();
             return false;
         }
         match self.store.peek(self.limits()).await {
             Ok(outlook) => {
-                self.looks.found(outlook.due_in);
+                self.schedule.polled(outlook.due_in);
                 if !outlook.ready && !outlook.suspects_wait {
-                    self.facts.none_waits();
+                    self.facts.record_empty();
                 }
-                let suspect = self.suspects.line_up(outlook.suspects_wait, &self.end);
+                let suspect = self.suspects.request_turn(outlook.suspects_wait, &self.end);
                 if outlook.ready || suspect {
-                    self.store.was_fruitful();
+                    self.store.found_rows();
                 }
                 if !outlook.ready && !suspect {
                     self.share.rest();
@@ -357,7 +357,7 @@ impl Task {
                 outlook.ready || suspect
             }
             Err(fault) => {
-                self.trouble(&fault);
+                self.report_failure(&fault);
                 false
             }
         }
@@ -367,7 +367,7 @@ impl Task {
     fn room(&self) -> usize {
         let rows = match self.paused.is_on() {
             true => 0,
-            false => rules::room(self.intake(), self.book.staying()),
+            false => rules::room(self.intake(), self.book.unsettled()),
         };
         if rows == 0 {
             self.share.rest();
@@ -385,7 +385,7 @@ impl Task {
     /// Writes pending work, and claims as many rows as there is room for. Includes whatever arrived while
     /// other sources were writing. Work beyond the limit of one transaction is left for the next, which
     /// then makes the claim.
-    async fn write(&mut self, claim: bool, probe: bool) -> Result<(Batch, Written), Fault> {
+    async fn write(&mut self, claim: bool, probe: bool) -> Result<(Batch, WriteResult), Fault> {
         let writing = self.store.writing();
         let turn = writing.turn(self.book.out()).await;
         self.collect();
@@ -394,7 +394,7 @@ impl Task {
             true => self.room(),
             false => 0,
         };
-        let ask = (rows > 0).then(|| Ask {
+        let ask = (rows > 0).then(|| ClaimRequest {
             rows,
             share: &self.share,
             suspect: self.suspects.may_be_claimed(),
@@ -407,11 +407,11 @@ impl Task {
 
     /// Handles the result of a durable transaction: only now are settlements forgotten, publishes
     /// confirmed and rows handed out.
-    fn written(&mut self, batch: Batch, written: Written) {
+    fn written(&mut self, batch: Batch, written: WriteResult) {
         for settled in self.book.written(batch) {
             self.forget(settled.claim);
         }
-        self.tell_of_others(&written);
+        self.report_lost_and_repeated(&written);
         for buried in &written.buried {
             let name = self.name(&buried.correlation_id, buried.row);
             dead_lettered(&self.pool, &name, &buried.failure);
@@ -423,23 +423,23 @@ impl Task {
         if let Some(stop) = written.stop {
             self.gather.claimed(claimed_any && stop == Stop::Full);
             if stop == Stop::Empty {
-                self.facts.none_waits();
+                self.facts.record_empty();
             }
-            self.looks.claimed(stop, claimed_any, written.due_in);
+            self.schedule.claimed(stop, claimed_any, written.due_in);
             if batch.asks_for_suspect && written.suspects_wait {
-                self.suspects.none_to_be_had(self.looks.next_at_queue());
+                self.suspects.none_claimable(self.schedule.next_poll());
             }
-            if self.suspects.line_up(written.suspects_wait, &self.end) {
-                self.looks.look_now();
+            if self.suspects.request_turn(written.suspects_wait, &self.end) {
+                self.schedule.poll_now();
             }
         }
         if self.book.has_work() {
-            self.looks.look_now();
+            self.schedule.poll_now();
         }
     }
 
     /// Counts what others have done meanwhile, or may do again.
-    fn tell_of_others(&self, written: &Written) {
+    fn report_lost_and_repeated(&self, written: &WriteResult) {
         health::lost(&self.pool, &self.end, &written.lost);
         health::repeated(&self.pool, &self.end, &written.repeated);
     }
@@ -450,14 +450,14 @@ impl Task {
             self.suspects.handed_out(token);
         }
         self.book.hand_out(claimed.claim, claimed.hold);
-        self.grip
+        self.shared_claim
             .deliver(&self.end, token, claimed.message, claimed.history);
     }
 
     fn forget(&mut self, claim: Claim) {
-        self.book.strike(claim);
+        self.book.remove(claim);
         if self.suspects.settled(claim.number()) {
-            self.looks.look_now();
+            self.schedule.poll_now();
         }
     }
 
@@ -467,8 +467,8 @@ impl Task {
         LogName::or(correlation_id, || format!("{queue}:{row}"))
     }
 
-    fn trouble(&mut self, fault: &Fault) {
-        self.suspects.step_aside();
+    fn report_failure(&mut self, fault: &Fault) {
+        self.suspects.pause_turn();
         let now = Instant::now();
         if !self.pause.is_on(now) {
             self.pause.begin(now, fastrand::f64());

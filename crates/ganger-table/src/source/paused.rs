@@ -29,7 +29,7 @@ impl Paused {
     }
 
     /// Requests a new query.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn request_query(&mut self) {
         self.is_stale = true;
     }
 
@@ -37,7 +37,7 @@ impl Paused {
     ///
     /// # Errors
     /// If the table can't be read.
-    pub(super) async fn look(
+    pub(super) async fn query(
         &mut self,
         store: &mut dyn TableStore,
         end: &SourceEnd,
@@ -48,9 +48,9 @@ impl Paused {
         self.is_on = store.is_paused().await?;
         self.is_stale = false;
         end.state.send_if_modified(|state| {
-            let is_news = state.paused != self.is_on;
+            let is_changed = state.paused != self.is_on;
             state.paused = self.is_on;
-            is_news
+            is_changed
         });
         Ok(())
     }

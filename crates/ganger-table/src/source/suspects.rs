@@ -36,14 +36,14 @@ impl Suspects {
 
     /// Joins the line for the daemon's turn if a suspect waits, and leaves it if none does. Returns
     /// whether one may be claimed now.
-    pub(super) fn line_up(&mut self, suspects_wait: bool, end: &SourceEnd) -> bool {
+    pub(super) fn request_turn(&mut self, suspects_wait: bool, end: &SourceEnd) -> bool {
         if self.out.is_none() && !suspects_wait {
             self.turn.leave();
         }
         let may_ask = self.out.is_none() && Instant::now() >= self.rest;
         let ours = may_ask && suspects_wait && self.turn.ask();
         if !ours {
-            self.turn.tell(end, suspects_wait);
+            self.turn.report(end, suspects_wait);
         }
         ours
     }
@@ -65,7 +65,7 @@ impl Suspects {
 
     /// A claim that could ask for one has got none though some wait: another program has them locked. Others may
     /// have the turn until then.
-    pub(super) fn none_to_be_had(&mut self, until: Instant) {
+    pub(super) fn none_claimable(&mut self, until: Instant) {
         if self.out.is_none() {
             self.rest = until;
             self.turn.pause();
@@ -73,7 +73,7 @@ impl Suspects {
     }
 
     /// Lets other sources have the turn while this one can't use it.
-    pub(super) fn step_aside(&mut self) {
+    pub(super) fn pause_turn(&mut self) {
         if self.out.is_none() {
             self.turn.pause();
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use crate::store::TableStore;
-use crate::table::{Fault, Waiting};
+use crate::table::{Fault, WaitingRows};
 use ganger_queue::delivery::Backlog;
 use ganger_queue::unread::{Reader, UnreadQueue};
 
@@ -18,15 +18,15 @@ const PART_OF_TIME: u32 = 200;
 /// Maximum number of queues examined, in the order of their names.
 const QUEUES_MAX: u32 = 500;
 /// Maximum number of unread queues reported.
-const TOLD_MAX: usize = 20;
+const REPORTED_MAX: usize = 20;
 /// Limit of the count of messages in each.
 const COUNTED_MAX: u32 = 10_000;
 
 /// Prefix of the private queues of callers that wait for a reply.
 const REPLIES: &str = "ganger.reply.";
 
-/// Looks for them, if it is time and this pool's turn.
-pub(super) async fn look(reader: &mut Reader, store: &mut dyn TableStore) {
+/// Searches for them, if it is time and this pool's turn.
+pub(super) async fn search(reader: &mut Reader, store: &mut dyn TableStore) {
     let began = Instant::now();
     if !reader.begins(began, began + EVERY) {
         return;
@@ -49,14 +49,14 @@ async fn unread(reader: &Reader, store: &mut dyn TableStore) -> Result<Vec<Unrea
             let backlog = backlog(waiting);
             found.push(UnreadQueue { queue, backlog });
         }
-        if found.len() == TOLD_MAX {
+        if found.len() == REPORTED_MAX {
             break;
         }
     }
     Ok(found)
 }
 
-fn backlog(waiting: Waiting) -> Backlog {
+fn backlog(waiting: WaitingRows) -> Backlog {
     Backlog {
         depth: waiting.count,
         is_limit: waiting.is_limit,

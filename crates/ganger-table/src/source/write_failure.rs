@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::health::HealthIssue;
 use super::{Task, health};
 use crate::rules;
-use crate::table::{Fault, Settled, Work, Written};
+use crate::table::{Fault, Settled, Work, WriteResult};
 use ganger_queue::delivery::{Outcome, Publish};
 use ganger_queue::publishing::confirm;
 use ganger_telemetry::metrics::dead_lettered;
@@ -15,18 +15,18 @@ impl Task {
     /// Handles a failed transaction, which was rolled back. If it had `more` than pending work, that is a
     /// claim or a probe, the work is retried without that. Work that is permanently rejected, or whose
     /// row another program has locked, is separated from the rest; the rest is kept.
-    pub(super) async fn rescue(&mut self, fault: &Fault, more: bool) {
+    pub(super) async fn handle_failed_write(&mut self, fault: &Fault, more: bool) {
         if !self.book.has_work() {
-            return self.trouble(fault);
+            return self.report_failure(fault);
         }
-        if fault.is_of_a_lock {
-            match self.leave_locked_out().await {
+        if fault.is_lock_timeout {
+            match self.set_locked_aside().await {
                 Ok(true) => {
-                    self.looks.look_now();
+                    self.schedule.poll_now();
                     return;
                 }
                 Ok(false) => {}
-                Err(fault) => return self.trouble(&fault),
+                Err(fault) => return self.report_failure(&fault),
             }
         }
         let without = if more {
@@ -37,45 +37,45 @@ impl Task {
         match without {
             Ok((batch, written)) => {
                 self.written(batch, written);
-                self.trouble(fault);
+                self.report_failure(fault);
             }
             Err(fault) if fault.is_permanent => self.one_by_one().await,
-            Err(fault) => self.trouble(&fault),
+            Err(fault) => self.report_failure(&fault),
         }
     }
 
     /// Returns whether settlements wait for locks and it is time to check these: also before each
     /// settlement, since a program that holds locks for long may have locked more rows.
-    pub(super) fn must_look_for_locks(&self) -> bool {
+    pub(super) fn must_check_locks(&self) -> bool {
         let is_due = |next_look| !self.book.settled().is_empty() || Instant::now() >= next_look;
         self.locked.next_look().is_some_and(is_due)
     }
 
     /// Sets aside the settlements of rows that another program has locked, until it releases them.
     /// Returns whether any of these are new.
-    pub(super) async fn leave_locked_out(&mut self) -> Result<bool, Fault> {
+    pub(super) async fn set_locked_aside(&mut self) -> Result<bool, Fault> {
         let settled = self.book.settled().iter().map(|settled| settled.claim.row);
         let rows: Vec<i64> = self.locked.rows().chain(settled).collect();
         let locked = self.store.locked(&rows).await?;
         let locked = locked.into_iter().collect();
-        let is_news = self
+        let any_new = self
             .locked
             .sort(self.book.settled_mut(), &locked, Instant::now());
         match self.locked.len() {
-            0 => self.health.over(&self.end, HealthIssue::Locked),
+            0 => self.health.resolve(&self.end, HealthIssue::Locked),
             count => {
                 let problem =
                     format!("{count} settlements wait for rows that another program has locked");
                 self.health.begin(&self.end, HealthIssue::Locked, problem);
             }
         }
-        Ok(is_news)
+        Ok(any_new)
     }
 
     /// Writes each publish and each settlement in a transaction of its own, so that one that the database
     /// rejects does not block the others. If a transient failure occurs, the rest is kept for later.
     async fn one_by_one(&mut self) {
-        self.looks.look_now();
+        self.schedule.poll_now();
         let (publishes, settled) = self.book.take_work();
         for publish in publishes {
             if self.pause.is_on(Instant::now()) {
@@ -91,7 +91,7 @@ impl Task {
                 self.settle_one(settled).await;
             }
         }
-        self.watch_aside();
+        self.report_parked();
     }
 
     async fn publish_one(&mut self, publish: Publish) {
@@ -108,37 +108,37 @@ impl Task {
             }
             Err(fault) => {
                 self.book.publish(publish);
-                self.trouble(&fault);
+                self.report_failure(&fault);
             }
         }
     }
 
     async fn settle_one(&mut self, settled: Settled) {
-        match self.write_plainer(&settled).await {
+        match self.write_simplified(&settled).await {
             Ok(written) => {
-                self.tell_of_others(&written);
+                self.report_lost_and_repeated(&written);
                 self.forget(settled.claim);
             }
             Err(fault) if fault.is_permanent => {
-                health::set_aside(&self.pool, &settled, &fault);
+                health::rejected(&self.pool, &settled, &fault);
                 self.forget(settled.claim);
-                self.keep_aside(settled, &fault);
+                self.park(settled, &fault);
             }
             Err(fault) => {
                 self.book.settled_mut().push(settled);
-                self.trouble(&fault);
+                self.report_failure(&fault);
             }
         }
     }
 
-    async fn write_alone(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
+    async fn write_alone(&mut self, work: &Work<'_>) -> Result<WriteResult, Fault> {
         let writing = self.store.writing();
         let turn = writing.turn(1).await;
         self.store.write(turn, work).await
     }
 
     /// Writes a settlement, with less content if the database rejects it.
-    async fn write_plainer(&mut self, wanted: &Settled) -> Result<Written, Fault> {
+    async fn write_simplified(&mut self, wanted: &Settled) -> Result<WriteResult, Fault> {
         let mut settled = wanted.clone();
         loop {
             let work = Work {
@@ -151,8 +151,8 @@ impl Task {
                     health::not_entered(&self.pool, &settled, &fault);
                 }
                 Err(fault) if fault.is_permanent => {
-                    let plainer = rules::plainer(&settled.outcome, &fault.problem);
-                    settled.outcome = plainer.ok_or(fault)?;
+                    let simplified = rules::simplified(&settled.outcome, &fault.problem);
+                    settled.outcome = simplified.ok_or(fault)?;
                 }
                 Ok(written) => {
                     if let (Outcome::Reply(reply), Outcome::DeadLetter(failure)) =
@@ -168,50 +168,50 @@ impl Task {
         }
     }
 
-    fn keep_aside(&mut self, settled: Settled, fault: &Fault) {
-        let given_up = self.aside.keep(settled, &fault.problem, Instant::now());
+    fn park(&mut self, settled: Settled, fault: &Fault) {
+        let given_up = self.parked.keep(settled, &fault.problem, Instant::now());
         health::given_up(&self.pool, given_up);
     }
 
     /// Updates the health with the number of settlements that are kept.
-    fn watch_aside(&mut self) {
-        let issue = HealthIssue::Aside;
-        match self.aside.problem() {
+    fn report_parked(&mut self) {
+        let issue = HealthIssue::Parked;
+        match self.parked.problem() {
             Some(problem) => self.health.begin(&self.end, issue, problem),
-            None => self.health.over(&self.end, issue),
+            None => self.health.resolve(&self.end, issue),
         }
     }
 
     /// Retries settlements that were permanently rejected: the cause may have been removed. If a
     /// transient failure occurs, the rest is kept as it is.
-    pub(super) async fn settle_aside(&mut self) {
-        let kept = self.aside.take();
+    pub(super) async fn retry_parked(&mut self) {
+        let kept = self.parked.take();
         if kept.is_empty() {
             return;
         }
-        let mut trouble: Option<Fault> = None;
+        let mut transient: Option<Fault> = None;
         for settled in kept {
-            if let Some(fault) = &trouble {
-                self.keep_aside(settled, fault);
+            if let Some(fault) = &transient {
+                self.park(settled, fault);
                 continue;
             }
-            match self.write_plainer(&settled).await {
-                Ok(written) => self.tell_of_others(&written),
+            match self.write_simplified(&settled).await {
+                Ok(written) => self.report_lost_and_repeated(&written),
                 Err(fault) => {
-                    self.keep_aside(settled, &fault);
-                    trouble = Some(fault).filter(|fault| !fault.is_permanent);
+                    self.park(settled, &fault);
+                    transient = Some(fault).filter(|fault| !fault.is_permanent);
                 }
             }
         }
-        self.watch_aside();
-        if let Some(fault) = trouble {
-            self.trouble(&fault);
+        self.report_parked();
+        if let Some(fault) = transient {
+            self.report_failure(&fault);
         }
     }
 
     /// Retries the rejected settlements for the last time, and gives up those that fail.
-    pub(super) async fn give_up_aside(&mut self) {
-        self.settle_aside().await;
-        health::given_up(&self.pool, self.aside.take());
+    pub(super) async fn give_up_parked(&mut self) {
+        self.retry_parked().await;
+        health::given_up(&self.pool, self.parked.take());
     }
 }

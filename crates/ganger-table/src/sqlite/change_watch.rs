@@ -13,9 +13,9 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tokio::time::{Instant, sleep_until};
 
-use super::inotify::{Bell, Of, only_polled};
+use super::inotify::{EventKind, FileWatch, only_polled};
 use super::timerfd::FineTimer;
-use crate::table::LookReason;
+use crate::table::WakeReason;
 
 /// Maximum time of a commit, from the write to the journal on, within which it is seen without the poll.
 const RECHECK_FOR: Duration = Duration::from_secs(10);
@@ -38,15 +38,15 @@ fn recheck_gap(age: Duration) -> Option<Duration> {
 
 /// Waits for changes by other connections and processes.
 #[derive(Debug)]
-pub(crate) struct Wake {
-    kernel: Option<News>,
+pub(crate) struct ChangeWatch {
+    kernel: Option<FileWatches>,
     /// None if the kernel has no such timer: then a check may be late by a tick of the runtime.
     timer: Option<FineTimer>,
     activity: Option<Activity>,
     checked: Instant,
-    last_news: Instant,
+    last_change: Instant,
     /// Number of commits in a row that were not for this queue.
-    fruitless: u32,
+    unrelated: u32,
     version: Option<i64>,
 }
 
@@ -56,10 +56,10 @@ struct Activity {
     next_check: Instant,
 }
 
-impl Wake {
+impl ChangeWatch {
     /// Begins to listen. Must be called within a runtime that drives I/O and time.
     pub(crate) fn listen(database: &Path, owners: &Path, conn: &Connection) -> Self {
-        let kernel = News::of(database, owners);
+        let kernel = FileWatches::of(database, owners);
         if let Err(error) = &kernel {
             only_polled(database, error);
         }
@@ -69,17 +69,17 @@ impl Wake {
             since: now,
             next_check: now + RECHECK_GAP,
         };
-        let mut wake = Self {
+        let mut watch = Self {
             kernel: kernel.ok(),
             timer: FineTimer::new().ok(),
             activity: Some(activity),
             checked: now,
-            last_news: now,
-            fruitless: 0,
+            last_change: now,
+            unrelated: 0,
             version: None,
         };
-        wake.others_wrote(conn);
-        wake
+        watch.others_wrote(conn);
+        watch
     }
 
     /// Returns whether another connection has committed since the last call.
@@ -94,23 +94,22 @@ impl Wake {
         changed
     }
 
-    /// Resolves when an owner has closed its lock file or, if `news` is set, when another connection has
-    /// committed. Cancel-safe.
+    /// Resolves when an owner has closed its lock file or, if `wants_data` is set, when another connection
+    /// has committed. Cancel-safe.
     ///
-    /// A busy source has no use for news and does not listen: sources on one file do not wake each other
-    /// with each commit.
-    pub(crate) async fn woken(&mut self, conn: &Connection, news: bool) -> LookReason {
+    /// A busy source does not listen: sources on one file do not wake each other with each commit.
+    pub(crate) async fn woken(&mut self, conn: &Connection, wants_data: bool) -> WakeReason {
         loop {
             let next_check = self.activity.map(|activity| activity.next_check);
             let listen_from = self.checked + self.least_gap();
             let kernel = self.kernel.as_ref();
             tokio::select! {
                 biased;
-                () = owner_left(kernel) => return LookReason::Owners,
-                () = journal_written(kernel, listen_from), if news => self.note_activity(),
-                () = at(self.timer.as_ref(), next_check), if news => {
+                () = owner_left(kernel) => return WakeReason::Owners,
+                () = journal_written(kernel, listen_from), if wants_data => self.note_activity(),
+                () = at(self.timer.as_ref(), next_check), if wants_data => {
                     if self.check(conn) {
-                        return LookReason::Data;
+                        return WakeReason::Data;
                     }
                 }
             }
@@ -118,12 +117,12 @@ impl Wake {
     }
 
     /// Records that the last wake-up led to a row of this queue.
-    pub(crate) fn was_fruitful(&mut self) {
-        self.fruitless = 0;
+    pub(crate) fn found_rows(&mut self) {
+        self.unrelated = 0;
     }
 
     fn least_gap(&self) -> Duration {
-        RECHECK_GAP * (1 << self.fruitless)
+        RECHECK_GAP * (1 << self.unrelated)
     }
 
     fn note_activity(&mut self) {
@@ -146,56 +145,56 @@ impl Wake {
                 next_check: now + gap.max(least),
             })
         });
-        let news = self.others_wrote(conn);
-        if news {
-            let steady = now - self.last_news < STEADY_WITHIN;
-            self.fruitless = if steady {
-                DOUBLINGS_MAX.min(self.fruitless + 1)
+        let changed = self.others_wrote(conn);
+        if changed {
+            let steady = now - self.last_change < STEADY_WITHIN;
+            self.unrelated = if steady {
+                DOUBLINGS_MAX.min(self.unrelated + 1)
             } else {
                 0
             };
-            self.last_news = now;
+            self.last_change = now;
         }
-        news
+        changed
     }
 }
 
 /// Watches of the kernel.
 #[derive(Debug)]
-struct News {
+struct FileWatches {
     /// Lock files that were open for writing: owners open theirs so, observers do not.
-    owners: Bell,
+    owners: FileWatch,
     /// The journal. It exists as long as any connection is open, and this one is.
-    journal: Bell,
+    journal: FileWatch,
 }
 
-impl News {
+impl FileWatches {
     fn of(database: &Path, owners: &Path) -> io::Result<Self> {
         let mut journal = database.as_os_str().to_owned();
         journal.push("-wal");
         Ok(Self {
-            owners: Bell::hang(owners, Of::Closing)?,
-            journal: Bell::hang(Path::new(&journal), Of::Writes)?,
+            owners: FileWatch::new(owners, EventKind::Closing)?,
+            journal: FileWatch::new(Path::new(&journal), EventKind::Writes)?,
         })
     }
 }
 
 /// Resolves when an owner has closed its lock file; never, if the kernel can't report that.
-async fn owner_left(news: Option<&News>) {
-    match news {
-        Some(news) => news.owners.rung().await,
+async fn owner_left(watches: Option<&FileWatches>) {
+    match watches {
+        Some(watches) => watches.owners.changed().await,
         None => pending().await,
     }
 }
 
 /// Resolves when the journal was written to, but not before `listen_from`; never, if the kernel can't
 /// report that.
-async fn journal_written(news: Option<&News>, listen_from: Instant) {
+async fn journal_written(watches: Option<&FileWatches>, listen_from: Instant) {
     if Instant::now() < listen_from {
         sleep_until(listen_from).await;
     }
-    match news {
-        Some(news) => news.journal.rung().await,
+    match watches {
+        Some(watches) => watches.journal.changed().await,
         None => pending().await,
     }
 }

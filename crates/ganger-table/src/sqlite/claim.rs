@@ -7,12 +7,12 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::clock::WallClock;
-use super::rejected::{Refused, with};
+use super::rejected::{RowError, with};
 use super::row::RowHeaders;
 use super::{row, settle, unique};
 use crate::rejected_rows::RejectedRows;
 use crate::rules::ROWS_PER_TURN_MAX;
-use crate::table::{Ask, Buried, Claim, Claimed, Outlook, Stop, Written};
+use crate::table::{Buried, Claim, ClaimRequest, Claimed, PeekResult, Stop, WriteResult};
 use ganger_core::budget::Hold;
 use ganger_core::names::PAUSED_QUEUE;
 use ganger_queue::attempts;
@@ -39,11 +39,11 @@ pub(crate) fn peek(
     limits: Limits,
     clock: &WallClock,
     rejected: &RejectedRows,
-) -> rusqlite::Result<Outlook> {
+) -> rusqlite::Result<PeekResult> {
     let due_in = due_in(conn, queue, 0, clock)?;
     let worst = worst_suspect(conn, queue, rejected)?;
     let spent = worst.is_some_and(|lapses| lapses >= limits.lapses_max);
-    Ok(Outlook {
+    Ok(PeekResult {
         ready: spent || due_in == Some(Duration::ZERO) || any_ready(conn, queue)?,
         suspects_wait: worst.is_some(),
         due_in,
@@ -102,7 +102,11 @@ fn due_in(
 }
 
 /// Claims the rows asked for, in the caller's transaction.
-pub(crate) fn claim(tx: &Connection, who: Claimer<'_>, ask: &Ask<'_>) -> Result<Written, Refused> {
+pub(crate) fn claim(
+    tx: &Connection,
+    who: Claimer<'_>,
+    ask: &ClaimRequest<'_>,
+) -> Result<WriteResult, RowError> {
     let now_ms = who.clock.now_ms();
     let all_due = make_due_ready(tx, who, now_ms)?;
     let mut picked = Picked::default();
@@ -119,19 +123,19 @@ pub(crate) fn claim(tx: &Connection, who: Claimer<'_>, ask: &Ask<'_>) -> Result<
     for Buried { row, failure, .. } in &picked.buried {
         settle::bury_unclaimed(tx, who.pool, *row, failure, now_ms).map_err(with(*row))?;
     }
-    Ok(Written {
+    Ok(WriteResult {
         claimed: picked.claimed,
         buried: picked.buried,
         stop: Some(stop),
         suspects_wait: worst_suspect(tx, who.queue, who.rejected)?.is_some(),
         due_in: due_in(tx, who.queue, now_ms, who.clock)?,
-        ..Written::default()
+        ..WriteResult::default()
     })
 }
 
 /// Makes due rows ready, where priority counts. So delayed rows cost a claim nothing until they are due,
 /// even a hundred thousand of them. Returns whether these were all that are due.
-fn make_due_ready(tx: &Connection, who: Claimer<'_>, now_ms: i64) -> Result<bool, Refused> {
+fn make_due_ready(tx: &Connection, who: Claimer<'_>, now_ms: i64) -> Result<bool, RowError> {
     let due = "SELECT id FROM consumer_messages INDEXED BY consumer_messages_delayed \
                WHERE queue = ?1 AND owner IS NULL \
                  AND available_after > 0 AND available_after <= ?2 \
@@ -165,7 +169,7 @@ impl Picked {
         row: &Row<'_>,
         hold: Hold,
         who: Claimer<'_>,
-        ask: &Ask<'_>,
+        ask: &ClaimRequest<'_>,
     ) -> rusqlite::Result<()> {
         if who.rejected.has(row.get(0)?) {
             return Ok(());
@@ -220,7 +224,7 @@ fn next() -> String {
 fn pick_the_spent(
     tx: &Connection,
     who: Claimer<'_>,
-    ask: &Ask<'_>,
+    ask: &ClaimRequest<'_>,
     picked: &mut Picked,
 ) -> rusqlite::Result<()> {
     let mut statement = tx.prepare_cached(&spent())?;
@@ -242,7 +246,7 @@ fn size(row: &Row<'_>) -> rusqlite::Result<usize> {
 fn pick_suspect(
     tx: &Connection,
     who: Claimer<'_>,
-    ask: &Ask<'_>,
+    ask: &ClaimRequest<'_>,
     picked: &mut Picked,
 ) -> rusqlite::Result<()> {
     let mut statement = tx.prepare_cached(&suspects())?;
@@ -260,7 +264,7 @@ fn pick_suspect(
 fn pick(
     tx: &Connection,
     who: Claimer<'_>,
-    ask: &Ask<'_>,
+    ask: &ClaimRequest<'_>,
     picked: &mut Picked,
 ) -> rusqlite::Result<Stop> {
     let mut statement = tx.prepare_cached(&next())?;
@@ -364,7 +368,7 @@ fn properties(
 
 /// Marks the rows as claimed and charges the attempt. `claim_alone` would say that this daemon has
 /// claimed nothing else, which is never so.
-fn mark(tx: &Connection, owner: i64, claimed: &[Claimed]) -> Result<(), Refused> {
+fn mark(tx: &Connection, owner: i64, claimed: &[Claimed]) -> Result<(), RowError> {
     let mut statement = tx.prepare_cached(
         "UPDATE consumer_messages SET owner = ?2, claim = ?3, claim_alone = 0, \
            attempts = min(max(attempts, 0), 4294967294) + 1 WHERE id = ?1",

@@ -10,13 +10,13 @@ use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use super::change_watch::Wake;
+use super::change_watch::ChangeWatch;
 use super::clock::WallClock;
 use super::error::SqliteError;
 use super::leases::directory;
 use super::schema::canonical;
 use super::{claim, journal, row, schema, settle, topics, unique};
-use crate::dead_letters::{SOME, list};
+use crate::dead_letters::{BATCH_MAX, list};
 use ganger_config::model::Subscription;
 use ganger_core::names::PAUSED_QUEUE;
 use ganger_queue::client::{
@@ -32,14 +32,14 @@ pub(crate) struct SqliteClient {
     clock: WallClock,
     database: PathBuf,
     /// The wake-up and its runtime, from the first wait on.
-    waiting: Option<(Runtime, Wake)>,
+    waiting: Option<(Runtime, ChangeWatch)>,
 }
 
 impl SqliteClient {
     /// Opens the database file, and creates it if it is missing.
     pub(crate) fn open(path: &Path, mode: u32) -> Result<Self, SqliteError> {
         let mut conn = schema::open(path, mode)?;
-        schema::be_patient(&mut conn).map_err(failed("opening"))?;
+        schema::extend_busy_timeout(&mut conn).map_err(failed("opening"))?;
         Ok(Self {
             conn,
             clock: WallClock::system(),
@@ -55,7 +55,9 @@ impl SqliteClient {
         mut work: impl FnMut(&mut Self) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<T> {
         match work(self) {
-            Err(error) if journal::is_of_room(&error) && journal::empty(&self.conn) => work(self),
+            Err(error) if journal::is_out_of_space(&error) && journal::empty(&self.conn) => {
+                work(self)
+            }
             done => done,
         }
     }
@@ -139,7 +141,7 @@ impl SqliteClient {
             rows.collect::<rusqlite::Result<_>>()?
         };
         let mut buried = 0;
-        for some in waiting.chunks(SOME) {
+        for some in waiting.chunks(BATCH_MAX) {
             let tx = self
                 .conn
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -255,20 +257,20 @@ impl ganger_queue::client::QueueClient for SqliteClient {
     }
 
     fn wait_for_change(&mut self, longest: Duration) {
-        let Some((runtime, wake)) = &mut self.waiting else {
+        let Some((runtime, watch)) = &mut self.waiting else {
             // Earlier commits count as a change: the caller looks again at once.
             self.waiting = listen(&self.database, &self.conn);
             return;
         };
-        if !wake.others_wrote(&self.conn) {
+        if !watch.others_wrote(&self.conn) {
             // The caller looks again after a wake-up and after a timeout.
-            drop(runtime.block_on(async { timeout(longest, wake.woken(&self.conn, true)).await }));
+            drop(runtime.block_on(async { timeout(longest, watch.woken(&self.conn, true)).await }));
         }
     }
 
     fn dead_list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, SourceFault> {
         list(page, each, |after, most| {
-            let some = dead::some(&self.conn, &page.filter, after, most);
+            let some = dead::read_batch(&self.conn, &page.filter, after, most);
             Ok(some.map_err(failed("reading the dead letters"))?)
         })
     }
@@ -291,12 +293,12 @@ impl ganger_queue::client::QueueClient for SqliteClient {
     }
 }
 
-fn listen(database: &Path, conn: &Connection) -> Option<(Runtime, Wake)> {
+fn listen(database: &Path, conn: &Connection) -> Option<(Runtime, ChangeWatch)> {
     let runtime = Builder::new_current_thread().enable_all().build().ok()?;
     let entered = runtime.enter();
-    let wake = Wake::listen(database, &directory(database), conn);
+    let watch = ChangeWatch::listen(database, &directory(database), conn);
     drop(entered);
-    Some((runtime, wake))
+    Some((runtime, watch))
 }
 
 fn failed(doing: &'static str) -> impl Fn(rusqlite::Error) -> SqliteError {

@@ -5,7 +5,7 @@ use std::path::Path;
 use async_trait::async_trait;
 
 use super::commands::SqliteClient;
-use super::finished::Memory;
+use super::finished::SqliteFinishedStore;
 use super::{Store, WallClock, schema};
 use crate::finished::FinishedStore;
 use crate::store::{Stores, TableStore};
@@ -42,10 +42,13 @@ impl TableDatabase for DatabaseFile<'_> {
         Ok(Box::new(store))
     }
 
-    async fn memory(&self, pool: &PoolConfig) -> Result<Box<dyn FinishedStore>, SourceFault> {
+    async fn finished_store(
+        &self,
+        pool: &PoolConfig,
+    ) -> Result<Box<dyn FinishedStore>, SourceFault> {
         let (path, clock) = (self.path.to_owned(), WallClock::system());
-        let memory = Memory::open(path, self.mode, Scope::of(pool), clock)?;
-        Ok(Box::new(memory))
+        let store = SqliteFinishedStore::open(path, self.mode, Scope::of(pool), clock)?;
+        Ok(Box::new(store))
     }
 
     fn client(&self) -> Result<Box<dyn QueueClient>, SourceFault> {

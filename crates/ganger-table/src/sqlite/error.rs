@@ -29,7 +29,7 @@ pub enum SqliteError {
     },
     /// A later release has changed the tables.
     #[error(
-        "the tables in `{}` are of a later version of ganger, this one knows versions up to {known}: `{found}`",
+        "the tables in `{}` are of a later version of ganger: this one supports versions up to {known}, found `{found}`",
         path.display()
     )]
     Newer {
@@ -52,7 +52,7 @@ pub enum SqliteError {
         found: i64,
     },
     /// The file system does not support write-ahead logging.
-    #[error("`{}` must be on a file system that allows SQLite's WAL journal, but the journal mode stays: `{mode}`", path.display())]
+    #[error("`{}` must be on a file system that allows SQLite's WAL journal, but the journal mode remains `{mode}`", path.display())]
     NoWal {
         /// The database file.
         path: PathBuf,
@@ -103,7 +103,7 @@ pub(crate) fn fault(error: &Error) -> Fault {
     Fault {
         problem: sentence(error),
         is_permanent: refused || matches!(error, Error::ToSqlConversionFailure(_)),
-        is_of_a_lock: false,
+        is_lock_timeout: false,
     }
 }
 
@@ -115,7 +115,7 @@ impl From<Error> for Fault {
 
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {
-        Self::passing(format!(
+        Self::transient(format!(
             "the directory of lock files can't be used: {error}"
         ))
     }

@@ -8,12 +8,12 @@ use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 
 use super::clock::WallClock;
 use super::error::SqliteError;
-use super::identity::{FileStanding, Identity as FileIdentity};
+use super::identity::{FileIdentity, FileState};
 use super::schema::canonical;
 use super::{journal, row, schema};
 use crate::finished::FinishedStore;
 use crate::table::Fault;
-use crate::table::finished::{Entry, Found, Remembered, Scope};
+use crate::table::finished::{Entry, Found, Scope, StoredEntry};
 use ganger_queue::delivery::Identity;
 
 const ENTER: &str = "
@@ -40,7 +40,7 @@ pub(super) fn enter(
     scope: &Scope,
     entry: Entry<'_>,
     clock: &WallClock,
-) -> rusqlite::Result<Option<Remembered>> {
+) -> rusqlite::Result<Option<StoredEntry>> {
     let Entry { finished, outcome } = entry;
     let identity = &finished.identity;
     let now_ms = clock.now_ms();
@@ -68,7 +68,7 @@ fn find(
     scope: &Scope,
     identity: &Identity,
     now_ms: i64,
-) -> rusqlite::Result<Option<Remembered>> {
+) -> rusqlite::Result<Option<StoredEntry>> {
     let of = params![
         scope.source,
         identity.queue,
@@ -78,17 +78,17 @@ fn find(
         now_ms
     ];
     let mut statement = conn.prepare_cached(FIND)?;
-    statement.query_row(of, remembered).optional()
+    statement.query_row(of, stored_entry).optional()
 }
 
-fn remembered(found: &Row<'_>) -> rusqlite::Result<Remembered> {
+fn stored_entry(found: &Row<'_>) -> rusqlite::Result<StoredEntry> {
     let body = match found.get_ref(1)? {
         rusqlite::types::ValueRef::Null => None,
         body => Some(row::body_bytes(body)),
     };
     // Only ganger writes them.
     let headers = row::all_headers(found.get_ref(2)?).unwrap_or_default();
-    Ok(Remembered::read(
+    Ok(StoredEntry::read(
         row::text(found.get_ref(0)?),
         body,
         headers,
@@ -97,7 +97,7 @@ fn remembered(found: &Row<'_>) -> rusqlite::Result<Remembered> {
 
 /// A connection of its own to the file with the entries.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct SqliteFinishedStore {
     conn: Connection,
     path: PathBuf,
     /// Mode of the file if it is created.
@@ -107,7 +107,7 @@ pub(crate) struct Memory {
     clock: WallClock,
 }
 
-impl Memory {
+impl SqliteFinishedStore {
     /// Opens the database file, and creates it if it is missing.
     pub(crate) fn open(
         path: PathBuf,
@@ -131,7 +131,7 @@ impl Memory {
     pub(crate) fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
         self.follow_the_file()?;
         let first = match self.enter_all(entries) {
-            Err(error) if journal::is_of_room(&error) && journal::empty(&self.conn) => {
+            Err(error) if journal::is_out_of_space(&error) && journal::empty(&self.conn) => {
                 self.enter_all(entries)
             }
             entered => entered,
@@ -171,15 +171,15 @@ impl Memory {
     /// Switches to the file that has replaced the open one. Entries in a file that no other process sees
     /// would be lost, and beside a journal that was left behind they would do damage.
     fn follow_the_file(&mut self) -> Result<(), Fault> {
-        match self.file.place() {
-            FileStanding::Ours => return Ok(()),
-            FileStanding::Another if self.file.other_is_complete() => {}
-            place => return Err(place.fault()),
+        match self.file.state() {
+            FileState::InPlace => return Ok(()),
+            FileState::Replaced if self.file.other_is_complete() => {}
+            state => return Err(state.fault()),
         }
         let (scope, clock) = (self.scope.clone(), self.clock.clone());
         let reopened = Self::open(self.path.clone(), self.mode, scope, clock);
-        *self = reopened.map_err(|error| Fault::passing(error.to_string()))?;
-        tracing::warn!(database = %self.path.display(), "the database file with what is finished was replaced; the new one is used from now on");
+        *self = reopened.map_err(|error| Fault::transient(error.to_string()))?;
+        tracing::warn!(database = %self.path.display(), "the database file with finished messages was replaced; the new one is used from now on");
         Ok(())
     }
 
@@ -192,7 +192,7 @@ impl Memory {
 }
 
 #[async_trait(?Send)]
-impl FinishedStore for Memory {
+impl FinishedStore for SqliteFinishedStore {
     async fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
         self.enter(entries)
     }

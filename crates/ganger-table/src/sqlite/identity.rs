@@ -29,7 +29,7 @@ impl FileId {
 
 /// The files that a connection has open.
 #[derive(Debug)]
-pub(crate) struct Identity {
+pub(crate) struct FileIdentity {
     path: PathBuf,
     database: Option<FileId>,
     journal: Option<FileId>,
@@ -39,32 +39,32 @@ pub(crate) struct Identity {
 
 /// State of the database's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileStanding {
+pub(crate) enum FileState {
     /// Leads to the open file.
-    Ours,
+    InPlace,
     /// Leads nowhere.
     Gone,
     /// Leads to another file.
-    Another,
+    Replaced,
     /// Leads to another file or nowhere, but the open file's journal is still beside it. Any write to
     /// that journal would destroy the other file.
     Torn,
 }
 
-impl FileStanding {
+impl FileState {
     /// Returns the reason that nothing can be claimed.
     pub(crate) fn fault(self) -> Fault {
         let problem = match self {
-            Self::Ours => "the database file is in its place",
-            Self::Gone => "the database file was moved or removed; its return is waited for",
-            Self::Another => {
-                "the database file was replaced; the new one is used once what is in hand is settled in the old"
+            Self::InPlace => "the database file is in its place",
+            Self::Gone => "the database file was moved or removed; waiting for it to return",
+            Self::Replaced => {
+                "the database file was replaced; the new one is used once the messages in flight are settled in the old one"
             }
             Self::Torn => {
                 "the database file was moved, replaced or removed without its journal (-wal), so nothing can be written until it is back"
             }
         };
-        Fault::passing(problem)
+        Fault::transient(problem)
     }
 }
 
@@ -74,7 +74,7 @@ fn journal(database: &Path) -> PathBuf {
     journal.into()
 }
 
-impl Identity {
+impl FileIdentity {
     /// Returns the files of a connection that was just opened, and has its journal.
     pub(crate) fn of(path: &Path) -> Self {
         Self {
@@ -90,16 +90,16 @@ impl Identity {
         self.database
     }
 
-    pub(crate) fn place(&self) -> FileStanding {
+    pub(crate) fn state(&self) -> FileState {
         let there = FileId::of(&self.path);
         if there == self.database {
-            return FileStanding::Ours;
+            return FileState::InPlace;
         }
         let torn = self.journal.is_some() && FileId::of(&journal(&self.path)) == self.journal;
         match there {
-            _ if torn => FileStanding::Torn,
-            Some(_) => FileStanding::Another,
-            None => FileStanding::Gone,
+            _ if torn => FileState::Torn,
+            Some(_) => FileState::Replaced,
+            None => FileState::Gone,
         }
     }
 
@@ -127,21 +127,21 @@ mod tests {
         let [path, aside] = ["q.db", "aside.db"].map(|name| dir.path().join(name));
         fs::write(&path, "ours").unwrap();
         fs::write(journal(&path), "").unwrap();
-        let mut identity = Identity::of(&path);
-        assert_eq!(identity.place(), FileStanding::Ours);
+        let mut identity = FileIdentity::of(&path);
+        assert_eq!(identity.state(), FileState::InPlace);
         fs::rename(&path, &aside).unwrap();
-        assert_eq!(identity.place(), FileStanding::Torn);
+        assert_eq!(identity.state(), FileState::Torn);
         fs::rename(journal(&path), journal(&aside)).unwrap();
-        assert_eq!(identity.place(), FileStanding::Gone);
+        assert_eq!(identity.state(), FileState::Gone);
         assert!(!identity.other_is_complete());
         fs::write(&path, "another").unwrap();
         fs::write(journal(&path), "").unwrap();
-        assert_eq!(identity.place(), FileStanding::Another);
+        assert_eq!(identity.state(), FileState::Replaced);
         assert!(!identity.other_is_complete());
         assert!(identity.other_is_complete());
         fs::write(&path, "another that grows").unwrap();
         assert!(!identity.other_is_complete());
         fs::rename(&aside, &path).unwrap();
-        assert_eq!(identity.place(), FileStanding::Ours);
+        assert_eq!(identity.state(), FileState::InPlace);
     }
 }

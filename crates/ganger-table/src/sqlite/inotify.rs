@@ -16,29 +16,29 @@ use tokio::sync::Notify;
 
 use ganger_core::heartbeat::{EVERY, Heartbeat};
 
-/// The daemon's instance, created with the first bell, or the error that prevented it.
-static NEWS: OnceLock<Result<Arc<Rung>, Errno>> = OnceLock::new();
+/// The daemon's instance, created with the first watch, or the error that prevented it.
+static READER: OnceLock<Result<Arc<EventReader>, Errno>> = OnceLock::new();
 
-/// Id of the next bell.
-static NEXT: AtomicU64 = AtomicU64::new(0);
+/// Id of the next watch.
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug)]
-struct Rung {
+struct EventReader {
     inotify: Inotify,
-    bells: Mutex<HashMap<u64, Hung>>,
+    listeners: Mutex<HashMap<u64, Listener>>,
 }
 
 #[derive(Debug)]
-struct Hung {
+struct Listener {
     /// None if the kernel would report nothing.
     watch: Option<WatchDescriptor>,
-    rung: Arc<Notify>,
+    notify: Arc<Notify>,
 }
 
 /// Kind of event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Of {
-    /// Writes to a file. The kernel reports the first, and the next once the bell is awaited again, so
+pub(crate) enum EventKind {
+    /// Writes to a file. The kernel reports the first, and the next once the watch is awaited again, so
     /// that a busy file wakes no listener that has no use for it.
     Writes,
     /// Files in a directory that are closed after they were open for writing.
@@ -47,54 +47,54 @@ pub(crate) enum Of {
 
 /// Listener for the events of a file, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct FileWatch {
     id: u64,
     path: PathBuf,
-    of: Of,
-    news: Arc<Rung>,
-    rung: Arc<Notify>,
+    kind: EventKind,
+    reader: Arc<EventReader>,
+    notify: Arc<Notify>,
 }
 
-impl Bell {
+impl FileWatch {
     /// Begins to listen.
-    pub(crate) fn hang(path: &Path, of: Of) -> io::Result<Self> {
-        let news = NEWS.get_or_init(Rung::start).clone()?;
-        let bell = Self {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
+    pub(crate) fn new(path: &Path, kind: EventKind) -> io::Result<Self> {
+        let reader = READER.get_or_init(EventReader::start).clone()?;
+        let watch = Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             path: path.to_owned(),
-            of,
-            news,
-            rung: Arc::default(),
+            kind,
+            reader,
+            notify: Arc::default(),
         };
-        bell.listen()?;
-        Ok(bell)
+        watch.listen()?;
+        Ok(watch)
     }
 
     /// Adds a watch, unless one is active. Returns whether none was.
     fn listen(&self) -> Result<bool, Errno> {
-        let flags = match self.of {
-            Of::Writes => AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ONESHOT,
-            Of::Closing => AddWatchFlags::IN_CLOSE_WRITE,
+        let flags = match self.kind {
+            EventKind::Writes => AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ONESHOT,
+            EventKind::Closing => AddWatchFlags::IN_CLOSE_WRITE,
         };
         // Locked until the watch is stored, so that no event of it is handled before.
-        let mut bells = self.news.bells();
-        let hung = bells.entry(self.id).or_insert_with(|| Hung {
+        let mut listeners = self.reader.listeners();
+        let listener = listeners.entry(self.id).or_insert_with(|| Listener {
             watch: None,
-            rung: Arc::clone(&self.rung),
+            notify: Arc::clone(&self.notify),
         });
-        if hung.watch.is_some() {
+        if listener.watch.is_some() {
             return Ok(false);
         }
-        hung.watch = Some(self.news.inotify.add_watch(&self.path, flags)?);
+        listener.watch = Some(self.reader.inotify.add_watch(&self.path, flags)?);
         Ok(true)
     }
 
     /// Resolves when an event has occurred since it last resolved, or when no watch was active: earlier
     /// events are not reported. Never resolves if the watch can't be renewed. Cancel-safe.
-    pub(crate) async fn rung(&self) {
+    pub(crate) async fn changed(&self) {
         match self.listen() {
             Ok(true) => {}
-            Ok(false) => self.rung.notified().await,
+            Ok(false) => self.notify.notified().await,
             Err(error) => {
                 only_polled(&self.path, &error.into());
                 pending().await
@@ -103,31 +103,35 @@ impl Bell {
     }
 }
 
-impl Drop for Bell {
+impl Drop for FileWatch {
     fn drop(&mut self) {
-        let mut bells = self.news.bells();
-        let watch = bells.remove(&self.id).and_then(|hung| hung.watch);
+        let mut listeners = self.reader.listeners();
+        let watch = listeners
+            .remove(&self.id)
+            .and_then(|listener| listener.watch);
         if let Some(watch) = watch
-            && !bells.values().any(|hung| hung.watch == Some(watch))
-            && let Err(error) = self.news.inotify.rm_watch(watch)
+            && !listeners
+                .values()
+                .any(|listener| listener.watch == Some(watch))
+            && let Err(error) = self.reader.inotify.rm_watch(watch)
         {
             tracing::debug!(%error, "a watch had ended by itself");
         }
     }
 }
 
-impl Rung {
+impl EventReader {
     fn start() -> Result<Arc<Self>, Errno> {
-        let news = Arc::new(Self {
+        let instance = Arc::new(Self {
             inotify: Inotify::init(InitFlags::IN_CLOEXEC)?,
-            bells: Mutex::default(),
+            listeners: Mutex::default(),
         });
-        let reader = Arc::clone(&news);
+        let reader = Arc::clone(&instance);
         thread::Builder::new()
             .name("inotify".into())
             .spawn(move || reader.read())
             .map_err(|_| Errno::EAGAIN)?;
-        Ok(news)
+        Ok(instance)
     }
 
     fn read(&self) {
@@ -136,12 +140,14 @@ impl Rung {
             heart.beat();
             match self.events() {
                 Ok(events) => {
-                    let mut bells = self.bells();
-                    events.iter().for_each(|event| ring(&mut bells, event));
+                    let mut listeners = self.listeners();
+                    events
+                        .iter()
+                        .for_each(|event| dispatch(&mut listeners, event));
                 }
                 Err(Errno::EINTR) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "the wake-up failed, only the poll is left");
+                    tracing::warn!(%error, "file events failed: tables are only polled");
                     return;
                 }
             }
@@ -158,21 +164,23 @@ impl Rung {
         }
     }
 
-    fn bells(&self) -> MutexGuard<'_, HashMap<u64, Hung>> {
+    fn listeners(&self) -> MutexGuard<'_, HashMap<u64, Listener>> {
         // The guarded map is never left half changed.
-        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Notifies the bells that an event is for. Those whose watch has ended must renew it.
-fn ring(bells: &mut HashMap<u64, Hung>, event: &InotifyEvent) {
+/// Notifies the listeners that an event is for. Those whose watch has ended must renew it.
+fn dispatch(listeners: &mut HashMap<u64, Listener>, event: &InotifyEvent) {
     let lost = event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
     let ended = event.mask.contains(AddWatchFlags::IN_IGNORED);
-    for hung in bells.values_mut() {
-        if lost || hung.watch == Some(event.wd) {
-            hung.rung.notify_one();
+    for listener in listeners.values_mut() {
+        if lost || listener.watch == Some(event.wd) {
+            listener.notify.notify_one();
             if ended {
-                hung.watch = None;
+                listener.watch = None;
             }
         }
     }
@@ -180,12 +188,12 @@ fn ring(bells: &mut HashMap<u64, Hung>, event: &InotifyEvent) {
 
 /// Logs, once per process, that file events are not available.
 pub(crate) fn only_polled(path: &Path, error: &io::Error) {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
+    static LOGGED: Once = Once::new();
+    LOGGED.call_once(|| {
         tracing::warn!(
             path = %path.display(),
             %error,
-            "the kernel does not tell what is written to tables: they are only polled"
+            "file events are not available: tables are only polled"
         );
     });
 }
@@ -203,19 +211,19 @@ mod tests {
     const SOON: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn each_bell_rings_for_its_own_file_whatever_the_number() {
+    async fn each_watch_reports_its_own_file_whatever_the_number() {
         let dir = tempfile::tempdir().unwrap();
         let listen = |number: u32| {
             let path = dir.path().join(number.to_string());
             fs::write(&path, "").unwrap();
-            (Bell::hang(&path, Of::Writes).unwrap(), path)
+            (FileWatch::new(&path, EventKind::Writes).unwrap(), path)
         };
         // More than a user's default limit of instances.
-        let all: Vec<(Bell, PathBuf)> = (0..300).map(listen).collect();
-        for (bell, path) in &all {
+        let all: Vec<(FileWatch, PathBuf)> = (0..300).map(listen).collect();
+        for (watch, path) in &all {
             for _ in 0..2 {
                 fs::write(path, "news").unwrap();
-                timeout(SOON, bell.rung()).await.unwrap();
+                timeout(SOON, watch.changed()).await.unwrap();
             }
         }
     }
@@ -223,11 +231,11 @@ mod tests {
     #[tokio::test]
     async fn those_who_listen_to_one_file_all_hear_and_can_listen_again() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let bells = [(); 3].map(|()| Bell::hang(file.path(), Of::Writes).unwrap());
+        let listeners = [(); 3].map(|()| FileWatch::new(file.path(), EventKind::Writes).unwrap());
         for _ in 0..5 {
-            for bell in &bells {
+            for watch in &listeners {
                 // Events before the watch is renewed are not reported.
-                let mut heard = Box::pin(bell.rung());
+                let mut heard = Box::pin(watch.changed());
                 let written_until_heard = async {
                     loop {
                         file.as_file().write_all(b"news").unwrap();
@@ -246,10 +254,10 @@ mod tests {
     #[tokio::test]
     async fn closing_is_told_every_time() {
         let dir = tempfile::tempdir().unwrap();
-        let bell = Bell::hang(dir.path(), Of::Closing).unwrap();
+        let watch = FileWatch::new(dir.path(), EventKind::Closing).unwrap();
         for _ in 0..3 {
             drop(File::create(dir.path().join("lock")).unwrap());
-            timeout(SOON, bell.rung()).await.unwrap();
+            timeout(SOON, watch.changed()).await.unwrap();
         }
     }
 }

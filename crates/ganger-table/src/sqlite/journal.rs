@@ -42,7 +42,7 @@ fn pages(disk: u64) -> u32 {
 
 /// Returns whether a write failed for lack of space: on the disk, or by a quota or a limit of the
 /// process.
-pub(crate) fn is_of_room(error: &Error) -> bool {
+pub(crate) fn is_out_of_space(error: &Error) -> bool {
     let code = error.sqlite_error_code();
     let extended = error.sqlite_error().map(|error| error.extended_code);
     code == Some(ErrorCode::DiskFull) || extended == Some(ffi::SQLITE_IOERR_WRITE)

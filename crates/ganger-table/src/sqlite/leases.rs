@@ -11,12 +11,12 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::time::Instant;
 
 use super::clock::WallClock;
-use super::heartbeats::{Beat, Standstill};
+use super::heartbeats::{HeartbeatRow, HeartbeatWatch};
 use super::identity::FileId;
 use super::lock::{Lock, LockFile};
-use super::rejected::pass_over;
-use super::take_back::Lost;
-use super::{lock, owners, rights, take_back};
+use super::rejected::exclude_rejected;
+use super::take_back::DeadOwner;
+use super::{lock, owners, permissions, take_back};
 use crate::rejected_rows::RejectedRows;
 use crate::table::Fault;
 
@@ -39,8 +39,8 @@ struct Owner {
     dir: PathBuf,
     lease: Duration,
     writing: FileQueue,
-    seat: Mutex<Seat>,
-    watch: Mutex<Watch>,
+    entry: Mutex<OwnerEntry>,
+    heartbeat: Mutex<HeartbeatState>,
     /// Claims of others that the database refuses to release.
     stuck: Mutex<RejectedRows>,
 }
@@ -62,15 +62,15 @@ impl FileQueue {
 }
 
 #[derive(Debug)]
-struct Seat {
+struct OwnerEntry {
     id: i64,
     lock: LockFile,
 }
 
 #[derive(Debug, Default)]
-struct Watch {
+struct HeartbeatState {
     beaten: Option<Instant>,
-    standstill: Standstill,
+    heartbeats: HeartbeatWatch,
 }
 
 /// One source's share in the owner. The last one to leave removes the owner's row and lock file.
@@ -127,19 +127,19 @@ impl Owner {
         clock: &WallClock,
     ) -> Result<Self, Fault> {
         let dir = directory(database);
-        let seat = Seat::take(conn, &dir, lease, clock)?;
+        let entry = OwnerEntry::take(conn, &dir, lease, clock)?;
         Ok(Self {
             dir,
             lease,
             writing: FileQueue::default(),
-            seat: Mutex::new(seat),
-            watch: Mutex::default(),
+            entry: Mutex::new(entry),
+            heartbeat: Mutex::default(),
             stuck: Mutex::default(),
         })
     }
 }
 
-impl Seat {
+impl OwnerEntry {
     fn take(
         conn: &Connection,
         dir: &Path,
@@ -147,7 +147,7 @@ impl Seat {
         clock: &WallClock,
     ) -> Result<Self, Fault> {
         // The directory's name is the database's with a suffix.
-        rights::make_directory(dir, &dir.with_extension(""))?;
+        permissions::make_directory(dir, &dir.with_extension(""))?;
         let lock = LockFile::create(dir)?;
         let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
         let row = params![
@@ -183,7 +183,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Member {
     /// Returns the id under which this daemon claims rows.
     pub(crate) fn id(&self) -> i64 {
-        locked(&self.owner.seat).id
+        locked(&self.owner.entry).id
     }
 
     /// Returns the directory of the lock files.
@@ -213,33 +213,33 @@ impl Member {
 
     /// Returns whether this daemon's row still exists. Without it, a claim would have an owner that is
     /// not watched.
-    pub(crate) fn is_seated(&self, conn: &Connection) -> rusqlite::Result<bool> {
+    pub(crate) fn is_entered(&self, conn: &Connection) -> rusqlite::Result<bool> {
         owners::exists(conn, self.id())
     }
 
     /// Enters this daemon again, under a new id, after others have taken it for dead.
-    pub(crate) fn sit_down_again(
+    pub(crate) fn enter_again(
         &self,
         _turn: &FileTurn<'_>,
         conn: &Connection,
         clock: &WallClock,
     ) -> Result<(), Fault> {
-        let mut seat = locked(&self.owner.seat);
-        if owners::exists(conn, seat.id)? {
+        let mut entry = locked(&self.owner.entry);
+        if owners::exists(conn, entry.id)? {
             return Ok(());
         }
-        let again = Seat::take(conn, &self.owner.dir, self.owner.lease, clock)?;
+        let again = OwnerEntry::take(conn, &self.owner.dir, self.owner.lease, clock)?;
         tracing::warn!(
-            id = seat.id,
+            id = entry.id,
             new_id = again.id,
-            "others took this daemon for dead and have its messages; it goes on under a new id"
+            "other daemons took this one for dead and took over its messages; it continues under a new id"
         );
-        std::mem::replace(&mut *seat, again).lock.remove();
+        std::mem::replace(&mut *entry, again).lock.remove();
         Ok(())
     }
 
     /// Releases the claims of owners whose locks are free. Returns whether there were any.
-    pub(crate) fn take_back_from_the_dead(&self, conn: &mut Connection) -> Result<bool, Fault> {
+    pub(crate) fn take_back_from_dead_owners(&self, conn: &mut Connection) -> Result<bool, Fault> {
         // Expired first: an owner with nothing left but stuck rows is not found below.
         locked(&self.owner.stuck).expire();
         let mut dead = self.unlocked(conn)?;
@@ -248,14 +248,14 @@ impl Member {
     }
 
     /// Returns the owners whose locks are free.
-    fn unlocked(&self, conn: &Connection) -> rusqlite::Result<Vec<Lost>> {
+    fn unlocked(&self, conn: &Connection) -> rusqlite::Result<Vec<DeadOwner>> {
         let me = self.id();
         let others = owners::lock_files(conn)?
             .into_iter()
             .filter(|(id, _)| *id != me);
         let free = others
             .filter(|(_, name)| matches!(lock::look(&self.owner.dir.join(name)), Lock::Free(_)));
-        Ok(free.map(|(id, _)| Lost::surely(id)).collect())
+        Ok(free.map(|(id, _)| DeadOwner::unlocked(id)).collect())
     }
 
     /// Removes the lock files of processes that died before they were entered in the table.
@@ -270,42 +270,48 @@ impl Member {
     /// Writes the daemon's heartbeat, if it is due and no other source is doing so, and releases the
     /// claims of owners whose heartbeat has stopped. Returns whether there were any.
     pub(crate) fn beat(&self, conn: &mut Connection, clock: &WallClock) -> Result<bool, Fault> {
-        let mut watch = match self.owner.watch.try_lock() {
-            Ok(watch) => watch,
+        let mut heartbeat = match self.owner.heartbeat.try_lock() {
+            Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(false),
         };
         let now = Instant::now();
-        let since = watch.beaten.map(|beaten| now - beaten);
+        let since = heartbeat.beaten.map(|beaten| now - beaten);
         if since.is_some_and(|since| since < self.beat_interval() / 2) {
             return Ok(false);
         }
         let others = self.beat_once(conn, clock)?;
-        watch.beaten = Some(now);
-        let still = watch.standstill.observe(&others, since.unwrap_or_default());
-        let lost: Vec<_> = still.into_iter().map(Lost::unless_it_beats).collect();
+        heartbeat.beaten = Some(now);
+        let still = heartbeat
+            .heartbeats
+            .observe(&others, since.unwrap_or_default());
+        let lost: Vec<_> = still.into_iter().map(DeadOwner::silent).collect();
         self.take_back(conn, &lost)
     }
 
-    fn beat_once(&self, conn: &mut Connection, clock: &WallClock) -> Result<Vec<Beat>, Fault> {
+    fn beat_once(
+        &self,
+        conn: &mut Connection,
+        clock: &WallClock,
+    ) -> Result<Vec<HeartbeatRow>, Fault> {
         let turn = self.owner.writing.turn();
         let tx = begin(&turn, conn)?;
-        let seated = self.pulse(&tx)?;
+        let entered = self.write_heartbeat(&tx)?;
         let others = owners::beats(&tx, self.id())?;
         tx.commit()?;
-        if !seated {
-            self.sit_down_again(&turn, conn, clock)?;
+        if !entered {
+            self.enter_again(&turn, conn, clock)?;
         }
         Ok(others)
     }
 
     /// Increments the heartbeat. Returns whether this daemon's row still exists.
-    pub(crate) fn pulse(&self, tx: &Connection) -> rusqlite::Result<bool> {
+    pub(crate) fn write_heartbeat(&self, tx: &Connection) -> rusqlite::Result<bool> {
         let beat = "UPDATE owners SET heartbeat = heartbeat + 1 WHERE id = ?1";
         Ok(tx.prepare_cached(beat)?.execute([self.id()])? > 0)
     }
 
-    fn take_back(&self, conn: &mut Connection, lost: &[Lost]) -> Result<bool, Fault> {
+    fn take_back(&self, conn: &mut Connection, lost: &[DeadOwner]) -> Result<bool, Fault> {
         if lost.is_empty() {
             return Ok(false);
         }
@@ -317,14 +323,14 @@ impl Member {
                 Ok(taken) => {
                     tx.commit()?;
                     for one in taken {
-                        one.tell();
+                        one.log();
                         if let Some(file) = one.file {
                             lock::discard(&self.owner.dir.join(file));
                         }
                     }
                     return Ok(true);
                 }
-                Err(refused) => pass_over(&mut stuck, &refused, "taken back")?,
+                Err(refused) => exclude_rejected(&mut stuck, &refused, "taken back")?,
             }
         }
     }
@@ -336,14 +342,14 @@ impl Member {
         let owners = self.owners.clone();
         let mut files = locked(&owners.0);
         if matches!(files.get(&self.database), Some((_, 1))) {
-            self.strike_own_row(conn)?;
+            self.remove_own_row(conn)?;
         }
         self.left = true;
         count_down(&mut files, &self.database);
         Ok(())
     }
 
-    fn strike_own_row(&self, conn: &mut Connection) -> Result<(), Fault> {
+    fn remove_own_row(&self, conn: &mut Connection) -> Result<(), Fault> {
         let turn = self.owner.writing.turn();
         let tx = begin(&turn, conn)?;
         let release = "UPDATE consumer_messages \
@@ -351,7 +357,7 @@ impl Member {
         tx.execute(release, [self.id()])?;
         tx.execute("DELETE FROM owners WHERE id = ?1", [self.id()])?;
         tx.commit()?;
-        lock::discard(&self.owner.dir.join(locked(&self.owner.seat).lock.name()));
+        lock::discard(&self.owner.dir.join(locked(&self.owner.entry).lock.name()));
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::rights;
+use super::permissions;
 
 /// A lock file whose lock is held for the lifetime of this value. Dropping it leaves the file: its owner
 /// has not exited cleanly, and others must find the lock free.
@@ -22,7 +22,7 @@ impl LockFile {
     pub(crate) fn create(dir: &Path) -> io::Result<Self> {
         loop {
             let path = dir.join(format!("{:032x}.lock", fastrand::u128(..)));
-            let file = rights::make_file_in(dir, &path)?;
+            let file = permissions::make_file_in(dir, &path)?;
             file.lock()?;
             // Another process may just have removed it as abandoned.
             if path.try_exists()? {

@@ -16,8 +16,8 @@ pub(crate) mod journal;
 pub(crate) mod leases;
 mod lock;
 mod owners;
+mod permissions;
 mod rejected;
-mod rights;
 pub(crate) mod row;
 pub(crate) mod schema;
 pub(crate) mod settle;
@@ -40,15 +40,15 @@ use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::DatabaseFigures;
 
 use super::table::finished::Scope;
-use super::table::{Fault, LookReason, Outlook, Waiting, Work, Written};
+use super::table::{Fault, PeekResult, WaitingRows, WakeReason, Work, WriteResult};
 use crate::rejected_rows::RejectedRows;
 use crate::store::{self, TableStore};
 use claim::Claimer;
 pub(crate) use clock::WallClock;
 pub(crate) use error::SqliteError;
-use identity::{FileStanding, Identity};
+use identity::{FileIdentity, FileState};
 use leases::{FileTurn, Owners};
-use rejected::{Refused, pass_over};
+use rejected::{RowError, exclude_rejected};
 pub(crate) use schema::canonical;
 
 /// A connection that claims and settles the rows of one queue.
@@ -58,15 +58,15 @@ pub(crate) struct Store {
     path: PathBuf,
     /// Mode of the file if it is created.
     mode: u32,
-    identity: Identity,
+    identity: FileIdentity,
     pool: String,
     scope: Scope,
     clock: WallClock,
     member: leases::Member,
-    wake: Option<change_watch::Wake>,
+    change_watch: Option<change_watch::ChangeWatch>,
     rejected: RejectedRows,
     /// True if a write failed for lack of space, until the journal can be emptied.
-    lacks_room: bool,
+    lacks_space: bool,
 }
 
 impl Store {
@@ -81,7 +81,7 @@ impl Store {
     ) -> Result<Self, SqliteError> {
         let conn = schema::open(path, mode)?;
         let path = canonical(path)?;
-        let identity = Identity::of(&path);
+        let identity = FileIdentity::of(&path);
         let file = (path.clone(), identity.database());
         let member =
             owners
@@ -99,46 +99,54 @@ impl Store {
             scope,
             clock,
             member,
-            wake: None,
+            change_watch: None,
             rejected: RejectedRows::default(),
-            lacks_room: false,
+            lacks_space: false,
         })
     }
 
     /// Begins to listen for other processes. Must be called within a runtime.
     fn listen(&mut self) {
         let owners = self.member.directory();
-        self.wake = Some(change_watch::Wake::listen(&self.path, owners, &self.conn));
+        self.change_watch = Some(change_watch::ChangeWatch::listen(
+            &self.path, owners, &self.conn,
+        ));
     }
 
     /// Does all of the work in one transaction, or none of it. A row that the database refuses to have
     /// claimed is passed over.
-    fn write_in_turn(&mut self, turn: &FileTurn<'_>, work: &Work<'_>) -> Result<Written, Fault> {
+    fn write_in_turn(
+        &mut self,
+        turn: &FileTurn<'_>,
+        work: &Work<'_>,
+    ) -> Result<WriteResult, Fault> {
         // Rows are settled in the file in which they were claimed, wherever it is now.
         if work.ask.is_some() || work.probe || !self.may_write() {
             self.is_in_place()?;
         }
         self.rejected.expire();
         // Free space goes to that first: otherwise the journal would take it.
-        self.lacks_room = self.lacks_room && !journal::empty(&self.conn);
+        self.lacks_space = self.lacks_space && !journal::empty(&self.conn);
         let mut absences = 0;
         while absences < 2 {
             match self.try_write(turn, work) {
                 Ok(Some(written)) => return Ok(written),
                 Ok(None) => {
                     absences += 1;
-                    self.member.sit_down_again(turn, &self.conn, &self.clock)?;
+                    self.member.enter_again(turn, &self.conn, &self.clock)?;
                 }
-                Err(refused) if refused.is_of_room() && !self.lacks_room => {
+                Err(refused) if refused.is_out_of_space() && !self.lacks_space => {
                     // The next try shows whether that helps.
-                    self.lacks_room = true;
+                    self.lacks_space = true;
                     journal::empty(&self.conn);
                 }
-                Err(refused) => pass_over(&mut self.rejected, &refused, "claimed or buried")?,
+                Err(refused) => {
+                    exclude_rejected(&mut self.rejected, &refused, "claimed or dead-lettered")?
+                }
             }
         }
-        Err(Fault::passing(
-            "others take this daemon for dead again and again",
+        Err(Fault::transient(
+            "other daemons repeatedly take this one for dead",
         ))
     }
 
@@ -147,12 +155,12 @@ impl Store {
         &mut self,
         turn: &FileTurn<'_>,
         work: &Work<'_>,
-    ) -> Result<Option<Written>, Refused> {
+    ) -> Result<Option<WriteResult>, RowError> {
         let tx = leases::begin(turn, &mut self.conn)?;
         for publish in work.publishes {
             settle::publish(&tx, &publish.message, &self.clock)?;
         }
-        let mut written = Written::default();
+        let mut written = WriteResult::default();
         for settled in work.settled {
             let entry = settled.entry();
             let first = entry.map(|entry| finished::enter(&tx, &self.scope, entry, &self.clock));
@@ -166,11 +174,11 @@ impl Store {
                 written.lost.push(settled.claim);
             }
         }
-        if work.probe && !self.member.pulse(&tx)? {
+        if work.probe && !self.member.write_heartbeat(&tx)? {
             return Ok(None);
         }
         if let Some(ask) = &work.ask {
-            if !self.member.is_seated(&tx)? {
+            if !self.member.is_entered(&tx)? {
                 return Ok(None);
             }
             let claimer = Claimer {
@@ -180,7 +188,7 @@ impl Store {
                 clock: &self.clock,
                 rejected: &self.rejected,
             };
-            written = Written {
+            written = WriteResult {
                 lost: written.lost,
                 repeated: written.repeated,
                 ..claim::claim(&tx, claimer, ask)?
@@ -192,27 +200,31 @@ impl Store {
 
     /// Returns an error if the open file is not the one that others see.
     fn is_in_place(&self) -> Result<(), Fault> {
-        match self.identity.place() {
-            FileStanding::Ours => Ok(()),
-            place => Err(place.fault()),
+        match self.identity.state() {
+            FileState::InPlace => Ok(()),
+            state => Err(state.fault()),
         }
     }
 
     /// Returns whether writes can't damage another file.
     fn may_write(&self) -> bool {
-        self.identity.place() != FileStanding::Torn
+        self.identity.state() != FileState::Torn
     }
 
     /// Leaves the table of owners and closes the connection.
     fn leave(mut self) {
         if !self.may_write() {
-            let problem = FileStanding::Torn.fault().problem;
-            tracing::error!(pool = self.pool, problem, "could not leave the owners");
+            let problem = FileState::Torn.fault().problem;
+            tracing::error!(
+                pool = self.pool,
+                problem,
+                "could not remove this daemon from the owners"
+            );
         } else if let Err(fault) = self.member.leave(&mut self.conn) {
             let problem = fault.problem;
             tracing::warn!(
                 problem,
-                "could not leave the owners; the free lock tells the others"
+                "could not remove this daemon from the owners; others detect that by its free lock"
             );
         }
         if let Err((_, error)) = self.conn.close() {
@@ -227,20 +239,20 @@ impl TableStore for Store {
         self.listen();
     }
 
-    async fn woken(&mut self, news: bool) -> LookReason {
-        match &mut self.wake {
-            Some(wake) => wake.woken(&self.conn, news).await,
+    async fn woken(&mut self, wants_data: bool) -> WakeReason {
+        match &mut self.change_watch {
+            Some(watch) => watch.woken(&self.conn, wants_data).await,
             None => std::future::pending().await,
         }
     }
 
-    fn was_fruitful(&mut self) {
-        if let Some(wake) = &mut self.wake {
-            wake.was_fruitful();
+    fn found_rows(&mut self) {
+        if let Some(watch) = &mut self.change_watch {
+            watch.found_rows();
         }
     }
 
-    async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
+    async fn peek(&mut self, limits: Limits) -> Result<PeekResult, Fault> {
         self.rejected.expire();
         let (queue, rejected) = (&self.scope.queue, &self.rejected);
         Ok(claim::peek(
@@ -252,7 +264,7 @@ impl TableStore for Store {
         )?)
     }
 
-    async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Fault> {
+    async fn waiting(&mut self, queue: &str, most: u32) -> Result<WaitingRows, Fault> {
         Ok(waiting::waiting(&self.conn, queue, most, &self.clock)?)
     }
 
@@ -286,7 +298,7 @@ impl TableStore for Store {
         &mut self,
         turn: store::WritingTurn<'_>,
         work: &Work<'_>,
-    ) -> Result<Written, Fault> {
+    ) -> Result<WriteResult, Fault> {
         match turn {
             store::WritingTurn::File(turn) => self.write_in_turn(&turn, work),
             #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -308,9 +320,9 @@ impl TableStore for Store {
         }
     }
 
-    fn take_back_from_the_dead(&mut self) -> Result<bool, Fault> {
+    fn take_back_from_dead_owners(&mut self) -> Result<bool, Fault> {
         match self.may_write() {
-            true => self.member.take_back_from_the_dead(&mut self.conn),
+            true => self.member.take_back_from_dead_owners(&mut self.conn),
             false => Ok(false),
         }
     }
@@ -324,7 +336,7 @@ impl TableStore for Store {
     }
 
     fn is_replaced(&mut self) -> bool {
-        self.identity.place() == FileStanding::Another && self.identity.other_is_complete()
+        self.identity.state() == FileState::Replaced && self.identity.other_is_complete()
     }
 
     fn reopen(&mut self) -> Result<(), Fault> {
@@ -336,7 +348,7 @@ impl TableStore for Store {
             &self.member.owners(),
             self.clock.clone(),
         );
-        let mut reopened = reopened.map_err(|error| Fault::passing(error.to_string()))?;
+        let mut reopened = reopened.map_err(|error| Fault::transient(error.to_string()))?;
         reopened.listen();
         std::mem::replace(self, reopened).leave();
         tracing::warn!(pool = self.pool, database = %self.path.display(), "the database file was replaced; the new one is used from now on");

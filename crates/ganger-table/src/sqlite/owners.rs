@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::heartbeats::Beat;
+use super::heartbeats::HeartbeatRow;
 
 pub(super) fn exists(conn: &Connection, owner: i64) -> rusqlite::Result<bool> {
     conn.prepare_cached("SELECT 1 FROM owners WHERE id = ?1")?
@@ -17,12 +17,12 @@ pub(super) fn lock_files(conn: &Connection) -> rusqlite::Result<Vec<(i64, String
     rows.collect()
 }
 
-pub(super) fn beats(conn: &Connection, me: i64) -> rusqlite::Result<Vec<Beat>> {
+pub(super) fn beats(conn: &Connection, me: i64) -> rusqlite::Result<Vec<HeartbeatRow>> {
     let others = "SELECT id, heartbeat, lease_ms FROM owners WHERE id <> ?1";
     let mut statement = conn.prepare_cached(others)?;
     let rows = statement.query_map([me], |row| {
         let lease_ms: i64 = row.get(2)?;
-        Ok(Beat {
+        Ok(HeartbeatRow {
             owner: row.get(0)?,
             heartbeat: row.get(1)?,
             lease: Duration::from_millis(u64::try_from(lease_ms).unwrap_or(0)),

@@ -7,28 +7,28 @@ use crate::table::Fault;
 
 /// Error that prevented a transaction.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct RowError {
     /// The row that could not be changed, if a single one is to blame.
     row: Option<i64>,
     error: rusqlite::Error,
 }
 
-impl From<rusqlite::Error> for Refused {
+impl From<rusqlite::Error> for RowError {
     fn from(error: rusqlite::Error) -> Self {
         Self { row: None, error }
     }
 }
 
-impl Refused {
+impl RowError {
     /// Returns whether there was no space for the write.
-    pub(crate) fn is_of_room(&self) -> bool {
-        journal::is_of_room(&self.error)
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        journal::is_out_of_space(&self.error)
     }
 }
 
 /// Converts an error and adds the row at which it occurred.
-pub(crate) fn with(row: i64) -> impl FnOnce(rusqlite::Error) -> Refused {
-    move |error| Refused {
+pub(crate) fn with(row: i64) -> impl FnOnce(rusqlite::Error) -> RowError {
+    move |error| RowError {
         row: Some(row),
         error,
     }
@@ -36,10 +36,10 @@ pub(crate) fn with(row: i64) -> impl FnOnce(rusqlite::Error) -> Refused {
 
 /// Passes over the row that is refused for good, so that the same can be tried without it. If it
 /// is not that, the fault remains.
-pub(crate) fn pass_over(
+pub(crate) fn exclude_rejected(
     rejected: &mut RejectedRows,
-    refused: &Refused,
-    what: &str,
+    refused: &RowError,
+    operation: &str,
 ) -> Result<(), Fault> {
     let fault = fault(&refused.error);
     let Some(row) = refused
@@ -52,7 +52,7 @@ pub(crate) fn pass_over(
     tracing::error!(
         row,
         problem,
-        "the database refuses to have this message {what}; it is passed over for a while"
+        "this message can't be {operation}: rejected by the database; skipped for 5 minutes"
     );
     Ok(())
 }

@@ -9,32 +9,32 @@ use rusqlite::{Connection, Error, ErrorCode, TransactionBehavior};
 use tokio::time::Instant;
 
 use super::error::SqliteError;
-use super::{journal, rights, topics};
+use super::{journal, permissions, topics};
 
 /// Steps from one version of the tables to the next, the first from an empty file. A released step is
 /// never changed.
-const MIGRATIONS: &[Step] = &[
-    Step {
+const MIGRATIONS: &[Migration] = &[
+    Migration {
         sql: include_str!("v1.sql"),
         known_by: None,
     },
-    Step {
+    Migration {
         sql: include_str!("v2.sql"),
         known_by: Some(("consumer_messages", "suspicion")),
     },
-    Step {
+    Migration {
         sql: include_str!("v3.sql"),
         known_by: Some(("finished_messages", "expires_at")),
     },
-    Step {
+    Migration {
         sql: include_str!("v4.sql"),
         known_by: Some(("consumer_messages", "unique_hold")),
     },
-    Step {
+    Migration {
         sql: include_str!("v5.sql"),
         known_by: Some(("poisoned_messages", "row_id")),
     },
-    Step {
+    Migration {
         sql: include_str!("v6.sql"),
         known_by: Some(("consumer_messages_id", "BEFORE INSERT")),
     },
@@ -42,7 +42,7 @@ const MIGRATIONS: &[Step] = &[
 
 /// A step from one version of the tables to the next.
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct Migration {
     sql: &'static str,
     /// Name of a schema object that the step made or changed, and a part of its SQL that shows that the
     /// step was done. Daemons of the version before work with the tables nevertheless, and must be able
@@ -66,15 +66,15 @@ const STATEMENTS_CACHED: usize = 64;
 
 /// Returns the statements that create the tables, for people who run them by hand.
 pub(crate) fn statements() -> String {
-    let steps = MIGRATIONS.iter().map(|step| step.sql);
-    let steps: Vec<&str> = steps.chain([topics::TABLES]).collect();
-    let steps = steps.join("\n");
-    format!("PRAGMA journal_mode = wal;\nBEGIN;\n{steps}\nPRAGMA user_version = 1;\nCOMMIT;\n")
+    let migrations = MIGRATIONS.iter().map(|step| step.sql);
+    let migrations: Vec<&str> = migrations.chain([topics::TABLES]).collect();
+    let migrations = migrations.join("\n");
+    format!("PRAGMA journal_mode = wal;\nBEGIN;\n{migrations}\nPRAGMA user_version = 1;\nCOMMIT;\n")
 }
 
 /// Opens the file, creates it with that mode if it is missing, and migrates its tables.
 pub(crate) fn open(path: &Path, mode: u32) -> Result<Connection, SqliteError> {
-    rights::make_database(path, mode).map_err(|error| SqliteError::Path {
+    permissions::make_database(path, mode).map_err(|error| SqliteError::Path {
         path: path.to_owned(),
         error,
     })?;
@@ -128,7 +128,7 @@ fn pause() {
 }
 
 /// Lets a connection wait much longer for the write lock, as an operator's command may.
-pub(crate) fn be_patient(conn: &mut Connection) -> Result<(), Error> {
+pub(crate) fn extend_busy_timeout(conn: &mut Connection) -> Result<(), Error> {
     conn.busy_handler(Some(|tries| {
         pause();
         tries < BUSY_TRIES_OF_COMMANDS
@@ -156,26 +156,30 @@ fn failed(path: &Path, error: Error) -> SqliteError {
     SqliteError::Open { path, error }
 }
 
-/// Takes the steps that the file has not taken yet, in one transaction.
-fn migrate(conn: &mut Connection, path: &Path, steps: &[Step]) -> Result<(), SqliteError> {
+/// Runs the migrations that the file lacks, in one transaction.
+fn migrate(
+    conn: &mut Connection,
+    path: &Path,
+    migrations: &[Migration],
+) -> Result<(), SqliteError> {
     let error = |error| failed(path, error);
-    let known = i64::try_from(steps.len()).unwrap_or(i64::MAX);
+    let known = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
     let found = stamp(conn).map_err(error)?;
-    if done(conn, found, steps).map_err(error)? == Some(steps.len()) {
+    if applied(conn, found, migrations).map_err(error)? == Some(migrations.len()) {
         return recognised(conn, path, found);
     }
     let tx = conn
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(error)?;
     let found = stamp(&tx).map_err(error)?;
-    let Some(done) = done(&tx, found, steps).map_err(error)? else {
+    let Some(done) = applied(&tx, found, migrations).map_err(error)? else {
         let path = path.to_owned();
         return Err(SqliteError::Newer { path, found, known });
     };
     if found > 0 {
         recognised(&tx, path, found)?;
     }
-    for (version, step) in (1_i64..).zip(steps).skip(done) {
+    for (version, step) in (1_i64..).zip(migrations).skip(done) {
         tx.execute_batch(step.sql).map_err(error)?;
         if step.known_by.is_none() {
             tx.pragma_update(None, "user_version", version)
@@ -190,20 +194,24 @@ fn stamp(conn: &Connection) -> Result<i64, Error> {
     conn.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// Returns the number of steps taken; none if the tables are of a later version.
-fn done(conn: &Connection, stamp: i64, steps: &[Step]) -> Result<Option<usize>, Error> {
+/// Returns the number of migrations applied; none if the tables are of a later version.
+fn applied(
+    conn: &Connection,
+    stamp: i64,
+    migrations: &[Migration],
+) -> Result<Option<usize>, Error> {
     let Ok(mut done) = usize::try_from(stamp) else {
         return Ok(None);
     };
-    while let Some(Step {
+    while let Some(Migration {
         known_by: Some((name, part)),
         ..
-    }) = steps.get(done)
+    }) = migrations.get(done)
         && has(conn, name, part)?
     {
         done += 1;
     }
-    Ok((done <= steps.len()).then_some(done))
+    Ok((done <= migrations.len()).then_some(done))
 }
 
 /// Queries the file's schema: the one cached by the connection may be older.
@@ -314,9 +322,9 @@ mod tests {
         assert!(refused.contains("id must be left out"), "{refused}");
     }
 
-    fn step(sql: &'static str) -> Step {
+    fn step(sql: &'static str) -> Migration {
         let known_by = None;
-        Step { sql, known_by }
+        Migration { sql, known_by }
     }
 
     #[test]

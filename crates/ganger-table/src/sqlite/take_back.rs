@@ -2,31 +2,31 @@
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::heartbeats::Beat;
+use super::heartbeats::HeartbeatRow;
 use super::owners::exists;
-use super::rejected::{Refused, with};
+use super::rejected::{RowError, with};
 use crate::rejected_rows::RejectedRows;
 
 /// An owner whose claims are to be released.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lost {
+pub(crate) struct DeadOwner {
     owner: i64,
     /// Heartbeat at which its count must still stand, if that is the reason.
-    standing_at: Option<i64>,
+    last_heartbeat: Option<i64>,
 }
 
-impl Lost {
-    pub(crate) fn surely(owner: i64) -> Self {
+impl DeadOwner {
+    pub(crate) fn unlocked(owner: i64) -> Self {
         Self {
             owner,
-            standing_at: None,
+            last_heartbeat: None,
         }
     }
 
-    pub(crate) fn unless_it_beats(beat: Beat) -> Self {
+    pub(crate) fn silent(beat: HeartbeatRow) -> Self {
         Self {
             owner: beat.owner,
-            standing_at: Some(beat.heartbeat),
+            last_heartbeat: Some(beat.heartbeat),
         }
     }
 }
@@ -43,12 +43,12 @@ pub(crate) struct TakenBack {
 
 impl TakenBack {
     /// Logs it.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn log(&self) {
         tracing::warn!(
             owner = self.owner,
             rows = self.rows,
             why = self.why,
-            "took back the messages of an owner that vanished"
+            "took back the messages of a dead owner"
         );
     }
 }
@@ -57,37 +57,37 @@ impl TakenBack {
 /// be alive.
 pub(crate) fn from(
     tx: &Transaction<'_>,
-    lost: &[Lost],
+    dead: &[DeadOwner],
     stuck: &RejectedRows,
-) -> Result<Vec<TakenBack>, Refused> {
+) -> Result<Vec<TakenBack>, RowError> {
     let mut taken = Vec::new();
-    for lost in lost {
-        taken.extend(from_one(tx, *lost, stuck)?);
+    for owner in dead {
+        taken.extend(from_one(tx, *owner, stuck)?);
     }
     Ok(taken)
 }
 
 fn from_one(
     tx: &Transaction<'_>,
-    lost: Lost,
+    dead: DeadOwner,
     stuck: &RejectedRows,
-) -> Result<Option<TakenBack>, Refused> {
+) -> Result<Option<TakenBack>, RowError> {
     let strike = "DELETE FROM owners WHERE id = ?1 AND (?2 IS NULL OR heartbeat = ?2) \
                   RETURNING lock_file";
     let file: Option<String> = tx
-        .query_row(strike, params![lost.owner, lost.standing_at], |row| {
+        .query_row(strike, params![dead.owner, dead.last_heartbeat], |row| {
             row.get(0)
         })
         .optional()?;
-    if file.is_none() && exists(tx, lost.owner)? {
+    if file.is_none() && exists(tx, dead.owner)? {
         return Ok(None);
     }
-    let rows = free(tx, lost.owner, stuck)?;
-    let why = lost
-        .standing_at
-        .map_or("its lock is free", |_| "its heart stands still");
+    let rows = free(tx, dead.owner, stuck)?;
+    let why = dead
+        .last_heartbeat
+        .map_or("its lock is free", |_| "its heartbeat has stopped");
     Ok(Some(TakenBack {
-        owner: lost.owner,
+        owner: dead.owner,
         rows,
         why,
         file,
@@ -95,7 +95,7 @@ fn from_one(
 }
 
 /// Releases the claims of an owner, except for stuck rows. Returns their number.
-fn free(tx: &Transaction<'_>, owner: i64, stuck: &RejectedRows) -> Result<usize, Refused> {
+fn free(tx: &Transaction<'_>, owner: i64, stuck: &RejectedRows) -> Result<usize, RowError> {
     let mut claimed = tx.prepare_cached(CLAIMED)?;
     let rows = claimed.query_map([owner], |row| row.get(0))?;
     let mut rows: Vec<i64> = rows.collect::<rusqlite::Result<_>>()?;
@@ -124,17 +124,20 @@ WHERE id = ?1";
 
 /// Returns owners of claims that are missing in the table, as after a manual change, or because their
 /// last rows are stuck; those with only stuck rows are left out.
-pub(crate) fn ownerless(conn: &Connection, stuck: &RejectedRows) -> rusqlite::Result<Vec<Lost>> {
+pub(crate) fn ownerless(
+    conn: &Connection,
+    stuck: &RejectedRows,
+) -> rusqlite::Result<Vec<DeadOwner>> {
     let mut statement = conn.prepare_cached(OWNERLESS)?;
     let owners = statement.query_map([], |row| row.get(0))?;
-    let mut lost = Vec::new();
+    let mut dead = Vec::new();
     for owner in owners {
         let owner = owner?;
         if has_any_but(conn, owner, stuck)? {
-            lost.push(Lost::surely(owner));
+            dead.push(DeadOwner::unlocked(owner));
         }
     }
-    Ok(lost)
+    Ok(dead)
 }
 
 fn has_any_but(conn: &Connection, owner: i64, stuck: &RejectedRows) -> rusqlite::Result<bool> {
@@ -175,9 +178,9 @@ mod tests {
              SELECT 'q', '', 1 + i % 3 * 2, i FROM n;",
         )
         .unwrap();
-        let strays = ownerless(&conn, &RejectedRows::default()).unwrap();
+        let ownerless = ownerless(&conn, &RejectedRows::default()).unwrap();
         assert_eq!(
-            strays.iter().map(|lost| lost.owner).collect::<Vec<_>>(),
+            ownerless.iter().map(|dead| dead.owner).collect::<Vec<_>>(),
             [3]
         );
         let statement = conn.prepare_cached(OWNERLESS).unwrap();

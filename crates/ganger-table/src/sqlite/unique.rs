@@ -5,12 +5,12 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::clock::WallClock;
 use super::columns::{self, columns, values};
-use super::rejected::{Refused, with};
+use super::rejected::{RowError, with};
 use ganger_queue::delivery::{IfTaken, Outgoing, Unique, UniqueScope};
 
 /// Releases the keys that rows held until their first claim. Most claims have no such rows, and need no
 /// statement.
-pub(super) fn release(tx: &Connection, rows: &[i64]) -> Result<(), Refused> {
+pub(super) fn release(tx: &Connection, rows: &[i64]) -> Result<(), RowError> {
     if rows.is_empty() {
         return Ok(());
     }

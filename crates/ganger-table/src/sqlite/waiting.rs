@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::clock::WallClock;
 use super::row;
-use crate::table::{PRIORITIES_MAX, Waiting};
+use crate::table::{PRIORITIES_MAX, WaitingRows};
 
 /// Counts the rows that could be claimed now, up to `most` in each of the two indexes, and finds the
 /// oldest, without a lock that others would notice.
@@ -15,7 +15,7 @@ pub(crate) fn waiting(
     queue: &str,
     most: u32,
     clock: &WallClock,
-) -> rusqlite::Result<Waiting> {
+) -> rusqlite::Result<WaitingRows> {
     let ready = "SELECT COUNT(*) FROM (SELECT 1 FROM consumer_messages \
                  INDEXED BY consumer_messages_ready \
                  WHERE queue = ?1 AND owner IS NULL AND available_after = 0 LIMIT ?2)";
@@ -33,7 +33,7 @@ pub(crate) fn waiting(
             Ok((row.get(0)?, row.get(1)?))
         })?;
     let due_for = due_at.map(|at| now_ms.saturating_sub(at));
-    let mut waiting = Waiting::new(ready.into(), due.into(), most, due_for);
+    let mut waiting = WaitingRows::new(ready.into(), due.into(), most, due_for);
     let first = "SELECT priority, created_at FROM consumer_messages \
                  INDEXED BY consumer_messages_ready \
                  WHERE queue = ?1 AND suspicion = 0 AND owner IS NULL AND available_after = 0 \

@@ -37,7 +37,7 @@ pub(crate) struct Entry<'a> {
 
 /// Stored entry of a finished message.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Remembered {
+pub(crate) struct StoredEntry {
     /// Hash of the message's body; none in an entry of an earlier version.
     pub(crate) body: Option<String>,
     /// None if it was done without a reply.
@@ -61,12 +61,12 @@ impl Entry<'_> {
     }
 
     /// Returns the entry found, if it is of the same message and not of another one with the same key.
-    pub(crate) fn first(&self, found: Option<Remembered>) -> Option<Remembered> {
+    pub(crate) fn first(&self, found: Option<StoredEntry>) -> Option<StoredEntry> {
         found.filter(|first| first.is_of(&self.finished.body))
     }
 }
 
-impl Remembered {
+impl StoredEntry {
     /// Makes an entry from its columns.
     pub(crate) fn read(queue: Option<String>, body: Option<Bytes>, stored: Headers) -> Self {
         let (ours, headers): (Headers, Headers) =
@@ -88,7 +88,7 @@ impl Remembered {
 }
 
 /// The entries of several messages, in order; none for a message without one.
-pub(crate) type Found = Vec<Option<Remembered>>;
+pub(crate) type Found = Vec<Option<StoredEntry>>;
 
 impl Settled {
     /// Returns the entry to be written with it, if its outcome ends the work.
@@ -100,7 +100,7 @@ impl Settled {
 
     /// Returns the settlement to write, given an earlier entry of the same message: with the reply of the
     /// first, as for every repetition.
-    pub(crate) fn after(&self, first: Option<Remembered>) -> Cow<'_, Self> {
+    pub(crate) fn after(&self, first: Option<StoredEntry>) -> Cow<'_, Self> {
         match (first, &self.finished) {
             (Some(first), Some(finished)) => Cow::Owned(Self {
                 outcome: repeated(first.reply, &finished.continued),

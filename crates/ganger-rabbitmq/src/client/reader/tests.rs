@@ -8,7 +8,7 @@ use super::*;
 use crate::broker::republish::PERSISTENT;
 use crate::rules::Arrival;
 use ganger_queue::client::RetryTarget;
-use ganger_queue::dead_letter::{Counters, Letter, Own};
+use ganger_queue::dead_letter::{Counters, DeadLetterRecord, OwnHeaders};
 use ganger_queue::delivery::{Failure, Outgoing};
 
 const FRAME_MAX: u32 = 4096 + HEAD_ROOM_BYTES;
@@ -80,8 +80,8 @@ fn long(text: &str) -> AMQPValue {
 }
 
 /// Writes a dead letter as a source does.
-fn written(original: &Original, failure: &Failure) -> (BasicProperties, Option<Own>) {
-    let written = Letter {
+fn written(original: &Original, failure: &Failure) -> (BasicProperties, Option<OwnHeaders>) {
+    let written = DeadLetterRecord {
         id: "id-1",
         pool: "email",
         queue: "work",

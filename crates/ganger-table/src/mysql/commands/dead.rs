@@ -2,24 +2,24 @@
 
 use bytes::Bytes;
 
-use crate::dead_letters::SOME;
+use crate::dead_letters::BATCH_MAX;
 use crate::mysql::client::Client;
 use crate::mysql::error::{CallError, is_taken};
 use crate::mysql::row::{self, Row};
 use crate::mysql::unique;
 use crate::mysql::value::{Value, now_ms};
-use crate::rules::together;
+use crate::rules::fitting_together;
 use crate::server::selection::Selection;
 use crate::table::{headers, message_name};
 use ganger_queue::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 
 /// Maximum bytes of dead letters read at once; a single larger one is read alone.
-const SOME_BYTES: usize = 4 << 20;
+const BATCH_BYTES_MAX: usize = 4 << 20;
 
 const SIZES: &str = "
 SELECT id, LENGTH(body) + COALESCE(LENGTH(reply_body), 0) FROM poisoned_messages";
 
-const LETTERS: &str = "
+const READ_BATCH: &str = "
 SELECT id, pool, queue, reason, error, attempts, crashes, exit_code, `signal`, oom, stderr,
   first_failed_at, last_failed_at, correlation_id, reply_to, message_id, content_type, `key`, priority,
   headers, body, reply_queue, reply_headers, reply_body, row_id
@@ -63,7 +63,7 @@ fn condition<'a>(selection: &'a Selection<'_>) -> (String, Vec<Value<'a>>) {
 }
 
 /// Returns the first dead letters after row `after`: at most `most`, limited by their size.
-pub(super) async fn some(
+pub(super) async fn read_batch(
     client: &mut Client,
     selection: &Selection<'_>,
     after: i64,
@@ -77,15 +77,15 @@ pub(super) async fn some(
     let sized = |row: &Row| Ok((row.get::<i64>(0)?, row.get::<usize>(1)?));
     let sizes = sizes.iter().map(sized);
     let sizes: Vec<(i64, usize)> = sizes.collect::<Result<_, CallError>>()?;
-    let fitting = together(sizes.iter().map(|(_, bytes)| *bytes), SOME_BYTES);
+    let fitting = fitting_together(sizes.iter().map(|(_, bytes)| *bytes), BATCH_BYTES_MAX);
     let ids: Vec<i64> = sizes.iter().take(fitting).map(|(id, _)| *id).collect();
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let rows = client.query(LETTERS, &[(&ids).into()]).await?;
+    let rows = client.query(READ_BATCH, &[(&ids).into()]).await?;
     let letters = rows
         .into_iter()
-        .map(|mut row| Ok((row.get(0)?, letter(&mut row)?)));
+        .map(|mut row| Ok((row.get(0)?, dead_letter(&mut row)?)));
     letters.collect()
 }
 
@@ -143,7 +143,7 @@ async fn locked(
     after: i64,
 ) -> Result<Vec<i64>, CallError> {
     let (condition, mut values) = condition(selection);
-    let most = i64::try_from(SOME).unwrap_or(i64::MAX);
+    let most = i64::try_from(BATCH_MAX).unwrap_or(i64::MAX);
     values.extend([Value::Number(after), Value::Number(most)]);
     let locked = format!(
         "SELECT id FROM poisoned_messages WHERE {condition} AND {also} AND id > ?
@@ -175,7 +175,7 @@ pub(super) async fn discard(
     client.execute(&discard, &values).await
 }
 
-fn letter(row: &mut Row) -> Result<DeadLetter, CallError> {
+fn dead_letter(row: &mut Row) -> Result<DeadLetter, CallError> {
     let count = |row: &Row, column| row.get(column).map(row::count);
     let stderr: String = row.get("stderr")?;
     let parsed = headers::parse(&row.get::<String>("headers")?);

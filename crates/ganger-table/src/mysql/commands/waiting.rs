@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::dead_letters::SOME;
+use crate::dead_letters::BATCH_MAX;
 use crate::mysql::client::Client;
 use crate::mysql::error::CallError;
 use crate::mysql::value::{Value, now_ms};
@@ -75,7 +75,7 @@ pub(super) async fn cancel(
 ) -> Result<usize, CallError> {
     let row = id.strip_prefix(queue).and_then(|end| end.strip_prefix(':'));
     let row: Option<i64> = row.and_then(|row| row.parse().ok());
-    let most = i64::try_from(SOME).unwrap_or(i64::MAX);
+    let most = i64::try_from(BATCH_MAX).unwrap_or(i64::MAX);
     // Found without a lock: locks on all rows examined would block claims.
     let values = [
         queue.into(),

@@ -12,7 +12,7 @@ use crate::table::{headers, message_name};
 use ganger_queue::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 
 /// Bytes of dead letters after which no further one is read in one batch.
-const SOME_BYTES: i64 = 4 << 20;
+const BATCH_BYTES_MAX: i64 = 4 << 20;
 
 /// The condition of a [`Selection`].
 macro_rules! chosen {
@@ -21,7 +21,7 @@ macro_rules! chosen {
     };
 }
 
-const LETTERS: &str = concat!("
+const READ_BATCH: &str = concat!("
 WITH next AS (
   SELECT id, coalesce(octet_length(body), octet_length(body_bytes))
     + coalesce(octet_length(reply_body), octet_length(reply_body_bytes), 0) AS bytes
@@ -110,7 +110,7 @@ fn chosen<'a>(selection: &'a Selection<'_>) -> [Parameter<'a>; 2] {
 }
 
 /// Returns the first dead letters after row `after`: at most `most`, limited by their size.
-pub(super) async fn some(
+pub(super) async fn read_batch(
     client: &Client,
     selection: &Selection<'_>,
     after: i64,
@@ -118,9 +118,11 @@ pub(super) async fn some(
 ) -> Result<Vec<(i64, DeadLetter)>, Error> {
     let [ids, pool] = chosen(selection);
     let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let values: [Parameter<'_>; 5] = [ids, pool, &after, &most, &SOME_BYTES];
-    let rows = client.query(LETTERS, &values).await?;
-    let letters = rows.iter().map(|row| Ok((row.try_get(0)?, letter(row)?)));
+    let values: [Parameter<'_>; 5] = [ids, pool, &after, &most, &BATCH_BYTES_MAX];
+    let rows = client.query(READ_BATCH, &values).await?;
+    let letters = rows
+        .iter()
+        .map(|row| Ok((row.try_get(0)?, dead_letter(row)?)));
     letters.collect()
 }
 
@@ -156,7 +158,7 @@ pub(super) async fn discard(client: &Client, selection: &Selection<'_>) -> Resul
     client.execute(DROP, &chosen(selection)).await
 }
 
-fn letter(row: &Row) -> Result<DeadLetter, Error> {
+fn dead_letter(row: &Row) -> Result<DeadLetter, Error> {
     let count = |column| row.try_get(column).map(row::count);
     let stderr: &str = row.try_get("stderr")?;
     let parsed = headers::parse(row.try_get("headers")?);

@@ -4,11 +4,11 @@
 mod accounting;
 mod claiming;
 mod depth;
+mod failures;
 mod gathering;
 mod owners;
 mod plans;
 mod published;
-mod trouble;
 mod waking;
 
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ use ganger_core::budget::Budget;
 use ganger_queue::client::Client;
 use ganger_queue::delivery::{Delivery, Intake, Outcome, PoolEnd, SourceState, link};
 use ganger_queue::exclusive::Exclusive;
-use ganger_queue::source::{Running, on_a_thread};
+use ganger_queue::source::{Running, run_on_thread};
 use ganger_queue::unread::UnreadQueues;
 
 /// Far longer than any step of these tests takes.
@@ -193,7 +193,7 @@ impl Source {
         policy: watch::Sender<Arc<PoolConfig>>,
         credit: usize,
     ) -> Self {
-        let running = on_a_thread("source", "p", move || run(&runtime(), task)).unwrap();
+        let running = run_on_thread("source", "p", move || run(&runtime(), task)).unwrap();
         let source = Self {
             pool,
             running,

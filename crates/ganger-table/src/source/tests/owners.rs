@@ -78,8 +78,8 @@ async fn a_lapse_is_charged_only_to_the_suspect_that_ran_and_to_who_ran_alone() 
         other.claims_all(&rig.sql(), alone);
         other.dies();
         let (mut task, _pool, _limits) = rig.open(&Shared::default(), &rig.config());
-        assert!(task.store.take_back_from_the_dead().unwrap());
-        assert!(!task.store.take_back_from_the_dead().unwrap());
+        assert!(task.store.take_back_from_dead_owners().unwrap());
+        assert!(!task.store.take_back_from_dead_owners().unwrap());
         assert!(rig.counters().starts_with(expected), "{}", rig.counters());
         assert!(rig.counters().ends_with("owner none"));
     }

@@ -186,7 +186,7 @@ fn outgoing(queue: &str) -> Outgoing {
 async fn remember(rig: &Rig, round: i64) {
     let config = rig.config();
     let database = database(&config).unwrap();
-    let mut memory = database.memory(&policy()).await.unwrap();
+    let mut memory = database.finished_store(&policy()).await.unwrap();
     let finished = Finished {
         identity: Identity {
             queue: "q".into(),
@@ -197,7 +197,7 @@ async fn remember(rig: &Rig, round: i64) {
         body: String::new(),
         window: Duration::from_millis(1),
         continued: Outgoing::default(),
-        once_written: None,
+        entry_notice: None,
     };
     let outcome = Outcome::Done;
     let entry = Entry {

@@ -12,27 +12,27 @@ use ganger_queue::client::DeadFilter;
 use ganger_queue::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 
 /// Number of bytes of dead letters after which no more of them are read at once.
-const SOME_BYTES: usize = 4 << 20;
+const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Returns the first dead letters after row `after`: at most `count_max`, limited by their size; empty if
 /// there are none. The caller may be slow: nothing is locked while it handles them.
-pub(super) fn some(
+pub(super) fn read_batch(
     conn: &Connection,
     filter: &DeadFilter,
     after: i64,
     count_max: usize,
 ) -> rusqlite::Result<Vec<(i64, DeadLetter)>> {
     let (chosen, ids, pool) = chosen(filter);
-    let sql = format!("{LETTERS} {chosen} AND id > ?3 ORDER BY id LIMIT ?4");
+    let sql = format!("{READ_BATCH} {chosen} AND id > ?3 ORDER BY id LIMIT ?4");
     let mut statement = conn.prepare_cached(&sql)?;
     let (mut some, mut bytes) = (Vec::new(), 0);
     for id in ids {
         let left = i64::try_from(count_max - some.len()).unwrap_or(i64::MAX);
         let mut rows = statement.query(params![id, pool, after, left])?;
-        while bytes < SOME_BYTES
+        while bytes < BATCH_BYTES_MAX
             && let Some(row) = rows.next()?
         {
-            let letter = letter(row)?;
+            let letter = dead_letter(row)?;
             let reply = letter.reply.as_ref();
             bytes += letter.body.len() + reply.map_or(0, |reply| reply.body.len());
             some.push((row.get(0)?, letter));
@@ -110,7 +110,7 @@ pub(super) fn held(conn: &Connection, filter: &DeadFilter, now_ms: i64) -> rusql
     Ok(held)
 }
 
-const LETTERS: &str = "
+const READ_BATCH: &str = "
 SELECT id, pool, queue, reason, error, attempts, crashes, exit_code, signal, oom, stderr,
   first_failed_at, last_failed_at, correlation_id, reply_to, message_id, content_type, key,
   priority, headers, body, reply_queue, reply_headers, reply_body, row_id
@@ -164,7 +164,7 @@ fn rows(ids: &BTreeSet<String>) -> Vec<Option<i64>> {
     rows.into_iter().map(Some).collect()
 }
 
-fn letter(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
+fn dead_letter(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
     let string = |column| Ok::<_, rusqlite::Error>(row::text(row.get_ref(column)?));
     let queue: String = row.get(2)?;
     Ok(DeadLetter {

@@ -20,13 +20,13 @@ impl Bench {
         }
     }
 
-    fn store(&self) -> Memory {
+    fn store(&self) -> SqliteFinishedStore {
         let scope = Scope {
             source: "main".to_owned(),
             queue: "q".into(),
         };
         let clock = WallClock::of(&self.now_ms);
-        Memory::open(self.dir.path().join("q.db"), 0o600, scope, clock).unwrap()
+        SqliteFinishedStore::open(self.dir.path().join("q.db"), 0o600, scope, clock).unwrap()
     }
 }
 
@@ -48,7 +48,7 @@ fn finished(key: &str, step: u32) -> Finished {
             reply_to: Some("caller".to_owned()),
             ..Outgoing::default()
         },
-        once_written: None,
+        entry_notice: None,
     }
 }
 
@@ -61,31 +61,35 @@ fn reply(queue: &str, body: &'static [u8]) -> Outcome {
     }))
 }
 
-fn stored(queue: Option<&str>, body: &'static [u8]) -> Option<Remembered> {
+fn stored(queue: Option<&str>, body: &'static [u8]) -> Option<StoredEntry> {
     let reply = StoredReply {
         queue: queue.map(ToOwned::to_owned),
         body: body.into(),
         headers: vec![("a".to_owned(), "1".to_owned())],
     };
-    Some(Remembered {
+    Some(StoredEntry {
         body: Some("hash".to_owned()),
         reply: Some(reply),
     })
 }
 
-fn done() -> Option<Remembered> {
-    Some(Remembered {
+fn done() -> Option<StoredEntry> {
+    Some(StoredEntry {
         body: Some("hash".to_owned()),
         reply: None,
     })
 }
 
-fn enter(store: &mut Memory, finished: &Finished, outcome: &Outcome) -> Option<Remembered> {
+fn enter(
+    store: &mut SqliteFinishedStore,
+    finished: &Finished,
+    outcome: &Outcome,
+) -> Option<StoredEntry> {
     let entry = Entry { finished, outcome };
     store.enter(&[entry]).unwrap().remove(0)
 }
 
-fn find(store: &mut Memory, key: &str, step: u32) -> Option<Remembered> {
+fn find(store: &mut SqliteFinishedStore, key: &str, step: u32) -> Option<StoredEntry> {
     store.find(&[&identity(key, step)]).unwrap().remove(0)
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::known::{beside, body_hash, identity};
-use super::{Done, Filter, Out};
-use crate::rules::{BYTES_PER_TURN_MAX, bytes, together};
+use super::keys::{beside, body_hash, identity};
+use super::{Gate, InFlight, PendingEntry};
+use crate::rules::{BYTES_PER_TURN_MAX, bytes, fitting_together};
 use crate::table::Fault;
-use crate::table::finished::{Entry, Remembered};
+use crate::table::finished::{Entry, StoredEntry};
 use ganger_queue::delivery::{Delivery, Finished, Identity, repeated};
 use ganger_telemetry::metrics::repetition;
 
@@ -31,7 +31,7 @@ struct Lookup {
     delivery: Delivery,
 }
 
-impl Filter {
+impl Gate {
     /// Does all pending work. After an error nothing is lost, and the work can be retried.
     pub(super) async fn look_and_write(&mut self) -> Result<(), Fault> {
         self.enter().await?;
@@ -43,10 +43,11 @@ impl Filter {
     async fn enter(&mut self) -> Result<(), Fault> {
         while !self.done.is_empty() {
             let batch = self.batch();
-            let entries: Vec<Entry<'_>> = self.done[..batch].iter().map(Done::entry).collect();
+            let entries: Vec<Entry<'_>> =
+                self.done[..batch].iter().map(PendingEntry::entry).collect();
             match self.store.enter(&entries).await {
                 Ok(first) => {
-                    let entered: Vec<Done> = self.done.drain(..batch).collect();
+                    let entered: Vec<PendingEntry> = self.done.drain(..batch).collect();
                     for (done, first) in entered.into_iter().zip(first) {
                         self.entered(done, first);
                     }
@@ -61,7 +62,7 @@ impl Filter {
     /// Returns the number of finished messages that go into one transaction.
     fn batch(&self) -> usize {
         let bytes = self.done.iter().map(|done| bytes(&done.outcome));
-        together(bytes, BYTES_PER_TURN_MAX).min(BATCH_MAX)
+        fitting_together(bytes, BYTES_PER_TURN_MAX).min(BATCH_MAX)
     }
 
     /// Enters the messages of a batch one by one, so that one that the database permanently rejects does
@@ -79,7 +80,7 @@ impl Filter {
                         pool = self.pool,
                         key = done.finished.identity.key,
                         problem = fault.problem,
-                        "the store refuses to have it entered as finished: a repetition would be worked on"
+                        "the store rejects the entry of a finished message: a repetition would be processed again"
                     );
                     None
                 }
@@ -93,8 +94,8 @@ impl Filter {
 
     /// Settles a message that is entered. If an earlier entry exists, it gets the reply of that, as every
     /// repetition does.
-    fn entered(&mut self, done: Done, first: Option<Remembered>) {
-        let Done {
+    fn entered(&mut self, done: PendingEntry, first: Option<StoredEntry>) {
+        let PendingEntry {
             receipt,
             finished,
             outcome,
@@ -103,11 +104,11 @@ impl Filter {
         let outcome = match first {
             None => outcome,
             Some(first) => {
-                self.twice += 1;
+                self.repeated += 1;
                 tracing::warn!(
                     pool = self.pool,
                     key = finished.identity.key,
-                    "done twice: it was done as another message, or by another daemon, meanwhile"
+                    "message processed twice: another message with its key, or another daemon, finished first"
                 );
                 repeated(first.reply, &finished.continued)
             }
@@ -168,7 +169,7 @@ impl Filter {
         }
     }
 
-    fn looked_up(&mut self, asked: Lookup, found: Option<Remembered>) -> Option<Lookup> {
+    fn looked_up(&mut self, asked: Lookup, found: Option<StoredEntry>) -> Option<Lookup> {
         let Lookup {
             identity,
             body,
@@ -184,7 +185,7 @@ impl Filter {
                     "another message with this key was done, and its body differs: this one is no \
                      repetition and is worked on"
                 );
-                let own = beside(&identity, &body);
+                let own = with_body(&identity, &body);
                 let again = self.ask(own, body, delivery);
                 self.arrived.extend(self.in_hand.release(&identity));
                 return again;
@@ -195,7 +196,7 @@ impl Filter {
                     body,
                     window: self.rules.window,
                     continued,
-                    once_written: None,
+                    entry_notice: None,
                 });
                 self.pass_on(delivery, Some(finished));
             }
@@ -218,7 +219,7 @@ impl Filter {
     fn pass_on(&mut self, delivery: Delivery, finished: Option<Box<Finished>>) {
         self.next += 1;
         let receipt = self.ends.pool.pass_on(self.next, delivery);
-        self.out.insert(self.next, Out { receipt, finished });
+        self.out.insert(self.next, InFlight { receipt, finished });
     }
 
     /// Removes expired entries, if it is time.
@@ -236,7 +237,7 @@ impl Filter {
     }
 }
 
-impl Done {
+impl PendingEntry {
     fn entry(&self) -> Entry<'_> {
         Entry {
             finished: &self.finished,

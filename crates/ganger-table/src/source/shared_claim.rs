@@ -9,9 +9,9 @@ use ganger_queue::delivery::{self, History, Message, SourceEnd, SourceState};
 
 /// The claim under which rows are handed out. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Grip(Arc<Mutex<delivery::Claim>>);
+pub(super) struct SharedClaim(Arc<Mutex<delivery::Claim>>);
 
-impl Grip {
+impl SharedClaim {
     /// Hands a message to the pool.
     pub(super) fn deliver(&self, end: &SourceEnd, token: u64, message: Message, history: History) {
         let claim = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -19,7 +19,7 @@ impl Grip {
     }
 
     /// Voids the claim of all rows that are out.
-    fn slip(&self) {
+    fn void(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = delivery::Claim::default();
     }
 
@@ -31,7 +31,7 @@ impl Grip {
     ) {
         if let Some(mut losses) = losses {
             while losses.changed().await.is_ok() {
-                self.slip();
+                self.void();
                 state.send_modify(|state| state.losses += 1);
             }
         }

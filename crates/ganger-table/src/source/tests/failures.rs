@@ -132,7 +132,7 @@ async fn what_is_refused_all_the_same_is_set_aside_and_the_others_go_on() {
     assert!(state.healthy);
     assert_eq!(
         state.problem.as_deref(),
-        Some("1 settlements are refused: not here")
+        Some("1 settlements are rejected: not here")
     );
     let rows = "SELECT group_concat(body) FROM (SELECT * FROM poisoned_messages ORDER BY body)";
     assert_eq!(rig.get::<String>(rows), "a,c");
@@ -220,12 +220,12 @@ async fn trouble_ends_the_next_try_of_what_was_refused() {
             span: None,
             finished: None,
         };
-        task.aside.keep(settled, "no", Instant::now());
+        task.parked.keep(settled, "no", Instant::now());
     }
-    task.settle_aside().await;
+    task.retry_parked().await;
     assert!(!pool.state.borrow().healthy);
     let kept: Vec<i64> = task
-        .aside
+        .parked
         .take()
         .iter()
         .map(|kept| kept.claim.row)
@@ -252,7 +252,7 @@ async fn a_repetition_among_what_was_refused_is_counted() {
             body: String::new(),
             window: Duration::from_secs(60),
             continued: Outgoing::default(),
-            once_written: None,
+            entry_notice: None,
         };
         let settled = Settled {
             claim: Claim { row, token: row },
@@ -260,10 +260,10 @@ async fn a_repetition_among_what_was_refused_is_counted() {
             span: None,
             finished: Some(Box::new(finished)),
         };
-        task.aside.keep(settled, "no", Instant::now());
+        task.parked.keep(settled, "no", Instant::now());
     }
-    task.settle_aside().await;
-    assert!(task.aside.take().is_empty());
+    task.retry_parked().await;
+    assert!(task.parked.take().is_empty());
     assert_eq!(pool.state.borrow().likely_duplicates, 1);
 }
 
@@ -272,12 +272,12 @@ async fn a_repetition_among_what_was_refused_is_counted() {
 async fn trouble_does_not_put_off_the_heartbeat() {
     let rig = Rig::new();
     let (mut task, _pool, _policy) = rig.open(&Shared::default(), &rig.config());
-    let fault = Fault::passing("the disk is full");
+    let fault = Fault::transient("the disk is full");
     let now = Instant::now();
-    task.trouble(&fault);
-    task.looks.set_beat(now + Duration::from_millis(1));
-    assert_eq!(task.timer(), task.looks.next_beat());
-    task.looks.set_beat(now + NEVER);
+    task.report_failure(&fault);
+    task.schedule.set_beat(now + Duration::from_millis(1));
+    assert_eq!(task.timer(), task.schedule.next_beat());
+    task.schedule.set_beat(now + NEVER);
     let retry = task.timer();
     assert!(now < retry && retry < now + SOON, "what else is due waits");
 }
@@ -447,15 +447,15 @@ async fn a_claim_that_could_not_be_taken_back_is_tried_again_after_a_while() {
     let claim = "UPDATE consumer_messages SET owner = 99, claim = 1, attempts = 1";
     rig.execute(&format!("{claim}; {NOT_THIS_ROW}"));
     let (mut task, _pool, _policy) = rig.open(&Shared::default(), &rig.config());
-    assert!(task.store.take_back_from_the_dead().unwrap());
+    assert!(task.store.take_back_from_dead_owners().unwrap());
     assert!(
-        !task.store.take_back_from_the_dead().unwrap(),
+        !task.store.take_back_from_dead_owners().unwrap(),
         "it is stuck"
     );
     rig.execute("DROP TRIGGER picky");
-    assert!(!task.store.take_back_from_the_dead().unwrap(), "not yet");
+    assert!(!task.store.take_back_from_dead_owners().unwrap(), "not yet");
     tokio::time::advance(Duration::from_secs(301)).await;
-    assert!(task.store.take_back_from_the_dead().unwrap());
+    assert!(task.store.take_back_from_dead_owners().unwrap());
     assert!(rig.counters().ends_with("owner none"), "{}", rig.counters());
 }
 

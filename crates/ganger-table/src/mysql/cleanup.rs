@@ -2,7 +2,7 @@
 //! work waits for it.
 
 use super::client::Client;
-use super::error::{CallError, ends_the_connection, is_of_no_column, is_of_no_table};
+use super::error::{CallError, ends_the_connection, is_missing_column, is_missing_table};
 use super::value::now_ms;
 
 /// Rows that hold an expired key.
@@ -37,7 +37,7 @@ const UNMARKED: &str = "the table `published_messages` is of an earlier version,
 /// Releases expired keys, and removes copied rows, at most `rows` of each. Returns the problem with the
 /// remaining rows, if there is one. An error of the one does not prevent the other, unless it ends the
 /// connection.
-pub(super) async fn tidy_up(client: &mut Client, rows: u32) -> Result<Option<String>, CallError> {
+pub(super) async fn clean_up(client: &mut Client, rows: u32) -> Result<Option<String>, CallError> {
     let released = for_those(client, OVER, RELEASE, rows.min(OVER_MAX)).await;
     if let Err(error) = &released
         && ends_the_connection(error)
@@ -52,25 +52,25 @@ async fn remove_published(client: &mut Client, rows: u32) -> Result<Option<Strin
     match for_those(client, FANNED_OUT, REMOVE, rows).await {
         Ok(()) => {}
         // Missing on servers on which the triggers could not be created.
-        Err(error) if is_of_no_table(&error) => return Ok(None),
-        Err(error) if is_of_no_column(&error) => return remove_unmarked(client, rows).await,
+        Err(error) if is_missing_table(&error) => return Ok(None),
+        Err(error) if is_missing_column(&error) => return remove_unmarked(client, rows).await,
         Err(error) => return Err(error),
     }
     let Some(row) = client.query_opt(NOBODYS, &[]).await? else {
         return Ok(None);
     };
     let id: i64 = row.get(0)?;
-    let table = client.called("published_messages");
+    let table = client.table_name("published_messages");
     Ok(Some(format!(
-        "the row {id} of `{table}` has become no message, and stays: the trigger `{table}_fan_out` is missing, \
-         or was when it was inserted"
+        "the row {id} of `{table}` was not delivered and is kept: the trigger `{table}_fan_out` is missing, \
+         or was missing when the row was inserted"
     )))
 }
 
 async fn remove_unmarked(client: &mut Client, rows: u32) -> Result<Option<String>, CallError> {
     match for_those(client, ANY, REMOVE, rows).await {
         // The table was the placeholder that accepts no messages, and has just been replaced.
-        Err(error) if is_of_no_column(&error) || is_of_no_table(&error) => Ok(None),
+        Err(error) if is_missing_column(&error) || is_missing_table(&error) => Ok(None),
         removed => removed.map(|()| Some(UNMARKED.to_owned())),
     }
 }
@@ -80,7 +80,7 @@ async fn remove_unmarked(client: &mut Client, rows: u32) -> Result<Option<String
 async fn for_those(
     client: &mut Client,
     choose: &str,
-    what: &str,
+    statement: &str,
     most: u32,
 ) -> Result<(), CallError> {
     let most = [i64::from(most).into()];
@@ -94,7 +94,7 @@ async fn for_those(
             let ids: Result<Vec<i64>, CallError> = rows.iter().map(|row| row.get(0)).collect();
             let ids = ids?;
             if !ids.is_empty() {
-                client.execute(what, &[(&ids).into()]).await?;
+                client.execute(statement, &[(&ids).into()]).await?;
             }
             Ok(())
         })

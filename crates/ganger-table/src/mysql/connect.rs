@@ -5,8 +5,8 @@ use std::time::Duration;
 use mysql_async::{Conn, Opts, OptsBuilder, SslOpts};
 use tokio::time::timeout;
 
-use super::client::{About, Client, Product};
-use super::error::{CallError, MysqlError, failed, has_no_tls, has_other_tls, unconnected};
+use super::client::{Client, Product, ServerInfo};
+use super::error::{CallError, MysqlError, connect_error, failed, has_no_tls, has_other_tls};
 use super::{schema, tls};
 use crate::server::names::Names;
 use ganger_config::model::{Host, MysqlDatabase, SslMode};
@@ -42,12 +42,12 @@ SET SESSION idle_transaction_timeout = 20, idle_readonly_transaction_timeout = 0
 /// Makes MySQL read the size of tables when asked, which is seldom, instead of returning a cached value.
 const SETTINGS_OF_MYSQL: &str = "SET SESSION information_schema_stats_expiry = 0";
 
-const ABOUT: &str = "
+const SERVER_INFO: &str = "
 SELECT VERSION(), @@max_allowed_packet, @@innodb_read_only, @@global.read_only, DATABASE()";
 
 /// Address and options for connections.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct ConnectTarget {
     hosts: Vec<Host>,
     common: Opts,
     encryption: Option<SslOpts>,
@@ -61,7 +61,7 @@ pub(crate) struct Place {
     names: Names,
 }
 
-impl Place {
+impl ConnectTarget {
     /// Makes the address of that database. The server lists the connections under `name`.
     pub(crate) fn of(database: &MysqlDatabase, name: &str) -> Result<Self, MysqlError> {
         let common = OptsBuilder::default()
@@ -84,7 +84,7 @@ impl Place {
             server: format!("{}/{}", database.servers(), database.database),
             database: database.database.clone(),
             declare: database.declare,
-            names: Names::behind(&database.table_prefix),
+            names: Names::with_prefix(&database.table_prefix),
         })
     }
 
@@ -134,35 +134,35 @@ impl Place {
                 Ok(Err(refused)) => self.away(host, refused.to_string()),
                 Err(_) => {
                     let seconds = CONNECTS_WITHIN.as_secs();
-                    self.away(host, format!("it has not answered for {seconds} s"))
+                    self.away(host, format!("no answer within {seconds} s"))
                 }
             };
             // A host that may return takes precedence: waiting for it may help, whatever the others
             // answer.
             match &first {
                 Some(MysqlError::Away { .. }) => {}
-                _ if error.is_passing() => first = Some(error),
+                _ if error.is_transient() => first = Some(error),
                 Some(_) => {}
                 None => first = Some(error),
             }
         }
         Err(first.unwrap_or_else(|| MysqlError::Away {
             server: self.server.clone(),
-            why: "no host is named".to_owned(),
+            why: "no host is configured".to_owned(),
         }))
     }
 
-    fn told(&self, host: &Host) -> String {
+    fn host_name(&self, host: &Host) -> String {
         format!("{host}/{}", self.database)
     }
 
     fn away(&self, host: &Host, why: String) -> MysqlError {
-        let server = self.told(host);
+        let server = self.host_name(host);
         MysqlError::Away { server, why }
     }
 
     async fn open(&self, host: &Host) -> Result<Client, MysqlError> {
-        let unconnected = |error| unconnected(&self.told(host), &CallError::Driver(error));
+        let connect_error = |error| connect_error(&self.host_name(host), &CallError::Driver(error));
         let at = |encryption: Option<SslOpts>| {
             let at = OptsBuilder::from_opts(self.common.clone());
             match host.name.starts_with('/') {
@@ -177,14 +177,14 @@ impl Place {
             Err(error) if self.is_lenient && (has_no_tls(&error) || has_other_tls(&error)) => {
                 // Without TLS the driver encrypts the password with whatever key the server sends.
                 if !host.is_here() && self.common.pass().is_some() {
-                    let server = self.told(host);
+                    let server = self.host_name(host);
                     return Err(MysqlError::Unencrypted { server });
                 }
                 Conn::new(at(None)).await
             }
             connected => connected,
         };
-        let mut client = self.fit(host, connected.map_err(unconnected)?).await?;
+        let mut client = self.fit(host, connected.map_err(connect_error)?).await?;
         let set = self.set_up(&mut client).await;
         set.map_err(failed("setting up the connection"))?;
         Ok(client)
@@ -202,16 +202,16 @@ impl Place {
 
     /// Sets up the connection, and checks that the server can be used.
     async fn fit(&self, host: &Host, conn: Conn) -> Result<Client, MysqlError> {
-        let about = About {
+        let info = ServerInfo {
             product: Product::MySql,
             packet: 1 << 20,
             locks: true,
         };
-        let mut client = Client::new(conn, self.names.clone(), about);
+        let mut client = Client::new(conn, self.names.clone(), info);
         let set = client.batch_execute(SETTINGS).await;
         set.map_err(failed("setting up the connection"))?;
         let said = async {
-            let row = client.query_one(ABOUT, &[]).await?;
+            let row = client.query_one(SERVER_INFO, &[]).await?;
             let version: String = row.get(0)?;
             let packet: u64 = row.get(1)?;
             let read_only = row.get::<String>(2)? != "0" || is_set(&row.get::<String>(3)?);
@@ -221,16 +221,19 @@ impl Place {
             Ok((version, packet, read_only, cluster))
         };
         let said: Result<_, CallError> = said.await;
-        let said = said.map_err(|error| unconnected(&self.told(host), &error));
+        let said = said.map_err(|error| connect_error(&self.host_name(host), &error));
         let (version, packet, read_only, cluster) = said?;
         let product = fits(&version).map_err(|found| MysqlError::Old {
-            server: self.told(host),
+            server: self.host_name(host),
             found,
         })?;
         if read_only {
-            return Err(self.away(host, "it is read-only, as its `read_only` says".to_owned()));
+            return Err(self.away(
+                host,
+                "the server is read-only: `read_only` is set".to_owned(),
+            ));
         }
-        Ok(client.known_as(About {
+        Ok(client.with_server_info(ServerInfo {
             product,
             packet: usize::try_from(packet).unwrap_or(usize::MAX),
             locks: !cluster.is_some_and(|on| is_set(&on)),

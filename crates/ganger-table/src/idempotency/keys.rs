@@ -30,7 +30,7 @@ pub(super) fn identity(delivery: &Delivery, key: &MessageKey) -> Option<Identity
 }
 
 /// Returns the identity of a message whose key belongs to another one, by the hash of its body.
-pub(super) fn beside(identity: &Identity, body: &str) -> Identity {
+pub(super) fn with_body(identity: &Identity, body: &str) -> Identity {
     Identity {
         key: bounded(&format!("{} sha256:{body}", identity.key)),
         ..identity.clone()

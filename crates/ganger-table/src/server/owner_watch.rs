@@ -16,7 +16,7 @@ const COUNTED_MAX: Duration = Duration::from_secs(1);
 
 /// Another owner as read from the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sight {
+pub(crate) struct OwnerSnapshot {
     pub(crate) owner: i64,
     /// Number of heartbeats so far.
     pub(crate) heartbeat: i64,
@@ -30,7 +30,7 @@ pub(crate) struct Sight {
 
 /// Observations of an owner since its last heartbeat.
 #[derive(Debug, Clone, Copy, Default)]
-struct Watched {
+struct OwnerObservations {
     heartbeat: i64,
     /// Time for which the heartbeat has stood still.
     still: Duration,
@@ -38,56 +38,63 @@ struct Watched {
     free: Option<Duration>,
 }
 
-impl Watched {
-    fn of(sight: &Sight) -> Self {
+impl OwnerObservations {
+    fn of(snapshot: &OwnerSnapshot) -> Self {
         Self {
-            heartbeat: sight.heartbeat,
+            heartbeat: snapshot.heartbeat,
             still: Duration::ZERO,
-            free: sight.free.then_some(Duration::ZERO),
+            free: snapshot.free.then_some(Duration::ZERO),
         }
     }
 
     /// Adds an observation after that time.
-    fn again(self, sight: &Sight, after: Duration) -> Self {
+    fn with(self, snapshot: &OwnerSnapshot, after: Duration) -> Self {
         let free = self.free.map_or(Duration::ZERO, |so_far| so_far + after);
         Self {
             still: self.still + after,
-            free: sight.free.then_some(free),
+            free: snapshot.free.then_some(free),
             ..self
         }
     }
 
     /// Returns whether the owner is gone. If only the clock was changed, an owner with a stale heartbeat
     /// would have written the next one by now.
-    fn is_gone(self, sight: &Sight) -> bool {
-        let next_beat = sight.lease / BEATS_PER_LEASE + GRACE;
+    fn is_gone(self, snapshot: &OwnerSnapshot) -> bool {
+        let next_beat = snapshot.lease / BEATS_PER_LEASE + GRACE;
         self.free.is_some_and(|free| free >= GRACE)
-            || self.still >= sight.lease
-            || sight.stale && self.still >= next_beat
+            || self.still >= snapshot.lease
+            || snapshot.stale && self.still >= next_beat
     }
 }
 
 /// Observations of each other owner so far.
 #[derive(Debug, Default)]
-pub(crate) struct Vigil {
-    watched: HashMap<i64, Watched>,
+pub(crate) struct OwnerWatch {
+    watched: HashMap<i64, OwnerObservations>,
 }
 
-impl Vigil {
+impl OwnerWatch {
     /// Counts the time `since` the last check, and returns the owners that are gone.
-    pub(crate) fn observe(&mut self, seen: &[Sight], since: Duration) -> Vec<Sight> {
+    pub(crate) fn observe(
+        &mut self,
+        seen: &[OwnerSnapshot],
+        since: Duration,
+    ) -> Vec<OwnerSnapshot> {
         let after = since.min(COUNTED_MAX);
-        let watch = |sight: &Sight| {
-            let before = self.watched.get(&sight.owner);
-            let unchanged = before.filter(|before| before.heartbeat == sight.heartbeat);
-            let now = unchanged.map_or_else(|| Watched::of(sight), |one| one.again(sight, after));
-            (sight.owner, now)
+        let observe = |snapshot: &OwnerSnapshot| {
+            let before = self.watched.get(&snapshot.owner);
+            let unchanged = before.filter(|before| before.heartbeat == snapshot.heartbeat);
+            let now = unchanged.map_or_else(
+                || OwnerObservations::of(snapshot),
+                |one| one.with(snapshot, after),
+            );
+            (snapshot.owner, now)
         };
-        let watched = seen.iter().map(watch).collect();
+        let watched = seen.iter().map(observe).collect();
         self.watched = watched;
-        let gone = |sight: &&Sight| {
-            let watched = self.watched.get(&sight.owner);
-            watched.is_some_and(|watched| watched.is_gone(sight))
+        let gone = |snapshot: &&OwnerSnapshot| {
+            let watched = self.watched.get(&snapshot.owner);
+            watched.is_some_and(|watched| watched.is_gone(snapshot))
         };
         seen.iter().filter(gone).copied().collect()
     }
@@ -100,8 +107,8 @@ mod tests {
     const LOOK: Duration = Duration::from_millis(500);
     const LEASE: Duration = Duration::from_secs(30);
 
-    fn sight(heartbeat: i64, free: bool, stale: bool) -> Sight {
-        Sight {
+    fn snapshot(heartbeat: i64, free: bool, stale: bool) -> OwnerSnapshot {
+        OwnerSnapshot {
             owner: 1,
             heartbeat,
             lease: LEASE,
@@ -111,10 +118,10 @@ mod tests {
     }
 
     /// Returns the time for which it is watched until it is gone.
-    fn watched(sight: Sight) -> Duration {
-        let mut vigil = Vigil::default();
+    fn watched(snapshot: OwnerSnapshot) -> Duration {
+        let mut watch = OwnerWatch::default();
         let mut looks = 0;
-        while vigil.observe(&[sight], LOOK).is_empty() {
+        while watch.observe(&[snapshot], LOOK).is_empty() {
             looks += 1;
         }
         LOOK * looks
@@ -122,43 +129,43 @@ mod tests {
 
     #[test]
     fn who_has_no_lock_is_gone_soon_and_whose_heart_stands_still_later() {
-        assert_eq!(watched(sight(7, true, false)), GRACE);
+        assert_eq!(watched(snapshot(7, true, false)), GRACE);
         let next_beat = LEASE / BEATS_PER_LEASE + GRACE;
-        assert_eq!(watched(sight(7, false, true)), next_beat);
-        assert_eq!(watched(sight(7, false, false)), LEASE);
+        assert_eq!(watched(snapshot(7, false, true)), next_beat);
+        assert_eq!(watched(snapshot(7, false, false)), LEASE);
     }
 
     #[test]
     fn a_clock_that_is_set_makes_nobody_absent() {
-        let mut vigil = Vigil::default();
+        let mut watch = OwnerWatch::default();
         // The heartbeat continues, but is stale at each check.
         let looks_per_beat = LEASE.as_millis() / 4 / LOOK.as_millis();
         for look in 0..200 {
             let beats = look / i64::try_from(looks_per_beat).unwrap();
-            assert_eq!(vigil.observe(&[sight(beats, false, true)], LOOK), []);
+            assert_eq!(watch.observe(&[snapshot(beats, false, true)], LOOK), []);
         }
     }
 
     #[test]
     fn one_sign_of_life_begins_the_count_anew() {
-        let mut vigil = Vigil::default();
+        let mut watch = OwnerWatch::default();
         for round in 0..20 {
             // The lock is held at every fourth check, and a heartbeat comes with every eighth.
-            let present = sight(round / 8, round % 4 != 0, false);
-            assert_eq!(vigil.observe(&[present], LOOK), [], "round {round}");
+            let present = snapshot(round / 8, round % 4 != 0, false);
+            assert_eq!(watch.observe(&[present], LOOK), [], "round {round}");
         }
     }
 
     #[test]
     fn the_observers_own_absence_is_held_against_nobody() {
-        let mut vigil = Vigil::default();
+        let mut watch = OwnerWatch::default();
         let hour = Duration::from_secs(3600);
-        let absent = sight(7, true, true);
-        vigil.observe(&[absent], LOOK);
-        assert_eq!(vigil.observe(&[absent], hour), []);
-        assert_eq!(vigil.observe(&[], LOOK), []);
+        let absent = snapshot(7, true, true);
+        watch.observe(&[absent], LOOK);
+        assert_eq!(watch.observe(&[absent], hour), []);
+        assert_eq!(watch.observe(&[], LOOK), []);
         assert!(
-            vigil.watched.is_empty(),
+            watch.watched.is_empty(),
             "those that have left are forgotten"
         );
     }

@@ -11,7 +11,7 @@ use tokio_postgres::config::{Host as PgHost, SslMode as PgSslMode, TargetSession
 use tokio_postgres::{AsyncMessage, Config, Connection, Error, Socket};
 
 use super::client::{Client, Statement};
-use super::error::{PostgresError, failed, unconnected};
+use super::error::{PostgresError, connect_error, failed};
 use super::schema;
 use super::tls::Encryption;
 use crate::server::names::Names;
@@ -54,7 +54,7 @@ const SESSION: &[(&str, &str)] = &[
 
 /// Address and options for connections.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct ConnectTarget {
     /// Options for each host.
     configs: Vec<Config>,
     encryption: Option<Encryption>,
@@ -70,12 +70,12 @@ pub(crate) struct Place {
 
 /// A connection.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct RawConnection {
     pub(crate) client: Client,
     /// Task that drives the connection; it ends with the connection.
     pub(crate) driver: JoinHandle<()>,
     /// Signalled by each notification from the server.
-    pub(crate) bell: Arc<Notify>,
+    pub(crate) notification: Arc<Notify>,
     /// The schema that the tables are in.
     pub(crate) schema: String,
     /// Statements that run twice a second: the one that reads the other owners,
@@ -84,7 +84,7 @@ pub(crate) struct Line {
     pub(super) release: OnceCell<Statement>,
 }
 
-impl Place {
+impl ConnectTarget {
     /// Makes the address of that database. The server lists the connections under `name`.
     pub(crate) fn of(database: &PostgresDatabase, name: &str) -> Result<Self, PostgresError> {
         let mut config = Config::new();
@@ -131,15 +131,15 @@ impl Place {
             schema: database.schema.clone(),
             declare: database.declare,
             is_pooled: database.pgbouncer,
-            names: Names::behind(&database.table_prefix),
+            names: Names::with_prefix(&database.table_prefix),
         })
     }
 
     /// Connects, and makes sure that the tables exist.
-    pub(crate) async fn connect(&self) -> Result<Line, PostgresError> {
-        let line = self.connect_bare().await?;
-        self.prepare(&line.client).await?;
-        Ok(line)
+    pub(crate) async fn connect(&self) -> Result<RawConnection, PostgresError> {
+        let raw = self.connect_bare().await?;
+        self.prepare(&raw.client).await?;
+        Ok(raw)
     }
 
     /// Makes sure that the tables exist, and creates missing ones if that is configured.
@@ -166,30 +166,30 @@ impl Place {
 
     /// Connects to the first usable server, whether or not the tables exist. A silent host is given up
     /// after [`OPENS_WITHIN`], and the next one tried.
-    pub(crate) async fn connect_bare(&self) -> Result<Line, PostgresError> {
+    pub(crate) async fn connect_bare(&self) -> Result<RawConnection, PostgresError> {
         let mut first = None;
         for config in &self.configs {
             // The driver resolves the name, which needs a thread.
             let opening = or_refused(Box::pin(self.open(config)));
             let error = match timeout(OPENS_WITHIN, opening).await {
-                Ok(Ok(Ok(line))) => return Ok(line),
+                Ok(Ok(Ok(raw))) => return Ok(raw),
                 Ok(Ok(Err(error))) => error,
                 Ok(Err(refused)) => self.away(refused.to_string()),
                 Err(_) => {
                     let seconds = OPENS_WITHIN.as_secs();
-                    self.away(format!("it has not answered for {seconds} s"))
+                    self.away(format!("no answer within {seconds} s"))
                 }
             };
             // A host that may return takes precedence: waiting for it may help, whatever the others
             // answer.
             match &first {
                 Some(PostgresError::Away { .. }) => {}
-                _ if error.is_passing() => first = Some(error),
+                _ if error.is_transient() => first = Some(error),
                 Some(_) => {}
                 None => first = Some(error),
             }
         }
-        Err(first.unwrap_or_else(|| self.away("no host is named".to_owned())))
+        Err(first.unwrap_or_else(|| self.away("no host is configured".to_owned())))
     }
 
     fn away(&self, why: String) -> PostgresError {
@@ -197,25 +197,25 @@ impl Place {
         PostgresError::Away { server, why }
     }
 
-    async fn open(&self, config: &Config) -> Result<Line, PostgresError> {
-        let away = |error| unconnected(&self.server, &error);
+    async fn open(&self, config: &Config) -> Result<RawConnection, PostgresError> {
+        let away = |error| connect_error(&self.server, &error);
         let ours = |client| Client::new(client, self.names.clone(), self.is_pooled);
-        let mut line = match &self.encryption {
+        let mut raw = match &self.encryption {
             Some(encryption) => {
                 let connected = config.connect(encryption.clone()).await;
                 let (client, connection) = connected.map_err(away)?;
-                Line::driven(ours(client), connection, &self.schema)
+                RawConnection::driven(ours(client), connection, &self.schema)
             }
             None => {
                 let connected = config.connect(tokio_postgres::NoTls).await;
                 let (client, connection) = connected.map_err(away)?;
-                Line::driven(ours(client), connection, &self.schema)
+                RawConnection::driven(ours(client), connection, &self.schema)
             }
         };
-        let further = self.fit(&line.client).await?;
-        let set = self.set_up(&mut line.client, &further).await;
+        let further = self.fit(&raw.client).await?;
+        let set = self.set_up(&mut raw.client, &further).await;
         set.map_err(failed("setting up the connection"))?;
-        Ok(line)
+        Ok(raw)
     }
 
     async fn set_up(&self, client: &mut Client, further: &[(&str, &str)]) -> Result<(), Error> {
@@ -235,19 +235,19 @@ impl Place {
         &self,
         client: &Client,
     ) -> Result<Vec<(&'static str, &'static str)>, PostgresError> {
-        let about = "SELECT current_setting('server_version_num')::integer, \
+        let info = "SELECT current_setting('server_version_num')::integer, \
                      current_setting('server_version'), current_setting('server_encoding'), \
                      current_setting('synchronous_commit') <> 'off'";
-        let about = client.query_one(about, &[]).await;
-        let about = about.map_err(|error| unconnected(&self.server, &error))?;
+        let info = client.query_one(info, &[]).await;
+        let info = info.map_err(|error| connect_error(&self.server, &error))?;
         let server = self.server.clone();
-        let version = about.get::<_, i32>(0);
+        let version = info.get::<_, i32>(0);
         if version < schema::OLDEST_SERVER {
-            let found = about.get(1);
+            let found = info.get(1);
             return Err(PostgresError::Old { server, found });
         }
-        match about.get::<_, String>(2) {
-            utf8 if utf8 == "UTF8" => Ok(further(version, about.get(3))),
+        match info.get::<_, String>(2) {
+            utf8 if utf8 == "UTF8" => Ok(further(version, info.get(3))),
             found => Err(PostgresError::Encoding { server, found }),
         }
     }
@@ -278,24 +278,24 @@ fn further(version: i32, commits: bool) -> Vec<(&'static str, &'static str)> {
     further
 }
 
-impl Line {
+impl RawConnection {
     fn driven<S>(client: Client, mut connection: Connection<Socket, S>, schema: &str) -> Self
     where
         S: tokio_postgres::tls::TlsStream + Unpin + Send + 'static,
     {
-        let bell = Arc::new(Notify::new());
-        let heard = Arc::clone(&bell);
+        let notification = Arc::new(Notify::new());
+        let signal = Arc::clone(&notification);
         let driver = tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
                 if matches!(message, AsyncMessage::Notification(_)) {
-                    heard.notify_one();
+                    signal.notify_one();
                 }
             }
         });
         Self {
             client,
             driver,
-            bell,
+            notification,
             schema: schema.to_owned(),
             others: OnceCell::new(),
             release: OnceCell::new(),
@@ -304,7 +304,7 @@ impl Line {
 
     /// Closes the connection at once, even while a statement is running. Without this, it ends after the
     /// last answer.
-    pub(crate) fn hang_up(self) {
+    pub(crate) fn abort(self) {
         self.driver.abort();
     }
 }

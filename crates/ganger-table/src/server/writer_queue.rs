@@ -16,7 +16,7 @@ use ganger_config::model::Host;
 /// run well side by side.
 const FEW_ROWS: usize = 128;
 /// Number of turns at the same time: with fewer, a server with a spare core would do less.
-const AT_ONCE: usize = 3;
+const PERMITS: usize = 3;
 /// Maximum duration of a turn: a source that waits for the server must not hold up the others.
 const TURN_MAX: Duration = Duration::from_millis(250);
 
@@ -29,25 +29,25 @@ pub(crate) struct WriterQueues(Arc<Mutex<HashMap<Vec<Host>, WriterQueue>>>);
 pub(crate) struct WriterQueue(Arc<Semaphore>);
 
 /// A source's turn, until it is dropped by [`in_turn`].
-pub(crate) type Turn<'a> = SemaphorePermit<'a>;
+pub(crate) type WriterPermit<'a> = SemaphorePermit<'a>;
 
 impl WriterQueues {
     /// Returns the queue for the server at these addresses.
     pub(crate) fn at(&self, hosts: &[Host]) -> WriterQueue {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.entry(hosts.to_vec()).or_default().clone()
+        let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.entry(hosts.to_vec()).or_default().clone()
     }
 }
 
 impl Default for WriterQueue {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_ONCE)))
+        Self(Arc::new(Semaphore::new(PERMITS)))
     }
 }
 
 impl WriterQueue {
     /// Waits for a turn to write that many `rows`; none if they are too few to need one. Cancel-safe.
-    pub(crate) async fn turn(&self, rows: usize) -> Option<Turn<'_>> {
+    pub(crate) async fn turn(&self, rows: usize) -> Option<WriterPermit<'_>> {
         if rows <= FEW_ROWS {
             return None;
         }
@@ -56,7 +56,7 @@ impl WriterQueue {
 }
 
 /// Does the work with the turn, which ends with the work or after [`TURN_MAX`].
-pub(crate) async fn in_turn<T>(turn: Option<Turn<'_>>, work: impl Future<Output = T>) -> T {
+pub(crate) async fn in_turn<T>(turn: Option<WriterPermit<'_>>, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     if let Ok(done) = timeout(TURN_MAX, &mut work).await {
         return done;
@@ -80,18 +80,18 @@ mod tests {
         }]
     }
 
-    async fn all_but_one(line: &WriterQueue) -> Vec<Turn<'_>> {
+    async fn all_but_one(queue: &WriterQueue) -> Vec<WriterPermit<'_>> {
         let mut turns = Vec::new();
-        for _ in 1..AT_ONCE {
-            turns.push(line.turn(MANY).await.unwrap());
+        for _ in 1..PERMITS {
+            turns.push(queue.turn(MANY).await.unwrap());
         }
         turns
     }
 
     #[tokio::test(start_paused = true)]
     async fn many_rows_wait_while_several_of_ours_write_many() {
-        let lines = WriterQueues::default();
-        let (ours, theirs) = (lines.at(&hosts("a")), lines.at(&hosts("a")));
+        let queues = WriterQueues::default();
+        let (ours, theirs) = (queues.at(&hosts("a")), queues.at(&hosts("a")));
         let began = Instant::now();
         let _turns = all_but_one(&ours).await;
         let turn = ours.turn(MANY).await;
@@ -103,8 +103,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn few_rows_and_those_for_another_server_wait_for_nobody() {
-        let lines = WriterQueues::default();
-        let (ours, other) = (lines.at(&hosts("a")), lines.at(&hosts("b")));
+        let queues = WriterQueues::default();
+        let (ours, other) = (queues.at(&hosts("a")), queues.at(&hosts("b")));
         let began = Instant::now();
         let _turns = all_but_one(&ours).await;
         let _last = ours.turn(MANY).await.unwrap();
@@ -115,12 +115,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_that_the_server_keeps_waiting_goes_on_without_its_turn() {
-        let line = WriterQueue::default();
-        let _turns = all_but_one(&line).await;
+        let queue = WriterQueue::default();
+        let _turns = all_but_one(&queue).await;
         let began = Instant::now();
-        let turn = line.turn(MANY).await;
+        let turn = queue.turn(MANY).await;
         let next = async {
-            let next = line.turn(MANY).await;
+            let next = queue.turn(MANY).await;
             (next.is_some(), began.elapsed())
         };
         let (next, ()) = tokio::join!(next, in_turn(turn, sleep(TURN_MAX * 3)));

@@ -1,11 +1,11 @@
-//! The memory of finished messages on a server, for pools whose messages come from another source.
+//! Store of finished messages on a server, for pools whose messages come from another source.
 
 use async_trait::async_trait;
 use tokio::time::timeout;
 
 use super::dialect::{Dialect, StatementError};
-use super::lasting::{ANSWERS_WITHIN, Lasting, Silent};
-use super::store::CLASHES_MAX;
+use super::reconnecting::{ANSWERS_WITHIN, NoAnswer, Reconnecting};
+use super::store::CONFLICTS_MAX;
 use crate::finished::FinishedStore;
 use crate::rules::bytes;
 use crate::table::Fault;
@@ -14,43 +14,45 @@ use ganger_queue::delivery::Identity;
 
 /// A connection of its own to the server with the entries.
 #[derive(Debug)]
-pub(crate) struct ServerMemory<D: Dialect> {
+pub(crate) struct ServerFinishedStore<D: Dialect> {
     scope: Scope,
-    connection: Lasting<D>,
+    connection: Reconnecting<D>,
 }
 
-impl<D: Dialect> ServerMemory<D> {
-    /// Connects. If `may_pass` returns true for the error, the connection is opened later.
+impl<D: Dialect> ServerFinishedStore<D> {
+    /// Connects. If `is_transient` returns true for the error, the connection is opened later.
     pub(crate) async fn open(
-        place: D::Place,
+        target: D::Target,
         scope: Scope,
-        may_pass: fn(&D::Refusal) -> bool,
+        is_transient: fn(&D::Refusal) -> bool,
     ) -> Result<Self, D::Refusal> {
-        let connection = match D::open(&place).await {
+        let connection = match D::open(&target).await {
             Ok(connection) => Some(connection),
-            Err(refusal) if may_pass(&refusal) => None,
+            Err(refusal) if is_transient(&refusal) => None,
             Err(refusal) => return Err(refusal),
         };
         Ok(Self {
             scope,
-            connection: Lasting::new(place, connection),
+            connection: Reconnecting::new(target, connection),
         })
     }
 }
 
 #[async_trait(?Send)]
-impl<D: Dialect> FinishedStore for ServerMemory<D> {
+impl<D: Dialect> FinishedStore for ServerFinishedStore<D> {
     async fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
         D::check_sizes(entries.iter().map(|entry| bytes(entry.outcome)))?;
-        let mut clashes = 0;
+        let mut conflicts = 0;
         loop {
             let connection = self.connection.get().await?;
             let entered = timeout(ANSWERS_WITHIN, connection.enter(&self.scope, entries)).await;
             match entered {
-                Ok(Err(error)) if error.is_a_clash() && clashes < CLASHES_MAX => clashes += 1,
+                Ok(Err(error)) if error.is_conflict() && conflicts < CONFLICTS_MAX => {
+                    conflicts += 1
+                }
                 entered => {
-                    let entered = entered.map_err(|_| Silent(ANSWERS_WITHIN));
-                    return self.connection.heard(entered);
+                    let entered = entered.map_err(|_| NoAnswer(ANSWERS_WITHIN));
+                    return self.connection.check_answer(entered);
                 }
             }
         }

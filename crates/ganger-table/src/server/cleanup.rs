@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::registry::{Registry, Undone};
+use super::registry::{Registry, RequestFailure};
 use super::take_back::STUCK_FOR;
 
 /// Minimum pause after a transient error, such as a deadlock. Work that took long has delayed a
@@ -17,72 +17,76 @@ const RETRY: Duration = Duration::from_secs(1);
 const ROWS_MAX: u32 = 5000;
 
 /// Interval at which the same problem is logged again.
-const TOLD_EVERY: Duration = STUCK_FOR;
+const LOG_EVERY: Duration = STUCK_FOR;
 
 /// State of the periodic work.
 #[derive(Debug)]
-pub(super) struct Tidying {
+pub(super) struct Cleanup {
     not_before: Option<Instant>,
     rows: u32,
-    told: Option<(Instant, String)>,
+    last_logged: Option<(Instant, String)>,
 }
 
-impl Default for Tidying {
+impl Default for Cleanup {
     fn default() -> Self {
         Self {
             not_before: None,
             rows: ROWS_MAX,
-            told: None,
+            last_logged: None,
         }
     }
 }
 
-impl Tidying {
+impl Cleanup {
     /// Does the work over that connection, if it is due. Only an error of the connection is returned: if
     /// any other ended the session, others would take this source for dead.
-    pub(super) async fn by<R: Registry>(&mut self, line: &mut R) -> Result<(), Undone> {
+    pub(super) async fn run<R: Registry>(
+        &mut self,
+        connection: &mut R,
+    ) -> Result<(), RequestFailure> {
         let began = Instant::now();
         if self.not_before.is_some_and(|then| began < then) {
             return Ok(());
         }
         self.not_before = None;
-        match line.tidy_up(self.rows).await {
-            Err(undone) if undone.ends_the_connection => return Err(undone),
-            Err(undone) => self.failed(undone, began),
+        match connection.clean_up(self.rows).await {
+            Err(failure) if failure.ends_the_connection => return Err(failure),
+            Err(failure) => self.failed(failure, began),
             Ok(wrong) => {
                 self.rows = ROWS_MAX.min(self.rows * 2);
                 if let Some(problem) = wrong
-                    && self.is_news(&problem)
+                    && self.is_new(&problem)
                 {
-                    tracing::error!(problem, "not all that was published has become messages");
+                    tracing::error!(problem, "published rows were not delivered");
                 }
             }
         }
         Ok(())
     }
 
-    fn failed(&mut self, undone: Undone, began: Instant) {
+    fn failed(&mut self, failure: RequestFailure, began: Instant) {
         self.rows = (self.rows / 2).max(1);
-        let pause = match undone.fault.is_permanent {
+        let pause = match failure.fault.is_permanent {
             true => STUCK_FOR,
             false => began.elapsed().max(RETRY),
         };
         self.not_before = Some(Instant::now() + pause);
-        let problem = undone.fault.problem;
-        if self.is_news(&problem) {
+        let problem = failure.fault.problem;
+        if self.is_new(&problem) {
             tracing::error!(
                 problem,
-                "unique keys whose time is over can't be let go; it is tried again after a while"
+                "expired unique keys can't be released; retried later"
             );
         }
     }
 
-    fn is_news(&mut self, problem: &str) -> bool {
-        let known = self.told.as_ref();
-        if known.is_some_and(|(at, told)| told == problem && at.elapsed() < TOLD_EVERY) {
+    fn is_new(&mut self, problem: &str) -> bool {
+        let known = self.last_logged.as_ref();
+        if known.is_some_and(|(at, last_logged)| last_logged == problem && at.elapsed() < LOG_EVERY)
+        {
             return false;
         }
-        self.told = Some((Instant::now(), problem.to_owned()));
+        self.last_logged = Some((Instant::now(), problem.to_owned()));
         true
     }
 }
@@ -94,62 +98,62 @@ mod tests {
     use super::*;
     use crate::table::Fault;
 
-    fn undone(is_permanent: bool) -> Undone {
+    fn failure(is_permanent: bool) -> RequestFailure {
         let problem = "no".to_owned();
-        Undone {
+        RequestFailure {
             fault: Fault {
                 is_permanent,
-                ..Fault::passing(problem)
+                ..Fault::transient(problem)
             },
             ends_the_connection: false,
         }
     }
 
-    fn is_due(tidying: &Tidying) -> bool {
-        tidying.not_before.is_none_or(|then| Instant::now() >= then)
+    fn is_due(cleanup: &Cleanup) -> bool {
+        cleanup.not_before.is_none_or(|then| Instant::now() >= then)
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_may_be_over_by_itself_is_tried_again_after_a_second_and_all_else_later() {
-        let mut tidying = Tidying::default();
-        tidying.failed(undone(false), Instant::now());
-        assert!(!is_due(&tidying));
+        let mut cleanup = Cleanup::default();
+        cleanup.failed(failure(false), Instant::now());
+        assert!(!is_due(&cleanup));
         advance(RETRY).await;
-        assert!(is_due(&tidying));
+        assert!(is_due(&cleanup));
         let began = Instant::now();
         advance(Duration::from_secs(5)).await;
-        tidying.failed(undone(false), began);
+        cleanup.failed(failure(false), began);
         advance(Duration::from_secs(4)).await;
-        assert!(!is_due(&tidying));
+        assert!(!is_due(&cleanup));
         advance(Duration::from_secs(1)).await;
-        assert!(is_due(&tidying));
-        tidying.failed(undone(true), Instant::now());
+        assert!(is_due(&cleanup));
+        cleanup.failed(failure(true), Instant::now());
         advance(STUCK_FOR / 2).await;
-        assert!(!is_due(&tidying));
+        assert!(!is_due(&cleanup));
         advance(STUCK_FOR / 2).await;
-        assert!(is_due(&tidying));
+        assert!(is_due(&cleanup));
     }
 
     #[tokio::test(start_paused = true)]
     async fn after_each_failure_it_is_half_as_many_rows() {
-        let mut tidying = Tidying::default();
-        tidying.failed(undone(false), Instant::now());
-        assert_eq!(tidying.rows, ROWS_MAX / 2);
+        let mut cleanup = Cleanup::default();
+        cleanup.failed(failure(false), Instant::now());
+        assert_eq!(cleanup.rows, ROWS_MAX / 2);
         for _ in 0..20 {
-            tidying.failed(undone(false), Instant::now());
+            cleanup.failed(failure(false), Instant::now());
         }
-        assert_eq!(tidying.rows, 1);
+        assert_eq!(cleanup.rows, 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_is_told_seldom() {
-        let mut tidying = Tidying::default();
-        assert!(tidying.is_news("a"));
-        assert!(!tidying.is_news("a"));
-        assert!(tidying.is_news("b"));
-        advance(TOLD_EVERY / 2).await;
-        assert!(!tidying.is_news("b"));
-        advance(TOLD_EVERY / 2).await;
-        assert!(tidying.is_news("b"));
+    async fn the_same_problem_is_logged_seldom() {
+        let mut cleanup = Cleanup::default();
+        assert!(cleanup.is_new("a"));
+        assert!(!cleanup.is_new("a"));
+        assert!(cleanup.is_new("b"));
+        advance(LOG_EVERY / 2).await;
+        assert!(!cleanup.is_new("b"));
+        advance(LOG_EVERY / 2).await;
+        assert!(cleanup.is_new("b"));
     }
 }

@@ -25,7 +25,7 @@ pub(crate) async fn watch_heartbeats(
             () = sleep_until(late) => {}
         }
         tracing::warn!(
-            "no heartbeat has reached the server for half a lease: others may take over what is in hand"
+            "no heartbeat has reached the server for half a lease: other daemons may take over the messages in flight"
         );
         losses.send_modify(|count| *count += 1);
         if beaten.changed().await.is_err() {

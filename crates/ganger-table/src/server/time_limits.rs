@@ -6,17 +6,17 @@ use std::time::Duration;
 /// Initial maximum duration of a statement.
 const STATEMENT: Duration = Duration::from_secs(10);
 /// Additional time within which a server that enforces the statement's limit has answered.
-const MORE: Duration = Duration::from_secs(5);
+const ANSWER_MARGIN: Duration = Duration::from_secs(5);
 /// Maximum number of doublings.
 const DOUBLED_MAX: u32 = 5;
 
 /// Current time limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Patience {
+pub(crate) struct TimeLimits {
     doubled: u32,
 }
 
-impl Patience {
+impl TimeLimits {
     /// Doubles the limits after a timeout.
     pub(crate) fn grow(&mut self) {
         self.doubled = (self.doubled + 1).min(DOUBLED_MAX);
@@ -28,8 +28,8 @@ impl Patience {
     }
 
     /// Returns the maximum time to wait for the whole transaction.
-    pub(crate) fn whole(self) -> Duration {
-        STATEMENT * (1 << self.doubled) + MORE
+    pub(crate) fn transaction(self) -> Duration {
+        STATEMENT * (1 << self.doubled) + ANSWER_MARGIN
     }
 }
 
@@ -39,16 +39,16 @@ mod tests {
 
     #[test]
     fn it_grows_up_to_minutes() {
-        let mut patience = Patience::default();
+        let mut time_limits = TimeLimits::default();
         assert_eq!(
-            (patience.statement(), patience.whole().as_secs()),
+            (time_limits.statement(), time_limits.transaction().as_secs()),
             (None, 15)
         );
         for seconds in [20, 40, 80, 160, 320, 320] {
-            patience.grow();
+            time_limits.grow();
             let statement = Duration::from_secs(seconds);
-            assert_eq!(patience.statement(), Some(statement));
-            assert_eq!(patience.whole(), statement + MORE);
+            assert_eq!(time_limits.statement(), Some(statement));
+            assert_eq!(time_limits.transaction(), statement + ANSWER_MARGIN);
         }
     }
 }

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::table::{Outlook, Written};
+use crate::table::{PeekResult, WriteResult};
 
 /// Findings of the last look.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seldom {
+pub(crate) struct RareRows {
     due_at: Option<Instant>,
     suspects_wait: bool,
 }
 
-impl Seldom {
+impl RareRows {
     /// Returns the state before the first look: anything may be present.
     pub(crate) fn unknown() -> Self {
         Self {
@@ -27,12 +27,12 @@ impl Seldom {
     }
 
     /// Returns the state after a look just now.
-    pub(crate) fn of(outlook: &Outlook) -> Self {
+    pub(crate) fn of(outlook: &PeekResult) -> Self {
         Self::seen(outlook.due_in, outlook.suspects_wait)
     }
 
     /// Returns the state after the look that ended a claim.
-    pub(crate) fn after(claim: &Written) -> Self {
+    pub(crate) fn after(claim: &WriteResult) -> Self {
         Self::seen(claim.due_in, claim.suspects_wait)
     }
 
@@ -61,7 +61,7 @@ pub(crate) struct Searched {
 
 impl Searched {
     /// Returns whether the queue has rows that were not searched for.
-    pub(crate) fn has_missed(self, outlook: &Outlook) -> bool {
+    pub(crate) fn has_missed(self, outlook: &PeekResult) -> bool {
         let due = outlook.due_in == Some(Duration::ZERO);
         !self.due && due || !self.suspects && outlook.suspects_wait
     }
@@ -73,8 +73,8 @@ mod tests {
 
     use super::*;
 
-    fn outlook(due_in: Option<u64>, suspects_wait: bool) -> Outlook {
-        Outlook {
+    fn outlook(due_in: Option<u64>, suspects_wait: bool) -> PeekResult {
+        PeekResult {
             ready: false,
             suspects_wait,
             due_in: due_in.map(Duration::from_secs),
@@ -83,12 +83,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_delayed_is_searched_for_once_it_may_be_due() {
-        assert!(Seldom::unknown().searched().due);
-        assert!(!Seldom::of(&outlook(None, false)).searched().due);
-        let seldom = Seldom::of(&outlook(Some(5), false));
-        assert!(!seldom.searched().due);
+        assert!(RareRows::unknown().searched().due);
+        assert!(!RareRows::of(&outlook(None, false)).searched().due);
+        let rare_rows = RareRows::of(&outlook(Some(5), false));
+        assert!(!rare_rows.searched().due);
         advance(Duration::from_secs(5)).await;
-        assert!(seldom.searched().due);
+        assert!(rare_rows.searched().due);
     }
 
     #[tokio::test]

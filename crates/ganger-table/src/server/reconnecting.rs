@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::registry::Undone;
+use super::registry::RequestFailure;
 use crate::table::Fault;
 
 /// Maximum time to wait for an answer. The server's own limit for a statement is shorter.
@@ -15,35 +15,35 @@ pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 /// A connection that can be opened again.
 pub(crate) trait Openable: Sized {
     /// Address and options of the connection.
-    type Place;
+    type Target;
     /// Reason that it can't be opened.
     type Refusal: Display;
     /// Error of a request.
-    type Error: Into<Undone>;
+    type Error: Into<RequestFailure>;
 
-    fn open(place: &Self::Place) -> impl Future<Output = Result<Self, Self::Refusal>> + Send;
+    fn open(target: &Self::Target) -> impl Future<Output = Result<Self, Self::Refusal>> + Send;
 
     fn is_closed(&self) -> bool;
 
     /// Closes it at once, even while a request is running.
-    fn hang_up(self);
+    fn abort(self);
 }
 
 /// No answer came within this time.
 #[derive(Debug)]
-pub(crate) struct Silent(pub(crate) Duration);
+pub(crate) struct NoAnswer(pub(crate) Duration);
 
 /// A connection that is opened again when needed.
 #[derive(Debug)]
-pub(crate) struct Lasting<C: Openable> {
-    place: C::Place,
+pub(crate) struct Reconnecting<C: Openable> {
+    target: C::Target,
     connection: Option<C>,
 }
 
-impl<C: Openable> Lasting<C> {
+impl<C: Openable> Reconnecting<C> {
     /// Makes one that opens its connection on first use if there is none.
-    pub(crate) fn new(place: C::Place, connection: Option<C>) -> Self {
-        Self { place, connection }
+    pub(crate) fn new(target: C::Target, connection: Option<C>) -> Self {
+        Self { target, connection }
     }
 
     /// Returns the connection, and opens it again if it was lost.
@@ -51,8 +51,8 @@ impl<C: Openable> Lasting<C> {
         let connection = match self.connection.take().filter(|one| !one.is_closed()) {
             Some(connection) => connection,
             None => {
-                let opened = Box::pin(C::open(&self.place)).await;
-                opened.map_err(|refusal| Fault::passing(refusal.to_string()))?
+                let opened = Box::pin(C::open(&self.target)).await;
+                opened.map_err(|refusal| Fault::transient(refusal.to_string()))?
             }
         };
         Ok(self.connection.insert(connection))
@@ -65,32 +65,32 @@ impl<C: Openable> Lasting<C> {
     ) -> Result<T, Fault> {
         let asked = ask(self.get().await?);
         let answer = timeout(ANSWERS_WITHIN, Box::pin(asked)).await;
-        self.heard(answer.map_err(|_| Silent(ANSWERS_WITHIN)))
+        self.check_answer(answer.map_err(|_| NoAnswer(ANSWERS_WITHIN)))
     }
 
     /// Returns the answer. Without one, and after an error that ends the connection, the connection is
     /// closed.
-    pub(crate) fn heard<T>(
+    pub(crate) fn check_answer<T>(
         &mut self,
-        answer: Result<Result<T, C::Error>, Silent>,
+        answer: Result<Result<T, C::Error>, NoAnswer>,
     ) -> Result<T, Fault> {
-        let undone = match answer {
+        let failure = match answer {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) => error.into(),
-            Err(Silent(waited)) => Undone {
-                fault: Fault::passing(format!(
-                    "the server has not answered for {} s",
+            Err(NoAnswer(waited)) => RequestFailure {
+                fault: Fault::transient(format!(
+                    "no answer from the server within {} s",
                     waited.as_secs()
                 )),
                 ends_the_connection: true,
             },
         };
-        if undone.ends_the_connection
+        if failure.ends_the_connection
             && let Some(connection) = self.connection.take()
         {
-            connection.hang_up();
+            connection.abort();
         }
-        Err(undone.fault)
+        Err(failure.fault)
     }
 }
 
@@ -107,17 +107,17 @@ mod tests {
     /// True if it ends the connection.
     struct Problem(bool);
 
-    impl From<Problem> for Undone {
+    impl From<Problem> for RequestFailure {
         fn from(Problem(ends_the_connection): Problem) -> Self {
             Self {
-                fault: Fault::passing("a problem"),
+                fault: Fault::transient("a problem"),
                 ends_the_connection,
             }
         }
     }
 
     impl Openable for Numbered {
-        type Place = AtomicU32;
+        type Target = AtomicU32;
         type Refusal = &'static str;
         type Error = Problem;
 
@@ -132,25 +132,28 @@ mod tests {
             self.1
         }
 
-        fn hang_up(self) {}
+        fn abort(self) {}
     }
 
     #[tokio::test(start_paused = true)]
     async fn it_is_made_anew_where_it_was_lost_or_is_of_no_use() {
-        let mut lasting: Lasting<Numbered> = Lasting::new(AtomicU32::new(0), None);
+        let mut connection: Reconnecting<Numbered> = Reconnecting::new(AtomicU32::new(0), None);
         let which = async |one: &mut Numbered| Ok(one.0);
-        assert_eq!(lasting.ask(which).await.unwrap_err().problem, "not yet");
-        assert_eq!(lasting.ask(which).await, Ok(1));
+        assert_eq!(connection.ask(which).await.unwrap_err().problem, "not yet");
+        assert_eq!(connection.ask(which).await, Ok(1));
         let refuses = async |_: &mut Numbered| Err::<(), _>(Problem(false));
-        assert_eq!(lasting.ask(refuses).await.unwrap_err().problem, "a problem");
-        assert_eq!(lasting.ask(which).await, Ok(1));
+        assert_eq!(
+            connection.ask(refuses).await.unwrap_err().problem,
+            "a problem"
+        );
+        assert_eq!(connection.ask(which).await, Ok(1));
         let breaks = async |_: &mut Numbered| Err::<(), _>(Problem(true));
-        lasting.ask(breaks).await.unwrap_err();
-        assert_eq!(lasting.ask(which).await, Ok(2));
+        connection.ask(breaks).await.unwrap_err();
+        assert_eq!(connection.ask(which).await, Ok(2));
         let stays_silent = async |_: &mut Numbered| pending::<Result<(), Problem>>().await;
-        let silent = lasting.ask(stays_silent).await.unwrap_err();
-        assert_eq!(silent.problem, "the server has not answered for 15 s");
-        lasting.get().await.unwrap().1 = true;
-        assert_eq!(lasting.ask(which).await, Ok(4));
+        let silent = connection.ask(stays_silent).await.unwrap_err();
+        assert_eq!(silent.problem, "no answer from the server within 15 s");
+        connection.get().await.unwrap().1 = true;
+        assert_eq!(connection.ask(which).await, Ok(4));
     }
 }

@@ -9,27 +9,27 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Reachability of the server at the last request.
 #[derive(Debug, Default)]
-pub(super) struct Away {
-    is_away: bool,
+pub(super) struct Outage {
+    is_down: bool,
 }
 
-impl Away {
+impl Outage {
     /// Returns the result, or nothing in place of a transient error. The first such error in a row is
     /// logged.
     pub(super) fn tolerate<T, E: Display>(
         &mut self,
         taken: Result<Option<T>, E>,
-        is_passing: impl Fn(&E) -> bool,
+        is_transient: impl Fn(&E) -> bool,
     ) -> Result<Option<T>, E> {
         match taken {
-            Err(error) if is_passing(&error) => {
-                if !std::mem::replace(&mut self.is_away, true) {
+            Err(error) if is_transient(&error) => {
+                if !std::mem::replace(&mut self.is_down, true) {
                     tracing::warn!(%error, "server lost while waiting for a reply; reconnecting");
                 }
                 Ok(None)
             }
             taken => {
-                self.is_away = false;
+                self.is_down = false;
                 taken
             }
         }
@@ -37,6 +37,6 @@ impl Away {
 
     /// Returns the pause before the next request, if the server was unreachable.
     pub(super) fn pause(&self) -> Option<Duration> {
-        self.is_away.then_some(PAUSE)
+        self.is_down.then_some(PAUSE)
     }
 }

@@ -15,34 +15,34 @@ use crate::table::Settled;
 const KEPT_MAX: usize = 256;
 const BYTES_MAX: usize = 16 << 20;
 
-const AGAIN_AFTER: Duration = Duration::from_secs(60);
+const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Rejected settlements of one source.
 #[derive(Debug, Default)]
-pub(super) struct Aside {
+pub(super) struct Parked {
     kept: VecDeque<Settled>,
     bytes: usize,
-    again: Option<Instant>,
+    next_retry: Option<Instant>,
     /// Reason that the last of them was rejected.
     why: String,
 }
 
-impl Aside {
+impl Parked {
     /// Returns a description for the source's health, if there are any.
     pub(super) fn problem(&self) -> Option<String> {
         let (count, why) = (self.kept.len(), &self.why);
-        (count > 0).then(|| format!("{count} settlements are refused: {why}"))
+        (count > 0).then(|| format!("{count} settlements are rejected: {why}"))
     }
 
     /// Returns the time of the next retry.
-    pub(super) fn again(&self) -> Option<Instant> {
-        self.again
+    pub(super) fn next_retry(&self) -> Option<Instant> {
+        self.next_retry
     }
 
     /// Keeps a settlement. Returns those that are given up for lack of room.
     pub(super) fn keep(&mut self, settled: Settled, why: &str, now: Instant) -> Vec<Settled> {
         why.clone_into(&mut self.why);
-        self.again.get_or_insert(now + AGAIN_AFTER);
+        self.next_retry.get_or_insert(now + RETRY_AFTER);
         self.bytes += bytes(&settled.outcome);
         self.kept.push_back(settled);
         let mut given_up = Vec::new();
@@ -89,15 +89,15 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_goes_when_there_are_too_many_or_too_large_ones() {
-        let mut aside = Aside::default();
+        let mut aside = Parked::default();
         let now = Instant::now();
         let given_up = (0..300).flat_map(|row| aside.keep(reply(row, 1), "no", now));
         assert_eq!(rows(given_up), (0..44).collect::<Vec<_>>());
-        assert_eq!(aside.again(), Some(now + AGAIN_AFTER));
+        assert_eq!(aside.next_retry(), Some(now + RETRY_AFTER));
         let problem = aside.problem();
-        assert_eq!(problem.as_deref(), Some("256 settlements are refused: no"));
+        assert_eq!(problem.as_deref(), Some("256 settlements are rejected: no"));
         assert_eq!(rows(aside.take()).len(), KEPT_MAX);
-        assert_eq!((aside.problem(), aside.again()), (None, None));
+        assert_eq!((aside.problem(), aside.next_retry()), (None, None));
 
         assert_eq!(rows(aside.keep(reply(1, BYTES_MAX + 1), "no", now)), [0; 0]);
         assert_eq!(rows(aside.keep(reply(2, 1), "no", now)), [1]);
