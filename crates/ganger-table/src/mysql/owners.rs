@@ -66,22 +66,18 @@ const SEEN: &str = concat!(
 /// Releases claims. A suspect is charged with the attempt: it was the only suspect that ran. `lapses` is
 /// set last, since assignments see the values that were set before them.
 macro_rules! free {
-    ($index:literal) => {
-        concat!(
-            "
-UPDATE consumer_messages FORCE INDEX (",
-            $index,
-            ") SET
+    () => {
+        "
+UPDATE consumer_messages FORCE INDEX (consumer_messages_claimed) SET
   attempts = CASE WHEN suspicion > 0 THEN attempts ELSE GREATEST(attempts - 1, 0) END,
   last_error = CASE WHEN suspicion > 0
     THEN 'the daemon vanished with it in hand' ELSE last_error END,
   lapses = LEAST(lapses, 4294967294) + 1, owner = NULL, claim = NULL
 WHERE owner = ?"
-        )
     };
 }
 
-const FREE: &str = free!("consumer_messages_claimed");
+const FREE: &str = free!();
 
 /// The next owner of claims, in order, and whether it is in the table. There is a statement for each,
 /// since one for all might go through the claims of each.
@@ -89,20 +85,10 @@ const NEXT_CLAIMING: &str = "
 SELECT owner, owner IN (SELECT id FROM owners) FROM consumer_messages FORCE INDEX (consumer_messages_claimed)
 WHERE owner > ? ORDER BY owner LIMIT 1";
 
-/// Releases all but the refused rows.
+/// Releases the claims of an owner that is not in the table.
 const FREE_STRAYS: &str = concat!(
-    free!("consumer_messages_claimed"),
-    " AND id NOT IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?)"
-);
-
-const STRAY_ROWS: &str = "
-SELECT id FROM consumer_messages FORCE INDEX (consumer_messages_claimed)
-WHERE owner = ? AND id NOT IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?) LIMIT ?";
-
-/// Releases some rows.
-const FREE_SOME: &str = concat!(
-    free!("PRIMARY"),
-    " AND id IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?)"
+    free!(),
+    " AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?)"
 );
 
 /// Returns the name of a lock: a server has one set of names for all its databases.
@@ -157,21 +143,17 @@ impl Client {
         Ok(!answers[seen].rows.is_empty())
     }
 
-    async fn strike_and_free(
-        &mut self,
-        sight: &Sight,
-        frees: bool,
-    ) -> Result<Option<u64>, CallError> {
+    async fn strike_and_free(&mut self, sight: &Sight) -> Result<Option<u64>, CallError> {
         if !self.seize(sight).await? {
             self.roll_back().await?;
             return Ok(None);
         }
         let mut script = self.script();
         script.add("DELETE FROM owners WHERE id = ?", &[sight.owner.into()]);
-        let freed = frees.then(|| script.add(FREE, &[sight.owner.into()]));
+        let freed = script.add(FREE, &[sight.owner.into()]);
         self.commit_by(&mut script);
         let answers = self.run(script).await?;
-        Ok(Some(freed.map_or(0, |at| answers[at].changed)))
+        Ok(Some(answers[freed].changed))
     }
 }
 
@@ -247,13 +229,8 @@ impl Registry for Client {
     }
 
     async fn take_back(&mut self, sight: &Sight) -> Result<Option<u64>, Undone> {
-        let freed = self.strike_and_free(sight, true).await;
+        let freed = self.strike_and_free(sight).await;
         Ok(roll_back_unless(self, freed).await?)
-    }
-
-    async fn strike(&mut self, sight: &Sight) -> Result<bool, Undone> {
-        let struck = self.strike_and_free(sight, false).await;
-        Ok(roll_back_unless(self, struck).await?.is_some())
     }
 
     async fn strays(&mut self) -> Result<Vec<i64>, Undone> {
@@ -267,21 +244,9 @@ impl Registry for Client {
         Ok(strays)
     }
 
-    async fn free_strays(&mut self, owner: i64, but: &[i64]) -> Result<u64, Undone> {
-        let values = [owner.into(), Value::from(but), owner.into()];
+    async fn free_strays(&mut self, owner: i64) -> Result<u64, Undone> {
+        let values = [owner.into(), owner.into()];
         Ok(self.execute(FREE_STRAYS, &values).await?)
-    }
-
-    async fn stray_rows(&mut self, owner: i64, but: &[i64], most: i64) -> Result<Vec<i64>, Undone> {
-        let values = [owner.into(), Value::from(but), owner.into(), most.into()];
-        let rows = self.query(STRAY_ROWS, &values).await?;
-        let rows = rows.iter().map(|row| row.get(0));
-        Ok(rows.collect::<Result<_, CallError>>()?)
-    }
-
-    async fn free_some(&mut self, owner: i64, rows: &[i64]) -> Result<u64, Undone> {
-        let values = [owner.into(), Value::from(rows), owner.into()];
-        Ok(self.execute(FREE_SOME, &values).await?)
     }
 
     fn hang_up(self) {

@@ -106,35 +106,12 @@ pub(crate) trait Registry: Send + 'static {
         sight: &Sight,
     ) -> impl Future<Output = Result<Option<u64>, Undone>> + Send;
 
-    /// Removes an owner if its row is unchanged since `sight`, and releases nothing. Returns whether it
-    /// was removed.
-    fn strike(&mut self, sight: &Sight) -> impl Future<Output = Result<bool, Undone>> + Send;
-
     /// Returns the owners of claims that are missing in the table: a claim was in progress when they
     /// were removed, or the table was edited by hand.
     fn strays(&mut self) -> impl Future<Output = Result<Vec<i64>, Undone>> + Send;
 
-    /// Releases the claims of such an owner, except for the rows `but`. Returns their number.
-    fn free_strays(
-        &mut self,
-        owner: i64,
-        but: &[i64],
-    ) -> impl Future<Output = Result<u64, Undone>> + Send;
-
-    /// Returns at most `most` rows that such an owner has claimed, except for the rows `but`.
-    fn stray_rows(
-        &mut self,
-        owner: i64,
-        but: &[i64],
-        most: i64,
-    ) -> impl Future<Output = Result<Vec<i64>, Undone>> + Send;
-
-    /// Releases those of these rows that such an owner has claimed. Returns their number.
-    fn free_some(
-        &mut self,
-        owner: i64,
-        rows: &[i64],
-    ) -> impl Future<Output = Result<u64, Undone>> + Send;
+    /// Releases the claims of such an owner. Returns their number.
+    fn free_strays(&mut self, owner: i64) -> impl Future<Output = Result<u64, Undone>> + Send;
 
     /// Closes the connection at once, even while a request is running.
     fn hang_up(self);
