@@ -14,7 +14,7 @@ use ganger_pool::worker::open_files;
 pub(super) fn warnings(path: &Path, config: &Config) -> Vec<Problem> {
     let places = Places::read(path, &environment());
     let mut warnings = config::warnings(config, &places);
-    warnings.extend(lacking_features(config, &places));
+    warnings.extend(refused_properties(config, &places));
     warnings.extend(too_many_workers(config, &places));
     warnings.extend(exposed_collector(config, &places));
     warnings
@@ -45,30 +45,28 @@ fn exposed_collector(config: &Config, places: &Places) -> Option<Problem> {
 }
 
 #[cfg(feature = "kafka")]
-fn lacking_features(config: &Config, places: &Places) -> Vec<Problem> {
+fn refused_properties(config: &Config, places: &Places) -> Vec<Problem> {
     use ganger_config::model::SourceConfig;
     use ganger_kafka::features;
 
-    let kafka = config
+    let refusals = config
         .sources
         .iter()
         .filter_map(|(name, source)| match source {
-            SourceConfig::Kafka(source) => Some((name, source)),
+            SourceConfig::Kafka(source) => Some((name, features::refusal(source)?)),
             SourceConfig::Table(_) | SourceConfig::RabbitMq(_) => None,
         });
-    kafka
-        .flat_map(|(name, source)| {
-            features::lacking(source).into_iter().map(move |it| {
-                let message = format!("sources.{name}: {}", it.message);
-                let keys = it.tables.map(|table| ["sources", name, table, it.property]);
-                places.about(&keys.each_ref().map(|key| &key[..]), message, &it.help)
-            })
+    let help = "change the properties, or build ganger with a librdkafka that takes them";
+    refusals
+        .map(|(name, why)| {
+            let message = format!("sources.{name}: {why}");
+            places.about(&[&["sources", name]], message, help)
         })
         .collect()
 }
 
 #[cfg(not(feature = "kafka"))]
-fn lacking_features(_: &Config, _: &Places) -> Vec<Problem> {
+fn refused_properties(_: &Config, _: &Places) -> Vec<Problem> {
     Vec::new()
 }
 

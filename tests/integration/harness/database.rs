@@ -177,6 +177,14 @@ impl Database {
             ),
         });
     }
+
+    /// Drops that trigger.
+    pub(crate) fn accept_changes(&self) {
+        self.ask(match self {
+            Self::Postgres(_) => "DROP FUNCTION picky CASCADE",
+            Self::Mariadb(_) => "DROP TRIGGER picky",
+        });
+    }
 }
 
 impl From<PgDatabase> for Database {

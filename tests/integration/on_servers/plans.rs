@@ -21,8 +21,8 @@ trials_on![
 ];
 
 /// What makes each kind of work, in each round anew: rows that are due, suspect, or spent, with a key whose
-/// time is over, to be answered, tried again, put back, given up, or refused; an owner that is gone, with a
-/// row that can't be taken from it; dead letters that had the same key.
+/// time is over, to be answered, tried again, put back, given up, or refused; rows in the hands of an owner that
+/// is gone, and of one that is not there; dead letters that had the same key.
 const WORK: &str = "
 INSERT INTO consumer_messages (queue, body, priority, available_after) VALUES ('work', 'due', 9, 1);
 INSERT INTO consumer_messages (queue, body, priority, lapses) VALUES ('work', 'one', 9, 2), ('work', 'two', 9, 30);
@@ -37,9 +37,8 @@ VALUES ('work', 'cancelled', 'm ROUND', 4102444800000);
 INSERT INTO owners (host, pid, pool, started_at, lease_ms, beaten_at, LOCK)
 VALUES ('gone', ROUND, 'work', 1, 1, 1, 'GONE');
 INSERT INTO consumer_messages (queue, body, owner, claim)
-SELECT 'other', 'refused', id, 1 FROM owners WHERE host = 'gone';
-INSERT INTO consumer_messages (queue, body, owner, claim)
-SELECT 'other', 'not refused', id, 2 FROM owners WHERE host = 'gone';
+SELECT 'other', 'in hand', id, 1 FROM owners WHERE host = 'gone';
+INSERT INTO consumer_messages (queue, body, owner, claim) VALUES ('other', 'astray', 400000000ROUND, 1);
 INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, oom, stderr, first_failed_at,
   last_failed_at, body, headers, priority, created_at, unique_key, unique_scope, unique_until)
 VALUES ('work', 'other', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'keyed ROUND', '{}', 0, 1, 'kROUND', 'until', 4102444800000),

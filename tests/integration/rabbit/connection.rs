@@ -100,7 +100,7 @@ fn by_tls_with_a_certificate_of_our_own() {
     let url = tls_url(&vhost, &node);
     let ca_file = ca_file(authority);
     let wants = "wants a client certificate";
-    // The server may hang up before its word arrives: then it is told at another attempt.
+    // The server may hang up before its alert arrives: then this is told as a possible cause.
     complaint(&url, &ca_file, wants);
     let of = |authority: &Authority| {
         let [cert, key] = ["client.pem", "client.key"].map(|file| quoted(&authority.path(file)));

@@ -30,8 +30,6 @@ use ganger_queue::dead_letter::DeadLetter;
 const CHUNK: usize = 500;
 /// Maximum size of them in bytes.
 const CHUNK_BYTES: usize = 16 << 20;
-/// Age of parts after which their missing dead letter is no longer expected.
-const LEFT_BEHIND_MS: i64 = 24 * 3600 * 1000;
 
 /// Number of dead letters changed in all topics, and the first error with one of them. An error does
 /// not keep the others from being changed.
@@ -207,8 +205,7 @@ impl KafkaClient {
         Ok(seek.map_or(Listed::All, |_| Listed::Lost))
     }
 
-    /// Deletes the selected dead letters. If all are selected, leftovers are deleted too: replies and
-    /// parts whose dead letter was never stored.
+    /// Deletes the selected dead letters. Replies and parts whose dead letter was never stored stay.
     pub(super) fn bury(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         let mut tally = Tally::default();
         for topic in self.dead_topics()? {
@@ -221,12 +218,6 @@ impl KafkaClient {
             };
             for chunk in place.index.entries().chunks(CHUNK) {
                 self.end(&place, chunk, &mut tally);
-            }
-            if *filter == DeadFilter::default() {
-                let since_ms = Timestamp::now().as_millisecond() - LEFT_BEHIND_MS;
-                let keys = place.index.left_behind(since_ms).into_iter();
-                let ends = keys.map(|key| tombstone(&place.topic, key)).collect();
-                self.send_all(ends, &mut tally);
             }
         }
         tally.result()

@@ -153,29 +153,6 @@ impl Index {
         entries.sort_by_key(|entry| entry.at);
         entries
     }
-
-    /// Returns the keys of replies and parts whose dead letter has not arrived since a moment of Unix
-    /// time, in milliseconds: their writer died before storing it.
-    pub(super) fn left_behind(&self, since_ms: i64) -> Vec<Bytes> {
-        let letter = |key: &Bytes| {
-            let text = headers::text(Some(key));
-            dead_letter::id_of_reply_key(&text)
-                .map_or_else(|| key.clone(), |id| id.to_owned().into())
-        };
-        let replies = self
-            .replies
-            .iter()
-            .map(|(of, at)| (of.clone(), reply_key(of), *at));
-        let parts = self.parts.keys().flat_map(|of| {
-            let parts = self.parts_of(of);
-            parts.map(move |(key, at)| (letter(of), key, at))
-        });
-        let is_left = |(letter, _, at): &(Bytes, Bytes, At)| {
-            at.timestamp_ms < since_ms && !self.letters.contains_key(letter)
-        };
-        let left = replies.chain(parts).filter(is_left);
-        left.map(|(_, key, _)| key).collect()
-    }
 }
 
 /// Splits dead letters into chunks limited by count and size, of at least one each.
@@ -394,17 +371,10 @@ mod tests {
             index.take(stored, &all);
         }
         assert_eq!(alive(&index), [(2, true), (5, false)], "the oldest first");
-        assert_eq!(index.left_behind(i64::MAX), [""; 0]);
         index.take(&tombstone("id-2"), &all);
-        assert_eq!(alive(&index), [(5, false)]);
-        assert_eq!(index.left_behind(i64::MAX), ["id-2/reply"]);
-        assert_eq!(
-            index.left_behind(1),
-            [""; 0],
-            "its letter may be on its way"
-        );
+        assert_eq!(alive(&index), [(5, false)], "its reply alone is none");
         index.take(&tombstone("id-2/reply"), &all);
-        assert_eq!(index.left_behind(i64::MAX), [""; 0]);
+        assert_eq!(index.replies.len(), 0);
     }
 
     #[test]

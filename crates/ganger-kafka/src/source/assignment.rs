@@ -401,7 +401,7 @@ impl Assignment {
             return None;
         }
         let next = match result {
-            Ok(()) => settle::confirmed(purpose, now),
+            Ok(()) => settle::confirmed(purpose),
             Err(code) => {
                 let record = place.and_then(|place| self.lanes.get_mut(place));
                 settle::given_up(purpose, code, record, rules.plan)

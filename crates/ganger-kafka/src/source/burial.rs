@@ -3,10 +3,8 @@
 //! accepted. Never less of the message. Pure.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use rdkafka::error::RDKafkaErrorCode as Code;
-use tokio::time::Instant;
 
 use crate::broker::error::{is_its_fault, is_too_large};
 use crate::broker::parts;
@@ -21,10 +19,6 @@ const PART_BYTES_MIN: usize = 4 << 10;
 const WORDY_PART_BYTES: usize = 32 << 10;
 /// Maximum size of the error in a shortened dead letter.
 const SHORT_ERROR_BYTES_MAX: usize = 256;
-
-/// Age after which stored records may be gone before the rest is stored: after a day they count as left
-/// behind by a writer that died before storing the dead letter, and are deleted with all dead letters.
-const TOO_LONG: Duration = Duration::from_secs(12 * 3600);
 
 /// Form in which a record is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +41,6 @@ pub(super) struct Burial {
     form: StoredForm,
     /// Its records that are not stored yet; its own is the last.
     records: VecDeque<Outbound>,
-    /// Time at which the first record was stored.
-    since: Option<Instant>,
 }
 
 impl Burial {
@@ -59,7 +51,6 @@ impl Burial {
             stored: 0,
             form: StoredForm::Whole,
             records: VecDeque::new(),
-            since: None,
         };
         burial.cut();
         burial
@@ -70,18 +61,13 @@ impl Burial {
         self.records.front()
     }
 
-    /// Marks that record as stored. Once all are, but it took too long, all are stored anew, under the
-    /// same keys.
-    pub(super) fn stored(&mut self, now: Instant) {
+    /// Marks that record as stored.
+    pub(super) fn stored(&mut self) {
         self.records.pop_front();
-        let since = *self.since.get_or_insert(now);
         if !self.records.is_empty() {
             return;
         }
         self.stored += 1;
-        if self.stored == self.all.len() && now >= since + TOO_LONG {
-            (self.stored, self.since) = (0, None);
-        }
         self.form = StoredForm::Whole;
         self.cut();
     }
@@ -191,7 +177,7 @@ mod tests {
         while let Some(record) = burial.next() {
             if record.bytes() <= bytes_max {
                 stored.push(record.clone());
-                burial.stored(Instant::now());
+                burial.stored();
             } else if burial.may_shrink(Code::MessageSizeTooLarge) {
                 burial.shrink(Code::MessageSizeTooLarge);
             } else {
@@ -262,24 +248,6 @@ mod tests {
         assert_eq!(keys(&stored).last().unwrap(), "id-1");
         let refused = store(Burial::new(None, letter(100_000)), 100);
         assert_eq!(refused, Err(Code::MessageSizeTooLarge));
-    }
-
-    #[test]
-    fn what_took_too_long_is_stored_anew() {
-        let start = Instant::now();
-        for (late, is_anew) in [(TOO_LONG, true), (TOO_LONG / 2, false)] {
-            let mut burial = Burial::new(Some(reply(9)), letter(9));
-            burial.stored(start);
-            assert_eq!(burial.next(), Some(&letter(9)));
-            burial.stored(start + late);
-            assert_eq!(burial.next(), is_anew.then_some(&reply(9)), "{late:?}");
-            burial.stored(start + late);
-            burial.stored(start + late);
-            assert_eq!(burial.next(), None, "{late:?}");
-        }
-        let mut alone = Burial::new(None, letter(9));
-        alone.stored(start + TOO_LONG);
-        assert_eq!(alone.next(), None, "nothing was stored before it");
     }
 
     #[test]

@@ -172,11 +172,11 @@ pub(super) fn emit(publish: Publish) -> Option<Publication> {
 }
 
 /// Returns the next step of the message of a confirmed publication; none if it has no message.
-pub(super) fn confirmed(purpose: Purpose, now: Instant) -> Option<NextStep> {
+pub(super) fn confirmed(purpose: Purpose) -> Option<NextStep> {
     match purpose {
         Purpose::Reply { .. } | Purpose::Tier { .. } => Some(NextStep::Done),
         Purpose::Letter { place, mut burial } => {
-            burial.stored(now);
+            burial.stored();
             Some(bury_next(place, burial))
         }
         Purpose::Emit { confirmed, queue } => {

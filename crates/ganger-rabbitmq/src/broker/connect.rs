@@ -18,9 +18,9 @@ use tokio::time::timeout;
 
 use super::error::{RabbitMqError, soft, words};
 use super::returned::Returns;
+use super::socket;
 use super::socket::{Kit, Socket};
 use super::tls::Encryption;
-use super::{socket, tls};
 use ganger_config::model::{Host, RabbitMqSource, Tls};
 use ganger_core::threads::or_refused;
 
@@ -214,10 +214,7 @@ async fn connect_to(
     let who = (config.username.as_str(), config.vhost.as_str());
     let connection = match connected {
         Ok(connection) => connection,
-        Err(error) => {
-            let error = RabbitMqError::handshake(&shown, who, &error);
-            return Err(explained(error, host, tls).await);
-        }
+        Err(error) => return Err(RabbitMqError::handshake(&shown, who, &error)),
     };
     let allowed = connection.configuration().channel_max();
     if (1..CHANNELS_MIN).contains(&allowed) {
@@ -235,31 +232,6 @@ async fn connect_to(
         host: shown,
         patience: config.connect_timeout,
     })
-}
-
-/// Finds the reason why a server hung up without an answer.
-async fn explained(error: RabbitMqError, host: &Host, tls: Option<&Encryption>) -> RabbitMqError {
-    let RabbitMqError::HungUp { host: shown, .. } = error else {
-        return error;
-    };
-    match tls {
-        Some(tls) if tls.was_asked_in_vain() => RabbitMqError::ClientCertificate {
-            host: shown,
-            why: "it asked for one and hung up".to_owned(),
-        },
-        Some(tls) if tls.was_asked() => RabbitMqError::HungUp {
-            host: shown,
-            hint: " It asked for a client certificate, and may not trust the one of `cert_file`",
-        },
-        None if tls::is_spoken(host).await => RabbitMqError::Tls {
-            host: shown,
-            why: "it speaks nothing else on this port: write amqps:// in the URL".to_owned(),
-        },
-        Some(_) | None => RabbitMqError::HungUp {
-            host: shown,
-            hint: "",
-        },
-    }
 }
 
 /// Finds an address of a host that accepts us.

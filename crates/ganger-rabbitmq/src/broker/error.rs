@@ -30,12 +30,13 @@ pub enum RabbitMqError {
         why: String,
     },
     /// The peer hung up on our first bytes.
-    #[error("`{host}` hung up during the handshake: is it RabbitMQ?{hint}")]
+    #[error(
+        "`{host}` hung up during the handshake: is it RabbitMQ? A port that speaks only TLS (amqps://), or \
+         that wants a client certificate (see `cert_file`), does so, too"
+    )]
     HungUp {
         /// Host and port.
         host: String,
-        /// Other possible cause.
-        hint: &'static str,
     },
     /// The broker did not answer in time.
     #[error("`{host}` did not answer within {within:?}")]
@@ -268,7 +269,7 @@ impl RabbitMqError {
         let host = host.to_owned();
         let Some(inner) = rustls_error(error) else {
             if is_an_end(error) {
-                return Self::HungUp { host, hint: "" };
+                return Self::HungUp { host };
             }
             let why = error.to_string();
             return Self::Tls { host, why };
@@ -331,7 +332,7 @@ impl RabbitMqError {
                 _ => Self::NotAmqp { host, why },
             },
             ErrorKind::IOError(error) if rustls_error(error).is_some() => Self::tls(&host, error),
-            ErrorKind::IOError(error) if is_an_end(error) => Self::HungUp { host, hint: "" },
+            ErrorKind::IOError(error) if is_an_end(error) => Self::HungUp { host },
             ErrorKind::IOError(error) => Self::unreachable(&host, error),
             ErrorKind::ParsingError(_) | ErrorKind::InvalidProtocolVersion(_) => {
                 Self::NotAmqp { host, why }
@@ -403,7 +404,7 @@ fn is_an_end(error: &io::Error) -> bool {
 }
 
 /// The TLS error, if TLS has failed.
-pub(crate) fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
+fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     let inner = error.get_ref()?;
     inner.downcast_ref().or_else(|| {
         let nested = inner.downcast_ref::<io::Error>()?;

@@ -4,46 +4,21 @@
 //! Tags count up from 1. An acknowledgement with `multiple` covers *everything* up to its tag, so
 //! it is only used for the run of settled tags that begins at the lowest one outstanding.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The tags of one channel, each with its value.
+/// The tags of one channel that the broker holds outstanding: none that was acknowledged or given back is
+/// remembered.
 #[derive(Debug)]
 pub(crate) struct Ledger<T> {
-    /// Tag of the first of `entries`.
-    first: u64,
-    entries: VecDeque<Entry<T>>,
-    /// Open tags before `first`: kept apart, so that one delivery which takes an hour does not make
-    /// us keep all that came after it.
-    stragglers: BTreeMap<u64, Entry<T>>,
-    /// Tags settled since the last call of [`Ledger::acks`], and not acknowledged yet.
-    settled: Vec<u64>,
-    /// Number of held entries.
-    held: usize,
-    /// Maximum number of closed entries kept behind an open one.
-    closed_max: usize,
-}
-
-/// Default of [`Ledger::closed_max`].
-const CLOSED_MAX: usize = 4096;
-
-#[derive(Debug)]
-enum Entry<T> {
-    /// Not received yet; a later tag came first: two consumers of a channel are read one after the other.
-    Unseen,
-    Held(T),
-    /// To be acknowledged.
-    Settled,
-    /// Acknowledged on its own, or given back.
-    Gone,
-}
-
-impl<T> Entry<T> {
-    fn held(&self) -> Option<&T> {
-        match self {
-            Self::Held(value) => Some(value),
-            Self::Unseen | Self::Settled | Self::Gone => None,
-        }
-    }
+    /// Held deliveries, each with its value.
+    held: BTreeMap<u64, T>,
+    /// Deliveries to be acknowledged.
+    settled: BTreeSet<u64>,
+    /// Tags that were not received yet though a later one was: two consumers of a channel are read one
+    /// after the other.
+    missing: BTreeSet<u64>,
+    /// Tag above all that were seen.
+    next: u64,
 }
 
 /// An acknowledgement to be written.
@@ -58,80 +33,55 @@ impl<T> Ledger<T> {
     /// Creates the ledger of a channel that has delivered nothing.
     pub(crate) fn new() -> Self {
         Self {
-            first: 1,
-            entries: VecDeque::new(),
-            stragglers: BTreeMap::new(),
-            settled: Vec::new(),
-            held: 0,
-            closed_max: CLOSED_MAX,
+            held: BTreeMap::new(),
+            settled: BTreeSet::new(),
+            missing: BTreeSet::new(),
+            next: 1,
         }
     }
 
     /// Number of held deliveries, without the settled ones.
     pub(crate) fn held(&self) -> usize {
-        self.held
+        self.held.len()
     }
 
     /// Records a delivery. Returns it if its tag is invalid.
     pub(crate) fn receive(&mut self, tag: u64, value: T) -> Option<T> {
-        if let Some(index) = self.index(tag) {
-            while self.entries.len() <= index {
-                self.entries.push_back(Entry::Unseen);
-            }
+        if tag >= self.next {
+            self.missing.extend(self.next..tag);
+            self.next = tag + 1;
+        } else if !self.missing.remove(&tag) {
+            return Some(value);
         }
-        match self.entry(tag) {
-            Some(entry @ Entry::Unseen) => *entry = Entry::Held(value),
-            _ => return Some(value),
-        }
-        self.held += 1;
-        self.set_stragglers_apart();
+        self.held.insert(tag, value);
         None
     }
 
     /// Value of a held tag.
     pub(crate) fn get(&self, tag: u64) -> Option<&T> {
-        let entry = match self.index(tag) {
-            Some(index) => self.entries.get(index),
-            None => self.stragglers.get(&tag),
-        };
-        entry?.held()
+        self.held.get(&tag)
     }
 
     /// Mutable value of a held tag.
     pub(crate) fn get_mut(&mut self, tag: u64) -> Option<&mut T> {
-        match self.entry(tag)? {
-            Entry::Held(value) => Some(value),
-            Entry::Unseen | Entry::Settled | Entry::Gone => None,
-        }
+        self.held.get_mut(&tag)
     }
 
     /// Every held delivery with its tag, the lowest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
-        let stragglers = self.stragglers.iter().map(|(tag, entry)| (*tag, entry));
-        let all = stragglers.chain((self.first..).zip(&self.entries));
-        all.filter_map(|(tag, entry)| Some((tag, entry.held()?)))
+        self.held.iter().map(|(tag, value)| (*tag, value))
     }
 
     /// Settles a delivery: it is to be acknowledged.
     pub(crate) fn settle(&mut self, tag: u64) -> Option<T> {
-        let value = self.replace(tag, Entry::Settled)?;
-        self.settled.push(tag);
+        let value = self.held.remove(&tag)?;
+        self.settled.insert(tag);
         Some(value)
     }
 
     /// Removes a delivery that was given back.
     pub(crate) fn give_back(&mut self, tag: u64) -> Option<T> {
-        self.replace(tag, Entry::Gone)
-    }
-
-    fn replace(&mut self, tag: u64, new: Entry<T>) -> Option<T> {
-        let entry = self.entry(tag)?;
-        entry.held()?;
-        let Entry::Held(value) = std::mem::replace(entry, new) else {
-            return None;
-        };
-        self.held -= 1;
-        Some(value)
+        self.held.remove(&tag)
     }
 
     /// Returns whether any delivery waits to be acknowledged.
@@ -146,95 +96,32 @@ impl<T> Ledger<T> {
 
     /// Number of unacknowledged deliveries, as the broker counts them.
     pub(crate) fn unacknowledged(&self) -> usize {
-        self.held + self.settled.len()
+        self.held.len() + self.settled.len()
     }
 
     /// A tag above all that were seen.
     pub(crate) fn next_tag(&self) -> u64 {
-        self.first + self.entries.len() as u64
+        self.next
     }
 
     /// Acknowledges the run at the beginning, and the others as `others` says.
     pub(crate) fn acks(&mut self, others: Others, write: &mut Vec<Ack>) {
-        if let Some(ack) = self.ack_run() {
-            write.push(ack);
-        }
-        let mut settled = std::mem::take(&mut self.settled);
-        settled.retain(|tag| matches!(self.entry(*tag), Some(Entry::Settled)));
+        let held = self.held.keys().next();
+        let first_open = held.into_iter().chain(self.missing.first()).min();
+        let later = first_open.map_or_else(BTreeSet::new, |open| self.settled.split_off(open));
+        let run = std::mem::replace(&mut self.settled, later);
+        write.extend(run.last().map(|tag| Ack {
+            tag: *tag,
+            multiple: run.len() > 1,
+        }));
         if others == Others::Single {
-            for tag in settled.drain(..) {
-                write.push(Ack {
-                    tag,
-                    multiple: false,
-                });
-                if let Some(entry) = self.entry(tag) {
-                    *entry = Entry::Gone;
-                }
-            }
-        }
-        self.settled = settled;
-    }
-
-    /// Removes everything at the beginning that is no longer open.
-    fn ack_run(&mut self) -> Option<Ack> {
-        let mut ack = None;
-        while let Some(straggler) = self.stragglers.first_entry() {
-            if !extends(&mut ack, *straggler.key(), straggler.get()) {
-                return ack;
-            }
-            straggler.remove();
-        }
-        while let Some(entry) = self.entries.front() {
-            if !extends(&mut ack, self.first, entry) {
-                return ack;
-            }
-            self.entries.pop_front();
-            self.first += 1;
-        }
-        ack
-    }
-
-    /// Moves the open tags to the stragglers if too many closed ones are behind them.
-    fn set_stragglers_apart(&mut self) {
-        if self.entries.len() <= self.closed_max + 2 * self.unacknowledged() {
-            return;
-        }
-        while self.entries.len() > self.closed_max / 2 {
-            match self.entries.pop_front() {
-                Some(Entry::Gone) | None => {}
-                Some(open) => {
-                    self.stragglers.insert(self.first, open);
-                }
-            }
-            self.first += 1;
-        }
-    }
-
-    fn entry(&mut self, tag: u64) -> Option<&mut Entry<T>> {
-        match self.index(tag) {
-            Some(index) => self.entries.get_mut(index),
-            None => self.stragglers.get_mut(&tag),
-        }
-    }
-
-    fn index(&self, tag: u64) -> Option<usize> {
-        usize::try_from(tag.checked_sub(self.first)?).ok()
-    }
-}
-
-/// Returns whether a run continues with this entry.
-fn extends<T>(ack: &mut Option<Ack>, tag: u64, entry: &Entry<T>) -> bool {
-    match entry {
-        Entry::Held(_) | Entry::Unseen => return false,
-        Entry::Gone => {}
-        Entry::Settled => {
-            *ack = Some(Ack {
+            let single = std::mem::take(&mut self.settled).into_iter();
+            write.extend(single.map(|tag| Ack {
                 tag,
-                multiple: ack.is_some(),
-            });
+                multiple: false,
+            }));
         }
     }
-    true
 }
 
 /// Treatment of settled tags behind one that is still held.
@@ -248,8 +135,6 @@ pub(crate) enum Others {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -305,21 +190,6 @@ mod tests {
         assert_eq!(ledger.receive(2, ()), Some(()), "twice the same tag");
     }
 
-    #[test]
-    fn one_that_takes_long_does_not_make_the_others_be_remembered() {
-        let mut ledger = holding(1..=1);
-        for tag in 2..=100_000 {
-            ledger.receive(tag, ());
-            ledger.settle(tag);
-            assert_eq!(acks(&mut ledger, Others::Single), [(tag, false)]);
-            assert!(ledger.entries.len() <= CLOSED_MAX + 5);
-        }
-        assert_eq!(ledger.stragglers.len(), 1);
-        ledger.settle(1);
-        assert_eq!(acks(&mut ledger, Others::Wait), [(1, false)]);
-        assert!(ledger.stragglers.is_empty() && ledger.entries.is_empty());
-    }
-
     /// A model of a broker that follows the specification.
     #[derive(Default)]
     struct Broker {
@@ -362,9 +232,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn exactly_what_is_settled_is_acknowledged(steps in steps(), closed_max in 1usize..40) {
+        fn exactly_what_is_settled_is_acknowledged(steps in steps()) {
             let (mut ledger, mut broker) = (Ledger::new(), Broker::default());
-            ledger.closed_max = closed_max;
             let (mut held, mut settled) = (Vec::new(), BTreeSet::new());
             for step in steps.into_iter().chain([Step::Write(true)]) {
                 match step {

@@ -1,34 +1,25 @@
-//! TLS: the trusted authorities, our certificate, and telling from a server's behaviour what it lacks.
+//! TLS: the trusted authorities and our certificate.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use std::{fmt, fs};
 
-use rustls::client::{ResolvesClientCert, WantsClientCert};
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::error::{RabbitMqError, rustls_error};
+use super::error::RabbitMqError;
 use super::socket::Socket;
-use ganger_config::model::{Host, Identity, Tls};
+use ganger_config::model::{Host, Tls};
 use ganger_core::foreign;
-
-/// Timeout for a server to show whether it speaks TLS.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Parameters that turn a plain connection into an encrypted one.
 pub(crate) struct Encryption {
     connector: TlsConnector,
     server_name: Option<String>,
-    passport: Arc<Passport>,
 }
 
 impl fmt::Debug for Encryption {
@@ -47,19 +38,25 @@ impl Encryption {
             None => authorities_of_the_system()?,
         };
         let provider = Arc::new(ring::default_provider());
-        let identity = tls.identity.as_ref();
-        let passport = Arc::new(Passport {
-            key: identity
-                .map(|identity| read_identity(identity, &provider))
-                .transpose()?,
-            asked: AtomicBool::new(false),
-        });
-        let config = trusting(provider, authorities)?
-            .with_client_cert_resolver(Arc::clone(&passport) as Arc<dyn ResolvesClientCert>);
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| RabbitMqError::System {
+                why: error.to_string(),
+            })?
+            .with_root_certificates(authorities);
+        let config = match &tls.identity {
+            None => config.with_no_client_auth(),
+            Some(identity) => {
+                let chain = certificates_in(&identity.cert_file)?;
+                let key = key_in(&identity.key_file)?;
+                config
+                    .with_client_auth_cert(chain, key)
+                    .map_err(|error| unfit(&identity.key_file, &error))?
+            }
+        };
         Ok(Self {
             connector: TlsConnector::from(Arc::new(config)),
             server_name: tls.server_name.clone(),
-            passport,
         })
     }
 
@@ -69,7 +66,6 @@ impl Encryption {
         host: &Host,
         stream: TcpStream,
     ) -> Result<Socket, RabbitMqError> {
-        self.passport.asked.store(false, Ordering::Relaxed);
         let shown = host.to_string();
         let wanted = self.server_name.as_ref().unwrap_or(&host.name);
         let name = ServerName::try_from(wanted.clone()).map_err(|error| RabbitMqError::Tls {
@@ -80,69 +76,6 @@ impl Encryption {
         let encrypted = encrypted.map_err(|error| RabbitMqError::tls(&shown, &error))?;
         Ok(Socket::from(encrypted))
     }
-
-    /// Returns whether the server asked for a client certificate, the last time. One that does not
-    /// accept the answer hangs up after the handshake, and its reason can be lost on the way.
-    pub(crate) fn was_asked(&self) -> bool {
-        self.passport.asked.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether the server asked for a client certificate, and we had none.
-    pub(crate) fn was_asked_in_vain(&self) -> bool {
-        self.was_asked() && self.passport.key.is_none()
-    }
-}
-
-/// Shows our certificate, if we have one, and records that it was asked for.
-#[derive(Debug)]
-struct Passport {
-    key: Option<Arc<CertifiedKey>>,
-    asked: AtomicBool,
-}
-
-impl ResolvesClientCert for Passport {
-    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        self.asked.store(true, Ordering::Relaxed);
-        self.key.clone()
-    }
-
-    fn has_certs(&self) -> bool {
-        self.key.is_some()
-    }
-}
-
-/// Returns whether a server that hung up on an unencrypted connection speaks TLS.
-pub(crate) async fn is_spoken(host: &Host) -> bool {
-    let provider = Arc::new(ring::default_provider());
-    let Ok(trusts_nobody) = trusting(provider, RootCertStore::empty()) else {
-        return false;
-    };
-    let connector = TlsConnector::from(Arc::new(trusts_nobody.with_no_client_auth()));
-    let asking = async {
-        let stream = TcpStream::connect((host.name.as_str(), host.port)).await?;
-        let name = ServerName::try_from(host.name.clone()).map_err(std::io::Error::other)?;
-        connector.connect(name, stream).await
-    };
-    match timeout(ANSWERS_WITHIN, asking).await {
-        Ok(Err(error)) => matches!(
-            rustls_error(&error),
-            Some(rustls::Error::InvalidCertificate(_) | rustls::Error::AlertReceived(_))
-        ),
-        Ok(Ok(_)) => true,
-        Err(_) => false,
-    }
-}
-
-fn trusting(
-    provider: Arc<CryptoProvider>,
-    authorities: RootCertStore,
-) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, RabbitMqError> {
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| RabbitMqError::System {
-            why: error.to_string(),
-        })?;
-    Ok(builder.with_root_certificates(authorities))
 }
 
 fn authorities_in(path: &Path) -> Result<RootCertStore, RabbitMqError> {
@@ -169,16 +102,8 @@ fn authorities_of_the_system() -> Result<RootCertStore, RabbitMqError> {
     Ok(store)
 }
 
-fn read_identity(
-    identity: &Identity,
-    provider: &CryptoProvider,
-) -> Result<Arc<CertifiedKey>, RabbitMqError> {
-    let chain = certificates_in(&identity.cert_file)?;
-    let pem = read(&identity.key_file)?;
-    let unfit = |error: &dyn fmt::Display| unfit(&identity.key_file, error);
-    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| unfit(&error))?;
-    let certified = CertifiedKey::from_der(chain, key, provider).map_err(|error| unfit(&error))?;
-    Ok(Arc::new(certified))
+fn key_in(path: &Path) -> Result<PrivateKeyDer<'static>, RabbitMqError> {
+    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|error| unfit(path, &error))
 }
 
 fn certificates_in(path: &Path) -> Result<Vec<CertificateDer<'static>>, RabbitMqError> {

@@ -68,22 +68,18 @@ const SEEN: &str = concat!(
 /// Releases claims. A suspect is charged with the attempt: it was the only suspect that ran. `lapses` is
 /// set last, since assignments see the values that were set before them.
 macro_rules! free {
-    ($index:literal) => {
-        concat!(
-            "
-UPDATE consumer_messages FORCE INDEX (",
-            $index,
-            ") SET
+    () => {
+        "
+UPDATE consumer_messages FORCE INDEX (consumer_messages_claimed) SET
   attempts = CASE WHEN suspicion > 0 THEN attempts ELSE GREATEST(attempts - 1, 0) END,
   last_error = CASE WHEN suspicion > 0
     THEN 'the daemon vanished with it in hand' ELSE last_error END,
   lapses = LEAST(lapses, 4294967294) + 1, owner = NULL, claim = NULL
 WHERE owner = ?"
-        )
     };
 }
 
-const FREE: &str = free!("consumer_messages_claimed");
+const FREE: &str = free!();
 
 /// The next owner of claims, in order, and whether it is in the table. There is a statement for each,
 /// since one for all might go through the claims of each.
@@ -91,20 +87,10 @@ const NEXT_CLAIMING: &str = "
 SELECT owner, owner IN (SELECT id FROM owners) FROM consumer_messages FORCE INDEX (consumer_messages_claimed)
 WHERE owner > ? ORDER BY owner LIMIT 1";
 
-/// Releases all but the refused rows.
+/// Releases the claims of an owner that is not in the table.
 const RELEASE_ORPHANS: &str = concat!(
-    free!("consumer_messages_claimed"),
-    " AND id NOT IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?)"
-);
-
-const ORPHAN_ROWS: &str = "
-SELECT id FROM consumer_messages FORCE INDEX (consumer_messages_claimed)
-WHERE owner = ? AND id NOT IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?) LIMIT ?";
-
-/// Releases some rows.
-const RELEASE_ROWS: &str = concat!(
-    free!("PRIMARY"),
-    " AND id IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?)"
+    free!(),
+    " AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?)"
 );
 
 /// Returns the name of a lock: a server has one set of names for all its databases.
@@ -163,21 +149,17 @@ impl Client {
         Ok(!answers[seen].rows.is_empty())
     }
 
-    async fn remove_and_release(
-        &mut self,
-        snapshot: &OwnerSnapshot,
-        frees: bool,
-    ) -> Result<Option<u64>, CallError> {
+    async fn remove_and_release(&mut self, snapshot: &OwnerSnapshot) -> Result<Option<u64>, CallError> {
         if !self.lock_owner(snapshot).await? {
             self.roll_back().await?;
             return Ok(None);
         }
         let mut script = self.script();
         script.add("DELETE FROM owners WHERE id = ?", &[snapshot.owner.into()]);
-        let freed = frees.then(|| script.add(FREE, &[snapshot.owner.into()]));
+        let freed = script.add(FREE, &[snapshot.owner.into()]);
         self.commit_by(&mut script);
         let answers = self.run(script).await?;
-        Ok(Some(freed.map_or(0, |at| answers[at].changed)))
+        Ok(Some(answers[freed].changed))
     }
 }
 
@@ -253,17 +235,12 @@ impl Registry for Client {
     }
 
     async fn take_back(&mut self, snapshot: &OwnerSnapshot) -> Result<Option<u64>, RequestFailure> {
-        let freed = self.remove_and_release(snapshot, true).await;
+        let freed = self.remove_and_release(snapshot).await;
         Ok(roll_back_unless(self, freed).await?)
     }
 
-    async fn remove_owner(&mut self, snapshot: &OwnerSnapshot) -> Result<bool, RequestFailure> {
-        let removed = self.remove_and_release(snapshot, false).await;
-        Ok(roll_back_unless(self, removed).await?.is_some())
-    }
-
     async fn missing_owners(&mut self) -> Result<Vec<i64>, RequestFailure> {
-        let (mut last, mut orphans) = (i64::MIN, Vec::new());
+        let (mut last, mut missing_owners) = (i64::MIN, Vec::new());
         while let Some(row) = self.query_opt(NEXT_CLAIMING, &[last.into()]).await? {
             last = row.get(0)?;
             if row.get::<i64>(1)? == 0 {
@@ -273,26 +250,9 @@ impl Registry for Client {
         Ok(orphans)
     }
 
-    async fn release_orphans(&mut self, owner: i64, but: &[i64]) -> Result<u64, RequestFailure> {
-        let values = [owner.into(), Value::from(but), owner.into()];
+    async fn release_orphans(&mut self, owner: i64) -> Result<u64, RequestFailure> {
+        let values = [owner.into(), owner.into()];
         Ok(self.execute(RELEASE_ORPHANS, &values).await?)
-    }
-
-    async fn orphan_rows(
-        &mut self,
-        owner: i64,
-        but: &[i64],
-        most: i64,
-    ) -> Result<Vec<i64>, RequestFailure> {
-        let values = [owner.into(), Value::from(but), owner.into(), most.into()];
-        let rows = self.query(ORPHAN_ROWS, &values).await?;
-        let rows = rows.iter().map(|row| row.get(0));
-        Ok(rows.collect::<Result<_, CallError>>()?)
-    }
-
-    async fn release_rows(&mut self, owner: i64, rows: &[i64]) -> Result<u64, RequestFailure> {
-        let values = [owner.into(), Value::from(rows), owner.into()];
-        Ok(self.execute(RELEASE_ROWS, &values).await?)
     }
 
     fn abort(self) {

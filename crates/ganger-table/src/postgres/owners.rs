@@ -56,17 +56,14 @@ FROM owners WHERE id <> $1"
 
 /// Releases claims. A suspect is charged with the attempt: it was the only suspect that ran.
 macro_rules! free {
-    ($which:literal) => {
-        concat!(
-            "UPDATE consumer_messages SET
-               attempts = CASE WHEN suspicion > 0 THEN attempts ELSE greatest(attempts - 1, 0) END,
-               lapses = least(lapses, 4294967294) + 1,
-               last_error = CASE WHEN suspicion > 0
-                 THEN 'the daemon vanished with it in hand' ELSE last_error END,
-               owner = NULL, claim = NULL
-             WHERE ",
-            $which
-        )
+    () => {
+        "UPDATE consumer_messages SET
+           attempts = CASE WHEN suspicion > 0 THEN attempts ELSE greatest(attempts - 1, 0) END,
+           lapses = least(lapses, 4294967294) + 1,
+           last_error = CASE WHEN suspicion > 0
+             THEN 'the daemon vanished with it in hand' ELSE last_error END,
+           owner = NULL, claim = NULL
+         WHERE owner = $1"
     };
 }
 
@@ -81,7 +78,7 @@ WITH struck AS (
     "))
   RETURNING id),
 freed AS (",
-    free!("owner = $1"),
+    free!(),
     " AND EXISTS (SELECT FROM struck) RETURNING id)
 SELECT (SELECT count(*) FROM struck), (SELECT count(*) FROM freed)"
 );
@@ -97,29 +94,9 @@ WITH RECURSIVE claiming(owner) AS (
   FROM claiming WHERE claiming.owner IS NOT NULL)
 SELECT owner FROM claiming WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM owners)";
 
-/// Removes an owner on the same conditions, for the case that its rows can't all be released at once.
-const REMOVE_OWNER: &str = concat!(
-    "
-DELETE FROM owners WHERE id = $1 AND heartbeat = $2
-  AND (NOT $3 OR lock_key > 0 AND lock_key NOT IN (",
-    held!(),
-    "))"
-);
-
-/// Releases all but the refused rows.
+/// Releases the claims of such an owner.
 const RELEASE_ORPHANS: &str = concat!(
-    free!("owner = $1"),
-    " AND id <> ALL($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)"
-);
-
-const ORPHAN_ROWS: &str = "
-SELECT id FROM consumer_messages
-WHERE owner = $1 AND id <> ALL($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)
-LIMIT $3";
-
-/// Releases some rows, found by their ids: no index supports the comparison of the owner.
-const RELEASE_ROWS: &str = concat!(
-    free!("id = ANY($2::bigint[]) AND owner IS NOT DISTINCT FROM $1"),
+    free!(),
     " AND NOT EXISTS (SELECT FROM owners WHERE id = $1)"
 );
 
@@ -315,32 +292,14 @@ impl Registry for RawConnection {
         Ok((removed > 0).then(|| freed.unsigned_abs()))
     }
 
-    async fn remove_owner(&mut self, snapshot: &OwnerSnapshot) -> Result<bool, RequestFailure> {
-        let seen: [&(dyn ToSql + Sync); 3] = [&snapshot.owner, &snapshot.heartbeat, &snapshot.free];
-        Ok(self.client.execute(REMOVE_OWNER, &seen).await? > 0)
-    }
-
     async fn missing_owners(&mut self) -> Result<Vec<i64>, RequestFailure> {
-        ids(self.client.query(MISSING_OWNERS, &[]).await?)
+        let rows = self.client.query(MISSING_OWNERS, &[]).await?;
+        let ids = rows.iter().map(|row| row.try_get(0));
+        Ok(ids.collect::<Result<_, Error>>()?)
     }
 
-    async fn release_orphans(&mut self, owner: i64, but: &[i64]) -> Result<u64, RequestFailure> {
-        Ok(self
-            .client
-            .execute(RELEASE_ORPHANS, &[&owner, &but])
-            .await?)
-    }
-
-    async fn orphan_rows(
-        &mut self,
-        owner: i64,
-        but: &[i64],
-        most: i64,
-    ) -> Result<Vec<i64>, RequestFailure> {
-        ids(self
-            .client
-            .query(ORPHAN_ROWS, &[&owner, &but, &most])
-            .await?)
+    async fn release_orphans(&mut self, owner: i64) -> Result<u64, RequestFailure> {
+        Ok(self.client.execute(RELEASE_ORPHANS, &[&owner]).await?)
     }
 
     async fn release_rows(&mut self, owner: i64, rows: &[i64]) -> Result<u64, RequestFailure> {
@@ -350,9 +309,4 @@ impl Registry for RawConnection {
     fn abort(self) {
         self.abort();
     }
-}
-
-fn ids(rows: Vec<Row>) -> Result<Vec<i64>, RequestFailure> {
-    let ids = rows.iter().map(|row| row.try_get(0));
-    Ok(ids.collect::<Result<_, Error>>()?)
 }
