@@ -13,8 +13,8 @@ use ganger_queue::delivery::{Failure, History, Reason, write_numbers};
 /// drops a message of a quorum queue after 20 unless the queue says otherwise.
 pub(crate) const RETURNS_MAX: u64 = 15;
 
-const UNREADABLE: &str = "a property, a header or the routing key can't be read: here a question mark \
-                          stands for each such byte, and one header of plain bytes for all headers";
+const UNREADABLE: &str = "a property, the name of a header or the routing key is not UTF-8: a byte \
+                          that could not be read is a question mark here";
 
 /// Data of a message that arrives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! Makes the broker's frames readable for the library, which gives up the connection over a single
 //! text that is not UTF-8, every time, while RabbitMQ accepts any bytes for properties, names of
-//! headers and routing keys. Such bytes of properties and keys are replaced on input, one for one, so
-//! that only the texts change. A table of headers with anything that the library can't read, or nested
-//! so deep that it would overflow its stack, becomes one header of plain bytes. The fate of the message
+//! headers and routing keys. Such bytes are replaced on input, one for one, so that only the texts
+//! change, and headers nested so deep that they would overflow its stack; the fate of the message
 //! is decided elsewhere. Returned messages seen on the way are recorded in [`Returns`].
 
 pub(crate) mod restore;
@@ -271,43 +270,75 @@ impl<'a> Cursor<'a> {
 
     fn headers(&mut self) -> Option<()> {
         let bytes = self.long()?;
-        let all = self.take(bytes)?;
-        let mut table = Cursor { rest: &mut *all };
-        match table.entries(DEPTH_MAX) {
-            Some(()) => Some(()),
-            None => flatten(all),
-        }
-    }
-
-    /// Checks that the library can read all names and values of a table, nested at most so deep. Values
-    /// are never texts that must be UTF-8.
-    fn entries(&mut self, depth: usize) -> Option<()> {
-        while !self.rest.is_empty() {
-            let [name] = self.chunk()?;
-            std::str::from_utf8(self.take(name.into())?).ok()?;
-            self.value(depth)?;
-        }
-        Some(())
-    }
-
-    fn value(&mut self, depth: usize) -> Option<()> {
-        let depth = depth.checked_sub(1)?;
-        let kind = *self.rest.first()?;
-        if !matches!(kind, b'F' | b'A') {
-            return self.skip();
-        }
-        self.take(1)?;
-        let bytes = self.long()?;
-        let mut within = Cursor {
+        let mut table = Cursor {
             rest: self.take(bytes)?,
         };
-        if kind == b'F' {
-            return within.entries(depth);
-        }
-        while !within.rest.is_empty() {
-            within.value(depth)?;
+        while !table.rest.is_empty() {
+            let bytes = match table.header_bytes() {
+                Some(bytes) => bytes,
+                // Nobody can tell where it ends.
+                None => return flatten_all(table.rest),
+            };
+            mend_header(table.take(bytes)?)?;
         }
         Some(())
+    }
+
+    /// Length of the next header.
+    fn header_bytes(&mut self) -> Option<usize> {
+        let all = self.rest.len();
+        let mut behind = Cursor {
+            rest: &mut *self.rest,
+        };
+        let [length] = behind.chunk()?;
+        behind.take(length.into())?;
+        behind.skip()?;
+        Some(all - behind.rest.len())
+    }
+
+    /// Repairs a table. Returns whether it is not nested too deep.
+    fn table(&mut self, depth: usize) -> Option<bool> {
+        let bytes = self.long()?;
+        let mut table = Cursor {
+            rest: self.take(bytes)?,
+        };
+        let mut is_whole = true;
+        while !table.rest.is_empty() {
+            table.text()?;
+            is_whole &= table.value(depth)?;
+        }
+        Some(is_whole)
+    }
+
+    fn array(&mut self, depth: usize) -> Option<bool> {
+        let bytes = self.long()?;
+        let mut array = Cursor {
+            rest: self.take(bytes)?,
+        };
+        let mut is_whole = true;
+        while !array.rest.is_empty() {
+            is_whole &= array.value(depth)?;
+        }
+        Some(is_whole)
+    }
+
+    /// Repairs a value. Values are never texts that must be UTF-8, but tables have names.
+    fn value(&mut self, depth: usize) -> Option<bool> {
+        let Some(depth) = depth.checked_sub(1) else {
+            self.skip()?;
+            return Some(false);
+        };
+        match self.rest.first()? {
+            b'F' => {
+                self.take(1)?;
+                self.table(depth)
+            }
+            b'A' => {
+                self.take(1)?;
+                self.array(depth)
+            }
+            _ => self.skip().map(|()| true),
+        }
     }
 
     /// Skips a value, by RabbitMQ's type letters.
@@ -326,21 +357,49 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Turns a table into one header of plain bytes with the name of an unreadable one, so that the message
-/// is recognised as such. Its first bytes make room for that. If it is too short, it becomes a header
-/// without a value.
-fn flatten(table: &mut [u8]) -> Option<()> {
-    const SUBSTITUTED: u8 = SUBSTITUTE as u8;
-    if let Some((head, bytes)) = table.split_first_chunk_mut() {
-        let [a, b, c, d] = u32::try_from(bytes.len()).ok()?.to_be_bytes();
-        *head = [1, SUBSTITUTED, b'x', a, b, c, d];
-        return Some(());
+fn mend_header(header: &mut [u8]) -> Option<()> {
+    let mut cursor = Cursor { rest: &mut *header };
+    cursor.text()?;
+    match cursor.value(DEPTH_MAX) {
+        Some(true) => Some(()),
+        // It is too deep, or holds what the library would give the connection up over.
+        Some(false) | None => flatten(header),
     }
-    let (kind, name) = table.split_last_mut()?;
-    let (length, name) = name.split_first_mut()?;
-    *length = u8::try_from(name.len()).ok()?;
-    name.fill(SUBSTITUTED);
-    *kind = b'V';
+}
+
+/// Turns the rest of a table into one header of plain bytes, with the name of an unreadable one; if
+/// it is too short for that, into one with such a name and no value.
+fn flatten_all(rest: &mut [u8]) -> Option<()> {
+    const LEAST: usize = 1 + 1 + 1 + 4;
+    let name = if rest.len() < LEAST {
+        let (kind, _) = rest.split_last_mut()?;
+        *kind = b'V';
+        rest.len().checked_sub(2)?
+    } else {
+        1
+    };
+    rest[0] = u8::try_from(name).ok()?;
+    rest[1..=name].fill(SUBSTITUTE as u8);
+    if rest.len() >= LEAST {
+        flatten(rest)?;
+    }
+    Some(())
+}
+
+/// Turns a header that is nested too deep, or can't be read, into one of plain bytes, as long as it
+/// was, with a name that could not be read: so the message is recognised as unreadable. An empty
+/// name takes a byte from the value.
+fn flatten(header: &mut [u8]) -> Option<()> {
+    let name = (*header.first()?).max(1);
+    let (_, value) = header.split_at_mut_checked(1 + usize::from(name))?;
+    let (kind_and_size, bytes) = value.split_at_mut_checked(1 + 4)?;
+    let size = u32::try_from(bytes.len()).ok()?.to_be_bytes();
+    kind_and_size[0] = b'x';
+    kind_and_size[1..].copy_from_slice(&size);
+    header[0] = name;
+    // What else there is of its first character goes with it.
+    header[1] = 0xff;
+    mend_text(&mut header[1..=usize::from(name)]);
     Some(())
 }
 

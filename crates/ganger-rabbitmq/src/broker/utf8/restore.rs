@@ -2,7 +2,7 @@
 //! marks instead. Pure.
 
 use lapin::BasicProperties;
-use lapin::types::{FieldTable, ShortString};
+use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};
 
 use super::SUBSTITUTE;
 use crate::broker::republish::Received;
@@ -47,8 +47,16 @@ fn is_mended(text: &ShortString) -> bool {
 }
 
 fn has_mended(table: &FieldTable) -> bool {
-    let mut names = table.inner().keys();
-    names.any(is_mended)
+    let mut pairs = table.into_iter();
+    pairs.any(|(name, value)| is_mended(name) || is_mended_within(value))
+}
+
+fn is_mended_within(value: &AMQPValue) -> bool {
+    match value {
+        AMQPValue::FieldTable(table) => has_mended(table),
+        AMQPValue::FieldArray(array) => array.as_slice().iter().any(is_mended_within),
+        _ => false,
+    }
 }
 
 fn shown_text(text: &ShortString) -> ShortString {
@@ -85,7 +93,18 @@ fn shown_properties(of: &BasicProperties) -> BasicProperties {
 fn shown_table(table: &FieldTable) -> FieldTable {
     let mut shown = FieldTable::default();
     for (name, value) in table {
-        shown.insert(shown_text(name), value.clone());
+        shown.insert(shown_text(name), shown_value(value));
     }
     shown
+}
+
+fn shown_value(value: &AMQPValue) -> AMQPValue {
+    match value {
+        AMQPValue::FieldTable(table) => AMQPValue::FieldTable(shown_table(table)),
+        AMQPValue::FieldArray(array) => {
+            let values: Vec<AMQPValue> = array.as_slice().iter().map(shown_value).collect();
+            AMQPValue::FieldArray(FieldArray::from(values))
+        }
+        value => value.clone(),
+    }
 }

@@ -69,8 +69,8 @@ fn passed(bytes: &[u8], pieces: &[usize], room: usize) -> Vec<u8> {
 
 #[test]
 fn what_is_not_utf8_is_replaced_byte_for_byte() {
-    let bad = message(b"k\xff", b"h", b"\xe4\xb8id", b"\xff\xfe");
-    let mended = message(b"k\x1a", b"h", b"\x1a\x1aid", b"\xff\xfe");
+    let bad = message(b"k\xff", b"h\xc3", b"\xe4\xb8id", b"\xff\xfe");
+    let mended = message(b"k\x1a", b"h\x1a", b"\x1a\x1aid", b"\xff\xfe");
     assert_eq!(passed(&bad, &[bad.len()], bad.len()), mended);
     assert_eq!(passed(&bad, &[1], 1), mended);
     let good = message("ключ".as_bytes(), b"name", "№".as_bytes(), b"body");
@@ -131,36 +131,75 @@ fn properties(headers: &[(&[u8], Vec<u8>)], id: &[u8]) -> Vec<u8> {
     )
 }
 
+/// A header as the library reads it, and the id behind it.
+fn read(name: &[u8], depth: usize) -> (Vec<(String, AMQPValue)>, Vec<u8>) {
+    let headers = [(name, nested(depth)), (b"last", b"V".to_vec())];
+    let bytes = properties(&headers, b"\xffd");
+    let passed = passed(&bytes, &[1000], 4096);
+    assert_eq!(passed.len(), bytes.len());
+    let (rest, headers) = parse_field_table(&passed[HEAD_BYTES + 12 + 2..]).unwrap();
+    let headers = headers.into_iter();
+    let headers = headers.map(|(name, value)| (name.to_string(), value.clone()));
+    (headers.collect(), rest.to_vec())
+}
+
 #[test]
-fn headers_of_which_one_cannot_be_read_are_plain_bytes() {
-    let within = |value: &[u8]| [&b"F"[..], &long(value)].concat();
-    let table: [(&[u8], Vec<u8>, bool); 9] = [
-        (b"name", nested(DEPTH_MAX - 1), false),
-        (b"", nested(DEPTH_MAX - 1), false),
-        (b"name", nested(DEPTH_MAX), true),
-        (b"name", nested(3_000), true),
-        (b"name\xff", b"V".to_vec(), true),
-        (b"name", within(&[&text(b"\xff")[..], b"V"].concat()), true),
-        (b"name", within(&[&text(b"in")[..], b"?"].concat()), true),
-        (b"name", within(&[9, b'x']), true),
-        (b"name", b"?what this is nobody knows".to_vec(), true),
+fn headers_without_end_are_plain_bytes_for_the_library() {
+    let table: [(&[u8], usize, &str); 7] = [
+        (b"name", DEPTH_MAX - 1, "name"),
+        (b"name", DEPTH_MAX, "\x1aame"),
+        (b"name", DEPTH_MAX + 1, "\x1aame"),
+        ("№1".as_bytes(), DEPTH_MAX, "\x1a\x1a\x1a1"),
+        (b"", DEPTH_MAX - 1, ""),
+        (b"", DEPTH_MAX, "\x1a"),
+        (b"name", 3_000, "\x1aame"),
     ];
-    for (name, value, is_plain) in table {
-        let bytes = properties(&[(name, value), (b"last", b"V".to_vec())], b"\xffd");
+    for (name, depth, becomes) in table {
+        let (headers, rest) = read(name, depth);
+        let value = headers.iter().find(|(name, _)| name == becomes);
+        let (_, value) = value.unwrap_or_else(|| panic!("{depth}: {headers:?}"));
+        let is_flat = matches!(value, AMQPValue::ByteArray(_));
+        assert_eq!(is_flat, depth >= DEPTH_MAX, "{depth}: {value:?}");
+        assert!(headers.contains(&("last".into(), AMQPValue::Void)));
+        assert_eq!(rest, b"\x02\x1ad\xce", "what is behind it is mended");
+    }
+}
+
+/// A header of an unknown type must not affect those beside it, the id behind it, or the
+/// connection.
+#[test]
+fn what_is_behind_a_header_of_an_unknown_type_is_mended() {
+    let unknown = b"?what this is nobody knows".to_vec();
+    let within = [&b"F"[..], &long(&[&text(b"in"), &unknown[..]].concat())].concat();
+    let torn = [&b"F"[..], &long(&[9, b'x'])].concat();
+    let table = [
+        // What it holds is as long as it says.
+        (within, true),
+        (torn, true),
+        // Of this one nobody knows how long it is.
+        (unknown, false),
+        (b"?".to_vec(), false),
+        (b"?some".to_vec(), false),
+    ];
+    for (value, is_bounded) in table {
+        let headers = [
+            (&b"first\xff"[..], b"V".to_vec()),
+            (b"name", value.clone()),
+            (b"last\xff", b"V".to_vec()),
+        ];
+        let bytes = properties(&headers, b"\xffd");
         let passed = passed(&bytes, &[1000], 4096);
         assert_eq!(passed.len(), bytes.len());
-        let at = HEAD_BYTES + 12 + 2;
-        let (rest, headers) = parse_field_table(&passed[at..]).unwrap();
+        let (rest, headers) = parse_field_table(&passed[HEAD_BYTES + 12 + 2..]).unwrap();
+        let names: Vec<&str> = headers.inner().keys().map(|name| name.as_str()).collect();
+        assert!(names.contains(&"first\x1a"), "{names:?}");
+        assert_eq!(names.contains(&"last\x1a"), is_bounded, "{names:?}");
+        let is_mended = |name: &&str| name.contains(SUBSTITUTE);
+        assert_eq!(
+            names.iter().filter(|name| is_mended(name)).count(),
+            if is_bounded { 3 } else { 2 }
+        );
         assert_eq!(rest, b"\x02\x1ad\xce", "what is behind it is mended");
-        let plain = headers.inner().get("\x1a");
-        assert_eq!(plain.is_some(), is_plain, "{headers:?}");
-        let Some(AMQPValue::ByteArray(plain)) = plain else {
-            assert!(headers.contains_key("last"), "{headers:?}");
-            continue;
-        };
-        assert_eq!(headers.inner().len(), 1);
-        let behind = bytes.len() - rest.len();
-        assert_eq!(plain.as_slice(), &bytes[at + 4 + 7..behind]);
     }
 }
 
@@ -168,7 +207,7 @@ fn headers_of_which_one_cannot_be_read_are_plain_bytes() {
 fn whatever_is_left_of_a_table_can_be_read() {
     for bytes in 3..300_usize {
         let mut rest = vec![b'?'; bytes];
-        flatten(&mut rest).unwrap();
+        flatten_all(&mut rest).unwrap();
         let whole = long(&rest);
         let (rest, table) = parse_field_table(&whole[..]).unwrap();
         let names: Vec<&str> = table.inner().keys().map(|name| name.as_str()).collect();
