@@ -586,7 +586,7 @@ fn a_program_that_turns_out_not_to_run_degrades_the_pool() {
         .windows(loader.len())
         .position(|some| some == loader);
     program[at.expect("a loader") + 1] = b'x';
-    degrades(&program, "is there, but not the loader that it asks for");
+    degrades(&program, "exists, but the loader that it requires does not");
 }
 
 fn it_speaks_version_1() {

@@ -318,8 +318,8 @@ fn a_configuration_that_others_may_write_is_warned_of() {
     site.configure_commands(&pool);
     let config = site.path("ganger.toml");
     for (mode, warned) in [
-        (0o666, "may be written by others"),
-        (0o644, "holds secrets and may be read by others"),
+        (0o666, "is writable by others"),
+        (0o644, "holds secrets and is readable by others"),
         (0o600, "valid"),
     ] {
         fs::set_permissions(&config, fs::Permissions::from_mode(mode)).unwrap();
@@ -334,7 +334,7 @@ fn a_configuration_that_others_may_write_is_warned_of() {
         "the configuration is valid, but likely to end badly",
         |record| {
             let warning = record["warning"].as_str().unwrap_or_default();
-            warning.starts_with("the configuration holds secrets and may be read by others")
+            warning.starts_with("the configuration holds secrets and is readable by others")
         },
     );
     daemon.stop();

@@ -173,7 +173,7 @@ fn a_configuration_that_makes_no_sense() {
     for (wrong, part) in [
         (
             subscription("t", "q").repeat(2),
-            "is subscribed to this topic already",
+            "is already subscribed to this topic",
         ),
         (
             "[[subscriptions]]\ntopic = \"t\"\n".to_owned(),

@@ -108,7 +108,7 @@ fn strict_refuses_what_is_warned_of() {
     readable_by(&sound, 0o644);
     let told = sound.ganger(&["check", "--strict"]).bad(2);
     assert!(
-        told.contains("holds secrets and may be read by others"),
+        told.contains("holds secrets and is readable by others"),
         "{told}"
     );
 }
@@ -123,7 +123,7 @@ fn strict_looks_at_owners_and_directories() {
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
     let told = site.ganger(&["check", "--strict"]).bad(2);
     assert!(
-        told.contains("is in a directory that others may write"),
+        told.contains("is in a directory writable by others"),
         "{told}"
     );
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
@@ -201,7 +201,7 @@ fn the_daemon_logs_them_at_its_start_and_at_a_reload() {
         told["warning"]
             .as_str()
             .unwrap()
-            .contains("may be read by others"),
+            .contains("is readable by others"),
         "{told}"
     );
     daemon.stop();

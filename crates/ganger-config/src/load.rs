@@ -92,7 +92,7 @@ fn files_at(path: &Path, absolute: &Path) -> io::Result<(PathBuf, Vec<PathBuf>)>
     }
     files.sort();
     if files.is_empty() {
-        return Err(io::Error::other("the directory holds no *.toml"));
+        return Err(io::Error::other("the directory contains no *.toml"));
     }
     Ok((absolute.into(), files))
 }

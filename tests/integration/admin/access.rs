@@ -117,7 +117,10 @@ fn beyond_loopback_a_token_is_needed() {
         false,
     );
     let refused = site.ganger(&["check"]).bad(2);
-    assert!(refused.contains("unless there is a token"), "{refused}");
+    assert!(
+        refused.contains("unless a token is configured"),
+        "{refused}"
+    );
     assert!(refused.contains("token_file"), "{refused}");
 }
 

@@ -19,12 +19,13 @@ pub(super) fn login(t: &mut Reader<'_>, around: Surroundings<'_>) -> Login {
     let username = t.maybe(
         "username",
         word(),
-        "The user, as it is called, instead of the URL's; on RabbitMQ `guest` where neither says.",
+        "User name, not percent-encoded, instead of the URL's; on RabbitMQ `guest` if neither is \
+         given.",
     );
     let password = t.maybe(
         "password",
         word(),
-        "The password, as it is, instead of the URL's; best from a variable, as in \
+        "Password, not percent-encoded, instead of the URL's; preferably from a variable, as in \
          `\"${RABBITMQ_PASSWORD}\"`.",
     );
     let file = secret_file(
@@ -32,7 +33,7 @@ pub(super) fn login(t: &mut Reader<'_>, around: Surroundings<'_>) -> Login {
         around,
         "password",
         "password_file",
-        "A file that holds the password; relative to the directory of this file.",
+        "File with the password; relative to the directory of this file.",
     );
     Login {
         username,
