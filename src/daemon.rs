@@ -195,10 +195,13 @@ impl Daemon {
     fn stop(&mut self) {
         let drain_timeout = self.config.daemon.drain_timeout;
         if self.stopping {
-            tracing::warn!("asked to stop again: on to the next phase at once");
+            tracing::warn!("asked to stop again: next phase begins at once");
             self.tell_all(Orders::hurry);
         } else {
-            tracing::info!(?drain_timeout, "stopping: what is in hand finishes first");
+            tracing::info!(
+                ?drain_timeout,
+                "stopping: messages in hand are finished first"
+            );
             self.stopping = true;
             self.service.stopping();
             self.overview.set_state(DaemonState::Stopping);
@@ -230,7 +233,7 @@ impl Daemon {
                 tracing::error!(
                     pool = ended.pool,
                     why,
-                    "a pool that the reload has stopped did not end well; the others go on"
+                    "a pool that the reload stopped failed; the others continue"
                 );
             }
             Err(why) => {
@@ -293,7 +296,7 @@ impl Daemon {
                 return self.fail(&name, unbegun.why);
             }
             let error = &unbegun.why;
-            tracing::error!(pool = name, %error, "a pool can't be started; it is tried again");
+            tracing::error!(pool = name, %error, "starting a pool failed; retrying");
             running.unbegun = Some(unbegun);
         }
         self.overview.registry().insert(&name, commands, shown);
@@ -304,7 +307,7 @@ impl Daemon {
     fn fail(&mut self, pool: &str, source: io::Error) {
         let pool = pool.to_owned();
         let error = DaemonError::Thread { pool, source };
-        tracing::error!(error = chain(&error), "a pool can't be started");
+        tracing::error!(error = chain(&error), "starting a pool failed");
         self.failure.get_or_insert(error);
         if !self.stopping {
             self.stop();
@@ -323,7 +326,7 @@ impl Daemon {
                 continue;
             };
             match unbegun.begin(thread::Builder::new()) {
-                Ok(()) => tracing::info!(pool = name, "a pool that had no thread has begun"),
+                Ok(()) => tracing::info!(pool = name, "a pool that had no thread has started"),
                 Err(unbegun) => pool.unbegun = Some(unbegun),
             }
         }

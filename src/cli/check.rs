@@ -224,7 +224,7 @@ fn look_at_sources(path: &Path, config: &Config) -> SourceReport {
 #[cfg(feature = "admin")]
 fn unfit_webhook(config: &Config) -> Option<String> {
     let Some(alerts) = &config.alerts else {
-        return Some("alerts.webhook is missing: there is nobody to send a test to".to_owned());
+        return Some("alerts.webhook is missing: there is no webhook to send a test to".to_owned());
     };
     let sent = ganger_admin::alerts::try_out(alerts);
     sent.err().map(|why| format!("alerts.webhook: {why}"))

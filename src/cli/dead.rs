@@ -143,7 +143,7 @@ fn list(scope: &Scope, filter: DeadFilter, part: Part, format: Format) -> Comman
     let several = sources.are_several();
     if part.after.is_some() && several {
         return Err(wrong(
-            "--after is for one source, and there are several: name it with --source",
+            "--after requires a single source: name it with --source",
         ));
     }
     let page = Page {
@@ -164,8 +164,7 @@ fn list(scope: &Scope, filter: DeadFilter, part: Part, format: Format) -> Comman
     }
     if let (Some(after), [(_, Listed::Lost)]) = (&page.after, &*ends) {
         bail!(
-            "there is no dead letter {after} to begin behind (any more): begin without --after, or \
-             behind another"
+            "there is no dead letter {after} (any more): omit --after, or name another dead letter"
         );
     }
     if print.is_empty() {
@@ -212,7 +211,9 @@ fn count(scope: &Scope, filter: DeadFilter, format: Format) -> CommandResult {
         .collect();
     print::groups(groups, format, sources.are_several())?;
     if left_out > 0 {
-        output::note(format!("{left_out} more died of other errors, each of few"));
+        output::note(format!(
+            "{left_out} more dead letters have other, rarer errors"
+        ));
     }
     sources.end()?;
     Ok(ExitCode::SUCCESS)
@@ -335,7 +336,7 @@ fn change(
     match wanted.saturating_sub(changed) {
         0 => {}
         missing if missing <= held.get() => bail!("{what} {changed} of {wanted}{stay}"),
-        _ => bail!("{what} {changed} of {wanted}: the others are not there (any more){stay}"),
+        _ => bail!("{what} {changed} of {wanted}: the others do not exist (any more){stay}"),
     }
     match (format, held.get()) {
         (Format::Json, 0) => output::json(&json!({ what: changed }))?,

@@ -85,7 +85,7 @@ fn parse_kill_every(text: &str) -> Result<KillEvery, String> {
         .map_err(|_| "a duration such as 200ms or 2s, or never".to_owned())?;
     match Duration::try_from(duration) {
         Ok(duration) if !duration.is_zero() => Ok(KillEvery(Some(duration))),
-        _ => Err("more than nothing, or never".into()),
+        _ => Err("a duration above zero, or never".into()),
     }
 }
 
@@ -242,7 +242,7 @@ impl Demo<'_> {
                 progress = (left, now);
             }
             if now - progress.1 > STUCK_AFTER {
-                self.show.say("nothing has moved for a minute; giving up");
+                self.show.say("no progress for a minute; giving up");
                 return Ok(());
             }
             if let (Some(at), Some(every)) = (kill_at, self.args.kill_every.0)

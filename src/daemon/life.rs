@@ -62,7 +62,11 @@ impl Life {
                 let _heart = Heartbeat::of_this_thread().on(event_loop.handle());
                 life(&event_loop);
             }
-            Err(error) => tell(&ended, name, Err(format!("no event loop: {error}"))),
+            Err(error) => tell(
+                &ended,
+                name,
+                Err(format!("creating an event loop failed: {error}")),
+            ),
         };
         Unbegun::new(pool, Box::new(body)).begin(thread::Builder::new())
     }

@@ -23,11 +23,11 @@ impl Daemon {
         if let Some(before) = self.next.replace(Next { config, asker }) {
             before
                 .asker
-                .tell(Err("a later reload has taken its place".into()));
+                .tell(Err("a later reload has replaced it".into()));
         }
         if self.becoming.is_some() {
             // What it changes is known only then.
-            tracing::info!("the reload waits for the one before it");
+            tracing::info!("reload is waiting for the previous one");
         } else {
             self.begin_next();
         }
@@ -97,7 +97,7 @@ impl Daemon {
     fn refuse(&mut self, error: DaemonError) {
         if self.started {
             let error = chain(&error);
-            tracing::error!(error, "reload refused: a pool can't be started");
+            tracing::error!(error, "reload refused: starting a pool failed");
             self.overview.reload_refused(vec![error.clone()]);
             self.service.ready();
             std::mem::take(&mut self.asker).tell(Err(error));
@@ -136,8 +136,8 @@ impl Daemon {
                 self.service.set_stall_timeout(daemon.stall_timeout);
             }
             Change::LogLevel(filter) => match telemetry::set_level(&filter) {
-                Ok(()) => tracing::info!(filter, "the log keeps other records from now on"),
-                Err(error) => tracing::error!(%error, "the level of the log stays"),
+                Ok(()) => tracing::info!(filter, "log level changed"),
+                Err(error) => tracing::error!(%error, "log level unchanged"),
             },
             // Who sends them sees it in the overview.
             Change::Alerts => {}
@@ -189,7 +189,7 @@ fn log(keys: &ChangedKeys) {
     if let Some(keys) = list(&keys.restart_needed) {
         tracing::warn!(
             keys,
-            "these settings take effect when the daemon is restarted"
+            "these settings take effect after a restart of the daemon"
         );
     }
 }

@@ -255,7 +255,7 @@ fn send(manager: &OsStr, what: &[NotifyState<'_>]) -> io::Result<()> {
 fn shown<'a>(status: &Status, stalled: impl Iterator<Item = &'a str>) -> String {
     let mut shown = standing(status);
     for thread in stalled {
-        shown += &format!("; thread {thread} stands still");
+        shown += &format!("; thread {thread} is stalled");
     }
     if let Some(why) = status.reload.refusal() {
         shown += &format!("; the last reload was refused: {why}");
@@ -285,7 +285,7 @@ fn log(seen: &ThreadReport, watched: bool) {
             thread,
             ?silent,
             restart_follows = watched,
-            "a thread of the daemon stands still"
+            "thread of the daemon stalled"
         );
     }
     for thread in &seen.turn_again {

@@ -183,7 +183,7 @@ fn drains_as_pid_1(through: &'static [&'static str]) {
     signal_pid_1(&scene, Signal::SIGTERM);
     scene
         .daemon
-        .logged("stopping: what is in hand finishes first");
+        .logged("stopping: messages in hand are finished first");
     scene.site.touch("go");
     assert!(scene.daemon.exit().success());
     assert!(!Path::new(&format!("/proc/{daemon}")).exists());
@@ -330,13 +330,10 @@ fn a_configuration_that_others_may_write_is_warned_of() {
     }
     // The harness writes its file as the umask has it, for others to read.
     let daemon = site.start(&pool);
-    daemon.logs(
-        "the configuration is valid, but likely to end badly",
-        |record| {
-            let warning = record["warning"].as_str().unwrap_or_default();
-            warning.starts_with("the configuration holds secrets and is readable by others")
-        },
-    );
+    daemon.logs("the configuration is valid, but risky", |record| {
+        let warning = record["warning"].as_str().unwrap_or_default();
+        warning.starts_with("the configuration holds secrets and is readable by others")
+    });
     daemon.stop();
 }
 
@@ -386,6 +383,6 @@ fn a_reload_that_waits_for_a_broker_holds_up_nothing() {
     scene.daemon.signal(Signal::SIGHUP);
     scene
         .daemon
-        .logged("the reload waits for the one before it");
+        .logged("reload is waiting for the previous one");
     scene.finish();
 }

@@ -220,7 +220,7 @@ fn check_tells_how_each_subscription_stands() {
         );
     };
     told(false);
-    let made = "queue `work` will be subscribed when the daemon starts, which makes the tables for it, \
+    let made = "queue `work` will be subscribed when the daemon starts, which creates the tables for it, \
                 to topic `placed` in main";
     let text = check(&[]).good();
     assert!(text.contains(made), "{text}");

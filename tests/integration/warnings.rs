@@ -166,7 +166,7 @@ fn workers_that_do_not_fit_are_warned_of() {
     assert!(told.status.success(), "{told:?}");
     let told = String::from_utf8(told.stderr).unwrap();
     let number = line(&site, "workers = 200");
-    let place = format!("warning: ganger.toml:{number}: the hard limit of open files lets ");
+    let place = format!("warning: ganger.toml:{number}: the hard limit of open files allows ");
     assert!(
         told.contains(&place) && told.contains("LimitNOFILE="),
         "{told}"
@@ -175,7 +175,7 @@ fn workers_that_do_not_fit_are_warned_of() {
 }
 
 fn the_daemon_logs_them_at_its_start_and_at_a_reload() {
-    const WARNING: &str = "the configuration is valid, but likely to end badly";
+    const WARNING: &str = "the configuration is valid, but risky";
     // Nothing is there, which is waited for.
     let site = Workspace::with_sections(&SOURCES.replace("broker.example", "127.0.0.1:1"));
     let pool = Pool::new(&[])

@@ -51,9 +51,9 @@ struct Cancelled {
     params(("name" = String, Path, description = "The pool")),
     request_body = Cancel,
     responses(
-        (status = 200, description = "Those that run are asked to stop; the others are dead letters", body = CancelDone),
-        (status = 404, description = "There is no such pool, or no such message", body = Problem),
-        (status = 502, description = "The table can't be written", body = Problem),
+        (status = 200, description = "Running messages were asked to stop; pending ones are dead letters", body = CancelDone),
+        (status = 404, description = "Unknown pool or message", body = Problem),
+        (status = 502, description = "Writing to the table failed", body = Problem),
     ),
 )]
 pub(super) async fn cancel(
@@ -106,9 +106,9 @@ fn told(cancelled: Cancelled, pool: &PoolConfig, id: &str) -> Result<Json<Cancel
             waiting: 0,
         } => {
             let elsewhere = match pool.options {
-                Options::Table => ", nor waits one in its queue; another daemon may have it",
+                Options::Table => ", nor is one pending in its queue; another daemon may have it",
                 Options::RabbitMq(_) | Options::Kafka(_) => {
-                    "; what waits at the broker can't be picked out"
+                    "; messages pending at the broker can't be cancelled"
                 }
             };
             let why = format!("pool `{name}` has no message `{id}` in hand{elsewhere}");

@@ -180,7 +180,7 @@ fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
     if origin.is_some_and(|origin| Some(origin.as_str()) == host) {
         return Ok(());
     }
-    let why = "requests of other sites' pages are not answered";
+    let why = "requests from other sites' pages are rejected";
     Err(Problem::new(StatusCode::FORBIDDEN, why))
 }
 
@@ -202,7 +202,7 @@ pub(super) async fn guard(
         Some(door) => guard.check(door, request.method(), path, request.headers()),
         None => Err(Problem::new(
             StatusCode::FORBIDDEN,
-            "nobody knows where this came from",
+            "the origin of the request is unknown",
         )),
     };
     match allowed {
@@ -211,7 +211,7 @@ pub(super) async fn guard(
             next.run(request).await
         }
         Err(problem) => {
-            tracing::warn!(path, problem = ?problem, "a request to the admin API was refused");
+            tracing::warn!(path, problem = ?problem, "request to the admin API refused");
             let mut response = problem.into_response();
             let close = header::HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);

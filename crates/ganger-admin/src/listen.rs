@@ -117,7 +117,7 @@ fn tcp(key: &'static str, address: SocketAddr, was_asked_for: bool) -> Result<Po
         Err(error) => {
             tracing::warn!(
                 key, %address, %error,
-                "the default address of the admin API is not to be had yet; its socket is"
+                "the default address of the admin API is in use; its socket is available"
             );
             Ok(Port::Taken(address))
         }
@@ -189,7 +189,7 @@ async fn once_free(key: &str, address: SocketAddr) -> TcpListener {
 }
 
 async fn not_accepted(error: &io::Error) {
-    tracing::warn!(%error, "a connection to the admin API was not accepted");
+    tracing::warn!(%error, "accepting a connection to the admin API failed");
     tokio::time::sleep(ACCEPT_AGAIN).await;
 }
 
@@ -212,7 +212,7 @@ fn welcome(
     tokio::spawn(async move {
         tokio::select! {
             ended = served => if let Err(error) = ended {
-                tracing::debug!(%error, "a connection to the admin API ended badly");
+                tracing::debug!(%error, "a connection to the admin API failed");
             },
             () = connection.closed() => {
                 tracing::debug!("an idle connection to the admin API was closed for a new one");

@@ -71,11 +71,11 @@ pub(super) struct Published {
     params(("queue" = String, Path, description = "The queue or topic"), Wishes),
     request_body = MessageJson,
     responses(
-        (status = 200, description = "The broker has it", body = Published),
-        (status = 400, description = "The message or the request is wrong", body = Problem),
-        (status = 404, description = "Nobody knows such a queue", body = Problem),
-        (status = 502, description = "The broker did not take it", body = Problem),
-        (status = 504, description = "It was sent, and no answer came in time", body = Problem),
+        (status = 200, description = "The broker has confirmed the message", body = Published),
+        (status = 400, description = "The message or the request is invalid", body = Problem),
+        (status = 404, description = "Unknown queue", body = Problem),
+        (status = 502, description = "The broker did not accept the message", body = Problem),
+        (status = 504, description = "The message was sent, but no answer arrived in time", body = Problem),
     ),
 )]
 pub(super) async fn publish(
@@ -102,10 +102,10 @@ pub(super) async fn publish(
     params(("topic" = String, Path, description = "The topic"), TopicWishes),
     request_body = MessageJson,
     responses(
-        (status = 200, description = "The table has it", body = Published),
-        (status = 400, description = "The message or the request is wrong", body = Problem),
-        (status = 404, description = "Nobody knows such a topic, or no queue is subscribed to it", body = Problem),
-        (status = 502, description = "The table did not take it", body = Problem),
+        (status = 200, description = "The table has stored the message", body = Published),
+        (status = 400, description = "The message or the request is invalid", body = Problem),
+        (status = 404, description = "Unknown topic, or no queue is subscribed to it", body = Problem),
+        (status = 502, description = "The table did not store the message", body = Problem),
     ),
 )]
 pub(super) async fn publish_to_topic(
@@ -226,7 +226,7 @@ fn send_to_topic(
         .map_err(|error| not_found(error.to_string()))?;
     if !matches!(source, SourceConfig::Table(_)) {
         return Err(Problem::bad(format!(
-            "source `{name}` has no topics: it is no table"
+            "source `{name}` has no topics: it is not a table"
         )));
     }
     let mut client = sources.open(name)?;
@@ -269,7 +269,8 @@ fn take(client: &mut Client, place: &str, id: &str, wait: Duration) -> Result<Re
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let why = format!("the message was sent; no answer to `{id}` came within {wait:?}");
+            let why =
+                format!("the message was sent, but no answer to `{id}` arrived within {wait:?}");
             return Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, why));
         }
         client.wait_for_change(left);

@@ -38,10 +38,10 @@ pub(super) struct Reach {
 #[utoipa::path(post, path = "/v1/pools/{name}/pause", tag = "pools",
     params(("name" = String, Path, description = "The pool"), Reach),
     responses(
-        (status = 200, description = "It takes nothing in any more", body = Steered),
+        (status = 200, description = "Intake is stopped", body = Steered),
         (status = 400, description = "Only pools on a table can be paused on all daemons", body = Problem),
-        (status = 404, description = "There is no such pool", body = Problem),
-        (status = 502, description = "The table can't be written", body = Problem),
+        (status = 404, description = "Unknown pool", body = Problem),
+        (status = 502, description = "Writing to the table failed", body = Problem),
     ),
 )]
 pub(super) async fn pause(
@@ -50,7 +50,7 @@ pub(super) async fn pause(
     reach: Result<Query<Reach>, QueryRejection>,
 ) -> Doing {
     let (Path(name), Query(reach)) = (name?, reach?);
-    let done = "it takes nothing in";
+    let done = "intake stopped";
     match reach.all {
         true => for_all(&context, &name, true, done).await,
         false => {
@@ -70,13 +70,13 @@ pub(super) async fn pause(
 #[utoipa::path(post, path = "/v1/pools/{name}/drain", tag = "pools",
     params(("name" = String, Path, description = "The pool")),
     responses(
-        (status = 200, description = "It has begun to", body = Steered),
-        (status = 404, description = "There is no such pool", body = Problem),
+        (status = 200, description = "The request is being carried out", body = Steered),
+        (status = 404, description = "Unknown pool", body = Problem),
     ),
 )]
 pub(super) async fn drain(State(context): State<Context>, name: Named) -> Doing {
     let Path(name) = name?;
-    let done = "it takes nothing in, and its workers leave when they are done";
+    let done = "intake stopped; its workers stop once they are idle";
     here(
         &context,
         &name,
@@ -91,11 +91,11 @@ pub(super) async fn drain(State(context): State<Context>, name: Named) -> Doing 
 #[utoipa::path(post, path = "/v1/pools/{name}/resume", tag = "pools",
     params(("name" = String, Path, description = "The pool"), Reach),
     responses(
-        (status = 200, description = "It works again", body = Steered),
+        (status = 200, description = "Intake is resumed", body = Steered),
         (status = 400, description = "Only pools on a table can be resumed on all daemons", body = Problem),
-        (status = 404, description = "There is no such pool", body = Problem),
-        (status = 409, description = "It is paused on all daemons", body = Problem),
-        (status = 502, description = "The table can't be written", body = Problem),
+        (status = 404, description = "Unknown pool", body = Problem),
+        (status = 409, description = "The pool is paused on all daemons", body = Problem),
+        (status = 502, description = "Writing to the table failed", body = Problem),
     ),
 )]
 pub(super) async fn resume(
@@ -104,7 +104,7 @@ pub(super) async fn resume(
     reach: Result<Query<Reach>, QueryRejection>,
 ) -> Doing {
     let (Path(name), Query(reach)) = (name?, reach?);
-    let done = "it takes messages in again";
+    let done = "intake resumed";
     if reach.all {
         drop(for_all(&context, &name, false, done).await?);
     } else if is_paused_for_all(&context, &name) {
@@ -142,7 +142,7 @@ async fn here(
     let of = daemons(context, name).await;
     let mut done = sentence(name, done, Some(1), of);
     if let Err(error) = &kept {
-        tracing::warn!(pool = name, %error, "the file of paused pools can't be written");
+        tracing::warn!(pool = name, %error, "writing the file of paused pools failed");
         done += &format!("; that does not outlast a restart of the daemon: {error}");
     }
     Ok(Json(Steered {
@@ -194,7 +194,8 @@ fn on_a_table(context: &Context, name: &str) -> Result<Arc<PoolConfig>, Problem>
     match pool.options {
         Options::Table => Ok(pool.clone()),
         Options::RabbitMq(_) | Options::Kafka(_) => Err(Problem::bad(format!(
-            "pool `{name}` is on no table, by which other daemons would learn of it: ask each daemon"
+            "pool `{name}` is not on a table, through which other daemons would be notified: ask \
+             each daemon"
         ))),
     }
 }

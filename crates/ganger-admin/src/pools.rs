@@ -51,7 +51,7 @@ pub(super) struct Steered {
 
 /// Get the status of the daemon and its pools.
 #[utoipa::path(get, path = "/v1/status", tag = "status", responses(
-    (status = 200, description = "How everything stands", body = Status),
+    (status = 200, description = "The status", body = Status),
 ))]
 pub(super) async fn status(State(context): State<Context>) -> Json<Status> {
     Json(context.daemon.overview.status_measured().await)
@@ -70,7 +70,7 @@ pub(super) async fn all(State(context): State<Context>) -> Json<Vec<PoolStatus>>
     params(("name" = String, Path, description = "The pool")),
     responses(
         (status = 200, description = "The pool", body = PoolStatus),
-        (status = 404, description = "There is no such pool", body = Problem),
+        (status = 404, description = "Unknown pool", body = Problem),
     ),
 )]
 pub(super) async fn one(
@@ -115,8 +115,8 @@ fn given<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Err
     params(("name" = String, Path, description = "The pool")),
     request_body = Scale,
     responses(
-        (status = 200, description = "It has that target now", body = Steered),
-        (status = 404, description = "There is no such pool", body = Problem),
+        (status = 200, description = "The target is set", body = Steered),
+        (status = 404, description = "Unknown pool", body = Problem),
         (status = 409, description = "The pool is stopping", body = Problem),
     ),
 )]
@@ -141,8 +141,8 @@ pub(super) async fn scale(
 #[utoipa::path(post, path = "/v1/pools/{name}/restart", tag = "pools",
     params(("name" = String, Path, description = "The pool")),
     responses(
-        (status = 200, description = "It has begun to", body = Steered),
-        (status = 404, description = "There is no such pool", body = Problem),
+        (status = 200, description = "The request is being carried out", body = Steered),
+        (status = 404, description = "Unknown pool", body = Problem),
     ),
 )]
 pub(super) async fn restart(State(context): State<Context>, name: Named) -> Doing {
@@ -155,12 +155,12 @@ pub(super) async fn restart(State(context): State<Context>, name: Named) -> Doin
 #[utoipa::path(post, path = "/v1/pools/{name}/workers/{slot}/kill", tag = "pools",
     params(
         ("name" = String, Path, description = "The pool"),
-        ("slot" = usize, Path, description = "The worker's place"),
+        ("slot" = usize, Path, description = "The worker's slot"),
     ),
     responses(
-        (status = 200, description = "It is being killed", body = Steered),
-        (status = 404, description = "There is no such pool", body = Problem),
-        (status = 409, description = "There is no such worker", body = Problem),
+        (status = 200, description = "The worker is being killed", body = Steered),
+        (status = 404, description = "Unknown pool", body = Problem),
+        (status = 409, description = "No such worker", body = Problem),
     ),
 )]
 pub(super) async fn kill(
@@ -168,7 +168,7 @@ pub(super) async fn kill(
     place: Result<Path<(String, usize)>, PathRejection>,
 ) -> Doing {
     let Path((name, slot)) = place?;
-    let done = format!("the worker in slot {slot} is killed");
+    let done = format!("killing the worker in slot {slot}");
     let steered = Steered {
         slot: Some(slot),
         ..Steered::default()
@@ -181,12 +181,12 @@ pub(super) async fn kill(
 #[utoipa::path(get, path = "/v1/pools/{name}/workers/{slot}/output", tag = "pools",
     params(
         ("name" = String, Path, description = "The pool"),
-        ("slot" = usize, Path, description = "The worker's place"),
+        ("slot" = usize, Path, description = "The worker's slot"),
     ),
     responses(
-        (status = 200, description = "Its last lines", body = LastLines),
-        (status = 404, description = "There is no such pool", body = Problem),
-        (status = 409, description = "No worker runs there, nor has one ended there lately", body = Problem),
+        (status = 200, description = "The worker's last lines", body = LastLines),
+        (status = 404, description = "Unknown pool", body = Problem),
+        (status = 409, description = "No worker runs in the slot, nor has one ended in it recently", body = Problem),
     ),
 )]
 pub(super) async fn last_lines(

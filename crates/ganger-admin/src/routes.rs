@@ -174,7 +174,7 @@ async fn in_time(request: Request, next: Next) -> Response {
     match tokio::time::timeout(within, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            let why = format!("there was no answer within {within:?}");
+            let why = format!("no answer within {within:?}");
             Problem::new(StatusCode::GATEWAY_TIMEOUT, why).into_response()
         }
     }
@@ -188,6 +188,6 @@ async fn unknown(request: Request) -> Problem {
 
 async fn wrong_method(request: Request) -> Problem {
     let (method, path) = (request.method(), request.uri().path());
-    let why = format!("{method} is nothing that `{path}` does; see GET /openapi.json");
+    let why = format!("`{path}` does not support {method}; see GET /openapi.json");
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, why)
 }

@@ -27,7 +27,7 @@ pub fn text(from: impl Read, bytes_max: u64) -> io::Result<String> {
         )));
     }
     String::from_utf8(without_mark(&bytes).to_vec())
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no UTF-8"))
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 /// Returns whether a character is not visible, or changes the direction of others. Tabs count as
@@ -127,7 +127,7 @@ mod tests {
             (b"\xef\xbb\xbf", Ok("")),
             (b"", Ok("")),
             (b"\xef\xbb\xbfabcd", Err("it has more than 6 bytes")),
-            (b"\xff\xfea", Err("it is no UTF-8")),
+            (b"\xff\xfea", Err("it is not UTF-8")),
         ] {
             let text = text(bytes, 6).map_err(|error| error.to_string());
             assert_eq!(text.as_deref().map_err(String::as_str), expected);

@@ -123,7 +123,7 @@ impl Sender {
             .map_err(|error| chain(&*error))?;
         match answer.status() {
             status if status.is_success() => Ok(()),
-            status => Err(format!("it has answered {status}")),
+            status => Err(format!("it answered {status}")),
         }
     }
 }

@@ -114,12 +114,12 @@ impl Pool {
                 self.follow_steering(steering);
             }
             Steer::Pause => {
-                tracing::info!(pool, "paused: nothing is taken in");
+                tracing::info!(pool, "paused: intake stopped");
                 steering.turn(Taps::Paused);
                 self.follow_steering(steering);
             }
             Steer::Drain => {
-                tracing::info!(pool, "draining: nothing is taken in, and the workers leave");
+                tracing::info!(pool, "draining: intake stopped, workers stop once idle");
                 steering.turn(Taps::Drained);
                 self.follow_steering(steering);
             }
@@ -162,7 +162,7 @@ impl Pool {
             pool,
             worker = slot,
             pid,
-            "a worker is killed: an operator has asked for it"
+            "killing a worker at an operator's request"
         );
         self.lanes.raise(slot, Phase::Killing);
         Ok(())
@@ -173,7 +173,7 @@ impl Pool {
         tracing::info!(
             pool = self.shared.name(),
             id,
-            "an operator cancels a message"
+            "cancelling a message at an operator's request"
         );
         // Messages that have arrived and wait for room here count as in hand.
         let deliveries = &mut self.link.deliveries;

@@ -275,7 +275,7 @@ fn lost(panic: &JoinError, worked: bool) -> Ended {
         connected: true,
         orderly: false,
         how: WorkerEnd::Lost,
-        cause: format!("its lane was lost: {panic}"),
+        cause: format!("its lane panicked: {panic}"),
         printed: LastLines::default(),
         worked,
         explained: false,

@@ -106,7 +106,7 @@ pub async fn run(
         tracing::info!(
             pool,
             scaled,
-            "what operators asked of its predecessor holds on"
+            "settings by operators are taken over from the predecessor"
         );
     }
     pool.follow_orders(Some(first));
@@ -296,13 +296,13 @@ impl Pool {
                     pool = self.shared.name(),
                     failed,
                     error,
-                    "the breaker is open: nearly all first attempts fail; one message at a time is tried"
+                    "breaker opened: nearly all first attempts fail; trying one message at a time"
                 );
             }
             Some(News::Closed) => {
                 tracing::info!(
                     pool = self.shared.name(),
-                    "the breaker is closed: attempts succeed again"
+                    "breaker closed: attempts succeed again"
                 );
             }
         }
@@ -353,7 +353,7 @@ impl Pool {
         if steering.set_for_all(paused) {
             let pool = self.shared.name();
             match paused {
-                true => tracing::info!(pool, "paused for all daemons: nothing is taken in"),
+                true => tracing::info!(pool, "paused for all daemons: intake stopped"),
                 false => tracing::info!(pool, "no longer paused for all daemons"),
             }
             self.follow_steering(steering);
@@ -431,7 +431,11 @@ impl Pool {
             .rollout
             .check(&mut self.supervisor, gauge, start_timeout, now);
         for worker in passed {
-            tracing::info!(pool = self.shared.name(), worker, "the new worker works");
+            tracing::info!(
+                pool = self.shared.name(),
+                worker,
+                "new worker passed its trial"
+            );
         }
     }
 
@@ -446,14 +450,18 @@ impl Pool {
                 Action::Drain(slot) => self.lanes.raise(slot, Phase::Draining),
                 Action::Rolled(generation) => {
                     self.rollout.done(generation);
-                    tracing::info!(pool = self.shared.name(), generation, "every worker is new");
+                    tracing::info!(
+                        pool = self.shared.name(),
+                        generation,
+                        "rolling restart completed"
+                    );
                 }
                 Action::RollFailed(generation) => {
                     self.rollout.failed(generation);
                     tracing::error!(
                         pool = self.shared.name(),
                         cause = self.rollout.stopped(),
-                        "rolling restart stopped: a new worker did not work; the old ones stay"
+                        "rolling restart stopped: a new worker failed its trial; the old ones stay"
                     );
                 }
             }
@@ -487,7 +495,7 @@ impl Pool {
 
     fn note_recovery(&self, was_degraded: bool) {
         if was_degraded && !self.supervisor.degraded() {
-            tracing::info!(pool = self.shared.name(), "the pool has recovered");
+            tracing::info!(pool = self.shared.name(), "pool recovered");
         }
     }
 
@@ -518,7 +526,7 @@ impl Pool {
             tracing::error!(
                 pool = self.shared.name(),
                 cause = ended.cause,
-                "the pool is degraded: its workers fail one after the other; one at a time is tried"
+                "pool degraded: its workers keep failing; starting one at a time"
             );
         }
     }
@@ -554,7 +562,7 @@ impl Pool {
         tracing::warn!(
             pool = self.shared.name(),
             ?stood_still,
-            "the pool's event loop stood still: deadlines are moved by as much"
+            "the pool's event loop was stalled: deadlines are extended by that time"
         );
     }
 
@@ -582,7 +590,7 @@ impl Pool {
         let pool = self.shared.name();
         if self.lanes.is_empty() {
             let problem = self.link.state.borrow().problem.clone();
-            tracing::warn!(pool, problem, "the stop waits for the source");
+            tracing::warn!(pool, problem, "stop is waiting for the source");
         }
         let workers = self.lanes.statuses(now);
         for worker in workers.filter(|worker| worker.pid.is_some()) {
@@ -593,7 +601,7 @@ impl Pool {
                 state = worker.state,
                 in_flight = worker.in_flight,
                 message_age = worker.message_age,
-                "the stop waits for this worker"
+                "stop is waiting for this worker"
             );
         }
     }

@@ -201,12 +201,12 @@ impl Scaling {
                 why,
                 queued,
                 here,
-                "the number of workers changes"
+                "number of workers changed"
             );
         } else if is_hindered {
-            tracing::info!(pool, workers = target, why, queued, here, "no more workers");
+            tracing::info!(pool, workers = target, why, queued, here, "no worker added");
         } else {
-            tracing::debug!(pool, workers = target, why, "the number of workers stays");
+            tracing::debug!(pool, workers = target, why, "number of workers unchanged");
         }
     }
 

@@ -66,7 +66,7 @@ pub enum Refusal {
     #[error("the number of workers must be within 0..={WORKERS_MAX}: `{0}`")]
     TooMany(usize),
     /// There is no worker in that slot.
-    #[error("pool `{pool}` has no worker in slot {slot} that runs")]
+    #[error("pool `{pool}` has no running worker in slot {slot}")]
     NoWorker {
         /// The pool.
         pool: String,

@@ -17,7 +17,7 @@ const LAGGARDS_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// The source ended without being asked to.
-    #[error("the source ended by itself")]
+    #[error("the source ended unexpectedly")]
     SourceEnded,
     /// The source could not write the last settlements; their messages will be redelivered.
     #[error("the last settlements could not be written within {SETTLE_WITHIN:?}")]

@@ -48,7 +48,7 @@ pub enum LogError {
     #[error(transparent)]
     Level(#[from] ParseError),
     /// The operating system could not start a thread.
-    #[error("no thread for the log: {0}")]
+    #[error("spawning the log's thread failed: {0}")]
     Thread(#[from] io::Error),
 }
 
@@ -132,7 +132,7 @@ pub fn start_log(daemon: &DaemonConfig, also: Option<Also>) -> Result<Log, LogEr
             levels::keep(handle);
         }
         // A second start, as tests in one process make it, keeps the first log.
-        Err(error) => tracing::debug!(%error, "the log is being written already"),
+        Err(error) => tracing::debug!(%error, "the log has already been started"),
     }
     Ok(Log(writer))
 }

@@ -329,14 +329,14 @@ fn log_settled(pool: &str, name: &LogName, outcome: &Outcome) {
             correlation_id,
             message_name,
             suspect,
-            "message given back"
+            "message returned"
         ),
         Outcome::ReturnAfter { delay } => tracing::debug!(
             pool,
             correlation_id,
             message_name,
             ?delay,
-            "message given back for later"
+            "message returned for later"
         ),
         Outcome::RetryAfter { delay, failure } => {
             let Failure { reason, error, .. } = &**failure;
@@ -377,7 +377,7 @@ pub fn repetition(pool: &str, key: &str, correlation_id: &str, facts: &SourceFac
         pool,
         key,
         correlation_id,
-        "a repetition: acknowledged without being worked on"
+        "repetition acknowledged without being processed"
     );
 }
 

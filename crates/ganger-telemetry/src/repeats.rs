@@ -125,7 +125,7 @@ impl Repeats {
             tracing::warn!(
                 pool,
                 left_out = count,
-                "records that say the same were left out: {message}"
+                "identical records suppressed: {message}"
             );
         }
     }

@@ -97,7 +97,7 @@ impl Writer {
             if let Some(dropped) = news {
                 tracing::warn!(
                     dropped,
-                    "log records were dropped, stderr did not take them; so many since the start"
+                    "log records dropped because stderr was blocked; count since the start"
                 );
             }
             // The reader of stderr may be slow, and nothing waits for this thread.

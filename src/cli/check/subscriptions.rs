@@ -71,7 +71,7 @@ impl Standing {
             (true, _) => "is subscribed",
             (false, true) => "will be subscribed when the daemon starts",
             (false, false) => {
-                "will be subscribed when the daemon starts, which makes the tables for it"
+                "will be subscribed when the daemon starts, which creates the tables for it"
             }
         };
         format!(

@@ -78,7 +78,8 @@ fn work_through(stage: &Stage, messages: u64) -> miette::Result<()> {
         }
         if progress.1.elapsed() > STUCK_AFTER {
             return Err(miette!(
-                "{ended} of {messages} messages of the burst are done, and nothing has moved for a minute"
+                "{ended} of {messages} messages of the burst are done, and there was no progress \
+                 for a minute"
             ));
         }
     }

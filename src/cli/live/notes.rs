@@ -33,7 +33,7 @@ pub(super) fn pool_notes(pool: &PoolStatus) -> Vec<String> {
         notes.push(format!("{min} to {max} worker(s): {why}"));
     }
     if let Some(problem) = &pool.source_problem {
-        notes.push(format!("its source can't be used: {problem}"));
+        notes.push(format!("its source is unavailable: {problem}"));
     }
     if let Some(error) = &pool.breaker_error {
         notes.push(format!("nearly all attempts fail: {error}"));
@@ -42,16 +42,17 @@ pub(super) fn pool_notes(pool: &PoolStatus) -> Vec<String> {
         && let Some(cause) = &pool.last_worker_lost
     {
         notes.push(format!(
-            "its workers fail one after the other; the last one: {cause}"
+            "its workers keep failing; the last failure: {cause}"
         ));
     }
     if let Some(cause) = &pool.roll_stopped {
         notes.push(format!(
-            "its rolling restart has stopped, the old workers stay: a new one did not work: {cause}"
+            "its rolling restart has stopped, the old workers stay: a new one failed its trial: \
+             {cause}"
         ));
     }
     if let Some(waits_for) = &pool.waits_for {
-        notes.push(format!("a message waits for {waits_for}"));
+        notes.push(format!("a message is waiting for {waits_for}"));
     }
     if pool.likely_duplicates > 0 {
         let count = pool.likely_duplicates;
@@ -60,12 +61,12 @@ pub(super) fn pool_notes(pool: &PoolStatus) -> Vec<String> {
     let figures = &pool.source_figures;
     if let Some(count @ 1..) = figures.repetitions {
         notes.push(format!(
-            "{count} repetition(s) acknowledged without being worked on"
+            "{count} repetition(s) acknowledged without being processed"
         ));
     }
     if let Some(count @ 1..) = figures.unkeyed {
         notes.push(format!(
-            "{count} message(s) without a key by which a repetition would be known"
+            "{count} message(s) without a key by which a repetition would be detected"
         ));
     }
     if pool.unaccounted != 0 {
@@ -77,7 +78,7 @@ pub(super) fn pool_notes(pool: &PoolStatus) -> Vec<String> {
     if pool.age_seconds > STALE_AFTER.as_secs_f64() && !has_ended {
         let seen = age(pool.age_seconds);
         notes.push(format!(
-            "last seen so {seen} ago; its thread is busy or stuck"
+            "this status is {seen} old: its thread is busy or stuck"
         ));
     }
     notes
@@ -118,7 +119,9 @@ pub(super) fn daemon_notes(status: &Status) -> Vec<String> {
     let webhooks = alerts.flat_map(|alerts| &alerts.webhooks);
     let webhooks = webhooks.filter_map(|webhook| {
         let (name, why) = (&webhook.name, webhook.problem.as_ref()?);
-        Some(format!("webhook {name} took no message: {why}"))
+        Some(format!(
+            "webhook {name} did not accept the last message: {why}"
+        ))
     });
     let reload = &status.reload;
     let refused = reload.refusal().map(|why| {

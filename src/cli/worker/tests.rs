@@ -70,7 +70,7 @@ fn report() -> Report {
         parts: vec![
             Part {
                 name: "version 2",
-                remark: Some("it says no HELLO: it speaks version 1".to_owned()),
+                remark: Some("it sends no HELLO: it speaks version 1".to_owned()),
                 duties: vec![tried(Duty::Start, Verdict::Passed, "connected")],
             },
             Part {

@@ -157,7 +157,7 @@ fn figures(text: &mut String, told: &Told) {
     };
     let end = match told.exit {
         Some(exit) => exit.to_string(),
-        None => "killed: it did not leave".to_owned(),
+        None => "killed: it did not exit".to_owned(),
     };
     field(
         text,

@@ -107,8 +107,8 @@ const FACTS: [Facts; 12] = [
         scope: Scope::Source,
         severity: Severity::Critical,
         flaps: true,
-        was: "source `{}` could not be used",
-        over: "it can be used again",
+        was: "source `{}` was unavailable",
+        over: "it is available again",
     },
     Facts {
         kind: AlertKind::BreakerOpen,
@@ -126,7 +126,7 @@ const FACTS: [Facts; 12] = [
         severity: Severity::Warning,
         flaps: true,
         was: "many messages of pool `{}` were dead-lettered",
-        over: "that is over",
+        over: "back within the limit",
     },
     Facts {
         kind: AlertKind::CrashLoop,
@@ -134,8 +134,8 @@ const FACTS: [Facts; 12] = [
         scope: Scope::Pool,
         severity: Severity::Warning,
         flaps: true,
-        was: "workers of pool `{}` crashed again and again",
-        over: "that is over",
+        was: "workers of pool `{}` crashed repeatedly",
+        over: "back within the limit",
     },
     Facts {
         kind: AlertKind::Waiting,
@@ -143,8 +143,8 @@ const FACTS: [Facts; 12] = [
         scope: Scope::Pool,
         severity: Severity::Warning,
         flaps: true,
-        was: "messages of pool `{}` waited for long",
-        over: "that is over",
+        was: "messages of pool `{}` waited for a long time",
+        over: "back within the limit",
     },
     Facts {
         kind: AlertKind::RollStopped,
@@ -152,8 +152,8 @@ const FACTS: [Facts; 12] = [
         scope: Scope::Pool,
         severity: Severity::Warning,
         flaps: false,
-        was: "a rolling restart of pool `{}` had stopped",
-        over: "a later one is done",
+        was: "a rolling restart of pool `{}` stopped",
+        over: "a later one is completed",
     },
     Facts {
         kind: AlertKind::PoolPaused,
@@ -161,8 +161,8 @@ const FACTS: [Facts; 12] = [
         scope: Scope::Pool,
         severity: Severity::Warning,
         flaps: false,
-        was: "pool `{}` had taken no messages in for long, as an operator had asked",
-        over: "it takes messages in again",
+        was: "the intake of pool `{}` was stopped for a long time by an operator",
+        over: "intake resumed",
     },
     Facts {
         kind: AlertKind::ReloadRefused,
@@ -179,8 +179,8 @@ const FACTS: [Facts; 12] = [
         scope: Scope::Daemon,
         severity: Severity::Warning,
         flaps: true,
-        was: "the webhook `{}` took no alerts",
-        over: "it takes them again",
+        was: "the webhook `{}` did not accept alerts",
+        over: "it accepts them again",
     },
     Facts {
         kind: AlertKind::Test,
@@ -189,7 +189,7 @@ const FACTS: [Facts; 12] = [
         severity: Severity::Info,
         flaps: true,
         was: "this was a test of ganger's alerts",
-        over: "that is over",
+        over: "the test has ended",
     },
 ];
 
@@ -304,9 +304,9 @@ pub(super) fn farewell(finding: &Finding, ended: Ended) -> String {
     let end = match ended {
         Ended::Over => over,
         Ended::PoolGone if scope == Scope::Source => "no pool reads from it any more",
-        Ended::PoolGone => "the pool is gone",
-        Ended::Unwatched => "alerts are not sent here any more",
-        Ended::DaemonStops => "the daemon stops and looks no more",
+        Ended::PoolGone => "the pool has ended",
+        Ended::Unwatched => "alerts are no longer sent here",
+        Ended::DaemonStops => "the daemon is stopping and no longer watches it",
     };
     format!("{what}: {end}")
 }

@@ -156,7 +156,7 @@ fn degraded(pool: &PoolStatus) -> Option<Finding> {
     }
     let name = &pool.name;
     let summary = format!(
-        "pool `{name}` is degraded: its workers fail one after the other{}",
+        "pool `{name}` is degraded: its workers keep failing{}",
         last_lost(pool)
     );
     let details = json!({
@@ -216,8 +216,8 @@ fn paused(pool: &PoolStatus, at: SystemTime, rules: &AlertsConfig) -> Option<Fin
     }
     let name = &pool.name;
     let summary = format!(
-        "pool `{name}` has taken no messages in for more than {limit:?}, as an operator has asked: it is \
-         {}",
+        "the intake of pool `{name}` has been stopped by an operator for more than {limit:?}: it \
+         is {}",
         pool.state.as_str()
     );
     let details = json!({ "limit_seconds": limit.as_secs_f64(), "state": pool.state });
@@ -248,7 +248,7 @@ fn reload_refused(reload: &ReloadStatus) -> Option<Finding> {
 fn webhook_failing(webhook: &WebhookStatus) -> Option<Finding> {
     let why = cut(webhook.problem.as_deref()?);
     let name = &webhook.name;
-    let summary = format!("the webhook `{name}` has not taken the last alert: {why}");
+    let summary = format!("the webhook `{name}` did not accept the last alert: {why}");
     let kind = AlertKind::WebhookFailing;
     let finding = about_daemon(kind, name, summary, "ganger check --send-alert");
     Some(Finding {
@@ -261,7 +261,7 @@ fn webhook_failing(webhook: &WebhookStatus) -> Option<Finding> {
 fn last_lost(pool: &PoolStatus) -> String {
     let last = pool.last_worker_lost.as_deref();
     last.map_or_else(String::new, |cause| {
-        format!("; the last one: {}", cut(cause))
+        format!("; the last failure: {}", cut(cause))
     })
 }
 
@@ -296,7 +296,7 @@ fn crash_loop(pool: &PoolStatus, lately: Lately, rules: &AlertsConfig) -> Option
     }
     let (name, count, window) = (&pool.name, lately.crashed, rules.window);
     let summary = format!(
-        "workers of pool `{name}` crash again and again: {count} within {window:?}{}",
+        "workers of pool `{name}` crash repeatedly: {count} within {window:?}{}",
         last_lost(pool)
     );
     let ends = pool.details.worker_ends.iter();
@@ -330,8 +330,8 @@ fn roll_stopped(pool: &PoolStatus) -> Option<Finding> {
     let cause = cut(pool.roll_stopped.as_deref()?);
     let name = &pool.name;
     let summary = format!(
-        "a rolling restart of pool `{name}` has stopped and the old workers stay: a new one did not \
-         work: {cause}"
+        "a rolling restart of pool `{name}` has stopped and the old workers stay: a new one failed \
+         its trial: {cause}"
     );
     let details = json!({ "cause": cause });
     let loss = pool.last_loss.as_ref();
@@ -376,9 +376,9 @@ fn source_down(source: &str, readers: &[&PoolStatus]) -> Option<Finding> {
     let why = problem(first);
     let summary = match (down.len(), readers.len()) {
         (down, all) if down < all => {
-            format!("source `{source}` can't be used by {down} of {all} pools ({names}): {why}")
+            format!("source `{source}` is unavailable to {down} of {all} pools ({names}): {why}")
         }
-        _ => format!("source `{source}` can't be used: {why}"),
+        _ => format!("source `{source}` is unavailable: {why}"),
     };
     let problems = down.iter().map(|pool| (pool.name.clone(), problem(pool)));
     let only = (readers.len() == 1).then_some(first);

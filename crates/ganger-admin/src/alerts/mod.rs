@@ -62,7 +62,7 @@ impl Drop for Alerts {
         self.closing.send_replace(true);
         if self.ended.recv_timeout(LAST_MESSAGES_WITHIN) == Err(mpsc::RecvTimeoutError::Timeout) {
             tracing::warn!(
-                "the webhook has not taken the last alerts within {LAST_MESSAGES_WITHIN:?}"
+                "the webhook did not accept the last alerts within {LAST_MESSAGES_WITHIN:?}"
             );
         }
     }
@@ -239,7 +239,7 @@ impl<'a> Watch<'a> {
                 alert = kind.as_str(),
                 of = subject,
                 why = why.as_str(),
-                "the alert is over"
+                "alert resolved"
             );
         }
     }
@@ -275,7 +275,7 @@ impl<'a> Watch<'a> {
     fn leave(mut self) {
         self.end(Ended::Unwatched);
         self.overview.set_alerts(None);
-        tracing::info!("no alerts are sent any more");
+        tracing::info!("alerts are no longer sent");
         for sending in self.sendings {
             sending.leave(Ended::Unwatched);
         }

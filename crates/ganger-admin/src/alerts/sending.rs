@@ -160,7 +160,7 @@ impl Sending {
         let (fate, problem) = match posted {
             Posted::Taken => {
                 if self.failures > 0 {
-                    tracing::info!(webhook, "the webhook takes alerts again");
+                    tracing::info!(webhook, "the webhook accepts alerts again");
                 }
                 self.status.sent += 1;
                 (Fate::Done, None)
@@ -169,7 +169,7 @@ impl Sending {
                 tracing::error!(
                     webhook,
                     error = why,
-                    "the webhook refuses an alert, which is not sent again"
+                    "the webhook rejected an alert, which is not sent again"
                 );
                 (Fate::Done, Some(why))
             }
@@ -178,7 +178,7 @@ impl Sending {
                     tracing::warn!(
                         webhook,
                         error = why,
-                        "the webhook takes no alerts: they are sent again until it does"
+                        "the webhook does not accept alerts: they are sent again until it does"
                     );
                 }
                 let fate = if *is_unseen {
@@ -249,7 +249,7 @@ async fn opened(config: WebhookConfig) -> Result<Webhook, String> {
         Ok(Ok(Err(lost))) => Err(lost.to_string()),
         Ok(Err(refused)) => Err(refused.to_string()),
         Err(_) => Err(format!(
-            "its certificates have not been read within {within:?}"
+            "its certificates could not be read within {within:?}"
         )),
     }
 }

@@ -96,7 +96,7 @@ impl Webhook {
             Ok(Ok(answer)) => meaning(&answer, SystemTime::now()),
             Ok(Err(error)) => failed(chain(&error), error.is_unsent()),
             Err(_) => failed(
-                format!("it has not answered within {:?}", self.timeout),
+                format!("it did not answer within {:?}", self.timeout),
                 false,
             ),
         }
@@ -167,7 +167,7 @@ fn basic(url: &url::Url) -> Option<HeaderValue> {
 /// Evaluates an answer. A redirect is not followed: the secret is for that host alone.
 fn meaning(answer: &Response<Bytes>, now: SystemTime) -> Posted {
     let status = answer.status();
-    let why = format!("it has answered {status}");
+    let why = format!("it answered {status}");
     match status {
         _ if status.is_success() => Posted::Taken,
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => Posted::Failed {

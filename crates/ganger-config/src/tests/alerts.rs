@@ -163,7 +163,7 @@ fn mistakes_of_one_webhook_are_told_without_the_secret() {
         ),
         (
             &format!("{url}headers = {{ Authorization = \"s3cret\\n\" }}"),
-            "alerts.headers has a value with other characters",
+            "alerts.headers has a value with characters other",
         ),
         (
             &format!("{url}headers = {{ Host = \"s3cret\" }}"),

@@ -154,15 +154,12 @@ fn reasons_are_said_in_words() {
                 waiting: 420,
                 seconds_each: 0.25,
             },
-            "420 messages wait, each of 250.000ms of work",
+            "420 messages wait, each with 250.000ms of work",
         ),
-        (
-            Reason::Held(Held::Degraded),
-            "its workers fail one after the other",
-        ),
+        (Reason::Held(Held::Degraded), "its workers keep failing"),
         (
             Reason::IdleWorkers(3),
-            "messages wait, but not for a worker: 3 idle",
+            "messages wait, but 3 worker(s) are idle",
         ),
         (
             Reason::Waited(61 * SECOND),

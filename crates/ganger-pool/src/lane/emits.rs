@@ -71,7 +71,7 @@ impl Emits {
         let queue = message.queue.clone();
         let gone = move || PublishError {
             queue,
-            why: "the source is gone".into(),
+            why: "the source has ended".into(),
         };
         let (confirm, confirmed) = oneshot::channel();
         if let Some(permit) = permit {

@@ -21,7 +21,7 @@ use ganger_queue::delivery::{Delivery, Message, Outgoing, PublishError};
 use ganger_telemetry::metrics::Took;
 
 const NOWHERE: &str =
-    "an emit has nowhere to go: it names no queue and the message has no reply-to";
+    "the emit has no destination: it names no queue, and the message has no reply-to";
 
 /// Message left unanswered by the worker's end.
 #[derive(Debug)]

@@ -72,7 +72,7 @@ pub async fn run(mut start: Start) -> Ended {
         biased;
         starting = spawned => starting,
         _ = phase.wait_for(|phase| *phase > Phase::Running) => {
-            let unwanted = Ended::unstarted("not wanted any more".into(), LastLines::default());
+            let unwanted = Ended::unstarted("no longer needed".into(), LastLines::default());
             return Ended { orderly: true, how: WorkerEnd::Asked, ..unwanted };
         }
     };
@@ -86,7 +86,7 @@ pub async fn run(mut start: Start) -> Ended {
     match connect(starting, &mut start, policy.start_timeout).await {
         Ok((process, connection)) => {
             if start.shared.connected.send(start.slot).await.is_err() {
-                return Ended::unstarted("the pool is gone".into(), LastLines::default());
+                return Ended::unstarted("the pool has ended".into(), LastLines::default());
             }
             Lane::new(start, process, connection, started_at)
                 .run()
@@ -474,7 +474,7 @@ impl Lane {
         let event = match judged.blame {
             _ if judged.cancelled => {
                 let failure = cancelled(&match cause {
-                    Cause::Cancelled(_) => "not given up in time, and its worker was killed".into(),
+                    Cause::Cancelled(_) => "not given up in time: its worker was killed".into(),
                     other => other.describe(exit),
                 });
                 Event::Failed(Failure {

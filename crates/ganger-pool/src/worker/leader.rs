@@ -84,7 +84,7 @@ impl Leader {
         if let Err(error) = kill_process_group(self.pid, signal) {
             tracing::warn!(
                 pid = self.pid.as_raw_nonzero(), ?signal, %error,
-                "a signal did not reach a worker's process group"
+                "signalling a worker's process group failed"
             );
         }
     }
@@ -147,7 +147,7 @@ fn reap_later(pid: Pid, pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
             .await
             .and_then(|()| orphans::reap_own(pid))
         {
-            tracing::debug!(pid = pid.as_raw_nonzero(), %error, "a killed worker can't be reaped");
+            tracing::debug!(pid = pid.as_raw_nonzero(), %error, "reaping a killed worker failed");
         }
     });
     Ok(())
@@ -178,7 +178,7 @@ impl Drop for Newborn {
         let killed = kill_process_group(pid, Signal::KILL).map_err(io::Error::from);
         let ended = killed.and_then(|()| Ok(waitid(WaitId::Pid(pid), until_ended)?));
         if let Err(error) = ended.and_then(|_| orphans::reap_own(pid)) {
-            tracing::debug!(pid = child.id(), %error, "a worker that nobody wants can't be killed");
+            tracing::debug!(pid = child.id(), %error, "killing a worker that is no longer needed failed");
         }
     }
 }

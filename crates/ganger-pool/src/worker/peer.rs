@@ -21,7 +21,7 @@ pub(super) struct Expected {
 /// Cause why a peer was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Stranger {
-    #[error("the kernel does not tell who it is")]
+    #[error("its credentials are unknown to the kernel")]
     Unknown,
     #[error("it must run as user {expected}: `{uid}`")]
     OtherUser { uid: u32, expected: u32 },

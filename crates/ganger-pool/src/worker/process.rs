@@ -157,7 +157,7 @@ impl Process {
             Err(error) => {
                 tracing::error!(
                     pool = %self.identity.pool, worker = self.identity.slot, pid = self.pid(),
-                    %error, "how a worker ended can't be learnt; was SIGCHLD ignored?"
+                    %error, "a worker's exit status is unavailable; was SIGCHLD ignored?"
                 );
                 Exit::default()
             }
@@ -185,7 +185,7 @@ impl Process {
         if let Err(error) = &told {
             tracing::warn!(
                 pool = %self.identity.pool, worker = self.identity.slot, pid = self.pid(), line,
-                "a control line could not be written to a worker's stdin: {error}"
+                "writing a control line to a worker's stdin failed: {error}"
             );
         }
         told.is_ok()

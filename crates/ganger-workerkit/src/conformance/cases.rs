@@ -54,7 +54,8 @@ pub(super) async fn run(duty: Duty, version: Version, rig: &Rc<Rig>, supplies: &
     let limit = rig.answer_within * ANSWERS_MAX;
     let performed = async {
         if !supplies.are_text() && !subject.says_hello().await? {
-            let said = "it says no HELLO, and its messages are no text, which version 1 has not";
+            let said = "it sends no HELLO, and its messages are not text, which version 1 does not \
+                 support";
             return Ok(Finding::failed(said, Duty::Hello.mend()));
         }
         let found = perform(duty, &mut subject, supplies).await?;
@@ -64,7 +65,10 @@ pub(super) async fn run(duty: Duty, version: Version, rig: &Rc<Rig>, supplies: &
     let finding = match found {
         Ok(Ok(finding)) => finding,
         Ok(Err(trouble)) => explain(duty, trouble, &mut subject).await,
-        Err(_) => Finding::failed(format!("it was not over within {limit:?}"), duty.mend()),
+        Err(_) => Finding::failed(
+            format!("the case did not end within {limit:?}"),
+            duty.mend(),
+        ),
     };
     let took = begun.elapsed();
     let stderr = subject.put_down().await;
@@ -123,7 +127,7 @@ async fn perform(
         | Duty::Progress
         | Duty::Emit
         | Duty::LaterNotes
-        | Duty::Pool => unreachable!("{duty:?} is no case of this kind"),
+        | Duty::Pool => unreachable!("{duty:?} is not a case of this kind"),
     }
 }
 

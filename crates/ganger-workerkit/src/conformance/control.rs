@@ -29,7 +29,7 @@ pub(super) async fn by_name(rig: &Rc<Rig>, supplies: &Supplies) -> Finding {
             subject.put_down().await;
             match asked {
                 Ok(_) => return Finding::passed("without GANGER_PIPE"),
-                Err(_) => "it connected and did not answer".to_owned(),
+                Err(_) => "it connected but did not answer".to_owned(),
             }
         }
         Err((SubjectError::Unstarted(why), _)) => why,
@@ -49,7 +49,7 @@ pub(super) async fn hello(
     subject.ask(&supplies.message(0)).await?;
     let mend = Duty::Hello.mend();
     let Some(hello) = &subject.seen.hello else {
-        let said = "its first frame is no HELLO: it speaks version 1";
+        let said = "its first frame is not a HELLO: it speaks version 1";
         return Ok(Finding::failed(said, mend));
     };
     let header = |name: &str| {
@@ -75,7 +75,7 @@ pub(super) async fn hello(
         return Ok(Finding::warned(said, mend));
     }
     if hello.id.is_some() || !hello.message.is_empty() {
-        let said = "HELLO is about no message: it has no id and no text";
+        let said = "a HELLO concerns no message: it must have no id and no text";
         return Ok(Finding::warned(said, mend));
     }
     Ok(subject.seen.complaint(Duty::Hello).unwrap_or_else(|| {
@@ -162,7 +162,7 @@ async fn leaves(subject: &mut Subject, duty: Duty) -> Result<Finding, SubjectErr
     subject.hear_out(within).await?;
     let left = within.saturating_sub(begun.elapsed());
     let Some(exit) = subject.exit(left.max(Duration::from_millis(100))).await else {
-        let said = format!("it still runs after {within:?}");
+        let said = format!("it is still running after {within:?}");
         return Ok(Finding::failed(said, duty.mend()));
     };
     if exit.code != Some(0) {
@@ -170,7 +170,7 @@ async fn leaves(subject: &mut Subject, duty: Duty) -> Result<Finding, SubjectErr
         return Ok(Finding::warned(said, duty.mend()));
     }
     let took = millis(begun.elapsed());
-    Ok(Finding::passed(format!("gone after {took}")))
+    Ok(Finding::passed(format!("exited after {took}")))
 }
 
 /// Tests the request to exit with a message in flight.
@@ -187,11 +187,11 @@ pub(super) async fn quit_busy(
     let unanswered = subject.in_flight().next();
     Ok(match unanswered {
         None => Finding::passed("the message in hand was answered"),
-        Some(_) if subject.left_unread() => {
-            Finding::passed("it left before it had read the message, which goes to another worker")
-        }
+        Some(_) if subject.left_unread() => Finding::passed(
+            "it exited before it had read the message, which goes to another worker",
+        ),
         Some(id) if has_gone => Finding::failed(
-            format!("it left with message {id} read and not answered"),
+            format!("it exited with message {id} read and not answered"),
             Duty::QuitBusy.mend(),
         ),
         Some(id) => Finding::failed(
@@ -220,7 +220,7 @@ pub(super) async fn garbage(
             // With nothing in flight only a note comes so far.
             Ok(Some(_)) => {}
             Err(SubjectError::Silent) => {
-                let said = format!("it waits for more after {HANG_UP_WITHIN:?}");
+                let said = format!("it still waits for more after {HANG_UP_WITHIN:?}");
                 break Finding::warned(said, duty.mend());
             }
             Err(_) => break Finding::warned("it answered it", duty.mend()),

@@ -85,7 +85,7 @@ pub(super) async fn concurrent(
         return Ok(Finding::not_applicable("it speaks version 1"));
     };
     if concurrency == 1 {
-        return Ok(Finding::not_applicable("its HELLO says 1"));
+        return Ok(Finding::not_applicable("its HELLO allows 1"));
     }
     let together = concurrency.min(CONCURRENT_MAX);
     let ids = subject.send_together(&supplies.messages(together));
@@ -93,7 +93,7 @@ pub(super) async fn concurrent(
     let answered: Vec<u64> = answers.iter().filter_map(|answer| answer.id).collect();
     let order = match answered == ids {
         true => "in order",
-        false => "in an order of their own",
+        false => "in another order",
     };
     Ok(Finding::passed(format!(
         "{together} messages at once, {together} answers, {order}"

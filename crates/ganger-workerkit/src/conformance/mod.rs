@@ -138,13 +138,13 @@ async fn part(plan: &Plan, version: Version, rig: &Rc<Rig>) -> Part {
 /// Reports that the worker speaks another version, which is a failure only if this one was requested.
 fn of_another_version(plan: &Plan, version: Version, mut part: Part) -> Part {
     let said = match version {
-        Version::One => "it says HELLO, also where GANGER_PROTOCOL is 1: it speaks version 2 only",
-        Version::Two => "it says no HELLO: it speaks version 1",
+        Version::One => "it sends HELLO even if GANGER_PROTOCOL is 1: it speaks version 2 only",
+        Version::Two => "it sends no HELLO: it speaks version 1",
     };
     part.remark = Some(said.to_owned());
     if plan.only.is_some() {
         let mend = match version {
-            Version::One => "say HELLO only where GANGER_PROTOCOL is 2 or more",
+            Version::One => "send HELLO only if GANGER_PROTOCOL is 2 or more",
             Version::Two => Duty::Hello.mend(),
         };
         let finding = Finding::failed(said, mend);

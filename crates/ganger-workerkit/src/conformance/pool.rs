@@ -196,7 +196,7 @@ impl Feeder<'_> {
         match times.count().cmp(&RETURNS_MAX) {
             Ordering::Less => Ok(token),
             Ordering::Equal | Ordering::Greater => {
-                let error = "its workers leave again and again with messages unread";
+                let error = "its workers repeatedly exit with messages unread";
                 Err(Failure::new(Reason::Crashed, error))
             }
         }

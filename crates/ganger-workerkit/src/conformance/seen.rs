@@ -32,7 +32,7 @@ impl Seen {
                 return;
             }
             Meaning::Note(Note::Hello) => {
-                let said = "a HELLO that is not the first frame: it is ignored".to_owned();
+                let said = "a HELLO that is not the first frame is ignored".to_owned();
                 let mend = "send HELLO once, as the first frame of all";
                 self.complaints.entry(Duty::Hello).or_insert((said, mend));
                 return;
@@ -55,8 +55,7 @@ impl Seen {
     pub(super) fn take_bare(&mut self, answer: &Output) {
         *self.counts.entry(Duty::BareValue).or_default() += 1;
         let status = answer.status;
-        let said =
-            format!("an answer that is no map: it counts as {status}, with the value's text");
+        let said = format!("an answer that is not a map counts as {status}, with the value's text");
         let mend = "write a map with \"0\" (message) and \"1\" (status 500) also for an exception";
         let complaints = &mut self.complaints;
         complaints.entry(Duty::BareValue).or_insert((said, mend));
@@ -108,7 +107,7 @@ fn complaint(duty: Duty, output: &Output) -> Option<(String, &'static str)> {
             let known = LEVELS.contains(&level.to_ascii_lowercase().as_str());
             (!known).then(|| {
                 (
-                    format!("a LOG of the level `{level}`, which counts as info"),
+                    format!("a LOG with the level `{level}`, which counts as info"),
                     "use trace, debug, info, warn or error",
                 )
             })

@@ -111,7 +111,7 @@ impl Run<'_> {
         let text = std::str::from_utf8(&self.single.message.body).is_ok();
         if !text && !self.subject.says_hello().await? {
             let said = "the body is not UTF-8, and the worker speaks version 1: the daemon would \
-                        make the message a dead letter";
+                 dead-letter the message";
             let mend = "speak version 2, or send text";
             self.told.trouble = Some((said.to_owned(), mend));
             return Ok(());
@@ -190,7 +190,7 @@ impl Run<'_> {
                 let said = format!("no answer within {limit:?} and {grace:?} of grace");
                 (
                     said,
-                    "give it more with --timeout, or see with --wait what it does",
+                    "allow more time with --timeout, or attach a debugger with --wait",
                 )
             }
             SubjectError::Unstarted(why) => (why, "start it by hand"),

@@ -362,7 +362,7 @@ impl Subject {
     fn note_unfinished(&mut self) {
         let unread = self.connection.unread();
         if !unread.is_empty() {
-            let what = format!("{} bytes that are no whole frame", unread.len());
+            let what = format!("{} bytes that are not a whole frame", unread.len());
             let shown = &unread[..unread.len().min(UNREAD_BYTES_MAX)];
             self.transcript.push(Direction::FromWorker, what, &[shown]);
         }
@@ -375,9 +375,10 @@ impl Subject {
             decoded = Output::decode_version1(frame);
             decoded.iter().for_each(|bare| self.seen.take_bare(bare));
         }
-        let what = decoded
-            .as_ref()
-            .map_or_else(|_| "no map of the protocol".to_owned(), frames::described);
+        let what = decoded.as_ref().map_or_else(
+            |_| "not a map of the protocol".to_owned(),
+            frames::described,
+        );
         self.transcript
             .push(Direction::FromWorker, what, &[&length, frame]);
         let output = decoded.map_err(|error| broken(Rule::Map, error.to_string()))?;
@@ -472,7 +473,7 @@ impl Subject {
     pub(super) async fn way_of_going(&mut self) -> String {
         match self.exit(END_WITHIN).await {
             Some(exit) => format!("the worker {exit}"),
-            None => "the worker closed its pipe and lives on".to_owned(),
+            None => "the worker closed its pipe and is still running".to_owned(),
         }
     }
 

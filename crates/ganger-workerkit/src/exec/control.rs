@@ -45,7 +45,7 @@ impl Control {
             stdin: BufReader::new(stdin.map_err(|_| ExecError::NoDaemon)?),
             line: Vec::new(),
             is_over: false,
-            signals: signals().map_err(ExecError::system("signals can't be heard"))?,
+            signals: signals().map_err(ExecError::system("listening for signals failed"))?,
         })
     }
 

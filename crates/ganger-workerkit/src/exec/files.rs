@@ -48,7 +48,7 @@ impl Files {
     pub(super) fn said(&self) -> Result<Said, String> {
         let text = match read(&self.result) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Said::default()),
-            read => read.map_err(|error| format!("$GANGER_RESULT can't be read: {error}"))?,
+            read => read.map_err(|error| format!("reading $GANGER_RESULT failed: {error}"))?,
         };
         Said::read(&text)
     }
@@ -76,7 +76,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Reads a file without blocking, whatever the program has put there.
 fn read(path: &Path) -> io::Result<String> {
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a file"));
     }
     foreign::text(fs::File::open(path)?, RESULT_BYTES_MAX)
 }

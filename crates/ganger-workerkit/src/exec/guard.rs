@@ -40,10 +40,11 @@ impl Guard {
     /// Starts the guard process.
     pub(super) fn start() -> Result<Self, ExecError> {
         let directory = private_directory();
-        let directory =
-            directory.map_err(ExecError::system("there is no directory for messages"))?;
+        let directory = directory.map_err(ExecError::system(
+            "creating the directory for messages failed",
+        ))?;
         let (process, told) = spawn(directory.path()).map_err(ExecError::system(
-            "the guard of process groups can't be started",
+            "starting the guard of process groups failed",
         ))?;
         Ok(Self {
             process,
@@ -115,7 +116,7 @@ pub fn watch(directory: &Path) -> io::Result<()> {
         {
             drop(writeln!(
                 io::stderr(),
-                "process group {group} can't be killed: {error}"
+                "killing process group {group} failed: {error}"
             ));
         }
     }

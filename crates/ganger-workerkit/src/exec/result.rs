@@ -64,7 +64,7 @@ impl Said {
             "reply_to" => self.reply_to = Some(value.into()).filter(|_| !value.is_empty()),
             _ => match key.strip_prefix("header.").filter(|name| !name.is_empty()) {
                 Some(name) => self.headers.push((name.into(), value.into())),
-                None => return Err("there is no such key"),
+                None => return Err("unknown key"),
             },
         }
         Ok(())

@@ -76,11 +76,11 @@ pub(super) async fn work(setup: &Setup<'_>, task: Task, number: u64, stop: &Noti
 /// Reason why a program was not started.
 #[derive(Debug, thiserror::Error)]
 enum NotStarted {
-    #[error("the message's files can't be written: {0}")]
+    #[error("writing the message's files failed: {0}")]
     Files(io::Error),
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    #[error("it can't be watched: {0}")]
+    #[error("watching it failed: {0}")]
     Watch(io::Error),
 }
 
@@ -104,7 +104,10 @@ impl NotStarted {
                 .iter()
                 .any(|passing| cause == Some(*passing as i32));
         let mut relay = Relay::to(Own::Stderr, String::new());
-        relay.take(format!("{why}; the message goes back\n").as_bytes(), |_| ());
+        relay.take(
+            format!("{why}; the message is returned\n").as_bytes(),
+            |_| (),
+        );
         Done {
             output: Output::new(Status::REQUEUE, None, ""),
             hopeless: (!is_passing).then_some(why),

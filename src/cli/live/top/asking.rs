@@ -55,7 +55,7 @@ pub(super) async fn look_on(
         let look = remote.get::<Box<Status>>("/v1/status");
         let seen = match timeout(LOOK_WITHIN, look).await {
             Ok(seen) => seen.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no answer came within {LOOK_WITHIN:?}")),
+            Err(_) => Err(format!("no answer within {LOOK_WITHIN:?}")),
         };
         // Nobody listens any more only at the end, which comes to us as well.
         drop(tell.send(seen).await);
@@ -93,7 +93,7 @@ async fn errors(remote: &Remote, pool: &str, source: &str) -> Result<Vec<Group>,
     let path = format!("/v1/dead/{}/groups", segment(source));
     let groups = timeout(DONE_WITHIN, remote.get::<Vec<Group>>(&path)).await;
     let groups = groups
-        .map_err(|_| format!("no answer came within {DONE_WITHIN:?}"))?
+        .map_err(|_| format!("no answer within {DONE_WITHIN:?}"))?
         .map_err(|error| error.to_string())?;
     let groups = groups.into_iter().filter(|group| group.pool == pool);
     Ok(groups.collect())

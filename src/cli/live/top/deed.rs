@@ -64,12 +64,12 @@ impl fmt::Display for Deed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pool = &self.pool;
         match &self.what {
-            What::Pause => write!(f, "pause `{pool}`: it takes nothing in, its workers stay"),
+            What::Pause => write!(f, "pause `{pool}`: stop its intake, keep its workers"),
             What::Resume => write!(f, "resume `{pool}`"),
-            What::Drain => write!(f, "drain `{pool}`: it takes nothing in, its workers leave"),
+            What::Drain => write!(f, "drain `{pool}`: stop its intake, then its workers"),
             What::Restart => write!(f, "restart the workers of `{pool}`, one by one"),
             What::Scale(Some(workers)) => write!(f, "scale `{pool}` to {workers} worker(s)"),
-            What::Scale(None) => write!(f, "scale `{pool}` to what is configured"),
+            What::Scale(None) => write!(f, "scale `{pool}` to the configured number"),
             What::Cancel { id } => write!(f, "cancel message `{id}` of `{pool}`"),
             What::Kill {
                 slot,
@@ -82,7 +82,7 @@ impl fmt::Display for Deed {
                 }
                 match in_flight {
                     0 => Ok(()),
-                    held => write!(f, "; {held} message(s) in hand go back"),
+                    held => write!(f, "; {held} message(s) in hand are redelivered"),
                 }
             }
         }

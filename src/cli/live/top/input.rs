@@ -32,7 +32,7 @@ pub(super) fn listen() -> miette::Result<mpsc::Receiver<Input>> {
     let (tell, inputs) = mpsc::channel(INPUTS_MAX);
     let signals = Signals::of(&[SIGHUP, SIGINT, SIGTERM])
         .into_diagnostic()
-        .wrap_err("signals can't be caught")?;
+        .wrap_err("catching signals failed")?;
     let leave = tell.clone();
     let mut is_first = true;
     let obey = move |signal, _: &_| {

@@ -85,7 +85,7 @@ fn numbered(model: &Model, pool: &str, digits: &str, key: KeyCode) -> Action {
         KeyCode::Char('c') => scale(None),
         KeyCode::Enter => match digits.parse() {
             Ok(workers) => scale(Some(workers)),
-            Err(_) => Action::Say("type a number of workers, or c for what is configured"),
+            Err(_) => Action::Say("type a number of workers, or c for the configured number"),
         },
         KeyCode::Char('q' | 'n') | KeyCode::Esc => Action::Cancel,
         _ => Action::Nothing,
@@ -122,7 +122,7 @@ fn chosen(model: &Model, key: KeyCode) -> Action {
         KeyCode::Char(order @ ('p' | 's' | '+' | '=' | '-' | 'r' | 'd' | 'K' | 'x' | 'e')) => {
             match model.pool() {
                 Some(pool) => ordered(model, pool, order),
-                None => Action::Say("there is no pool to do that with"),
+                None => Action::Say("there is no pool to apply this to"),
             }
         }
         _ => Action::Nothing,
@@ -169,7 +169,7 @@ fn ordered(model: &Model, pool: &PoolStatus, order: char) -> Action {
             source: pool.source.clone(),
         },
         'K' | 'x' if model.focus == Focus::Pools => {
-            Action::Say("choose a worker first: Tab, then the arrows")
+            Action::Say("select a worker first: Tab, then the arrows")
         }
         'K' => match model.worker() {
             Some(worker) => confirm(What::Kill {

@@ -99,7 +99,7 @@ impl Screen {
                 drop(ratatui::try_restore());
                 Err(error)
                     .into_diagnostic()
-                    .wrap_err("the terminal can't be drawn on")
+                    .wrap_err("drawing on the terminal failed")
             }
         }
     }
@@ -146,7 +146,7 @@ async fn shown(mut screen: Screen, remote: &Remote, mut model: Model) -> miette:
                     Some(Input::Event(_)) => Done::Nothing,
                     Some(Input::Leave) | None => Done::Left,
                     Some(Input::Broken(error)) => {
-                        return Err(error).into_diagnostic().wrap_err("the terminal can't be read");
+                        return Err(error).into_diagnostic().wrap_err("reading from the terminal failed");
                     }
                 },
                 Some(look) = looks.recv() => {

@@ -387,7 +387,7 @@ impl Model {
         let is_same = there.any(|worker| worker.pid == pid);
         (!is_same).then(|| {
             format!(
-                "worker {slot} of `{}` is another by now; nothing was done",
+                "worker {slot} of `{}` was replaced meanwhile; nothing was done",
                 deed.pool
             )
         })

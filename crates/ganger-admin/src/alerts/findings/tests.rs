@@ -152,7 +152,7 @@ fn what_is_wrong_with_the_daemon_itself_is_told() {
     let mut reload = ReloadStatus::default();
     let failing = WebhookStatus {
         name: "ops".to_owned(),
-        problem: Some("it has answered 500".to_owned()),
+        problem: Some("it answered 500".to_owned()),
         ..WebhookStatus::default()
     };
     let fine = WebhookStatus::default();
@@ -180,7 +180,7 @@ fn a_source_is_told_once_whoever_reads_it() {
     assert_eq!((&both[0].pool, &both[0].queue), (&None, &None));
     assert_eq!(
         both[0].summary,
-        "source `main` can't be used: it is not connected"
+        "source `main` is unavailable: it is not connected"
     );
     let part = sources_down(&[down("a"), up]);
     assert!(

@@ -142,7 +142,7 @@ fn a_worker_is_killed_only_where_the_arrows_are_among_workers() {
         in_flight: 2,
     };
     let why = model.too_late_for(&email(other)).unwrap();
-    assert!(why.contains("another by now"), "{why}");
+    assert!(why.contains("replaced meanwhile"), "{why}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) fn draw(view: &View<'_>, errors: &Errors, mut area: Rect, buffer: &mu
         view.rule(&title, true, row, buffer);
     }
     let said = match &errors.groups {
-        None => "they are being read".to_owned(),
+        None => "reading them".to_owned(),
         Some(Err(why)) => shown(why),
         Some(Ok(groups)) if groups.is_empty() => "no dead letters".to_owned(),
         Some(Ok(groups)) => {
