@@ -21,7 +21,7 @@ use super::backend::Configured;
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
 use super::usage::wrong;
-use chosen::{Chosen, Narrowing, Scope};
+use chosen::{Chosen, DeadLetterFilter, Scope};
 use ganger_queue::client::shown::DeadLetterJson;
 use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page, RetryTarget};
 use ganger_queue::dead_letter::{DeadLetter, Group, Groups};
@@ -35,7 +35,7 @@ pub(super) enum DeadCommand {
         #[command(flatten)]
         scope: Scope,
         #[command(flatten)]
-        narrowing: Narrowing,
+        narrowing: DeadLetterFilter,
         #[command(flatten)]
         part: Part,
         #[command(flatten)]
@@ -176,7 +176,9 @@ fn list(scope: &Scope, filter: DeadFilter, part: Part, format: Format) -> Comman
     let more: Vec<String> = more.map(|(source, _)| source).collect();
     print.end(more.is_empty())?;
     for source in more {
-        let way = last.get(&source).map(|id| way_on(&source, id, several));
+        let way = last
+            .get(&source)
+            .map(|id| next_page_hint(&source, id, several));
         output::note(format!(
             "there are more than {}{}",
             page.limit,
@@ -220,7 +222,7 @@ fn count(scope: &Scope, filter: DeadFilter, format: Format) -> CommandResult {
 }
 
 /// Returns a hint how to list the dead letters after this one.
-fn way_on(source: &str, id: &str, several: bool) -> String {
+fn next_page_hint(source: &str, id: &str, several: bool) -> String {
     let id = match id.contains(|c: char| !c.is_ascii_alphanumeric() && c != '-') {
         // Others may have made it.
         true => format!("'{}'", id.replace('\'', "'\\''")),

@@ -29,7 +29,7 @@ use ganger_queue::client::{Page, unique_name};
 use ganger_telemetry as telemetry;
 use records::Records;
 use show::{Figures, Killed, Show};
-use stage::{Ground, Plan, STUCK_AFTER, Stage};
+use stage::{Plan, STUCK_AFTER, Stage, TableLocation};
 use summary::Summary;
 
 /// Interval at which the records are read.
@@ -105,8 +105,8 @@ fn demo(args: DemoArgs) -> CommandResult {
     let record = directory.path().join("record");
     File::create(&record).into_diagnostic()?;
     let ground = match &args.source {
-        Some(url) => Ground { url: url.clone() },
-        None => Ground::in_file(directory.path()),
+        Some(url) => TableLocation { url: url.clone() },
+        None => TableLocation::in_file(directory.path()),
     };
     let queue = format!("demo-{}", unique_name().into_diagnostic()?);
     let plan = Plan {

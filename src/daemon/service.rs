@@ -71,7 +71,7 @@ impl Service {
     /// If the operating system gives no thread.
     pub fn start(stall_timeout: Duration, overview: Overview) -> io::Result<Self> {
         let shared = Arc::new(ServiceState::new(stall_timeout));
-        let teller = Teller::new(Arc::clone(&shared), overview);
+        let teller = NotifyThread::new(Arc::clone(&shared), overview);
         let thread = std::thread::Builder::new().name("watchdog".into());
         thread.spawn(move || teller.run())?;
         Ok(Self(Some(shared)))
@@ -156,7 +156,7 @@ impl State {
 
 /// State of the thread.
 #[derive(Debug)]
-struct Teller {
+struct NotifyThread {
     shared: Arc<ServiceState>,
     overview: Overview,
     watchdog: Watchdog,
@@ -166,7 +166,7 @@ struct Teller {
     complained: bool,
 }
 
-impl Teller {
+impl NotifyThread {
     fn new(shared: Arc<ServiceState>, overview: Overview) -> Self {
         Self {
             shared,

@@ -85,9 +85,9 @@ fn no_room() -> Problem {
 
 /// The JSON body of a request.
 #[derive(Debug)]
-pub(super) struct Asked<T>(pub(super) T);
+pub(super) struct JsonBody<T>(pub(super) T);
 
-impl<T: DeserializeOwned> FromRequest<Context> for Asked<T> {
+impl<T: DeserializeOwned> FromRequest<Context> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, context: &Context) -> Result<Self, Problem> {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Problem;
 use super::answer::bad_gateway;
-use super::body::Asked;
+use super::body::JsonBody;
 use super::context::Context;
 use super::pools::{DONE_WITHIN, unknown};
 use ganger_config::model::{Options, PoolConfig};
@@ -59,7 +59,7 @@ struct Cancelled {
 pub(super) async fn cancel(
     State(context): State<Context>,
     name: Result<Path<String>, PathRejection>,
-    Asked(Cancel { id }): Asked<Cancel>,
+    JsonBody(Cancel { id }): JsonBody<Cancel>,
 ) -> Result<Json<CancelDone>, Problem> {
     let Path(name) = name?;
     if id.is_empty() {
@@ -76,7 +76,7 @@ pub(super) async fn cancel(
         // It may have been on its way from the table to the pool, or back.
         cancelled = once(&context, pool, &id).await?;
     }
-    told(cancelled, pool, &id)
+    cancel_done(cancelled, pool, &id)
 }
 
 async fn once(context: &Context, pool: &Arc<PoolConfig>, id: &str) -> Result<Cancelled, Problem> {
@@ -98,7 +98,11 @@ async fn once(context: &Context, pool: &Arc<PoolConfig>, id: &str) -> Result<Can
     Ok(Cancelled { in_hand, waiting })
 }
 
-fn told(cancelled: Cancelled, pool: &PoolConfig, id: &str) -> Result<Json<CancelDone>, Problem> {
+fn cancel_done(
+    cancelled: Cancelled,
+    pool: &PoolConfig,
+    id: &str,
+) -> Result<Json<CancelDone>, Problem> {
     let name = &pool.name;
     match cancelled {
         Cancelled {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::answer::Problem;
 use super::answer::bad_gateway;
-use super::body::Asked;
+use super::body::JsonBody;
 use super::context::Context;
 use ganger_queue::client::shown::{DeadLetterJson, bytes};
 use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page, Retried, RetryTarget};
@@ -252,7 +252,7 @@ impl Chosen {
 
     /// Returns the result for `changed` dead letters, or why not all were changed; `held` exist and could not
     /// be changed.
-    fn told(&self, what: &str, changed: usize, held: usize) -> Result<Json<Changed>, Problem> {
+    fn result(&self, what: &str, changed: usize, held: usize) -> Result<Json<Changed>, Problem> {
         let wanted = self.ids.as_ref().map_or(0, Vec::len);
         let stay = match held {
             0 => String::new(),
@@ -292,7 +292,7 @@ impl Chosen {
 pub(super) async fn retry(
     State(context): State<Context>,
     source: Result<Path<String>, PathRejection>,
-    Asked(chosen): Asked<Chosen>,
+    JsonBody(chosen): JsonBody<Chosen>,
 ) -> Result<Json<Changed>, Problem> {
     let Path(source) = source?;
     let filter = chosen.filter()?;
@@ -302,7 +302,7 @@ pub(super) async fn retry(
     };
     let retry = move |client: &mut Client| {
         let Retried { retried, held } = client.dead_retry(&filter, &way).map_err(halted)?;
-        chosen.told("retried", retried, held)
+        chosen.result("retried", retried, held)
     };
     with_client(context, source, retry).await
 }
@@ -320,7 +320,7 @@ pub(super) async fn retry(
 pub(super) async fn discard(
     State(context): State<Context>,
     source: Result<Path<String>, PathRejection>,
-    Asked(chosen): Asked<Chosen>,
+    JsonBody(chosen): JsonBody<Chosen>,
 ) -> Result<Json<Changed>, Problem> {
     let Path(source) = source?;
     if chosen.body.is_some() || chosen.body_base64.is_some() {
@@ -332,7 +332,7 @@ pub(super) async fn discard(
     let filter = chosen.filter()?;
     let discard = move |client: &mut Client| {
         let dropped = client.dead_drop(&filter).map_err(halted)?;
-        chosen.told("dropped", dropped, 0)
+        chosen.result("dropped", dropped, 0)
     };
     with_client(context, source, discard).await
 }

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 
 use super::answer::Problem;
-use super::body::Asked;
+use super::body::JsonBody;
 use super::context::Context;
 use super::pools::unknown;
 use ganger_telemetry::{LevelError, LogLevels};
@@ -46,7 +46,7 @@ pub(super) async fn levels() -> Json<LogLevels> {
 ))]
 pub(super) async fn set_level(
     State(context): State<Context>,
-    Asked(SetLevel { level, pool }): Asked<SetLevel>,
+    JsonBody(SetLevel { level, pool }): JsonBody<SetLevel>,
 ) -> Result<Json<LogLevels>, Problem> {
     let config = context.daemon.overview.config();
     let set = match &pool {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::answer::Problem;
 use super::answer::bad_gateway;
 use super::context::Context;
-use super::pools::{DONE_WITHIN, Doing, Named, Steered, unknown};
+use super::pools::{DONE_WITHIN, PathName, SteerResult, Steered, unknown};
 use ganger_config::model::{Options, PoolConfig};
 use ganger_pool::{LastingPause, Steer};
 use ganger_queue::client::Client;
@@ -27,7 +27,7 @@ const COUNTED_WITHIN: Duration = Duration::from_secs(3);
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Reach {
+pub(super) struct PauseQuery {
     /// Act on all daemons that share the pool's table, including those that start later; each acts at its
     /// next poll of the table (`poll_interval`).
     #[serde(default)]
@@ -36,7 +36,7 @@ pub(super) struct Reach {
 
 /// Stop a pool's intake; its workers stay.
 #[utoipa::path(post, path = "/v1/pools/{name}/pause", tag = "pools",
-    params(("name" = String, Path, description = "The pool"), Reach),
+    params(("name" = String, Path, description = "The pool"), PauseQuery),
     responses(
         (status = 200, description = "Intake is stopped", body = Steered),
         (status = 400, description = "Only pools on a table can be paused on all daemons", body = Problem),
@@ -46,9 +46,9 @@ pub(super) struct Reach {
 )]
 pub(super) async fn pause(
     State(context): State<Context>,
-    name: Named,
-    reach: Result<Query<Reach>, QueryRejection>,
-) -> Doing {
+    name: PathName,
+    reach: Result<Query<PauseQuery>, QueryRejection>,
+) -> SteerResult {
     let (Path(name), Query(reach)) = (name?, reach?);
     let done = "intake stopped";
     match reach.all {
@@ -74,7 +74,7 @@ pub(super) async fn pause(
         (status = 404, description = "Unknown pool", body = Problem),
     ),
 )]
-pub(super) async fn drain(State(context): State<Context>, name: Named) -> Doing {
+pub(super) async fn drain(State(context): State<Context>, name: PathName) -> SteerResult {
     let Path(name) = name?;
     let done = "intake stopped; its workers stop once they are idle";
     here(
@@ -89,7 +89,7 @@ pub(super) async fn drain(State(context): State<Context>, name: Named) -> Doing 
 
 /// End a pause or a drain.
 #[utoipa::path(post, path = "/v1/pools/{name}/resume", tag = "pools",
-    params(("name" = String, Path, description = "The pool"), Reach),
+    params(("name" = String, Path, description = "The pool"), PauseQuery),
     responses(
         (status = 200, description = "Intake is resumed", body = Steered),
         (status = 400, description = "Only pools on a table can be resumed on all daemons", body = Problem),
@@ -100,9 +100,9 @@ pub(super) async fn drain(State(context): State<Context>, name: Named) -> Doing 
 )]
 pub(super) async fn resume(
     State(context): State<Context>,
-    name: Named,
-    reach: Result<Query<Reach>, QueryRejection>,
-) -> Doing {
+    name: PathName,
+    reach: Result<Query<PauseQuery>, QueryRejection>,
+) -> SteerResult {
     let (Path(name), Query(reach)) = (name?, reach?);
     let done = "intake resumed";
     if reach.all {
@@ -135,7 +135,7 @@ async fn here(
     steer: Steer,
     held: Option<LastingPause>,
     done: &str,
-) -> Doing {
+) -> SteerResult {
     let overview = &context.daemon.overview;
     overview.registry().steer(name, steer, DONE_WITHIN).await?;
     let kept = overview.pauses().set(name, held);
@@ -156,7 +156,7 @@ async fn here(
 }
 
 /// Pauses or resumes the pool's queue on all daemons.
-async fn for_all(context: &Context, name: &str, paused: bool, done: &str) -> Doing {
+async fn for_all(context: &Context, name: &str, paused: bool, done: &str) -> SteerResult {
     let pool = on_a_table(context, name)?;
     let change = move |client: &mut Client, pool: &PoolConfig| {
         client.pause_for_all(&pool.queue, paused)?;

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Problem;
-use super::body::Asked;
+use super::body::JsonBody;
 use super::context::Context;
 use ganger_pool::Steer;
 use ganger_pool::overview::Status;
@@ -19,8 +19,8 @@ use ganger_pool::worker::output::LastLines;
 /// Timeout of a command to a pool, which still carries it out later.
 pub(super) const DONE_WITHIN: Duration = Duration::from_secs(5);
 
-pub(super) type Named = Result<Path<String>, PathRejection>;
-pub(super) type Doing = Result<Json<Steered>, Problem>;
+pub(super) type PathName = Result<Path<String>, PathRejection>;
+pub(super) type SteerResult = Result<Json<Steered>, Problem>;
 
 /// Result of a command to a pool.
 #[derive(Debug, Clone, Default, Serialize, utoipa::ToSchema)]
@@ -75,7 +75,7 @@ pub(super) async fn all(State(context): State<Context>) -> Json<Vec<PoolStatus>>
 )]
 pub(super) async fn one(
     State(context): State<Context>,
-    name: Named,
+    name: PathName,
 ) -> Result<Json<PoolStatus>, Problem> {
     let Path(name) = name?;
     let pools = context.daemon.overview.status_measured().await.pools;
@@ -122,9 +122,9 @@ fn given<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Err
 )]
 pub(super) async fn scale(
     State(context): State<Context>,
-    name: Named,
-    Asked(Scale { workers }): Asked<Scale>,
-) -> Doing {
+    name: PathName,
+    JsonBody(Scale { workers }): JsonBody<Scale>,
+) -> SteerResult {
     let done = match workers {
         Some(1) => "target set to 1 worker".to_owned(),
         Some(workers) => format!("target set to {workers} workers"),
@@ -145,7 +145,7 @@ pub(super) async fn scale(
         (status = 404, description = "Unknown pool", body = Problem),
     ),
 )]
-pub(super) async fn restart(State(context): State<Context>, name: Named) -> Doing {
+pub(super) async fn restart(State(context): State<Context>, name: PathName) -> SteerResult {
     let done = "its workers are being replaced";
     steer(&context, name, Steer::Roll, done, Steered::default()).await
 }
@@ -166,7 +166,7 @@ pub(super) async fn restart(State(context): State<Context>, name: Named) -> Doin
 pub(super) async fn kill(
     State(context): State<Context>,
     place: Result<Path<(String, usize)>, PathRejection>,
-) -> Doing {
+) -> SteerResult {
     let Path((name, slot)) = place?;
     let done = format!("killing the worker in slot {slot}");
     let steered = Steered {
@@ -200,11 +200,11 @@ pub(super) async fn last_lines(
 
 async fn steer(
     context: &Context,
-    name: Named,
+    name: PathName,
     steer: Steer,
     done: &str,
     steered: Steered,
-) -> Doing {
+) -> SteerResult {
     let Path(name) = name?;
     let registry = context.daemon.overview.registry();
     let is_roll = matches!(steer, Steer::Roll);

@@ -23,7 +23,7 @@ use super::body::BODY_BYTES_MAX;
 use super::client::WAIT_MAX;
 use super::connections::{Connection, placed};
 use super::context::{AT_BROKERS_MAX, Context, Daemon};
-use super::guard::{Door, Guard, Token, guard};
+use super::guard::{Guard, Interface, Token, guard};
 use super::session::Sessions;
 use super::{
     cancel, dead, events, health, log, login, messages, openapi, pause, pools, reload, sources,
@@ -77,7 +77,7 @@ impl Routes {
     /// Returns the service for the requests of a connection through that door.
     pub(super) fn through(
         &self,
-        door: Door,
+        door: Interface,
         connection: Connection,
     ) -> impl Service<
         hyper::Request<Incoming>,
@@ -88,8 +88,8 @@ impl Routes {
     + Send
     + 'static {
         let router = match door {
-            Door::Telemetry => self.telemetry.clone(),
-            Door::Socket { .. } | Door::Network => self.api.clone(),
+            Interface::Telemetry => self.telemetry.clone(),
+            Interface::Socket { .. } | Interface::Network => self.api.clone(),
         };
         router.map_request(move |request: hyper::Request<Incoming>| {
             let mut request = request.map(Body::new);

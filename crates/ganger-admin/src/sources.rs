@@ -16,7 +16,7 @@ use ganger_queue::client::{self, SourceInfo, source_of, source_of_topic};
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Sought {
+pub(super) struct SourceQuery {
     /// The source for messages to this queue.
     queue: Option<String>,
     /// The source for messages to this topic.
@@ -27,7 +27,7 @@ pub(super) struct Sought {
 
 /// List the configured sources with the pools that read from them, or get one of them.
 #[utoipa::path(get, path = "/v1/sources", tag = "sources",
-    params(Sought),
+    params(SourceQuery),
     responses(
         (status = 200, description = "The sources, by name", body = Vec<SourceInfo>),
         (status = 404, description = "Unknown source, or it must be named", body = Problem),
@@ -35,7 +35,7 @@ pub(super) struct Sought {
 )]
 pub(super) async fn sources(
     State(context): State<Context>,
-    sought: Result<Query<Sought>, QueryRejection>,
+    sought: Result<Query<SourceQuery>, QueryRejection>,
 ) -> Result<Json<Vec<SourceInfo>>, Problem> {
     let Query(sought) = sought?;
     let config = context.daemon.overview.config();

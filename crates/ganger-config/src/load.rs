@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::environment::Environment;
-use super::keys::shared::Surroundings;
+use super::keys::shared::ReadContext;
 use super::model::Config;
 use super::print::Page;
 use super::problem::{Origin, Problems, Report};
@@ -121,7 +121,7 @@ pub(super) fn from_texts(
         return Err(report.into_problems());
     }
     overrides::apply(&mut root, environment, &mut report);
-    let around = Surroundings {
+    let around = ReadContext {
         directory,
         environment,
     };

@@ -27,7 +27,7 @@ use ganger_config::model::TelemetryConfig;
 use ganger_https::{host, shown};
 use ganger_telemetry::queue::Queue;
 use ganger_telemetry::traces::Span;
-use ganger_telemetry::{Also, traces};
+use ganger_telemetry::{ExtraLayer, traces};
 use sender::Sender;
 use sending::{Route, send_all};
 use settings::{Batching, Endpoint, Settings};
@@ -72,7 +72,7 @@ struct Exporters {
 
 /// Returns the layer that passes log records to the collector, for
 /// [`start_log`](ganger_telemetry::start_log).
-pub fn layer() -> Also {
+pub fn layer() -> ExtraLayer {
     Box::new(records::Bridge)
 }
 

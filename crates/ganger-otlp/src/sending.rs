@@ -47,7 +47,7 @@ pub(super) async fn send_all<T>(
                 queue.lose(count);
             }
             let is_away = result.is_err();
-            health.told(route, &result);
+            health.record_result(route, &result);
             if is_away && !is_over {
                 // The collector may be back for the next batch.
                 break;
@@ -78,7 +78,7 @@ pub(super) struct Health {
 
 impl Health {
     /// Records the result of a request.
-    pub(super) fn told(&mut self, route: Route<'_>, result: &Result<(), String>) {
+    pub(super) fn record_result(&mut self, route: Route<'_>, result: &Result<(), String>) {
         let Route { what, to } = route;
         match result {
             Err(error) if !self.is_away => {

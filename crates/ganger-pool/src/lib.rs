@@ -43,7 +43,7 @@ use tokio::time::Instant;
 
 use crate::worker::output::LastLines;
 use autoscale::Held;
-use breaker::News;
+use breaker::Transition;
 use events::{EventFeed, PoolEvents};
 use ganger_core::event_loop::Standstills;
 use ganger_core::shutdown::Phase;
@@ -114,7 +114,7 @@ pub async fn run(
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         let now = Instant::now();
-        pool.make_up(now);
+        pool.extend_deadlines(now);
         pool.lanes.look();
         pool.watch_trials(now);
         pool.follow_load(now);
@@ -124,7 +124,7 @@ pub async fn run(
         pool.dispatch(now);
         pool.set_credit();
         pool.note_load(now);
-        pool.tell_changes();
+        pool.report_changes();
         pool.show(now);
         if let Some(result) = pool.result(now) {
             // The last changes count as well.
@@ -138,7 +138,7 @@ pub async fn run(
                 let told = changed.is_ok().then(|| orders.borrow_and_update().clone());
                 pool.follow_orders(told);
             }
-            Some(command) = commands.recv() => pool.obey(command),
+            Some(command) = commands.recv() => pool.handle_command(command),
             Some(slot) = connected.recv() => pool.connected(slot),
             Some((slot, ended)) = pool.lanes.next_ended() => pool.worker_ended(slot, &ended),
             () = pool.shared.room.notified() => pool.watch_answers(),
@@ -286,10 +286,10 @@ impl Pool {
     /// Gives back the messages that no worker has when the breaker has opened; the lanes do
     /// likewise.
     fn follow_breaker(&mut self) {
-        let news = self.shared.breaker.borrow_mut().news();
-        match news {
+        let transition = self.shared.breaker.borrow_mut().take_transition();
+        match transition {
             None => {}
-            Some(News::Opened { failed, error }) => {
+            Some(Transition::Opened { failed, error }) => {
                 self.give_back();
                 self.lanes.wake();
                 tracing::error!(
@@ -299,7 +299,7 @@ impl Pool {
                     "breaker opened: nearly all first attempts fail; trying one message at a time"
                 );
             }
-            Some(News::Closed) => {
+            Some(Transition::Closed) => {
                 tracing::info!(
                     pool = self.shared.name(),
                     "breaker closed: attempts succeed again"
@@ -552,8 +552,8 @@ impl Pool {
 
     /// Moves the deadlines by the time in which this thread's loop stood still, which is nobody's
     /// fault. The lanes move theirs.
-    fn make_up(&mut self, now: Instant) {
-        let Some(stood_still) = self.standstills.news(now) else {
+    fn extend_deadlines(&mut self, now: Instant) {
+        let Some(stood_still) = self.standstills.take_stall(now) else {
             return;
         };
         if let Some(stopping) = &mut self.stopping {
@@ -568,16 +568,16 @@ impl Pool {
 
     fn keep_time(&mut self) {
         let now = Instant::now();
-        self.make_up(now);
+        self.extend_deadlines(now);
         let Some(stopping) = &mut self.stopping else {
             return;
         };
-        let (yields, names_laggards) = (stopping.yields(now), stopping.names_laggards(now));
+        let (yields, is_delay_log_due) = (stopping.yields(now), stopping.is_delay_log_due(now));
         let abandons = stopping.abandons(now);
         if yields {
             self.lanes.raise_all(Phase::Yielding);
         }
-        if names_laggards {
+        if is_delay_log_due {
             self.name_laggards(now);
         }
         if abandons {
@@ -637,7 +637,7 @@ mod tests {
         };
         let (orders, told) = watch::channel(Orders::new(Arc::new(policy)));
         let (_commands, commands) = mpsc::channel(1);
-        orders.send_modify(Orders::hurry);
+        orders.send_modify(Orders::escalate_stop);
         let source = async {
             let closed = |intake: &Intake| *intake == Intake::Closed;
             drop(source.intake.wait_for(closed).await.unwrap());

@@ -11,7 +11,7 @@ use ganger_pool::status::{PoolState, PoolStatus, ScalingStatus};
 const STALE_AFTER: Duration = Duration::from_secs(5);
 
 /// The daemon's own clock when it gave its status, unless it was set since the daemon's start.
-fn told_at(status: &Status) -> SystemTime {
+fn status_time(status: &Status) -> SystemTime {
     let uptime = Duration::try_from_secs_f64(status.uptime_seconds).unwrap_or_default();
     let told = status.started_at.checked_add(uptime);
     told.unwrap_or(status.started_at)
@@ -107,7 +107,7 @@ pub(super) fn unread_note(status: &Status) -> Option<String> {
 
 /// Returns the notes on the daemon itself, a line each: its alerts, its webhooks, its last reload.
 pub(super) fn daemon_notes(status: &Status) -> Vec<String> {
-    let now = told_at(status);
+    let now = status_time(status);
     let ago = |at: SystemTime| age(now.duration_since(at).unwrap_or_default().as_secs_f64());
     let alerts = status.alerts.iter();
     let active = alerts.clone().flat_map(|alerts| &alerts.active);

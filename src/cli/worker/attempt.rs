@@ -11,8 +11,8 @@ use miette::{IntoDiagnostic, WrapErr, bail};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+use super::attempt_result;
 use super::subject::{WorkerStart, on_a_pool_thread};
-use super::told;
 use crate::cli::common::{CommandResult, Format, Output};
 use crate::cli::dead;
 use crate::cli::output;
@@ -115,13 +115,13 @@ pub(super) fn run(args: &WorkerTryArgs) -> CommandResult {
     let told = on_a_pool_thread(conformance::attempt(&single, ready))?;
     let (text, json, good) = match &told {
         Ok(told) => (
-            told::as_text(&single, told),
-            told::as_json(&single, told),
-            told::is_good(told),
+            attempt_result::as_text(&single, told),
+            attempt_result::as_json(&single, told),
+            attempt_result::is_good(told),
         ),
         Err((why, stderr)) => (
-            told::unstarted_text(why, stderr),
-            told::unstarted_json(why, stderr),
+            attempt_result::unstarted_text(why, stderr),
+            attempt_result::unstarted_json(why, stderr),
             false,
         ),
     };

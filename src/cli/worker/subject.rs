@@ -134,7 +134,7 @@ pub(super) fn on_a_pool_thread<F: Future>(work: F) -> miette::Result<F::Output> 
         Ok(()) => ControlFlow::Continue(()),
         Err(_) => ControlFlow::Break(()),
     };
-    signals.obeyed("signals", obey).into_diagnostic()?;
+    signals.handled_by("signals", obey).into_diagnostic()?;
     // Also what has left its worker's process group.
     orphans::adopt().into_diagnostic()?;
     let done = LocalSet::new().block_on(&runtime, async {

@@ -67,7 +67,7 @@ impl Severity {
 }
 
 /// Properties of a kind.
-struct Facts {
+struct KindInfo {
     kind: AlertKind,
     name: &'static str,
     scope: Scope,
@@ -82,8 +82,8 @@ struct Facts {
 }
 
 /// Properties of all kinds, in their order.
-const FACTS: [Facts; 12] = [
-    Facts {
+const FACTS: [KindInfo; 12] = [
+    KindInfo {
         kind: AlertKind::PoolDegraded,
         name: "pool_degraded",
         scope: Scope::Pool,
@@ -92,7 +92,7 @@ const FACTS: [Facts; 12] = [
         was: "pool `{}` was degraded",
         over: "it works again",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::WorkersNotStarting,
         name: "workers_not_starting",
         scope: Scope::Pool,
@@ -101,7 +101,7 @@ const FACTS: [Facts; 12] = [
         was: "workers of pool `{}` could not start",
         over: "they start again",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::SourceDown,
         name: "source_down",
         scope: Scope::Source,
@@ -110,7 +110,7 @@ const FACTS: [Facts; 12] = [
         was: "source `{}` was unavailable",
         over: "it is available again",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::BreakerOpen,
         name: "breaker_open",
         scope: Scope::Pool,
@@ -119,7 +119,7 @@ const FACTS: [Facts; 12] = [
         was: "the breaker of pool `{}` was open",
         over: "it is closed again",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::DeadLetters,
         name: "dead_letters",
         scope: Scope::Pool,
@@ -128,7 +128,7 @@ const FACTS: [Facts; 12] = [
         was: "many messages of pool `{}` were dead-lettered",
         over: "back within the limit",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::CrashLoop,
         name: "crash_loop",
         scope: Scope::Pool,
@@ -137,7 +137,7 @@ const FACTS: [Facts; 12] = [
         was: "workers of pool `{}` crashed repeatedly",
         over: "back within the limit",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::Waiting,
         name: "waiting",
         scope: Scope::Pool,
@@ -146,7 +146,7 @@ const FACTS: [Facts; 12] = [
         was: "messages of pool `{}` waited for a long time",
         over: "back within the limit",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::RollStopped,
         name: "roll_stopped",
         scope: Scope::Pool,
@@ -155,7 +155,7 @@ const FACTS: [Facts; 12] = [
         was: "a rolling restart of pool `{}` stopped",
         over: "a later one is completed",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::PoolPaused,
         name: "pool_paused",
         scope: Scope::Pool,
@@ -164,7 +164,7 @@ const FACTS: [Facts; 12] = [
         was: "the intake of pool `{}` was stopped for a long time by an operator",
         over: "intake resumed",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::ReloadRefused,
         name: "reload_refused",
         scope: Scope::Daemon,
@@ -173,7 +173,7 @@ const FACTS: [Facts; 12] = [
         was: "a reload of the configuration was refused",
         over: "a later one was carried out",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::WebhookFailing,
         name: "webhook_failing",
         scope: Scope::Daemon,
@@ -182,7 +182,7 @@ const FACTS: [Facts; 12] = [
         was: "the webhook `{}` did not accept alerts",
         over: "it accepts them again",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::Test,
         name: "test",
         scope: Scope::Daemon,
@@ -200,7 +200,7 @@ impl AlertKind {
         real.map(|facts| facts.kind)
     }
 
-    fn facts(self) -> &'static Facts {
+    fn facts(self) -> &'static KindInfo {
         &FACTS[self as usize]
     }
 
@@ -296,8 +296,8 @@ impl Ended {
 }
 
 /// Returns a sentence on the end of the problem.
-pub(super) fn farewell(finding: &Finding, ended: Ended) -> String {
-    let &Facts {
+pub(super) fn resolution(finding: &Finding, ended: Ended) -> String {
+    let &KindInfo {
         scope, was, over, ..
     } = finding.kind.facts();
     let what = was.replace("{}", &finding.subject);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::secret_file::secret_file;
-use super::shared::Surroundings;
+use super::shared::ReadContext;
 use crate::model::{AdminConfig, Otlp, Secret, TelemetryConfig};
 use crate::print;
 use crate::reader::Reader;
@@ -17,7 +17,7 @@ use crate::value_types::{Wrong, boolean, collector, word};
 const LISTEN: &str = "127.0.0.1:9464";
 
 /// Reads `[admin]`.
-pub(super) fn admin(t: &mut Reader<'_>, around: Surroundings<'_>) -> AdminConfig {
+pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig {
     let address = t.or(
         "listen",
         listen(),
@@ -70,7 +70,7 @@ fn on(address: Listen) -> Option<SocketAddr> {
     }
 }
 
-fn socket(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<PathBuf> {
+fn socket(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<PathBuf> {
     let socket = t.maybe(
         "socket",
         word(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::shared::{DAY, Surroundings};
+use super::shared::{DAY, ReadContext};
 use super::webhook;
 use crate::model::{AlertsConfig, WebhookConfig};
 use crate::reader::Reader;
@@ -15,7 +15,7 @@ const SECTION: &str = "alerts";
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Reads `[alerts]`. If it is left out, no alerts are sent and nothing of it is printed.
-pub(super) fn alerts(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<AlertsConfig> {
+pub(super) fn alerts(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<AlertsConfig> {
     let is_given = t.has(SECTION);
     let alerts = t.table(
         SECTION,
@@ -30,7 +30,7 @@ pub(super) fn alerts(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Ale
     alerts
 }
 
-fn section(t: &mut Reader<'_>, around: Surroundings<'_>, is_given: bool) -> Option<AlertsConfig> {
+fn section(t: &mut Reader<'_>, around: ReadContext<'_>, is_given: bool) -> Option<AlertsConfig> {
     let webhooks = webhooks(t, around, is_given);
     let rules = AlertsConfig {
         webhooks: Vec::new(),
@@ -91,7 +91,7 @@ fn section(t: &mut Reader<'_>, around: Surroundings<'_>, is_given: bool) -> Opti
 /// Reads the webhook of the section itself, if it names one, and those of the list.
 fn webhooks(
     t: &mut Reader<'_>,
-    around: Surroundings<'_>,
+    around: ReadContext<'_>,
     is_given: bool,
 ) -> Vec<Option<WebhookConfig>> {
     let (own, has_list) = (webhook::is_named(t), t.has("webhooks"));
@@ -114,12 +114,12 @@ fn webhooks(
     }
     let first = own.then_some(first);
     let mut all: Vec<Option<WebhookConfig>> = first.into_iter().chain(more).collect();
-    tell_apart(&mut all);
+    make_names_unique(&mut all);
     all
 }
 
 /// Appends a number to each name that an earlier webhook has.
-fn tell_apart(webhooks: &mut [Option<WebhookConfig>]) {
+fn make_names_unique(webhooks: &mut [Option<WebhookConfig>]) {
     let mut names: Vec<String> = Vec::new();
     for webhook in webhooks.iter_mut().flatten() {
         let given = webhook.name.clone();

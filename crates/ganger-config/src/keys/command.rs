@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
 
-use super::shared::Surroundings;
+use super::shared::ReadContext;
 use crate::environment::Environment;
 use crate::model::{Limits, WorkerCommand};
 use crate::print;
@@ -33,7 +33,7 @@ const OF_THE_DAEMON: [&str; 6] = [
 ];
 
 /// Reads a worker's command.
-pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> WorkerCommand {
+pub(super) fn read(t: &mut Reader<'_>, around: ReadContext<'_>) -> WorkerCommand {
     WorkerCommand {
         program: t.must(
             "command",
@@ -119,7 +119,7 @@ fn inheritable(name: &str) -> Result<(), Wrong> {
     variable(name).map(drop)
 }
 
-fn directory(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<PathBuf> {
+fn directory(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<PathBuf> {
     let path = t.maybe(
         "cwd",
         word(),

@@ -27,13 +27,13 @@ use super::model::{Config, DaemonConfig, LogFormat};
 use super::reader::Reader;
 use super::value_types::choice::choice;
 use super::value_types::{duration, log_filter, size};
-use shared::{DAY, HOUR, Surroundings};
+use shared::{DAY, HOUR, ReadContext};
 
 /// Shortest stall timeout: threads show a sign of life each second, and a busy machine may delay some.
 const STALL_TIMEOUT_MIN: Duration = Duration::from_secs(3);
 
 /// Reads the whole configuration. If a problem is recorded, the result must not be used.
-pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
+pub(super) fn config(t: &mut Reader<'_>, around: ReadContext<'_>) -> Config {
     let daemon = t.table("daemon", "Settings of the daemon itself.", daemon);
     let sources = t.tables(
         "sources",
@@ -76,7 +76,7 @@ pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
 pub(super) fn describe() -> Vec<Key> {
     Reader::describe(|t| {
         let environment = Environment::new();
-        let around = Surroundings {
+        let around = ReadContext {
             directory: Path::new(""),
             environment: &environment,
         };

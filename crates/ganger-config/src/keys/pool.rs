@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::shared::{DAY, HOUR, MILLISECOND, MONTH, Surroundings};
+use super::shared::{DAY, HOUR, MILLISECOND, MONTH, ReadContext};
 use super::{autopsy, command, idempotency, rabbitmq, retry, topics, workers};
 use crate::model::{
     Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, PoolConfig, Prefetch, Recycle,
@@ -32,7 +32,7 @@ const SOURCE: &str = "Source that the pool reads from; may be omitted if there i
 pub(super) fn read_all(
     t: &mut Reader<'_>,
     sources: &BTreeMap<String, SourceConfig>,
-    around: Surroundings<'_>,
+    around: ReadContext<'_>,
 ) -> Vec<Arc<PoolConfig>> {
     let mut taken = Taken::default();
     let meaning = "Worker pools, each in its own `[[pools]]`.";
@@ -54,7 +54,7 @@ pub(super) fn read_all(
 fn read(
     t: &mut Reader<'_>,
     sources: &BTreeMap<String, SourceConfig>,
-    around: Surroundings<'_>,
+    around: ReadContext<'_>,
 ) -> PoolConfig {
     aliases(t);
     let name = t.must(

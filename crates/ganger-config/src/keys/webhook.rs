@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::secret_file::secret_file;
-use super::shared::{HOUR, Surroundings};
+use super::shared::{HOUR, ReadContext};
 use crate::model::{AlertForm, Secret, WebhookConfig};
 use crate::print;
 use crate::reader::Reader;
@@ -36,7 +36,7 @@ pub(super) fn is_named(t: &Reader<'_>) -> bool {
 }
 
 /// Reads a webhook; none if it is not named, or wrong.
-pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<WebhookConfig> {
+pub(super) fn read(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<WebhookConfig> {
     let webhook = url(t, around);
     let given = t.maybe(
         "name",
@@ -96,7 +96,7 @@ fn place(url: &str) -> String {
     place.unwrap_or_else(|| "webhook".to_owned())
 }
 
-fn url(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<String> {
+fn url(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<String> {
     let given = t.maybe(
         "webhook",
         web_url(),
@@ -159,7 +159,7 @@ fn header(name: &str) -> Result<String, Wrong> {
     }
 }
 
-fn signing_secret(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Secret> {
+fn signing_secret(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<Secret> {
     let given = t.maybe(
         "signing_secret",
         word(),
@@ -194,11 +194,7 @@ fn signing_secret(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Secret
     }
 }
 
-fn integration_key(
-    t: &mut Reader<'_>,
-    around: Surroundings<'_>,
-    form: AlertForm,
-) -> Option<Secret> {
+fn integration_key(t: &mut Reader<'_>, around: ReadContext<'_>, form: AlertForm) -> Option<Secret> {
     let given = t.maybe(
         "integration_key",
         word(),

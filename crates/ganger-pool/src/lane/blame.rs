@@ -24,7 +24,7 @@ pub(super) enum Version {
 
 impl Version {
     /// Returns the version of a worker whose first frame is `output`.
-    pub(super) fn said_by(output: &Output) -> Self {
+    pub(super) fn of_first_frame(output: &Output) -> Self {
         match output.concurrency() {
             None => Self::One,
             Some(concurrency) => Self::Two {

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::account::Account;
 use super::error::SpawnError;
-use super::leader::Newborn;
+use super::leader::UnwatchedChild;
 use super::{Identity, launch};
 use ganger_config::model::{Autopsy, WorkerCommand};
 
@@ -81,7 +81,7 @@ fn examine(
     let findings = match started {
         Ok((program, written)) => {
             let findings = Transcript::new(written).listen(&program, until, within);
-            _program = Some(Newborn::of(program));
+            _program = Some(UnwatchedChild::of(program));
             findings
         }
         Err(problem) => Findings {

@@ -41,7 +41,7 @@ impl Leader {
                 reaped: Cell::new(false),
             }),
             Err(error) => {
-                drop(Newborn::of(child));
+                drop(UnwatchedChild::of(child));
                 Err(error)
             }
         }
@@ -155,9 +155,9 @@ fn reap_later(pid: Pid, pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
 
 /// Process that is not watched yet. Dropped, it is killed with its group and reaped.
 #[derive(Debug)]
-pub(super) struct Newborn(Option<Child>);
+pub(super) struct UnwatchedChild(Option<Child>);
 
-impl Newborn {
+impl UnwatchedChild {
     pub(super) fn of(child: Child) -> Self {
         Self(Some(child))
     }
@@ -167,7 +167,7 @@ impl Newborn {
     }
 }
 
-impl Drop for Newborn {
+impl Drop for UnwatchedChild {
     fn drop(&mut self) {
         let Some(child) = self.0.take() else {
             return;
@@ -203,7 +203,7 @@ mod tests {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
         stdout.read_line(&mut said).unwrap();
-        drop(Newborn::of(child));
+        drop(UnwatchedChild::of(child));
         assert!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).is_err());
         stdout.read_to_string(&mut said).unwrap();
         assert_eq!(said, "ready\n");

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::duties::Duty;
 use super::finding::{Finding, SubjectError};
-use super::subject::{Rig, Subject, Way};
+use super::subject::{Rig, SendOptions, Subject};
 use super::supplies::Supplies;
 use ganger_core::names;
 use ganger_pool::worker::Introduction;
@@ -26,7 +26,7 @@ pub(super) async fn by_name(rig: &Rc<Rig>, supplies: &Supplies) -> Finding {
     let trouble = match started {
         Ok(mut subject) => {
             let asked = subject.ask(&supplies.message(0)).await;
-            subject.put_down().await;
+            subject.terminate().await;
             match asked {
                 Ok(_) => return Finding::passed("without GANGER_PIPE"),
                 Err(_) => "it connected but did not answer".to_owned(),
@@ -106,7 +106,7 @@ pub(super) async fn yielding(
 ) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
     subject.tell(names::CONTEXT_SWITCH);
-    subject.send(&supplies.slow(), Way::default());
+    subject.send(&supplies.slow(), SendOptions::default());
     subject.tell(names::CONTEXT_SWITCH);
     let answer = subject.answers().await?.remove(0);
     subject.ask(&supplies.message(0)).await?;
@@ -123,7 +123,7 @@ pub(super) async fn cancel(
     subject.ask(&supplies.message(0)).await?;
     subject.tell(&format!("{} {}", names::CANCEL, u64::MAX));
     let begun = Instant::now();
-    let id = subject.send(&supplies.slow(), Way::default());
+    let id = subject.send(&supplies.slow(), SendOptions::default());
     subject.tell(&format!("{} {id}", names::CANCEL));
     let answer = subject.answers().await?.remove(0);
     let took = begun.elapsed();
@@ -152,14 +152,14 @@ pub(super) async fn end_of_file(
     supplies: &Supplies,
 ) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
-    subject.hang_up();
+    subject.disconnect();
     leaves(subject, Duty::EndOfFile).await
 }
 
 async fn leaves(subject: &mut Subject, duty: Duty) -> Result<Finding, SubjectError> {
     let begun = Instant::now();
     let within = subject.rig().policy.stop_timeout;
-    subject.hear_out(within).await?;
+    subject.read_to_close(within).await?;
     let left = within.saturating_sub(begun.elapsed());
     let Some(exit) = subject.exit(left.max(Duration::from_millis(100))).await else {
         let said = format!("it is still running after {within:?}");
@@ -179,11 +179,11 @@ pub(super) async fn quit_busy(
     supplies: &Supplies,
 ) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
-    subject.send(&supplies.slow(), Way::default());
+    subject.send(&supplies.slow(), SendOptions::default());
     subject.all_sent().await?;
     subject.dismiss();
     let within = subject.rig().answer_within;
-    let has_gone = subject.hear_out(within).await?;
+    let has_gone = subject.read_to_close(within).await?;
     let unanswered = subject.in_flight().next();
     Ok(match unanswered {
         None => Finding::passed("the message in hand was answered"),
@@ -202,7 +202,7 @@ pub(super) async fn quit_busy(
 }
 
 /// Tests input that no daemon sends. A worker that interprets it gets a warning.
-pub(super) async fn garbage(
+pub(super) async fn invalid_input(
     duty: Duty,
     subject: &mut Subject,
     supplies: &Supplies,
@@ -212,7 +212,7 @@ pub(super) async fn garbage(
         Duty::BadLength => b"\xff\xff\xff\xf0",
         _ => b"\0\0\0\x05\x93\x01\x02\x03\xc1",
     };
-    subject.put_noted("what no daemon sends", bytes);
+    subject.write_recorded("what no daemon sends", bytes);
     let until = Instant::now() + HANG_UP_WITHIN;
     Ok(loop {
         match subject.next(until).await {

@@ -12,7 +12,7 @@ pub enum Version {
 
 /// Versions of the protocol with the duty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum Versions {
     Both,
     One,
     Two,
@@ -45,8 +45,8 @@ macro_rules! duties {
                 match self { $(Self::$duty => $mend,)* }
             }
 
-            fn whose(self) -> Whose {
-                match self { $(Self::$duty => Whose::$whose,)* }
+            fn whose(self) -> Versions {
+                match self { $(Self::$duty => Versions::$whose,)* }
             }
         }
     };
@@ -141,9 +141,9 @@ impl Duty {
     /// Returns whether a worker that speaks this version has it.
     pub fn is_of(self, version: Version) -> bool {
         match self.whose() {
-            Whose::Both => true,
-            Whose::One => version == Version::One,
-            Whose::Two => version == Version::Two,
+            Versions::Both => true,
+            Versions::One => version == Version::One,
+            Versions::Two => version == Version::Two,
         }
     }
 

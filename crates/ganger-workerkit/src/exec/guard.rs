@@ -54,7 +54,7 @@ impl Guard {
     }
 
     /// Returns the pipe to which each program writes the number of its group before it begins.
-    pub(super) fn told(&self) -> &Arc<OwnedFd> {
+    pub(super) fn stdin(&self) -> &Arc<OwnedFd> {
         &self.told
     }
 

@@ -67,7 +67,7 @@ pub(super) async fn work(setup: &Setup<'_>, task: Task, number: u64, stop: &Noti
             output: answer(script.follow(stop).await),
             hopeless: None,
         },
-        Err(trouble) => trouble.told(),
+        Err(trouble) => trouble.into_done(),
     };
     done.output.id = id.filter(|_| setup.terms.version2);
     done
@@ -87,7 +87,7 @@ enum NotStarted {
 impl NotStarted {
     /// Converts the reason to an answer. The message is not at fault and not charged, except for arguments
     /// that are too long.
-    fn told(self) -> Done {
+    fn into_done(self) -> Done {
         let cause = match &self {
             Self::Spawn(SpawnError::Program { cause, .. }) => cause.raw_os_error(),
             _ => None,
@@ -141,7 +141,7 @@ impl<'a> Script<'a> {
         let files = Files::write(setup.guard.directory(), number, &task, in_file);
         let files = files.map_err(NotStarted::Files)?;
         let command = command_for(setup.command, &task, &files);
-        let mut child = launch::start_guarded(&command, setup.guard.told())?;
+        let mut child = launch::start_guarded(&command, setup.guard.stdin())?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let leader = Leader::watch(child).map_err(NotStarted::Watch)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {

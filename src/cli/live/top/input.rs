@@ -44,7 +44,7 @@ pub(super) fn listen() -> miette::Result<mpsc::Receiver<Input>> {
         is_first = false;
         ControlFlow::Continue(())
     };
-    let started = signals.obeyed("signals", obey);
+    let started = signals.handled_by("signals", obey);
     started.into_diagnostic()?;
     let read = move || {
         loop {

@@ -1,9 +1,9 @@
 //! Tests of the forms.
 
 use super::super::alert::{Alert, AlertKind, Ended, Finding};
+use super::super::delivery_state::{End, Message};
 use super::super::message::body;
 use super::super::tests::webhook;
-use super::super::told::{End, Message};
 use super::*;
 use ganger_config::model::{Secret, WebhookConfig};
 

@@ -2,7 +2,7 @@
 //! them percent-encoded.
 
 use crate::keys::secret_file::secret_file;
-use crate::keys::shared::Surroundings;
+use crate::keys::shared::ReadContext;
 use crate::print;
 use crate::reader::Reader;
 use crate::value_types::word;
@@ -15,7 +15,7 @@ pub(super) struct Login {
 }
 
 /// Reads the keys.
-pub(super) fn login(t: &mut Reader<'_>, around: Surroundings<'_>) -> Login {
+pub(super) fn login(t: &mut Reader<'_>, around: ReadContext<'_>) -> Login {
     let username = t.maybe(
         "username",
         word(),

@@ -13,7 +13,7 @@ mod url;
 
 use self::server::OnServer;
 use self::url::Url;
-use super::shared::Surroundings;
+use super::shared::ReadContext;
 use crate::model::SourceConfig;
 use crate::reader::Reader;
 use crate::value_types::choice::choice;
@@ -28,7 +28,7 @@ enum SourceKind {
 }
 
 /// Reads one source.
-pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> SourceConfig {
+pub(super) fn read(t: &mut Reader<'_>, around: ReadContext<'_>) -> SourceConfig {
     let kind = t.must("kind", kind(), "Kind of the source.");
     if kind.is_none() {
         // Without a kind its other keys can't be judged: one problem is enough.

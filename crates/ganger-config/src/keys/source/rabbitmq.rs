@@ -9,7 +9,7 @@ use super::login::Login;
 use super::tls::TlsFiles;
 use super::url::Url;
 use crate::keys::secret_file::secret_file;
-use crate::keys::shared::{DAY, HOUR, Surroundings};
+use crate::keys::shared::{DAY, HOUR, ReadContext};
 use crate::model::{Argument, Host, QueueDeclaration, QueueType, RabbitMqSource, Secret, Tls};
 use crate::print;
 use crate::reader::Reader;
@@ -38,7 +38,7 @@ pub(super) fn read(
     declare: bool,
     files: TlsFiles,
     login: Login,
-    around: Surroundings<'_>,
+    around: ReadContext<'_>,
 ) -> RabbitMqSource {
     if !t.has("url") && !t.has("url_file") {
         let help = "write url = \"amqp://USER:PASSWORD@HOST/VHOST\"";
@@ -103,7 +103,7 @@ pub(super) fn read(
 }
 
 /// Reads the secret that copies are signed with.
-fn signing_secret(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Secret> {
+fn signing_secret(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<Secret> {
     let secret = t.maybe(
         "signing_secret",
         word(),

@@ -7,7 +7,7 @@ use super::postgres::ServerKeys;
 use super::server::{OnServer, ServerAddress};
 use super::url::Url;
 use super::{mysql, postgres};
-use crate::keys::shared::{HOUR, Surroundings};
+use crate::keys::shared::{HOUR, ReadContext};
 use crate::model::{Database, TableSource};
 use crate::print;
 use crate::reader::Reader;
@@ -18,7 +18,7 @@ pub(super) fn read(
     t: &mut Reader<'_>,
     url: Option<&Url>,
     (keys, server): (ServerKeys, OnServer),
-    around: Surroundings<'_>,
+    around: ReadContext<'_>,
 ) -> TableSource {
     if !t.has("url") && !t.has("url_file") {
         t.missing("url", "write url = \"sqlite:ganger.db\"");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::keys::shared::Surroundings;
+use crate::keys::shared::ReadContext;
 use crate::model::Identity;
 use crate::print;
 use crate::reader::Reader;
@@ -15,7 +15,7 @@ pub(super) struct TlsFiles {
     pub(super) identity: Option<Identity>,
 }
 
-pub(super) fn files(t: &mut Reader<'_>, around: Surroundings<'_>) -> TlsFiles {
+pub(super) fn files(t: &mut Reader<'_>, around: ReadContext<'_>) -> TlsFiles {
     let mut file = |key, meaning| {
         let file = t.maybe(key, word(), meaning);
         let file = file.map(|file: String| around.directory.join(file));

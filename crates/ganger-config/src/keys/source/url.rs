@@ -2,7 +2,7 @@
 
 use super::server::Scheme;
 use crate::keys::secret_file::secret_file;
-use crate::keys::shared::Surroundings;
+use crate::keys::shared::ReadContext;
 use crate::reader::Reader;
 use crate::value_types::{Wrong, word};
 
@@ -45,7 +45,7 @@ fn with_a_small_scheme(url: &str) -> String {
     }
 }
 
-pub(super) fn url(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Url> {
+pub(super) fn url(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<Url> {
     let given = t.maybe(
         "url",
         word(),

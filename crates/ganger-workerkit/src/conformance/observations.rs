@@ -15,7 +15,7 @@ const LEVELS: [&str; 8] = [
 
 /// Observed frames, by the duty that they belong to.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Observations {
     /// First frame, if it is a HELLO.
     pub(super) hello: Option<Output>,
     counts: BTreeMap<Duty, u64>,
@@ -23,7 +23,7 @@ pub(super) struct Seen {
     complaints: BTreeMap<Duty, (String, &'static str)>,
 }
 
-impl Seen {
+impl Observations {
     /// Examines a frame.
     pub(super) fn take(&mut self, output: &Output, is_first: bool) {
         let duty = match output.status.meaning() {
@@ -130,9 +130,9 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_counted_and_what_is_not_is_no_fault() {
-        let mut seen = Seen::default();
+        let mut seen = Observations::default();
         seen.take(&log("WARN"), true);
-        let mut other = Seen::default();
+        let mut other = Observations::default();
         other.take(&log("info"), true);
         seen.add(other);
         assert_eq!(seen.finding(Duty::Log).said, "2 frames, all well formed");
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_should_be_mended_is_told() {
-        let mut seen = Seen::default();
+        let mut seen = Observations::default();
         seen.take(&log("loud"), true);
         seen.take(&Output::new(Status::EMIT, None, ""), false);
         seen.take(&Output::new(Status::HELLO, None, ""), false);
