@@ -429,7 +429,7 @@ fn a_dry_run_changes_nothing() {
 fn a_person_is_asked_before_all_are_dropped() {
     let site = with_letters();
     let mut seat = site.seat((80, 24), &["dead", "drop", "--all"]);
-    seat.shows("Delete 4 dead letter(s) for good? [y/N]");
+    seat.shows("Permanently delete 4 dead letter(s)? [y/N]");
     seat.press("\n");
     seat.shows("nothing was dropped");
     assert_eq!(seat.left().code(), Some(1));

@@ -73,7 +73,7 @@ pub(super) async fn reload(State(context): State<Context>) -> Result<Json<Reload
         Ok(Ok(Err(why))) => Err(Problem::new(StatusCode::CONFLICT, why)),
         Ok(Err(_)) => Err(internal("the daemon has ended")),
         Err(_) => {
-            let why = "new sources are still being opened; the reload goes on";
+            let why = "new sources are still being opened; the reload continues";
             Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, why))
         }
     }

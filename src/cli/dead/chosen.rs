@@ -149,7 +149,7 @@ impl Chosen {
         if count == 0 {
             return Ok(true);
         }
-        output::prompt(format!("Delete {count} dead letter(s) for good? [y/N] "));
+        output::prompt(format!("Permanently delete {count} dead letter(s)? [y/N] "));
         let mut answer = String::new();
         io::stdin()
             .lock()

@@ -26,7 +26,7 @@ pub(super) fn on_timeout(t: &mut Reader<'_>) -> Option<Autopsy> {
     );
     let command = command?;
     if command.first().is_none_or(String::is_empty) {
-        let wrong = Wrong::new("must name a program", "leave it out for none");
+        let wrong = Wrong::new("must name a program", "leave it out to disable it");
         t.wrong("on_timeout", &wrong);
     }
     Some(Autopsy { command, within })

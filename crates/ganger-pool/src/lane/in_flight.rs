@@ -225,7 +225,7 @@ impl InFlight {
         policy: &PoolConfig,
     ) -> Result<Option<(u64, Outgoing)>, String> {
         let found = self.meant(output.id, version, sent);
-        let at = found.map_err(|error| format!("an emit that belongs to no message: {error}"))?;
+        let at = found.map_err(|error| format!("an emit without a message: {error}"))?;
         let entry = &mut self.entries[at];
         entry.emitted += 1;
         let message = &entry.delivery.message;

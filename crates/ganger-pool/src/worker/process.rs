@@ -125,7 +125,7 @@ impl Process {
         // From here on the group is killed and its leader reaped whatever goes wrong.
         let leader = Leader::watch(child)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
-            return Err(io::Error::other("a standard stream is no pipe"));
+            return Err(io::Error::other("a standard stream is not a pipe"));
         };
         Ok(Self {
             identity: identity.clone(),

@@ -98,7 +98,7 @@ fn spawn(directory: &Path) -> io::Result<(Leader, OwnedFd)> {
     let mut child = orphans::start(|| command.spawn())?;
     let told = child.stdin.take();
     let process = Leader::watch(child)?;
-    let told = told.ok_or_else(|| io::Error::other("its stdin is no pipe"))?;
+    let told = told.ok_or_else(|| io::Error::other("its stdin is not a pipe"))?;
     Ok((process, told.into()))
 }
 

@@ -145,7 +145,9 @@ impl<'a> Script<'a> {
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let leader = Leader::watch(child).map_err(NotStarted::Watch)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-            return Err(NotStarted::Watch(io::Error::other("a stream is no pipe")));
+            return Err(NotStarted::Watch(io::Error::other(
+                "a stream is not a pipe",
+            )));
         };
         let version2 = setup.terms.version2;
         let awaits_reply = awaits_reply(&task, version2);

@@ -86,7 +86,7 @@ impl fmt::Display for PoolAction {
                 }
                 match in_flight {
                     0 => Ok(()),
-                    held => write!(f, "; {held} message(s) in hand are redelivered"),
+                    held => write!(f, "; redelivers {held} message(s) in hand"),
                 }
             }
         }
