@@ -6,7 +6,7 @@ use ganger_config::Environment;
 use ganger_config::model::TelemetryConfig;
 use ganger_otlp::Otlp;
 use ganger_pool::overview::Overview;
-use ganger_telemetry::Also;
+use ganger_telemetry::ExtraLayer;
 
 use crate::otlp_metrics;
 
@@ -14,7 +14,7 @@ pub(crate) use ganger_otlp::exposed_collector;
 
 /// Returns the layer that sends log records to the collector.
 #[expect(clippy::unnecessary_wraps, reason = "its twin has none")]
-pub(crate) fn layer() -> Option<Also> {
+pub(crate) fn layer() -> Option<ExtraLayer> {
     Some(ganger_otlp::layer())
 }
 

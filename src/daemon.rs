@@ -1,9 +1,9 @@
 //! Builds what the configuration asks for, runs it, changes it on reload and takes it down again.
 //! It owns every pool's thread by name; what happens inside a pool is the pool's affair.
 
-mod becoming;
 mod error;
 mod life;
+mod pending_reload;
 mod reload;
 mod running;
 pub mod service;
@@ -22,7 +22,6 @@ use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use becoming::{Becoming, Opened, ready};
 pub use error::{DaemonError, chain};
 use ganger_config::model::Config;
 use ganger_core::budget::Budget;
@@ -33,6 +32,7 @@ use ganger_pool::request::{Reloaded, Request};
 use ganger_pool::status::PoolStatus;
 use ganger_pool::{Orders, Steering};
 use life::{Ended, Life};
+use pending_reload::{Opened, PendingReload, ready};
 use running::Running;
 use service::Service;
 use subscribing::Subscribing;
@@ -70,7 +70,7 @@ pub struct Daemon {
     overview: Overview,
     pools: BTreeMap<String, Running>,
     /// The change in progress.
-    becoming: Option<Becoming>,
+    pending_reload: Option<PendingReload>,
     /// Requester of that change.
     asker: Asker,
     /// Configuration requested meanwhile; of several the last.
@@ -110,7 +110,7 @@ impl Daemon {
             overview,
             budget,
             pools: BTreeMap::new(),
-            becoming: None,
+            pending_reload: None,
             asker: Asker::default(),
             next: Some(Next {
                 config,
@@ -130,7 +130,7 @@ impl Daemon {
 
     /// Adds a service that reports the daemon's state to the service manager.
     #[must_use]
-    pub fn told_by(self, service: Service) -> Self {
+    pub fn reporting_to(self, service: Service) -> Self {
         Self { service, ..self }
     }
 
@@ -159,12 +159,12 @@ impl Daemon {
             tokio::select! {
                 biased;
                 request = requests.recv() => match request {
-                    Some(request) => self.obey(request).await,
+                    Some(request) => self.handle_request(request).await,
                     None if self.stopping => self.await_end().await,
                     None => self.stop(),
                 },
                 Some(ended) = self.ended.recv() => self.pool_ended(ended),
-                ready = ready(&mut self.becoming) => self.become_it(ready),
+                ready = ready(&mut self.pending_reload) => self.apply_prepared(ready),
                 () = at(next_try) => self.try_again(Instant::now()),
             }
         }
@@ -173,7 +173,7 @@ impl Daemon {
     }
 
     fn is_finished(&self) -> bool {
-        let nothing_follows = self.successors.is_empty() && self.becoming.is_none();
+        let nothing_follows = self.successors.is_empty() && self.pending_reload.is_none();
         self.pools.is_empty() && (self.stopping || nothing_follows)
     }
 
@@ -183,36 +183,39 @@ impl Daemon {
         }
     }
 
-    async fn obey(&mut self, request: Request) {
+    async fn handle_request(&mut self, request: Request) {
         match request {
             Request::Stop => self.stop(),
             Request::Reload(config, asker) => self.reload(*config, Asker(asker)),
             Request::LogStatus => self.overview.status_now().await.log(),
-            Request::Roll => self.tell_all(Orders::roll),
+            Request::Roll => self.order_all(Orders::roll),
         }
     }
 
     fn stop(&mut self) {
         let drain_timeout = self.config.daemon.drain_timeout;
         if self.stopping {
-            tracing::warn!("asked to stop again: on to the next phase at once");
-            self.tell_all(Orders::hurry);
+            tracing::warn!("asked to stop again: next phase begins at once");
+            self.order_all(Orders::escalate_stop);
         } else {
-            tracing::info!(?drain_timeout, "stopping: what is in hand finishes first");
+            tracing::info!(
+                ?drain_timeout,
+                "stopping: messages in hand are finished first"
+            );
             self.stopping = true;
             self.service.stopping();
             self.overview.set_state(DaemonState::Stopping);
             self.successors.clear();
-            self.becoming = None;
+            self.pending_reload = None;
             std::mem::take(&mut self.asker).tell(Err("the daemon is stopping".into()));
-            self.tell_all(|orders| orders.stop(drain_timeout));
+            self.order_all(|orders| orders.stop(drain_timeout));
             for name in self.pools.keys().cloned().collect::<Vec<_>>() {
                 self.give_up_if_unbegun(&name);
             }
         }
     }
 
-    fn tell_all(&self, order: impl Fn(&mut Orders)) {
+    fn order_all(&self, order: impl Fn(&mut Orders)) {
         self.pools.values().for_each(|pool| pool.tell(&order));
     }
 
@@ -230,7 +233,7 @@ impl Daemon {
                 tracing::error!(
                     pool = ended.pool,
                     why,
-                    "a pool that the reload has stopped did not end well; the others go on"
+                    "a pool that the reload stopped failed; the others continue"
                 );
             }
             Err(why) => {
@@ -293,7 +296,7 @@ impl Daemon {
                 return self.fail(&name, unbegun.why);
             }
             let error = &unbegun.why;
-            tracing::error!(pool = name, %error, "a pool can't be started; it is tried again");
+            tracing::error!(pool = name, %error, "starting a pool failed; retrying");
             running.unbegun = Some(unbegun);
         }
         self.overview.registry().insert(&name, commands, shown);
@@ -304,7 +307,7 @@ impl Daemon {
     fn fail(&mut self, pool: &str, source: io::Error) {
         let pool = pool.to_owned();
         let error = DaemonError::Thread { pool, source };
-        tracing::error!(error = chain(&error), "a pool can't be started");
+        tracing::error!(error = chain(&error), "starting a pool failed");
         self.failure.get_or_insert(error);
         if !self.stopping {
             self.stop();
@@ -323,7 +326,7 @@ impl Daemon {
                 continue;
             };
             match unbegun.begin(thread::Builder::new()) {
-                Ok(()) => tracing::info!(pool = name, "a pool that had no thread has begun"),
+                Ok(()) => tracing::info!(pool = name, "a pool that had no thread has started"),
                 Err(unbegun) => pool.unbegun = Some(unbegun),
             }
         }

@@ -3,13 +3,13 @@
 use ganger_config::Environment;
 use ganger_config::model::TelemetryConfig;
 use ganger_pool::overview::Overview;
-use ganger_telemetry::Also;
+use ganger_telemetry::ExtraLayer;
 
 pub(crate) fn exposed_collector(_: &TelemetryConfig, _: &Environment) -> Option<String> {
     None
 }
 
-pub(crate) fn layer() -> Option<Also> {
+pub(crate) fn layer() -> Option<ExtraLayer> {
     None
 }
 

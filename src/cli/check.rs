@@ -17,7 +17,7 @@ use ganger_config::model::Config;
 use ganger_config::{Places, Problem};
 use ganger_core::foreign;
 use ganger_pool::worker::open_files;
-use subscriptions::Standing;
+use subscriptions::SubscriptionState;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CheckArgs {
@@ -57,7 +57,7 @@ struct Report<P> {
     warnings: Vec<Problem>,
     /// State of the subscriptions that the configuration adds; none if it was not read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    subscriptions: Option<Vec<Standing>>,
+    subscriptions: Option<Vec<SubscriptionState>>,
     /// Number of workers that all pools ask for.
     #[serde(skip_serializing_if = "Option::is_none")]
     workers: Option<u64>,
@@ -94,7 +94,7 @@ pub(super) fn run(args: &CheckArgs) -> CommandResult {
         problems.extend(unfit_webhook(&config));
     }
     let standing = args.online.then(|| subscriptions::standing(&config));
-    let unread = |all: &Vec<Standing>| subscriptions::unread(&args.config.path, all);
+    let unread = |all: &Vec<SubscriptionState>| subscriptions::unread(&args.config.path, all);
     warnings.extend(standing.as_ref().map(unread).unwrap_or_default());
     let verdict = Verdict::of(&problems, &warnings, args.strict);
     let workers_max = open_files::workers_that_fit(config.pools.len());
@@ -112,7 +112,9 @@ pub(super) fn run(args: &CheckArgs) -> CommandResult {
             let problems = problems.iter().map(|problem| foreign::line(problem));
             problems.for_each(output::note);
             let standing = standing.iter().flatten();
-            standing.map(Standing::told).try_for_each(output::line)?;
+            standing
+                .map(SubscriptionState::as_text)
+                .try_for_each(output::line)?;
             if verdict == Verdict::Good {
                 output::line(summary(&config, workers_max))?;
             }
@@ -224,9 +226,9 @@ fn look_at_sources(path: &Path, config: &Config) -> SourceReport {
 #[cfg(feature = "admin")]
 fn unfit_webhook(config: &Config) -> Option<String> {
     let Some(alerts) = &config.alerts else {
-        return Some("alerts.webhook is missing: there is nobody to send a test to".to_owned());
+        return Some("alerts.webhook is missing: there is no webhook to send a test to".to_owned());
     };
-    let sent = ganger_admin::alerts::try_out(alerts);
+    let sent = ganger_admin::alerts::send_test(alerts);
     sent.err().map(|why| format!("alerts.webhook: {why}"))
 }
 

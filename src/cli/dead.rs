@@ -21,7 +21,7 @@ use super::backend::Configured;
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
 use super::usage::wrong;
-use chosen::{Chosen, Narrowing, Scope};
+use chosen::{Chosen, DeadLetterFilter, Scope};
 use ganger_queue::client::shown::DeadLetterJson;
 use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page, RetryTarget};
 use ganger_queue::dead_letter::{DeadLetter, Group, Groups};
@@ -35,7 +35,7 @@ pub(super) enum DeadCommand {
         #[command(flatten)]
         scope: Scope,
         #[command(flatten)]
-        narrowing: Narrowing,
+        narrowing: DeadLetterFilter,
         #[command(flatten)]
         part: Part,
         #[command(flatten)]
@@ -143,7 +143,7 @@ fn list(scope: &Scope, filter: DeadFilter, part: Part, format: Format) -> Comman
     let several = sources.are_several();
     if part.after.is_some() && several {
         return Err(wrong(
-            "--after is for one source, and there are several: name it with --source",
+            "--after requires a single source: name it with --source",
         ));
     }
     let page = Page {
@@ -164,8 +164,7 @@ fn list(scope: &Scope, filter: DeadFilter, part: Part, format: Format) -> Comman
     }
     if let (Some(after), [(_, Listed::Lost)]) = (&page.after, &*ends) {
         bail!(
-            "there is no dead letter {after} to begin behind (any more): begin without --after, or \
-             behind another"
+            "there is no dead letter {after} (any more): omit --after, or name another dead letter"
         );
     }
     if print.is_empty() {
@@ -177,7 +176,9 @@ fn list(scope: &Scope, filter: DeadFilter, part: Part, format: Format) -> Comman
     let more: Vec<String> = more.map(|(source, _)| source).collect();
     print.end(more.is_empty())?;
     for source in more {
-        let way = last.get(&source).map(|id| way_on(&source, id, several));
+        let way = last
+            .get(&source)
+            .map(|id| next_page_hint(&source, id, several));
         output::note(format!(
             "there are more than {}{}",
             page.limit,
@@ -212,14 +213,16 @@ fn count(scope: &Scope, filter: DeadFilter, format: Format) -> CommandResult {
         .collect();
     print::groups(groups, format, sources.are_several())?;
     if left_out > 0 {
-        output::note(format!("{left_out} more died of other errors, each of few"));
+        output::note(format!(
+            "{left_out} more dead letters have other, rarer errors"
+        ));
     }
     sources.end()?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns a hint how to list the dead letters after this one.
-fn way_on(source: &str, id: &str, several: bool) -> String {
+fn next_page_hint(source: &str, id: &str, several: bool) -> String {
     let id = match id.contains(|c: char| !c.is_ascii_alphanumeric() && c != '-') {
         // Others may have made it.
         true => format!("'{}'", id.replace('\'', "'\\''")),
@@ -335,7 +338,7 @@ fn change(
     match wanted.saturating_sub(changed) {
         0 => {}
         missing if missing <= held.get() => bail!("{what} {changed} of {wanted}{stay}"),
-        _ => bail!("{what} {changed} of {wanted}: the others are not there (any more){stay}"),
+        _ => bail!("{what} {changed} of {wanted}: the others do not exist (any more){stay}"),
     }
     match (format, held.get()) {
         (Format::Json, 0) => output::json(&json!({ what: changed }))?,

@@ -29,7 +29,7 @@ use ganger_queue::client::{Page, unique_name};
 use ganger_telemetry as telemetry;
 use records::Records;
 use show::{Figures, Killed, Show};
-use stage::{Ground, Plan, STUCK_AFTER, Stage};
+use stage::{Plan, STUCK_AFTER, Stage, TableLocation};
 use summary::Summary;
 
 /// Interval at which the records are read.
@@ -85,7 +85,7 @@ fn parse_kill_every(text: &str) -> Result<KillEvery, String> {
         .map_err(|_| "a duration such as 200ms or 2s, or never".to_owned())?;
     match Duration::try_from(duration) {
         Ok(duration) if !duration.is_zero() => Ok(KillEvery(Some(duration))),
-        _ => Err("more than nothing, or never".into()),
+        _ => Err("a duration above zero, or never".into()),
     }
 }
 
@@ -105,8 +105,8 @@ fn demo(args: DemoArgs) -> CommandResult {
     let record = directory.path().join("record");
     File::create(&record).into_diagnostic()?;
     let ground = match &args.source {
-        Some(url) => Ground { url: url.clone() },
-        None => Ground::in_file(directory.path()),
+        Some(url) => TableLocation { url: url.clone() },
+        None => TableLocation::in_file(directory.path()),
     };
     let queue = format!("demo-{}", unique_name().into_diagnostic()?);
     let plan = Plan {
@@ -242,7 +242,7 @@ impl Demo<'_> {
                 progress = (left, now);
             }
             if now - progress.1 > STUCK_AFTER {
-                self.show.say("nothing has moved for a minute; giving up");
+                self.show.say("no progress for a minute; giving up");
                 return Ok(());
             }
             if let (Some(at), Some(every)) = (kill_at, self.args.kill_every.0)

@@ -28,14 +28,14 @@ pub(super) struct ExecArgs {
 const CONTRACT: &str = "\
 A pool's command: command = \"ganger\", args = [\"exec\", \"--\", \"./script.sh\"].
 
-The message's body is on stdin, what else is known of it in GANGER_* variables.
-What the program prints is the reply, if somebody waits for one, and is logged otherwise.
-Its exit code says what has become of the message:
+The message's body is on stdin, its headers and properties are in GANGER_* variables.
+The program's output is the reply, if the message asks for one, and is logged otherwise.
+Its exit code is the outcome of the message:
   0      done
-  75     failed for now: tried again later
-  100    failed for good: a dead letter
-  other  failed: tried again as the pool says
-Its stderr is logged; the last lines of it are the reason of a failure.";
+  75     temporary failure: retried later
+  100    permanent failure: a dead letter
+  other  failure: retried as the pool is configured
+Its stderr is logged; the last lines of it are the error of a failure.";
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
     config::duration(text).ok_or_else(|| "a duration such as 500ms or 3s".to_owned())

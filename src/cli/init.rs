@@ -45,7 +45,7 @@ pub(super) fn run(args: &InitArgs) -> CommandResult {
     let there: Vec<&str> = files.iter().filter(there).map(|file| &*file.name).collect();
     if !there.is_empty() {
         return Err(miette!(
-            "nothing is overwritten, and nothing was written: `{}` has {} already",
+            "nothing was written, because no file is overwritten: `{}` already has {}",
             args.directory.display(),
             there.join(", ")
         ));
@@ -89,7 +89,9 @@ fn attempt(directory: &Path) -> String {
 /// Returns the library's folder by its absolute path, for programs that are started elsewhere.
 fn folder_of(path: &Path, template: &Template) -> miette::Result<String> {
     let Some(sdk) = template.sdk else {
-        return Err(wrong("such a worker needs no library: --sdk can't be used"));
+        return Err(wrong(
+            "such a worker needs no library: --sdk is not supported",
+        ));
     };
     let shown = path.display();
     let absolute = path.canonicalize();
@@ -106,7 +108,7 @@ fn folder_of(path: &Path, template: &Template) -> miette::Result<String> {
     // It goes into files of many kinds, each with an escape of its own.
     match absolute.contains(['"', '\'', '\\', '<', '&', '$', '\n', ' ', '#']) {
         true => Err(wrong(format!(
-            "the path has a character that a manifest can't have: `{absolute}`"
+            "the path contains a character that is not allowed in a manifest: `{absolute}`"
         ))),
         false => Ok(absolute),
     }

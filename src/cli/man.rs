@@ -32,7 +32,7 @@ pub(super) fn run(args: &ManArgs, program: Command, exit_codes: &str) -> Command
         }
         Some(dir) => write(dir, &pages)
             .into_diagnostic()
-            .wrap_err_with(|| format!("the manual can't be written to {}", dir.display()))?,
+            .wrap_err_with(|| format!("writing the manual to {} failed", dir.display()))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -43,9 +43,9 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  it failed; what went wrong is on stderr
+  1  failure; the error is on stderr
   2  the command line or the configuration is wrong
-  3  with --wait: it is not done within --timeout; the daemon goes on with it";
+  3  with --wait: not done within --timeout; the daemon continues with it";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -95,7 +95,7 @@ enum Command {
 pub fn main() -> ExitCode {
     if let Err(error) = close_to_others_of_our_user() {
         output::note(format!(
-            "environment and memory can't be hidden from other processes of this user: {error}"
+            "hiding environment and memory from other processes of this user failed: {error}"
         ));
         return ExitCode::FAILURE;
     }

@@ -20,7 +20,7 @@ fn print(text: &[u8]) -> miette::Result<ControlFlow<()>> {
     match out.write_all(text).and_then(|()| out.flush()) {
         Ok(()) => Ok(ControlFlow::Continue(())),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
-        Err(error) => Err(miette!("stdout can't be written: {error}")),
+        Err(error) => Err(miette!("writing to stdout failed: {error}")),
     }
 }
 

@@ -75,14 +75,14 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     let daemon = Daemon::new(config).with_pauses(args.config.pauses());
     collector::send_metrics(daemon.overview(), telemetry.seed_names);
     let service = Service::start(stall_timeout, daemon.overview()).into_diagnostic()?;
-    let daemon = daemon.told_by(service.clone());
+    let daemon = daemon.reporting_to(service.clone());
     let (requests_tx, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
     let reloader = Reloader {
         path: to_reload(&args.config.path),
         service: service.clone(),
         overview: daemon.overview(),
     };
-    obey_signals(reloader.clone(), requests_tx.clone())?;
+    forward_signals(reloader.clone(), requests_tx.clone())?;
     watch_children()?;
     let load = reloader.clone();
     let _surface = surface::open(
@@ -121,7 +121,7 @@ fn sweep_up(config: &Config) -> miette::Result<()> {
 }
 
 /// Turns signals into requests, on a thread of its own for as long as the process lives.
-fn obey_signals(reloader: Reloader, requests: mpsc::Sender<Request>) -> miette::Result<()> {
+fn forward_signals(reloader: Reloader, requests: mpsc::Sender<Request>) -> miette::Result<()> {
     let signals = Signals::of(&[SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2]).into_diagnostic()?;
     let obey = move |signal, _: &Heartbeat| {
         let request = match signal {
@@ -135,7 +135,7 @@ fn obey_signals(reloader: Reloader, requests: mpsc::Sender<Request>) -> miette::
             Some(Ok(())) | None => ControlFlow::Continue(()),
         }
     };
-    signals.obeyed("signals", obey).into_diagnostic()
+    signals.handled_by("signals", obey).into_diagnostic()
 }
 
 /// Reads the configuration again.
@@ -196,7 +196,7 @@ fn watch_children() -> miette::Result<()> {
         }
         ControlFlow::Continue(())
     };
-    ended.obeyed("orphans", reap).into_diagnostic()
+    ended.handled_by("orphans", reap).into_diagnostic()
 }
 
 async fn watch(reloader: Reloader, mut watched: Watched, requests: mpsc::Sender<Request>) {

@@ -25,7 +25,7 @@ pub(super) fn run(args: &SchemaArgs) -> CommandResult {
     let (name, source) = found?;
     let Some(statements) = kinds::schema(source) else {
         return Err(wrong(format!(
-            "source `{name}` has no tables: it is no table queue"
+            "source `{name}` has no tables: it is not a table queue"
         )));
     };
     output::bytes(statements.as_bytes()).map(|()| ExitCode::SUCCESS)

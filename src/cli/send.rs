@@ -116,7 +116,7 @@ pub(super) fn parse_header(text: &str) -> Result<(String, String), String> {
             check_not_reserved(name)?;
             Ok((name.to_owned(), value.to_owned()))
         }
-        _ => Err("a header is NAME=VALUE".into()),
+        _ => Err("a header must be NAME=VALUE".into()),
     }
 }
 
@@ -268,7 +268,7 @@ impl Sender<'_> {
             bail!("a message for a topic can't have a unique key");
         }
         if self.args.reply && unique.is_some() {
-            bail!("to a message with a unique key no answer can be waited for: it may be dropped");
+            bail!("--reply can't be used with a unique key: the message may be dropped");
         }
         if message.delay.is_zero() {
             message.delay = self.args.delay.or(self.args.at).unwrap_or_default();
@@ -360,7 +360,8 @@ impl Sender<'_> {
             if left.is_zero() {
                 let waited = self.args.reply_timeout;
                 bail!(
-                    "no answer to `{correlation_id}` within {waited:?}; it would come to queue `{queue}`"
+                    "no answer to `{correlation_id}` within {waited:?}; it would arrive in queue \
+                     `{queue}`"
                 );
             }
             self.client.wait_for_change(left);
@@ -416,7 +417,7 @@ fn print(
     let sent = told.sent;
     output::line(match told.kept {
         None => format!("sent {sent}{ids}"),
-        Some(one) if kept == 1 => format!("sent {sent}{ids}; {one} was there already"),
-        Some(_) => format!("sent {sent}{ids}; {kept} were there already"),
+        Some(one) if kept == 1 => format!("sent {sent}{ids}; {one} already existed"),
+        Some(_) => format!("sent {sent}{ids}; {kept} already existed"),
     })
 }

@@ -28,7 +28,7 @@ impl Signals {
 
     /// Handles each signal on a thread of that name until the handler breaks. Several that arrive
     /// together may be handled as one.
-    pub(super) fn obeyed(
+    pub(super) fn handled_by(
         mut self,
         thread: &str,
         mut obey: impl FnMut(i32, &Heartbeat) -> ControlFlow<()> + Send + 'static,
@@ -77,7 +77,7 @@ mod tests {
                 _ => ControlFlow::Continue(()),
             }
         };
-        signals.obeyed("signals-test", obey).unwrap();
+        signals.handled_by("signals-test", obey).unwrap();
         for signal in [SIGURG, SIGURG, SIGWINCH] {
             raise(signal).unwrap();
             assert_eq!(told.recv(), Ok(signal));

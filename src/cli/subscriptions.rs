@@ -115,7 +115,7 @@ fn end(
     backend.unsubscribe(subscription)?;
     if subscription.configured {
         output::note(
-            "the configuration has it still: a daemon adds it again when it starts or reloads",
+            "the configuration still contains it: a daemon adds it again when it starts or reloads",
         );
     }
     match format {

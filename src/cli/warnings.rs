@@ -29,7 +29,7 @@ pub(super) fn log(path: &Path, config: &Config) {
             help = warning.help,
             file = warning.file,
             line = warning.line,
-            "the configuration is valid, but likely to end badly"
+            "the configuration is valid, but risky"
         );
     }
 }
@@ -37,8 +37,8 @@ pub(super) fn log(path: &Path, config: &Config) {
 fn exposed_collector(config: &Config, places: &Places) -> Option<Problem> {
     let host = collector::exposed_collector(&config.telemetry, &environment())?;
     let message = format!(
-        "telemetry.otlp sends unencrypted, its headers or its password included, to a host that is not \
-         this one: `{host}`"
+        "telemetry.otlp sends unencrypted, including its headers or its password, to a host that \
+         is not this one: `{host}`"
     );
     let help = "write https:// in the URL, which may be that of OTEL_EXPORTER_OTLP_ENDPOINT";
     Some(places.about(&[&["telemetry", "otlp"]], message, help))
@@ -87,10 +87,10 @@ fn too_many_workers(config: &Config, places: &Places) -> Option<Problem> {
     let largest = config.pools.iter().max_by_key(|pool| pool.workers.max())?;
     (workers > most).then(|| {
         let message = format!(
-            "the hard limit of open files lets {most} workers run, the pools ask for more: \
+            "the hard limit of open files allows {most} workers, the pools ask for more: \
              `{workers}`"
         );
-        let help = "raise it with LimitNOFILE= or ulimit -Hn, or have fewer workers";
+        let help = "raise it with LimitNOFILE= or ulimit -Hn, or configure fewer workers";
         places.about(&[&["pools", &largest.name, "workers"]], message, help)
     })
 }

@@ -6,7 +6,7 @@ use ganger_queue::source::SourceError;
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// A source could not be opened.
-    #[error("pool `{pool}` can't be started")]
+    #[error("starting pool `{pool}` failed")]
     Start {
         /// The pool's name.
         pool: String,
@@ -15,7 +15,7 @@ pub enum DaemonError {
         source: Box<SourceError>,
     },
     /// The operating system refused to create a thread.
-    #[error("no thread for pool `{pool}`")]
+    #[error("spawning a thread for pool `{pool}` failed")]
     Thread {
         /// The pool's name.
         pool: String,

@@ -45,7 +45,7 @@ impl Life {
     ///
     /// # Errors
     /// If the operating system gives no thread.
-    pub(super) fn begin(mut self) -> Result<(), Unbegun> {
+    pub(super) fn begin(mut self) -> Result<(), UnstartedPool> {
         let shared = self.source.shared_thread();
         let (name, ended) = (self.pool.clone(), self.ended.clone());
         let life: source::ThreadBody = Box::new(|event_loop| self.pass(event_loop));
@@ -62,9 +62,13 @@ impl Life {
                 let _heart = Heartbeat::of_this_thread().on(event_loop.handle());
                 life(&event_loop);
             }
-            Err(error) => tell(&ended, name, Err(format!("no event loop: {error}"))),
+            Err(error) => tell(
+                &ended,
+                name,
+                Err(format!("creating an event loop failed: {error}")),
+            ),
         };
-        Unbegun::new(pool, Box::new(body)).begin(thread::Builder::new())
+        UnstartedPool::new(pool, Box::new(body)).begin(thread::Builder::new())
     }
 
     fn pass(self, event_loop: &EventLoop) {
@@ -97,7 +101,7 @@ impl Life {
 }
 
 /// A pool that has no thread yet: it is started when the operating system provides one.
-pub(super) struct Unbegun {
+pub(super) struct UnstartedPool {
     pool: String,
     body: Body,
     failures: u32,
@@ -107,7 +111,7 @@ pub(super) struct Unbegun {
     pub(super) again: Instant,
 }
 
-impl Unbegun {
+impl UnstartedPool {
     fn new(pool: String, body: Body) -> Self {
         Self {
             pool,
@@ -135,7 +139,7 @@ impl Unbegun {
     }
 }
 
-impl fmt::Debug for Unbegun {
+impl fmt::Debug for UnstartedPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Unbegun").field("pool", &self.pool).finish()
     }
@@ -151,8 +155,8 @@ pub(super) mod tests {
     use super::*;
 
     /// A pool whose thread was refused: no machine has room for its stack.
-    pub(in crate::daemon) fn refused(pool: &str, body: Body) -> Unbegun {
-        let unbegun = Unbegun::new(pool.to_owned(), body);
+    pub(in crate::daemon) fn refused(pool: &str, body: Body) -> UnstartedPool {
+        let unbegun = UnstartedPool::new(pool.to_owned(), body);
         let thread = thread::Builder::new().stack_size(1 << 60);
         unbegun.begin(thread).unwrap_err()
     }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::becoming::{Becoming, Opened};
 use super::error::{DaemonError, chain};
+use super::pending_reload::{Opened, PendingReload};
 use super::subscribing::Subscribing;
 use super::{Asker, Daemon, Next};
 use ganger_config::changed::{ChangedKeys, taken_up};
@@ -23,11 +23,11 @@ impl Daemon {
         if let Some(before) = self.next.replace(Next { config, asker }) {
             before
                 .asker
-                .tell(Err("a later reload has taken its place".into()));
+                .tell(Err("a later reload has replaced it".into()));
         }
-        if self.becoming.is_some() {
+        if self.pending_reload.is_some() {
             // What it changes is known only then.
-            tracing::info!("the reload waits for the one before it");
+            tracing::info!("reload is waiting for the previous one");
         } else {
             self.begin_next();
         }
@@ -40,20 +40,20 @@ impl Daemon {
         };
         self.asker = asker;
         let changes = difference(&self.config, &config);
-        match Becoming::begin(config, changes, &self.shared) {
-            Ok(becoming) => self.becoming = Some(becoming),
+        match PendingReload::begin(config, changes, &self.shared) {
+            Ok(pending_reload) => self.pending_reload = Some(pending_reload),
             Err(error) => self.refuse(error),
         }
     }
 
     /// Applies the new configuration, if all of it is possible: everything it needs is opened
     /// before anything is changed.
-    pub(super) fn become_it(&mut self, ready: Result<(), DaemonError>) {
-        let Some(becoming) = self.becoming.take() else {
+    pub(super) fn apply_prepared(&mut self, ready: Result<(), DaemonError>) {
+        let Some(pending_reload) = self.pending_reload.take() else {
             return;
         };
         match ready {
-            Ok(()) => self.change(becoming),
+            Ok(()) => self.change(pending_reload),
             Err(error) => self.refuse(error),
         }
         if !self.stopping {
@@ -61,15 +61,15 @@ impl Daemon {
         }
     }
 
-    fn change(&mut self, becoming: Becoming) {
-        let mut opened = becoming.opened;
-        let keys = ChangedKeys::between(&self.config, &becoming.config);
-        self.config = taken_up(&self.config, becoming.config);
+    fn change(&mut self, pending_reload: PendingReload) {
+        let mut opened = pending_reload.opened;
+        let keys = ChangedKeys::between(&self.config, &pending_reload.config);
+        self.config = taken_up(&self.config, pending_reload.config);
         self.overview.set_config(&self.config);
         if self.started {
             self.reloads += 1;
         }
-        for change in becoming.changes {
+        for change in pending_reload.changes {
             if self.stopping {
                 // One of them failed. What starts now would have missed the stop.
                 break;
@@ -97,7 +97,7 @@ impl Daemon {
     fn refuse(&mut self, error: DaemonError) {
         if self.started {
             let error = chain(&error);
-            tracing::error!(error, "reload refused: a pool can't be started");
+            tracing::error!(error, "reload refused: starting a pool failed");
             self.overview.reload_refused(vec![error.clone()]);
             self.service.ready();
             std::mem::take(&mut self.asker).tell(Err(error));
@@ -136,8 +136,8 @@ impl Daemon {
                 self.service.set_stall_timeout(daemon.stall_timeout);
             }
             Change::LogLevel(filter) => match telemetry::set_level(&filter) {
-                Ok(()) => tracing::info!(filter, "the log keeps other records from now on"),
-                Err(error) => tracing::error!(%error, "the level of the log stays"),
+                Ok(()) => tracing::info!(filter, "log level changed"),
+                Err(error) => tracing::error!(%error, "log level unchanged"),
             },
             // Who sends them sees it in the overview.
             Change::Alerts => {}
@@ -189,7 +189,7 @@ fn log(keys: &ChangedKeys) {
     if let Some(keys) = list(&keys.restart_needed) {
         tracing::warn!(
             keys,
-            "these settings take effect when the daemon is restarted"
+            "these settings take effect after a restart of the daemon"
         );
     }
 }

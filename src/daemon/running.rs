@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::life::Unbegun;
+use super::life::UnstartedPool;
 use ganger_config::model::PoolConfig;
 use ganger_pool::{Orders, Steering};
 
@@ -18,7 +18,7 @@ pub(super) struct Running {
     /// Commands of operators; none once the pool is removed from the configuration.
     pub(super) steered: Option<watch::Receiver<Steering>>,
     /// Set while it has no thread.
-    pub(super) unbegun: Option<Unbegun>,
+    pub(super) unbegun: Option<UnstartedPool>,
     /// True once a reload has told it to stop: its end is then no failure of the daemon.
     pub(super) dismissed: bool,
 }

@@ -71,7 +71,7 @@ impl Service {
     /// If the operating system gives no thread.
     pub fn start(stall_timeout: Duration, overview: Overview) -> io::Result<Self> {
         let shared = Arc::new(ServiceState::new(stall_timeout));
-        let teller = Teller::new(Arc::clone(&shared), overview);
+        let teller = NotifyThread::new(Arc::clone(&shared), overview);
         let thread = std::thread::Builder::new().name("watchdog".into());
         thread.spawn(move || teller.run())?;
         Ok(Self(Some(shared)))
@@ -156,7 +156,7 @@ impl State {
 
 /// State of the thread.
 #[derive(Debug)]
-struct Teller {
+struct NotifyThread {
     shared: Arc<ServiceState>,
     overview: Overview,
     watchdog: Watchdog,
@@ -166,7 +166,7 @@ struct Teller {
     complained: bool,
 }
 
-impl Teller {
+impl NotifyThread {
     fn new(shared: Arc<ServiceState>, overview: Overview) -> Self {
         Self {
             shared,
@@ -255,7 +255,7 @@ fn send(manager: &OsStr, what: &[NotifyState<'_>]) -> io::Result<()> {
 fn shown<'a>(status: &Status, stalled: impl Iterator<Item = &'a str>) -> String {
     let mut shown = standing(status);
     for thread in stalled {
-        shown += &format!("; thread {thread} stands still");
+        shown += &format!("; thread {thread} is stalled");
     }
     if let Some(why) = status.reload.refusal() {
         shown += &format!("; the last reload was refused: {why}");
@@ -285,7 +285,7 @@ fn log(seen: &ThreadReport, watched: bool) {
             thread,
             ?silent,
             restart_follows = watched,
-            "a thread of the daemon stands still"
+            "thread of the daemon stalled"
         );
     }
     for thread in &seen.turn_again {

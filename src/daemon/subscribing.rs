@@ -44,7 +44,7 @@ impl Subscribing {
         match thread.spawn(work) {
             Ok(_) => Self(Some(held)),
             Err(error) => {
-                tracing::error!(%error, "subscriptions can't be added before the next reload");
+                tracing::error!(%error, "adding subscriptions failed; the next reload tries it again");
                 Self::none()
             }
         }
@@ -72,7 +72,7 @@ fn until_added(
                 return Some(());
             }
             Err(error) => {
-                tracing::error!(source = name, %error, "subscriptions can't be added; it is tried again");
+                tracing::error!(source = name, %error, "adding subscriptions failed; retrying");
             }
         }
         match given_up.recv_timeout(AWAY.wait(tries, fastrand::f64())) {

@@ -4,7 +4,7 @@ use super::*;
 use ganger_config as config;
 use ganger_core::threads;
 
-fn with_unbegun(body: threads::Body) -> Daemon {
+fn with_unstarted_pool(body: threads::Body) -> Daemon {
     let text = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:a.db\"\n\
                 [[pools]]\nname = \"p\"\nqueue = \"q\"\ncommand = \"w\"\n";
     let config = config::parse(text, "test.toml", &config::Environment::new()).unwrap();
@@ -25,7 +25,7 @@ fn with_unbegun(body: threads::Body) -> Daemon {
 #[test]
 fn a_pool_whose_thread_is_refused_is_tried_again() {
     let (tell, told) = std::sync::mpsc::sync_channel(1);
-    let mut daemon = with_unbegun(Box::new(move || tell.send(()).unwrap()));
+    let mut daemon = with_unstarted_pool(Box::new(move || tell.send(()).unwrap()));
     let due = daemon.next_try().unwrap();
     daemon.try_again(due);
     assert_eq!(told.recv(), Ok(()));
@@ -34,7 +34,7 @@ fn a_pool_whose_thread_is_refused_is_tried_again() {
 
 #[test]
 fn a_pool_that_has_no_thread_keeps_no_stop_waiting() {
-    let mut daemon = with_unbegun(Box::new(|| panic!("nobody wants it any more")));
+    let mut daemon = with_unstarted_pool(Box::new(|| panic!("nobody wants it any more")));
     daemon.stop();
     assert!(daemon.is_finished() && daemon.failure.is_none());
 }

@@ -68,11 +68,11 @@ impl Watchdog {
         ThreadReport {
             stalled: stalled.into_iter().filter(is_new).collect(),
             turn_again: not_in(before, &self.stalled),
-            lives: self.may_tell(now),
+            lives: self.is_notify_due(now),
         }
     }
 
-    fn may_tell(&mut self, now: Instant) -> bool {
+    fn is_notify_due(&mut self, now: Instant) -> bool {
         let since = |told| now.duration_since(told);
         let due = self
             .every

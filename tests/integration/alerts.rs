@@ -18,10 +18,9 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 const DEGRADED: &str = "firing pool_degraded";
-const IS_DEGRADED: &str =
-    "the pool is degraded: its workers fail one after the other; one at a time is tried";
+const IS_DEGRADED: &str = "pool degraded: its workers keep failing; starting one at a time";
 const WORKS: &str = "resolved pool_degraded";
-const AWAY: &str = "the webhook takes no alerts: they are sent again until it does";
+const AWAY: &str = "the webhook does not accept alerts: they are sent again until it does";
 const TABLE: &str = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"\n";
 
 /// The section for that webhook; it is told at once.

@@ -349,7 +349,7 @@ fn an_emit_without_a_place_fails_the_task() {
     scene.send(&["mode:emit::lost,answer:200"]);
     let dead = scene.one_dead();
     assert_eq!(dead.reason, "failed");
-    assert!(dead.error.contains("nowhere to go"), "{}", dead.error);
+    assert!(dead.error.contains("no destination"), "{}", dead.error);
     scene.finish();
 }
 

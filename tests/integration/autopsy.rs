@@ -14,7 +14,7 @@ trials![
     what_is_begun_during_the_look_is_not_charged_for_the_stall_before_it,
 ];
 
-const AUTOPSY: &str = "autopsy of a worker that hangs";
+const AUTOPSY: &str = "autopsy of a hanging worker";
 
 /// Its messages hang, and each time a script looks at its worker.
 fn pool(script: &str) -> Pool {

@@ -72,13 +72,13 @@ fn what_is_started_or_read_after_the_link_was_changed_is_the_new_release() {
     // The old release is kept for a while, and then it is gone.
     fs::remove_dir_all(site.path("one")).unwrap();
     daemon.signal(Signal::SIGUSR2);
-    daemon.logged("every worker is new");
+    daemon.logged("rolling restart completed");
     assert_eq!(noted("mode:note:cwd second"), cwd("two"));
     assert_eq!(noted("mode:note:env:RELEASE second"), "env:RELEASE=one");
     daemon.signal(Signal::SIGHUP);
     daemon.logged("configuration reloaded");
     daemon.eventually("the new configuration", || {
-        daemon.times_logged("every worker is new") == 2
+        daemon.times_logged("rolling restart completed") == 2
     });
     assert_eq!(noted("mode:note:env:RELEASE third"), "env:RELEASE=two");
     daemon.stop();
@@ -91,7 +91,7 @@ fn a_worker_without_a_directory_of_its_own_starts_in_the_new_release() {
     deploy(&site);
     fs::remove_dir_all(site.path("one")).unwrap();
     daemon.signal(Signal::SIGUSR2);
-    daemon.logged("every worker is new");
+    daemon.logged("rolling restart completed");
     let body = "mode:note:cwd";
     site.table().insert(&[NewMessage::new(body)]);
     daemon.eventually("it to be done", || {

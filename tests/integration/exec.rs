@@ -155,7 +155,7 @@ fn its_file_says_it_too() {
         (result("status=done\\n") + "; exit 9", "exited with code 9"),
         (
             result("colour=red\\n"),
-            "line 1 of $GANGER_RESULT: there is no such key: `colour=red`",
+            "line 1 of $GANGER_RESULT: unknown key: `colour=red`",
         ),
     ];
     let requeued = "[ -e again ] || echo status=requeue > $GANGER_RESULT; touch again";
@@ -540,8 +540,7 @@ fn a_program_that_has_gone_is_no_messages_fault() {
     scene.finish();
 }
 
-const DEGRADED: &str =
-    "the pool is degraded: its workers fail one after the other; one at a time is tried";
+const DEGRADED: &str = "pool degraded: its workers keep failing; starting one at a time";
 
 /// Such a file can't be run: the pool is degraded with that cause, and no message is charged, until the
 /// file is mended.
@@ -563,7 +562,7 @@ fn degrades(file: &[u8], why: &str) {
     scene.site.put("mended", "#!/bin/sh\nexit 0\n", true);
     std::fs::rename(scene.site.path("mended"), scene.site.path("script")).unwrap();
     scene.all_done();
-    scene.daemon.logged("the pool has recovered");
+    scene.daemon.logged("pool recovered");
     scene.finish();
 }
 
@@ -586,7 +585,7 @@ fn a_program_that_turns_out_not_to_run_degrades_the_pool() {
         .windows(loader.len())
         .position(|some| some == loader);
     program[at.expect("a loader") + 1] = b'x';
-    degrades(&program, "is there, but not the loader that it asks for");
+    degrades(&program, "exists, but the loader that it requires does not");
 }
 
 fn it_speaks_version_1() {

@@ -24,7 +24,7 @@ trials![
 ];
 
 /// The daemon's word on a repetition.
-const REPETITION: &str = "a repetition: acknowledged without being worked on";
+const REPETITION: &str = "repetition acknowledged without being processed";
 /// Its word on one whose key another has.
 const ANOTHER: &str = "another message with this key was done, and its body differs: this one is no \
                        repetition and is worked on";

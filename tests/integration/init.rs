@@ -176,7 +176,7 @@ fn nothing_is_overwritten() {
     site.put("setup", "mine", false);
     let told = site.ganger(&["init", "shell"]).bad(1);
     assert!(
-        told.contains("nothing was written: `.` has setup already"),
+        told.contains("overwritten: `.` already has setup"),
         "{told}"
     );
     assert!(!site.path("worker").exists() && !site.path("try").exists());

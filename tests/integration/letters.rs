@@ -429,7 +429,7 @@ fn a_dry_run_changes_nothing() {
 fn a_person_is_asked_before_all_are_dropped() {
     let site = with_letters();
     let mut seat = site.seat((80, 24), &["dead", "drop", "--all"]);
-    seat.shows("Delete 4 dead letter(s) for good? [y/N]");
+    seat.shows("Permanently delete 4 dead letter(s)? [y/N]");
     seat.press("\n");
     seat.shows("nothing was dropped");
     assert_eq!(seat.left().code(), Some(1));
@@ -578,7 +578,7 @@ fn a_list_is_read_page_by_page() {
     let of_a_pool = ["--after", "1", "--pool", "other"];
     assert_eq!(ids(&list(&site, &of_a_pool)), [4]);
     let why = site.ganger(&["dead", "list", "--after", "one"]).bad(1);
-    assert!(why.contains("no dead letter one to begin behind"), "{why}");
+    assert!(why.contains("no dead letter one (any more)"), "{why}");
     let config = site.path("ganger.toml");
     let text = std::fs::read_to_string(&config).unwrap();
     let text = text.replace("[[pools]]", "[[pools]]\nsource = \"main\"");

@@ -85,7 +85,7 @@ fn a_reader_of_the_log_that_is_gone_changes_nothing() {
     scene.finish();
 }
 
-const DROPPED: &str = "log records were dropped, stderr did not take them; so many since the start";
+const DROPPED: &str = "log records dropped because stderr was blocked; count since the start";
 
 /// A log of some twelve million bytes, of which the pipe and the daemon hold the first few.
 fn overfill(scene: &Scene) {
@@ -200,7 +200,7 @@ fn a_reload_changes_the_level_in_place() {
         );
         std::fs::write(scene.daemon.config(), text).unwrap();
         scene.daemon.signal(Signal::SIGHUP);
-        let changed = "the log keeps other records from now on";
+        let changed = "log level changed";
         scene
             .daemon
             .logs(changed, |record| record["filter"] == level);
@@ -249,7 +249,7 @@ fn what_is_said_again_and_again_is_counted() {
         .daemon
         .records(|record| told(record).is_some())
         .remove(0);
-    let message = "records that say the same were left out: message dead-lettered";
+    let message = "identical records suppressed: message dead-lettered";
     assert_eq!(
         (&record["message"], &record["pool"]),
         (&message.into(), &"work".into())

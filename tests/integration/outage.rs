@@ -18,9 +18,8 @@ trials![
     long: a_downstream_that_is_away_for_a_minute,
 ];
 
-const OPEN: &str =
-    "the breaker is open: nearly all first attempts fail; one message at a time is tried";
-const CLOSED: &str = "the breaker is closed: attempts succeed again";
+const OPEN: &str = "breaker opened: nearly all first attempts fail; trying one message at a time";
+const CLOSED: &str = "breaker closed: attempts succeed again";
 
 /// Its downstream is there as long as the file `up` is.
 fn pool(args: &[&str]) -> Pool {

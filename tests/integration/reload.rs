@@ -38,8 +38,9 @@ trials![
 ];
 
 const REFUSED: &str = "reload refused: the configuration is invalid";
-const ROLLED: &str = "every worker is new";
-const ROLL_STOPPED: &str = "rolling restart stopped: a new worker did not work; the old ones stay";
+const ROLLED: &str = "rolling restart completed";
+const ROLL_STOPPED: &str =
+    "rolling restart stopped: a new worker failed its trial; the old ones stay";
 
 fn bodies(what: &str, count: usize) -> Vec<String> {
     (0..count).map(|n| format!("{what} {n}")).collect()
@@ -501,7 +502,7 @@ fn a_pool_whose_database_is_away_can_be_removed_or_moved() {
     send_to(&scene, "moves", &["moved"]);
     for pool in ["goes", "moves"] {
         let is_its = |record: &Value| field(record, "pool") == pool;
-        let message = "a pool that the reload has stopped did not end well; the others go on";
+        let message = "a pool that the reload stopped failed; the others continue";
         scene.daemon.logs(message, is_its);
     }
     scene.daemon.eventually("the moved pool's message", || {
@@ -594,8 +595,7 @@ fn the_status_report_tells_of_each_pool_and_worker() {
     let held = "mode:progress:half,wait:go";
     scene.send(&[held]);
     scene.begun(&[held]);
-    let degraded =
-        "the pool is degraded: its workers fail one after the other; one at a time is tried";
+    let degraded = "pool degraded: its workers keep failing; starting one at a time";
     scene.daemon.logged(degraded);
     // What the worker says of its progress may come a moment later.
     let report = scene.daemon.eventually_some("the whole report", || {

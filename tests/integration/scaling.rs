@@ -21,7 +21,7 @@ trials![
     a_number_set_by_hand_stays_until_it_is_let_go,
 ];
 
-const CHANGES: &str = "the number of workers changes";
+const CHANGES: &str = "number of workers changed";
 
 /// It goes through in moments what takes minutes by default.
 fn range(min: u32, max: u32) -> String {
@@ -64,7 +64,10 @@ fn a_burst_grows_a_pool_to_its_most_and_it_shrinks_to_its_fewest() {
     scene.site.touch("go");
     scene.all_done();
     let shrunk = becomes(&scene.daemon, 1);
-    assert!(field(&shrunk, "why").contains("needed lately"), "{shrunk}");
+    assert!(
+        field(&shrunk, "why").contains("needed recently"),
+        "{shrunk}"
+    );
     scene.daemon.has_workers(1);
     let record = scene.record();
     record.assert_done_once(&bodies);
@@ -133,8 +136,8 @@ fn messages_of_one_key_do_not_grow_a_pool_and_those_of_many_do() {
     let message = |key: &str, n: usize| site.message(&format!("{key} {n}")).key(key);
     let hot: Vec<NewRecord> = (0..50).map(|n| message("hot", n)).collect();
     site.kafka.send(&hot);
-    daemon.logs("the number of workers stays", |record| {
-        field(record, "why").contains("not for a worker")
+    daemon.logs("number of workers unchanged", |record| {
+        field(record, "why").contains("worker(s) are idle")
     });
     assert_eq!(changes(&daemon), []);
     let keys = ["a", "b", "c", "d", "e", "f"];
@@ -183,7 +186,7 @@ fn without_memory_no_worker_is_added() {
     let workers = range(1, 4).replace("min", r#"memory_free_min = "16TiB", min"#);
     let scene = Scene::of(Pool::new(&["--mode=wait:go"]).set("workers", &workers));
     scene.send(&bodies(50));
-    let told = scene.daemon.logged("no more workers");
+    let told = scene.daemon.logged("no worker added");
     assert!(field(&told, "why").contains("memory"), "{told}");
     assert_eq!(changes(&scene.daemon), []);
     scene.site.touch("go");

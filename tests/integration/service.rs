@@ -298,7 +298,7 @@ fn the_manager_is_told_how_things_stand() {
     scene.site.reconfigure(&scene.daemon, &[pool("3"), away]);
     scene.daemon.signal(Signal::SIGHUP);
     let trouble =
-        "running: 2 pool(s), 4 of 4 worker(s) up; the source of pool `other` can't be used: ";
+        "running: 2 pool(s), 4 of 4 worker(s) up; the source of pool `other` is unavailable: ";
     manager.waits_for_status(|status| status.starts_with(trouble));
     scene.site.reconfigure(&scene.daemon, &[pool("3")]);
     scene.daemon.signal(Signal::SIGHUP);
@@ -348,12 +348,11 @@ pub(crate) fn threads(daemon: &Daemon) -> Vec<(Pid, String)> {
 /// Whom the status misses.
 fn missed(status: &str) -> BTreeSet<&str> {
     let parts = status.split("; ");
-    let missed =
-        parts.filter_map(|part| part.strip_prefix("thread ")?.strip_suffix(" stands still"));
+    let missed = parts.filter_map(|part| part.strip_prefix("thread ")?.strip_suffix(" is stalled"));
     missed.collect()
 }
 
-const STANDS_STILL: &str = "a thread of the daemon stands still";
+const STANDS_STILL: &str = "thread of the daemon stalled";
 
 fn every_thread_shows_that_it_turns_and_is_missed_when_it_does_not() {
     let site = Workspace::with_daemon("stall_timeout = \"5s\"");

@@ -30,7 +30,7 @@ trials![
 /// More than the daemon needs on a busy machine for what has no deadline of its own.
 const MARGIN: Duration = Duration::from_secs(3);
 
-const LATE: &str = "the stop waits for this worker";
+const LATE: &str = "stop is waiting for this worker";
 
 fn bodies(what: &str, count: usize) -> Vec<String> {
     (0..count).map(|n| format!("{what} {n}")).collect()
@@ -189,7 +189,7 @@ fn the_log_names_who_is_late_and_each_further_signal_skips_a_phase() {
 
 /// Signals that come too fast merge, so each is waited for.
 fn skip_a_phase(scene: &Scene, times: usize) {
-    let again = "asked to stop again: on to the next phase at once";
+    let again = "asked to stop again: next phase begins at once";
     scene.daemon.signal(Signal::SIGTERM);
     scene.daemon.eventually("the signal to be obeyed", || {
         scene.daemon.times_logged(again) == times

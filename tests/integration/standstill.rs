@@ -18,7 +18,7 @@ trials![
     a_stop_that_stands_still_gives_the_time_that_was_left,
 ];
 
-const MADE_UP: &str = "the pool's event loop stood still: deadlines are moved by as much";
+const MADE_UP: &str = "the pool's event loop was stalled: deadlines are extended by that time";
 
 /// Stops the daemon and has something happen meanwhile.
 fn stand_still(scene: &Scene, time: Duration, meanwhile: impl FnOnce()) {

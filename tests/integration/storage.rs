@@ -254,10 +254,10 @@ fn a_stop_gives_up_a_database_that_stays_locked() {
         why.contains("the last settlements could not be written"),
         "{why}"
     );
-    let late = scene.daemon.logged("the stop waits for the source");
+    let late = scene.daemon.logged("stop is waiting for the source");
     assert!(field(&late, "problem").contains("busy"), "{late}");
     assert_eq!(
-        scene.daemon.times_logged("the stop waits for this worker"),
+        scene.daemon.times_logged("stop is waiting for this worker"),
         0,
         "the workers are gone"
     );

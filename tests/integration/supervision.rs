@@ -25,8 +25,7 @@ trials![
     none_waits_behind_a_slow_message_with_an_automatic_window,
 ];
 
-const DEGRADED: &str =
-    "the pool is degraded: its workers fail one after the other; one at a time is tried";
+const DEGRADED: &str = "pool degraded: its workers keep failing; starting one at a time";
 
 fn a_worker_is_recycled_after_its_tasks() {
     let scene = Scene::of(Pool::new(&["--v2=1"]).set("recycle", "{ tasks = 5, jitter = 0.0 }"));
@@ -190,7 +189,7 @@ fn workers_that_crash_over_every_message_degrade_the_pool_until_they_are_mended(
         });
     scene.site.touch("mended");
     scene.all_done();
-    scene.daemon.logged("the pool has recovered");
+    scene.daemon.logged("pool recovered");
     scene.record().assert_done_once(&bodies);
     scene.finish();
 }
@@ -205,7 +204,7 @@ fn workers_that_answer_once_and_end_degrade_the_pool() {
     scene.daemon.logged(DEGRADED);
     scene.send(&["good"]);
     scene.settled();
-    scene.daemon.logged("the pool has recovered");
+    scene.daemon.logged("pool recovered");
     scene.record().assert_done_once(&["good"]);
     assert_eq!(scene.table.dead().len(), bodies.len());
     scene.finish();

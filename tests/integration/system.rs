@@ -183,7 +183,7 @@ fn drains_as_pid_1(through: &'static [&'static str]) {
     signal_pid_1(&scene, Signal::SIGTERM);
     scene
         .daemon
-        .logged("stopping: what is in hand finishes first");
+        .logged("stopping: messages in hand are finished first");
     scene.site.touch("go");
     assert!(scene.daemon.exit().success());
     assert!(!Path::new(&format!("/proc/{daemon}")).exists());
@@ -318,8 +318,8 @@ fn a_configuration_that_others_may_write_is_warned_of() {
     site.configure_commands(&pool);
     let config = site.path("ganger.toml");
     for (mode, warned) in [
-        (0o666, "may be written by others"),
-        (0o644, "holds secrets and may be read by others"),
+        (0o666, "is writable by others"),
+        (0o644, "holds secrets and is readable by others"),
         (0o600, "valid"),
     ] {
         fs::set_permissions(&config, fs::Permissions::from_mode(mode)).unwrap();
@@ -330,13 +330,10 @@ fn a_configuration_that_others_may_write_is_warned_of() {
     }
     // The harness writes its file as the umask has it, for others to read.
     let daemon = site.start(&pool);
-    daemon.logs(
-        "the configuration is valid, but likely to end badly",
-        |record| {
-            let warning = record["warning"].as_str().unwrap_or_default();
-            warning.starts_with("the configuration holds secrets and may be read by others")
-        },
-    );
+    daemon.logs("the configuration is valid, but risky", |record| {
+        let warning = record["warning"].as_str().unwrap_or_default();
+        warning.starts_with("the configuration holds secrets and is readable by others")
+    });
     daemon.stop();
 }
 
@@ -386,6 +383,6 @@ fn a_reload_that_waits_for_a_broker_holds_up_nothing() {
     scene.daemon.signal(Signal::SIGHUP);
     scene
         .daemon
-        .logged("the reload waits for the one before it");
+        .logged("reload is waiting for the previous one");
     scene.finish();
 }

@@ -173,7 +173,7 @@ fn a_configuration_that_makes_no_sense() {
     for (wrong, part) in [
         (
             subscription("t", "q").repeat(2),
-            "is subscribed to this topic already",
+            "is already subscribed to this topic",
         ),
         (
             "[[subscriptions]]\ntopic = \"t\"\n".to_owned(),
@@ -220,7 +220,7 @@ fn check_tells_how_each_subscription_stands() {
         );
     };
     told(false);
-    let made = "queue `work` will be subscribed when the daemon starts, which makes the tables for it, \
+    let made = "queue `work` will be subscribed when the daemon starts, which creates the tables for it, \
                 to topic `placed` in main";
     let text = check(&[]).good();
     assert!(text.contains(made), "{text}");

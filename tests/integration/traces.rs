@@ -484,8 +484,8 @@ fn an_encrypted_collector_is_trusted_by_its_authority() {
     }
 }
 
-const AWAY: &str = "the OTLP collector takes no spans: what has no room meanwhile is lost";
-const BACK: &str = "the OTLP collector takes spans again";
+const AWAY: &str = "the OTLP collector accepts no spans: those beyond the buffer are lost";
+const BACK: &str = "the OTLP collector accepts spans again";
 
 fn a_collector_that_is_away_is_told_of_once_and_costs_no_message() {
     let collector = Collector::grpc();
@@ -542,7 +542,7 @@ fn a_stop_does_not_wait_for_a_collector_that_is_silent() {
     assert!(scene.daemon.exit().success());
     scene
         .daemon
-        .logged("the OTLP collector has not taken what was left within 5s");
+        .logged("the OTLP collector did not accept the last records within 5s");
 }
 
 fn variables_that_make_no_sense_are_told() {
@@ -555,7 +555,7 @@ fn variables_that_make_no_sense_are_told() {
     );
     let told = scene
         .daemon
-        .logged("a setting of OpenTelemetry makes no sense and is left out");
+        .logged("an invalid setting of OpenTelemetry is ignored");
     assert!(
         told["problem"].as_str().unwrap().ends_with("`sometimes`"),
         "{told}"

@@ -108,7 +108,7 @@ fn strict_refuses_what_is_warned_of() {
     readable_by(&sound, 0o644);
     let told = sound.ganger(&["check", "--strict"]).bad(2);
     assert!(
-        told.contains("holds secrets and may be read by others"),
+        told.contains("holds secrets and is readable by others"),
         "{told}"
     );
 }
@@ -123,7 +123,7 @@ fn strict_looks_at_owners_and_directories() {
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
     let told = site.ganger(&["check", "--strict"]).bad(2);
     assert!(
-        told.contains("is in a directory that others may write"),
+        told.contains("is in a directory writable by others"),
         "{told}"
     );
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
@@ -166,7 +166,7 @@ fn workers_that_do_not_fit_are_warned_of() {
     assert!(told.status.success(), "{told:?}");
     let told = String::from_utf8(told.stderr).unwrap();
     let number = line(&site, "workers = 200");
-    let place = format!("warning: ganger.toml:{number}: the hard limit of open files lets ");
+    let place = format!("warning: ganger.toml:{number}: the hard limit of open files allows ");
     assert!(
         told.contains(&place) && told.contains("LimitNOFILE="),
         "{told}"
@@ -175,7 +175,7 @@ fn workers_that_do_not_fit_are_warned_of() {
 }
 
 fn the_daemon_logs_them_at_its_start_and_at_a_reload() {
-    const WARNING: &str = "the configuration is valid, but likely to end badly";
+    const WARNING: &str = "the configuration is valid, but risky";
     // Nothing is there, which is waited for.
     let site = Workspace::with_sections(&SOURCES.replace("broker.example", "127.0.0.1:1"));
     let pool = Pool::new(&[])
@@ -201,7 +201,7 @@ fn the_daemon_logs_them_at_its_start_and_at_a_reload() {
         told["warning"]
             .as_str()
             .unwrap()
-            .contains("may be read by others"),
+            .contains("is readable by others"),
         "{told}"
     );
     daemon.stop();

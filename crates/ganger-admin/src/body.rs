@@ -54,7 +54,8 @@ pub(super) async fn read(
             .await
             .map_err(|_| late())?;
         let Some(frame) = next else { break };
-        let frame = frame.map_err(|error| Problem::bad(format!("the body broke off: {error}")))?;
+        let frame =
+            frame.map_err(|error| Problem::bad(format!("reading the body failed: {error}")))?;
         let piece = frame.into_data().unwrap_or_default();
         if bytes.len() + piece.len() > bytes_max {
             return Err(too_large());
@@ -72,7 +73,7 @@ pub(super) async fn read(
 }
 
 fn late() -> Problem {
-    let why = format!("nothing more of the body came within {PIECE_WITHIN:?}");
+    let why = format!("no further part of the body arrived within {PIECE_WITHIN:?}");
     Problem::new(StatusCode::REQUEST_TIMEOUT, why)
 }
 
@@ -84,9 +85,9 @@ fn no_room() -> Problem {
 
 /// The JSON body of a request.
 #[derive(Debug)]
-pub(super) struct Asked<T>(pub(super) T);
+pub(super) struct JsonBody<T>(pub(super) T);
 
-impl<T: DeserializeOwned> FromRequest<Context> for Asked<T> {
+impl<T: DeserializeOwned> FromRequest<Context> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, context: &Context) -> Result<Self, Problem> {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Problem;
 use super::answer::bad_gateway;
-use super::body::Asked;
+use super::body::JsonBody;
 use super::context::Context;
 use super::pools::{DONE_WITHIN, unknown};
 use ganger_config::model::{Options, PoolConfig};
@@ -51,15 +51,15 @@ struct Cancelled {
     params(("name" = String, Path, description = "The pool")),
     request_body = Cancel,
     responses(
-        (status = 200, description = "Those that run are asked to stop; the others are dead letters", body = CancelDone),
-        (status = 404, description = "There is no such pool, or no such message", body = Problem),
-        (status = 502, description = "The table can't be written", body = Problem),
+        (status = 200, description = "Running messages were asked to stop; pending ones are dead letters", body = CancelDone),
+        (status = 404, description = "Unknown pool or message", body = Problem),
+        (status = 502, description = "Writing to the table failed", body = Problem),
     ),
 )]
 pub(super) async fn cancel(
     State(context): State<Context>,
     name: Result<Path<String>, PathRejection>,
-    Asked(Cancel { id }): Asked<Cancel>,
+    JsonBody(Cancel { id }): JsonBody<Cancel>,
 ) -> Result<Json<CancelDone>, Problem> {
     let Path(name) = name?;
     if id.is_empty() {
@@ -76,7 +76,7 @@ pub(super) async fn cancel(
         // It may have been on its way from the table to the pool, or back.
         cancelled = once(&context, pool, &id).await?;
     }
-    told(cancelled, pool, &id)
+    cancel_done(cancelled, pool, &id)
 }
 
 async fn once(context: &Context, pool: &Arc<PoolConfig>, id: &str) -> Result<Cancelled, Problem> {
@@ -98,7 +98,11 @@ async fn once(context: &Context, pool: &Arc<PoolConfig>, id: &str) -> Result<Can
     Ok(Cancelled { in_hand, waiting })
 }
 
-fn told(cancelled: Cancelled, pool: &PoolConfig, id: &str) -> Result<Json<CancelDone>, Problem> {
+fn cancel_done(
+    cancelled: Cancelled,
+    pool: &PoolConfig,
+    id: &str,
+) -> Result<Json<CancelDone>, Problem> {
     let name = &pool.name;
     match cancelled {
         Cancelled {
@@ -106,9 +110,9 @@ fn told(cancelled: Cancelled, pool: &PoolConfig, id: &str) -> Result<Json<Cancel
             waiting: 0,
         } => {
             let elsewhere = match pool.options {
-                Options::Table => ", nor waits one in its queue; another daemon may have it",
+                Options::Table => ", nor is one pending in its queue; another daemon may have it",
                 Options::RabbitMq(_) | Options::Kafka(_) => {
-                    "; what waits at the broker can't be picked out"
+                    "; messages pending at the broker can't be cancelled"
                 }
             };
             let why = format!("pool `{name}` has no message `{id}` in hand{elsewhere}");

@@ -51,7 +51,7 @@ pub enum ClientError {
     #[error("no daemon answers at {}", .0.join(" or "))]
     NotHere(Vec<String>),
     /// It can't be reached.
-    #[error("{at} can't be reached: {source}")]
+    #[error("connecting to {at} failed: {source}")]
     Unreachable {
         /// The address.
         at: String,
@@ -108,7 +108,7 @@ impl Remote {
         let body = self.ask(Method::GET, path, None).await?;
         serde_json::from_slice(&body).map_err(|error| {
             ClientError::Broken(format!(
-                "its answer can't be read: {error}; is it another version?"
+                "its answer is unreadable: {error}; is it another version?"
             ))
         })
     }
@@ -243,7 +243,7 @@ async fn answer(
     match timeout(within, answered).await {
         Ok(answer) => answer,
         Err(_) => Err(ClientError::Broken(format!(
-            "nothing came within {within:?}"
+            "no data arrived within {within:?}"
         ))),
     }
 }

@@ -183,7 +183,7 @@ pub(super) async fn placed(request: Request, next: Next) -> Response {
         None => next.run(request).await,
         Some(kind) => match connection.place(kind) {
             Some(place) => next.run(request).await.map(|body| {
-                Body::new(Placed {
+                Body::new(CountedBody {
                     body,
                     _place: place,
                 })
@@ -203,12 +203,12 @@ pub(super) async fn placed(request: Request, next: Next) -> Response {
 }
 
 /// A body that keeps its place until it is written or dropped.
-struct Placed {
+struct CountedBody {
     body: Body,
     _place: Place,
 }
 
-impl HttpBody for Placed {
+impl HttpBody for CountedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

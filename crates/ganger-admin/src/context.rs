@@ -99,7 +99,8 @@ impl Context {
     /// Takes one of the places for requests to brokers.
     pub(super) fn broker_place(&self) -> Result<OwnedSemaphorePermit, Problem> {
         self.at_brokers.clone().try_acquire_owned().map_err(|_| {
-            let why = format!("{AT_BROKERS_MAX} requests wait for brokers already: try again");
+            let why =
+                format!("{AT_BROKERS_MAX} requests are already waiting for brokers: try again");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, why)
         })
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::answer::Problem;
 use super::answer::bad_gateway;
-use super::body::Asked;
+use super::body::JsonBody;
 use super::context::Context;
 use ganger_queue::client::shown::{DeadLetterJson, bytes};
 use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page, Retried, RetryTarget};
@@ -54,9 +54,9 @@ pub(super) struct Letters {
 #[utoipa::path(get, path = "/v1/dead/{source}", tag = "dead letters",
     params(("source" = String, Path, description = "The source"), Wanted),
     responses(
-        (status = 200, description = "The letters", body = Letters),
-        (status = 404, description = "There is no such source, or no such letter to begin behind", body = Problem),
-        (status = 502, description = "The broker can't be read", body = Problem),
+        (status = 200, description = "The dead letters", body = Letters),
+        (status = 404, description = "Unknown source, or unknown dead letter in `after`", body = Problem),
+        (status = 502, description = "Reading from the broker failed", body = Problem),
     ),
 )]
 pub(super) async fn list(
@@ -106,7 +106,10 @@ fn read(client: &mut Client, wanted: Wanted, limit: usize) -> Result<Letters, Pr
     match listed.map_err(bad_gateway)? {
         Listed::Lost => {
             let after = page.after.unwrap_or_default();
-            let why = format!("there is no dead letter `{after}` to begin behind (any more)");
+            let why = format!(
+                "the dead letter `{after}`, after which the list was to begin, does not exist (any \
+                 more)"
+            );
             Err(Problem::new(StatusCode::NOT_FOUND, why))
         }
         listed => Ok(Letters {
@@ -121,8 +124,8 @@ fn read(client: &mut Client, wanted: Wanted, limit: usize) -> Result<Letters, Pr
     params(("source" = String, Path, description = "The source")),
     responses(
         (status = 200, description = "The groups", body = Vec<Group>),
-        (status = 404, description = "There is no such source", body = Problem),
-        (status = 502, description = "The broker can't be read", body = Problem),
+        (status = 404, description = "Unknown source", body = Problem),
+        (status = 502, description = "Reading from the broker failed", body = Problem),
     ),
 )]
 pub(super) async fn groups(
@@ -147,12 +150,12 @@ fn count(client: &mut Client) -> Result<Vec<Group>, Problem> {
 #[utoipa::path(get, path = "/v1/dead/{source}/letters/{id}", tag = "dead letters",
     params(
         ("source" = String, Path, description = "The source"),
-        ("id" = String, Path, description = "The letter, as lists show it"),
+        ("id" = String, Path, description = "The dead letter's id, as lists show it"),
     ),
     responses(
-        (status = 200, description = "The letter", body = DeadLetterJson),
-        (status = 404, description = "There is no such letter", body = Problem),
-        (status = 502, description = "The broker can't be read", body = Problem),
+        (status = 200, description = "The dead letter", body = DeadLetterJson),
+        (status = 404, description = "Unknown dead letter", body = Problem),
+        (status = 502, description = "Reading from the broker failed", body = Problem),
     ),
 )]
 pub(super) async fn show(
@@ -249,7 +252,7 @@ impl Chosen {
 
     /// Returns the result for `changed` dead letters, or why not all were changed; `held` exist and could not
     /// be changed.
-    fn told(&self, what: &str, changed: usize, held: usize) -> Result<Json<Changed>, Problem> {
+    fn result(&self, what: &str, changed: usize, held: usize) -> Result<Json<Changed>, Problem> {
         let wanted = self.ids.as_ref().map_or(0, Vec::len);
         let stay = match held {
             0 => String::new(),
@@ -268,7 +271,7 @@ impl Chosen {
             ),
             _ => problem(
                 StatusCode::NOT_FOUND,
-                format!("{what} {changed} of {wanted}: the others are not there (any more){stay}"),
+                format!("{what} {changed} of {wanted}: the others do not exist (any more){stay}"),
             ),
         }
     }
@@ -280,16 +283,16 @@ impl Chosen {
     params(("source" = String, Path, description = "The source")),
     request_body = Chosen,
     responses(
-        (status = 200, description = "They were sent", body = Changed),
-        (status = 404, description = "Some are not there", body = Problem),
-        (status = 409, description = "Another message has the unique key of some", body = Problem),
-        (status = 502, description = "The broker did not take them all", body = Problem),
+        (status = 200, description = "The dead letters were sent back", body = Changed),
+        (status = 404, description = "Some dead letters do not exist", body = Problem),
+        (status = 409, description = "Another message holds the unique key of a dead letter", body = Problem),
+        (status = 502, description = "The broker did not accept them all", body = Problem),
     ),
 )]
 pub(super) async fn retry(
     State(context): State<Context>,
     source: Result<Path<String>, PathRejection>,
-    Asked(chosen): Asked<Chosen>,
+    JsonBody(chosen): JsonBody<Chosen>,
 ) -> Result<Json<Changed>, Problem> {
     let Path(source) = source?;
     let filter = chosen.filter()?;
@@ -299,7 +302,7 @@ pub(super) async fn retry(
     };
     let retry = move |client: &mut Client| {
         let Retried { retried, held } = client.dead_retry(&filter, &way).map_err(halted)?;
-        chosen.told("retried", retried, held)
+        chosen.result("retried", retried, held)
     };
     with_client(context, source, retry).await
 }
@@ -309,27 +312,27 @@ pub(super) async fn retry(
     params(("source" = String, Path, description = "The source")),
     request_body = Chosen,
     responses(
-        (status = 200, description = "They are gone", body = Changed),
-        (status = 404, description = "Some were not there", body = Problem),
-        (status = 502, description = "The broker could not delete them all", body = Problem),
+        (status = 200, description = "The dead letters were deleted", body = Changed),
+        (status = 404, description = "Some dead letters did not exist", body = Problem),
+        (status = 502, description = "The broker did not delete them all", body = Problem),
     ),
 )]
 pub(super) async fn discard(
     State(context): State<Context>,
     source: Result<Path<String>, PathRejection>,
-    Asked(chosen): Asked<Chosen>,
+    JsonBody(chosen): JsonBody<Chosen>,
 ) -> Result<Json<Changed>, Problem> {
     let Path(source) = source?;
     if chosen.body.is_some() || chosen.body_base64.is_some() {
-        return Err(Problem::bad("what is dropped has no use for a body"));
+        return Err(Problem::bad("`body` is for a retry only"));
     }
     if chosen.to.is_some() {
-        return Err(Problem::bad("what is dropped goes to no queue"));
+        return Err(Problem::bad("`to` is for a retry only"));
     }
     let filter = chosen.filter()?;
     let discard = move |client: &mut Client| {
         let dropped = client.dead_drop(&filter).map_err(halted)?;
-        chosen.told("dropped", dropped, 0)
+        chosen.result("dropped", dropped, 0)
     };
     with_client(context, source, discard).await
 }

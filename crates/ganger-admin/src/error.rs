@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// The address is in use, or not available on this machine.
-    #[error("`{key}` can't be listened on: {address}: {source}")]
+    #[error("listening on `{key}` failed: {address}: {source}")]
     Listen {
         /// The key of the configuration.
         key: &'static str,
@@ -17,7 +17,7 @@ pub enum AdminError {
         source: io::Error,
     },
     /// The socket can't be created.
-    #[error("`admin.socket` can't be made: {path}: {source}")]
+    #[error("creating `admin.socket` failed: {path}: {source}")]
     Socket {
         /// The path.
         path: String,
@@ -25,6 +25,6 @@ pub enum AdminError {
         source: io::Error,
     },
     /// The operating system gave no thread or event loop.
-    #[error("no thread for the admin API: {0}")]
+    #[error("spawning the admin API's thread failed: {0}")]
     Thread(#[from] io::Error),
 }

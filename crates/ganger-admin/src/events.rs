@@ -26,8 +26,8 @@ const ALIVE_EVERY: Duration = Duration::from_secs(15);
 #[utoipa::path(get, path = "/v1/events", tag = "status",
     params(("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last one seen")),
     responses(
-        (status = 200, description = "A stream without end", body = PoolEvent, content_type = "text/event-stream"),
-        (status = 400, description = "That is no id", body = Problem),
+        (status = 200, description = "An endless stream", body = PoolEvent, content_type = "text/event-stream"),
+        (status = 400, description = "Invalid id", body = Problem),
     ),
 )]
 pub(super) async fn events(

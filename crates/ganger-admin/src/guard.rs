@@ -21,7 +21,7 @@ pub(super) const SESSION_COOKIE: &str = "ganger_session";
 
 /// Interface on which a request arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum Interface {
     /// The unix socket, from a process of that user.
     Socket {
         /// The user, if the kernel provides it.
@@ -77,24 +77,24 @@ impl Guard {
 
     fn check(
         &self,
-        door: Door,
+        door: Interface,
         method: &Method,
         path: &str,
         headers: &HeaderMap,
     ) -> Result<Access, Problem> {
-        if let Door::Socket { peer } = door {
+        if let Interface::Socket { peer } = door {
             return self.check_peer(peer).map(|()| Access::Full);
         }
         if self.has_token(headers) {
             return Ok(Access::Full);
         }
-        if door == Door::Network && self.has_session(headers) {
+        if door == Interface::Network && self.has_session(headers) {
             return check_same_origin(method, headers).map(|()| Access::Full);
         }
         match path {
             // Kubelet sends an address as the host, and has no token.
             "/livez" | "/readyz" => Ok(Access::Public),
-            _ if door == Door::Telemetry => Ok(Access::Public),
+            _ if door == Interface::Telemetry => Ok(Access::Public),
             "/metrics" if self.metrics_are_public => {
                 check_host(headers)?;
                 check_origin(headers).map(|()| Access::Public)
@@ -180,7 +180,7 @@ fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
     if origin.is_some_and(|origin| Some(origin.as_str()) == host) {
         return Ok(());
     }
-    let why = "requests of other sites' pages are not answered";
+    let why = "requests from other sites' pages are rejected";
     Err(Problem::new(StatusCode::FORBIDDEN, why))
 }
 
@@ -196,13 +196,13 @@ pub(super) async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let door = request.extensions().get::<Door>().copied();
+    let door = request.extensions().get::<Interface>().copied();
     let path = request.uri().path();
     let allowed = match door {
         Some(door) => guard.check(door, request.method(), path, request.headers()),
         None => Err(Problem::new(
             StatusCode::FORBIDDEN,
-            "nobody knows where this came from",
+            "the origin of the request is unknown",
         )),
     };
     match allowed {
@@ -211,7 +211,7 @@ pub(super) async fn guard(
             next.run(request).await
         }
         Err(problem) => {
-            tracing::warn!(path, problem = ?problem, "a request to the admin API was refused");
+            tracing::warn!(path, problem = ?problem, "request to the admin API refused");
             let mut response = problem.into_response();
             let close = header::HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
@@ -238,7 +238,7 @@ mod tests {
         pairs.iter().map(pair).collect()
     }
 
-    fn status(guard: &Guard, door: Door, asked: (&str, &str), pairs: Headers<'_>) -> u16 {
+    fn status(guard: &Guard, door: Interface, asked: (&str, &str), pairs: Headers<'_>) -> u16 {
         let (method, path) = asked;
         let method = method.parse().unwrap();
         match guard.check(door, &method, path, &headers(pairs)) {
@@ -271,15 +271,15 @@ mod tests {
         for guard in [&configured, &made()] {
             for (text, expected) in table {
                 let bearer = [(header::AUTHORIZATION, text)];
-                let got = status(guard, Door::Network, STATUS, &bearer);
+                let got = status(guard, Interface::Network, STATUS, &bearer);
                 assert_eq!(got, expected, "{text}");
             }
             let local = [(header::HOST, "localhost")];
-            assert_eq!(status(guard, Door::Network, STATUS, &local), 401);
+            assert_eq!(status(guard, Interface::Network, STATUS, &local), 401);
         }
         let none = guard_with(Token::Made(None));
         let empty = [(header::AUTHORIZATION, "Bearer ")];
-        assert_eq!(status(&none, Door::Network, STATUS, &empty), 401);
+        assert_eq!(status(&none, Interface::Network, STATUS, &empty), 401);
     }
 
     #[test]
@@ -297,13 +297,13 @@ mod tests {
             ("/nowhere", 401, 401),
         ];
         for (path, by_made, by_configured) in table {
-            let of = |guard: &Guard| status(guard, Door::Network, ("GET", path), &host);
+            let of = |guard: &Guard| status(guard, Interface::Network, ("GET", path), &host);
             assert_eq!(
                 (of(&made()), of(&configured)),
                 (by_made, by_configured),
                 "{path}"
             );
-            let telemetry = status(&configured, Door::Telemetry, ("GET", path), &[]);
+            let telemetry = status(&configured, Interface::Telemetry, ("GET", path), &[]);
             assert_eq!(telemetry, 200, "{path}: there is little behind it");
         }
     }
@@ -323,10 +323,10 @@ mod tests {
         ];
         for (host, expected) in hosts {
             let pairs = [(header::HOST, host)];
-            let got = status(&guard, Door::Network, metrics, &pairs);
+            let got = status(&guard, Interface::Network, metrics, &pairs);
             assert_eq!(got, expected, "{host}");
         }
-        assert_eq!(status(&guard, Door::Network, metrics, &[]), 403);
+        assert_eq!(status(&guard, Interface::Network, metrics, &[]), 403);
         let host = (header::HOST, "localhost:9464");
         for (origin, expected) in [
             ("http://localhost:9464", 200),
@@ -335,7 +335,7 @@ mod tests {
             ("null", 403),
         ] {
             let pairs = [host.clone(), (header::ORIGIN, origin)];
-            let got = status(&guard, Door::Network, metrics, &pairs);
+            let got = status(&guard, Interface::Network, metrics, &pairs);
             assert_eq!(got, expected, "{origin}");
         }
     }
@@ -348,7 +348,12 @@ mod tests {
         let cookie = format!("other=1; {SESSION_COOKIE}={session}");
         let with = |more: Headers<'_>, asked| {
             let base = [(header::HOST, "127.0.0.1:9464"), (header::COOKIE, &cookie)];
-            status(&guard, Door::Network, asked, &[&base[..], more].concat())
+            status(
+                &guard,
+                Interface::Network,
+                asked,
+                &[&base[..], more].concat(),
+            )
         };
         let pause = ("POST", "/v1/pools/p/pause");
         let fetch = |site| [(header::HeaderName::from_static("sec-fetch-site"), site)];
@@ -366,14 +371,14 @@ mod tests {
         );
         let forged = format!("{SESSION_COOKIE}={code}");
         let forged = [(header::COOKIE, forged.as_str())];
-        assert_eq!(status(&guard, Door::Network, STATUS, &forged), 401);
+        assert_eq!(status(&guard, Interface::Network, STATUS, &forged), 401);
     }
 
     #[test]
     fn the_socket_is_for_its_owner_and_root() {
         let guard = Guard { own: 7, ..made() };
         for (peer, expected) in [(Some(7), 200), (Some(0), 200), (Some(8), 403), (None, 403)] {
-            let got = status(&guard, Door::Socket { peer }, STATUS, &[]);
+            let got = status(&guard, Interface::Socket { peer }, STATUS, &[]);
             assert_eq!(got, expected, "{peer:?}");
         }
     }

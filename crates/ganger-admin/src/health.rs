@@ -44,8 +44,8 @@ impl Health {
 /// Check liveness: whether every thread is responsive. If not, only a restart helps. Names are included for
 /// clients that may see the status.
 #[utoipa::path(get, path = "/livez", tag = "health", responses(
-    (status = 200, description = "It lives", body = Health),
-    (status = 503, description = "A thread stands still", body = Health),
+    (status = 200, description = "Live", body = Health),
+    (status = 503, description = "A thread is stalled", body = Health),
 ))]
 pub(super) async fn livez(
     State(context): State<Context>,
@@ -54,7 +54,7 @@ pub(super) async fn livez(
     let stalled = context.daemon.overview.stalled();
     let reasons = match (access, stalled.len()) {
         (Access::Full, _) | (_, 0) => stalled,
-        (Access::Public, count) => vec![format!("threads that stand still: {count}")],
+        (Access::Public, count) => vec![format!("stalled threads: {count}")],
     };
     Health::answer(reasons, Vec::new())
 }
@@ -62,8 +62,8 @@ pub(super) async fn livez(
 /// Check readiness: whether every pool can work. If not, the reasons are given. Pools are named for clients
 /// that may see the status.
 #[utoipa::path(get, path = "/readyz", tag = "health", responses(
-    (status = 200, description = "It works", body = Health),
-    (status = 503, description = "It does not, with the reasons", body = Health),
+    (status = 200, description = "Ready", body = Health),
+    (status = 503, description = "Not ready, with the reasons", body = Health),
 ))]
 pub(super) async fn readyz(
     State(context): State<Context>,

@@ -15,7 +15,7 @@ use tokio_io_timeout::TimeoutWriter;
 
 use super::connections::Connections;
 use super::error::AdminError;
-use super::guard::Door;
+use super::guard::Interface;
 use super::places::Places;
 use super::routes::Routes;
 use super::socket::{self, Removal, Socket};
@@ -88,8 +88,8 @@ impl Listeners {
     pub(super) async fn serve(self, routes: Routes) {
         tokio::join!(
             serve_unix(self.socket, &routes),
-            serve_tcp(API, self.api, &routes, Door::Network),
-            serve_tcp(TELEMETRY, self.telemetry, &routes, Door::Telemetry),
+            serve_tcp(API, self.api, &routes, Interface::Network),
+            serve_tcp(TELEMETRY, self.telemetry, &routes, Interface::Telemetry),
         );
     }
 }
@@ -117,7 +117,7 @@ fn tcp(key: &'static str, address: SocketAddr, was_asked_for: bool) -> Result<Po
         Err(error) => {
             tracing::warn!(
                 key, %address, %error,
-                "the default address of the admin API is not to be had yet; its socket is"
+                "the default address of the admin API is in use; its socket is available"
             );
             Ok(Port::Taken(address))
         }
@@ -144,24 +144,24 @@ async fn serve_unix(socket: Option<Socket>, routes: &Routes) {
         match accepted {
             Ok((stream, _)) => {
                 let peer = stream.peer_cred().map(|peer| peer.uid()).ok();
-                welcome(stream, routes, Door::Socket { peer }, &connections);
+                spawn_connection(stream, routes, Interface::Socket { peer }, &connections);
             }
             Err(error) => not_accepted(&error).await,
         }
     }
 }
 
-async fn serve_tcp(key: &str, port: Option<Port>, routes: &Routes, door: Door) {
+async fn serve_tcp(key: &str, port: Option<Port>, routes: &Routes, door: Interface) {
     let listener = match port {
         Some(Port::Had(listener)) => TcpListener::from_std(listener),
-        Some(Port::Taken(address)) => Ok(once_free(key, address).await),
+        Some(Port::Taken(address)) => Ok(bind_when_free(key, address).await),
         None => return,
     };
     let listener = match listener {
         Ok(listener) => listener,
         Err(error) => return lost(key, &error),
     };
-    if door == Door::Network
+    if door == Interface::Network
         && let Ok(address) = listener.local_addr()
     {
         routes.listens_at(address);
@@ -169,14 +169,14 @@ async fn serve_tcp(key: &str, port: Option<Port>, routes: &Routes, door: Door) {
     let connections = Connections::default();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => welcome(stream, routes, door, &connections),
+            Ok((stream, _)) => spawn_connection(stream, routes, door, &connections),
             Err(error) => not_accepted(&error).await,
         }
     }
 }
 
 /// Waits until the address is free.
-async fn once_free(key: &str, address: SocketAddr) -> TcpListener {
+async fn bind_when_free(key: &str, address: SocketAddr) -> TcpListener {
     let mut tries = interval(TRY_EVERY);
     tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -189,15 +189,15 @@ async fn once_free(key: &str, address: SocketAddr) -> TcpListener {
 }
 
 async fn not_accepted(error: &io::Error) {
-    tracing::warn!(%error, "a connection to the admin API was not accepted");
+    tracing::warn!(%error, "accepting a connection to the admin API failed");
     tokio::time::sleep(ACCEPT_AGAIN).await;
 }
 
 /// Starts a connection, which then runs by itself.
-fn welcome(
+fn spawn_connection(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     routes: &Routes,
-    door: Door,
+    door: Interface,
     connections: &Connections,
 ) {
     let connection = connections.enter();
@@ -212,7 +212,7 @@ fn welcome(
     tokio::spawn(async move {
         tokio::select! {
             ended = served => if let Err(error) = ended {
-                tracing::debug!(%error, "a connection to the admin API ended badly");
+                tracing::debug!(%error, "a connection to the admin API failed");
             },
             () = connection.closed() => {
                 tracing::debug!("an idle connection to the admin API was closed for a new one");
@@ -234,7 +234,7 @@ mod tests {
     async fn an_address_is_had_once_who_has_it_lets_it_go() {
         let holder = StdTcpListener::bind("127.0.0.1:0").unwrap();
         let address = holder.local_addr().unwrap();
-        let waits = once_free(API, address);
+        let waits = bind_when_free(API, address);
         tokio::pin!(waits);
         let in_vain = tokio::time::timeout(3 * TRY_EVERY, &mut waits).await;
         assert!(in_vain.is_err());
@@ -249,10 +249,10 @@ mod tests {
         let routes = Routes::new(&Token::Made(None), &TelemetryConfig::default(), daemon);
         let (ours, theirs) = duplex(1024);
         let peer = Some(nix::unistd::Uid::effective().as_raw());
-        welcome(
+        spawn_connection(
             theirs,
             &routes,
-            Door::Socket { peer },
+            Interface::Socket { peer },
             &Connections::default(),
         );
         ours

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 
 use super::answer::Problem;
-use super::body::Asked;
+use super::body::JsonBody;
 use super::context::Context;
 use super::pools::unknown;
 use ganger_telemetry::{LevelError, LogLevels};
@@ -40,13 +40,13 @@ pub(super) async fn levels() -> Json<LogLevels> {
 /// Set the log level, for all or for one pool. It holds until it is reset, until a reload brings another
 /// `daemon.log_level` (not for pools), or until the daemon ends.
 #[utoipa::path(post, path = "/v1/log-level", tag = "daemon", request_body = SetLevel, responses(
-    (status = 200, description = "What is logged now", body = LogLevels),
-    (status = 404, description = "There is no such pool", body = Problem),
-    (status = 422, description = "That is no level", body = Problem),
+    (status = 200, description = "The current levels", body = LogLevels),
+    (status = 404, description = "Unknown pool", body = Problem),
+    (status = 422, description = "Invalid level", body = Problem),
 ))]
 pub(super) async fn set_level(
     State(context): State<Context>,
-    Asked(SetLevel { level, pool }): Asked<SetLevel>,
+    JsonBody(SetLevel { level, pool }): JsonBody<SetLevel>,
 ) -> Result<Json<LogLevels>, Problem> {
     let config = context.daemon.overview.config();
     let set = match &pool {
@@ -67,10 +67,6 @@ pub(super) async fn set_level(
         };
         Problem::new(status, error.to_string())
     })?;
-    tracing::info!(
-        pool,
-        level,
-        "the level of the log was changed by an operator"
-    );
+    tracing::info!(pool, level, "log level changed by an operator");
     Ok(Json(ganger_telemetry::levels()))
 }

@@ -43,11 +43,11 @@ pub(super) struct Login {
 /// Create a login for a browser. It is valid once and for a minute.
 #[utoipa::path(post, path = "/v1/logins", tag = "daemon", responses(
     (status = 200, description = "The login", body = Login),
-    (status = 409, description = "The API has no address that a browser could open", body = Problem),
+    (status = 409, description = "The API does not listen on an address for browsers", body = Problem),
 ))]
 pub(super) async fn create(State(context): State<Context>) -> Result<Json<Login>, Problem> {
     let Some(address) = context.address.get() else {
-        let why = "the admin API listens on no address: see `admin.listen` and the log";
+        let why = "the admin API does not listen on an address: see `admin.listen` and the log";
         return Err(Problem::new(StatusCode::CONFLICT, why));
     };
     let code = context.sessions.issue_code().map_err(no_random)?;
@@ -82,7 +82,7 @@ pub(super) async fn exchange(
 ) -> Result<Response, Problem> {
     let Query(Exchange { code }) = asked?;
     let Some(session) = context.sessions.exchange(&code).map_err(no_random)? else {
-        let why = "this login was used or is too old: `ganger open` makes another";
+        let why = "this login was used or has expired: `ganger open` creates another";
         return Err(Problem::new(StatusCode::UNAUTHORIZED, why));
     };
     let age = SESSION_LIFETIME.as_secs();

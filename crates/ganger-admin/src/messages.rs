@@ -30,7 +30,7 @@ const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Wishes {
+pub(super) struct PublishOptions {
     /// The source; may be omitted if only one has such a queue.
     source: Option<String>,
     /// Time to wait for the answer, such as `30s`; at most five minutes.
@@ -41,7 +41,7 @@ pub(super) struct Wishes {
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct TopicWishes {
+pub(super) struct TopicPublishOptions {
     /// The source; may be omitted if the configuration subscribes a queue to the topic on one source only.
     source: Option<String>,
     /// Drop the message if no queue is subscribed to the topic, which is an error otherwise.
@@ -68,20 +68,20 @@ pub(super) struct Published {
 /// `wait` once a worker has replied. `traceparent` and `tracestate` of the request are passed on with the
 /// message.
 #[utoipa::path(post, path = "/v1/queues/{queue}/messages", tag = "messages",
-    params(("queue" = String, Path, description = "The queue or topic"), Wishes),
+    params(("queue" = String, Path, description = "The queue or topic"), PublishOptions),
     request_body = MessageJson,
     responses(
-        (status = 200, description = "The broker has it", body = Published),
-        (status = 400, description = "The message or the request is wrong", body = Problem),
-        (status = 404, description = "Nobody knows such a queue", body = Problem),
-        (status = 502, description = "The broker did not take it", body = Problem),
-        (status = 504, description = "It was sent, and no answer came in time", body = Problem),
+        (status = 200, description = "The broker has confirmed the message", body = Published),
+        (status = 400, description = "The message or the request is invalid", body = Problem),
+        (status = 404, description = "Unknown queue", body = Problem),
+        (status = 502, description = "The broker did not accept the message", body = Problem),
+        (status = 504, description = "The message was sent, but no answer arrived in time", body = Problem),
     ),
 )]
 pub(super) async fn publish(
     State(context): State<Context>,
     queue: Result<Path<String>, PathRejection>,
-    wishes: Result<Query<Wishes>, QueryRejection>,
+    wishes: Result<Query<PublishOptions>, QueryRejection>,
     request: Request,
 ) -> Result<Json<Published>, Problem> {
     let (Path(queue), Query(wishes)) = (queue?, wishes?);
@@ -99,19 +99,19 @@ pub(super) async fn publish(
 /// Publish a message to each queue that is subscribed to a topic of a table, all of them or none. The message
 /// has the form of one for a queue, without a unique key.
 #[utoipa::path(post, path = "/v1/topics/{topic}/messages", tag = "messages",
-    params(("topic" = String, Path, description = "The topic"), TopicWishes),
+    params(("topic" = String, Path, description = "The topic"), TopicPublishOptions),
     request_body = MessageJson,
     responses(
-        (status = 200, description = "The table has it", body = Published),
-        (status = 400, description = "The message or the request is wrong", body = Problem),
-        (status = 404, description = "Nobody knows such a topic, or no queue is subscribed to it", body = Problem),
-        (status = 502, description = "The table did not take it", body = Problem),
+        (status = 200, description = "The table has stored the message", body = Published),
+        (status = 400, description = "The message or the request is invalid", body = Problem),
+        (status = 404, description = "Unknown topic, or no queue is subscribed to it", body = Problem),
+        (status = 502, description = "The table did not store the message", body = Problem),
     ),
 )]
 pub(super) async fn publish_to_topic(
     State(context): State<Context>,
     topic: Result<Path<String>, PathRejection>,
-    wishes: Result<Query<TopicWishes>, QueryRejection>,
+    wishes: Result<Query<TopicPublishOptions>, QueryRejection>,
     request: Request,
 ) -> Result<Json<Published>, Problem> {
     let (Path(topic), Query(wishes)) = (topic?, wishes?);
@@ -226,7 +226,7 @@ fn send_to_topic(
         .map_err(|error| not_found(error.to_string()))?;
     if !matches!(source, SourceConfig::Table(_)) {
         return Err(Problem::bad(format!(
-            "source `{name}` has no topics: it is no table"
+            "source `{name}` has no topics: it is not a table"
         )));
     }
     let mut client = sources.open(name)?;
@@ -269,7 +269,8 @@ fn take(client: &mut Client, place: &str, id: &str, wait: Duration) -> Result<Re
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let why = format!("the message was sent; no answer to `{id}` came within {wait:?}");
+            let why =
+                format!("the message was sent, but no answer to `{id}` arrived within {wait:?}");
             return Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, why));
         }
         client.wait_for_change(left);

@@ -26,9 +26,9 @@ pub(super) fn head() -> OpenApi {
         .title("ganger")
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(
-            "The admin API of a ganger daemon: how it stands, and what may be asked of it. On its \
-             unix socket it needs no token, elsewhere all but health does; errors are problem documents \
-             (RFC 9457). Fields may be added, and are never renamed.",
+            "The admin API of a ganger daemon, for inspecting and controlling it. No token is \
+             needed on its unix socket; elsewhere it is needed for everything except health. \
+             Errors are problem documents (RFC 9457). Fields may be added, and are never renamed.",
         ))
         .license(Some(license))
         .build();
@@ -54,7 +54,7 @@ pub(super) fn with_problems(mut document: OpenApi) -> OpenApi {
         .schema(Some(Ref::from_schema_name("Problem")))
         .build();
     let refused = ResponseBuilder::new()
-        .description("Refused, or not to be done now")
+        .description("Refused, or not possible now")
         .content(PROBLEM, problem)
         .build();
     for path in document.paths.paths.values_mut() {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::answer::Problem;
 use super::answer::bad_gateway;
 use super::context::Context;
-use super::pools::{DONE_WITHIN, Doing, Named, Steered, unknown};
+use super::pools::{DONE_WITHIN, PathName, SteerResult, Steered, unknown};
 use ganger_config::model::{Options, PoolConfig};
 use ganger_pool::{LastingPause, Steer};
 use ganger_queue::client::Client;
@@ -27,7 +27,7 @@ const COUNTED_WITHIN: Duration = Duration::from_secs(3);
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Reach {
+pub(super) struct PauseQuery {
     /// Act on all daemons that share the pool's table, including those that start later; each acts at its
     /// next poll of the table (`poll_interval`).
     #[serde(default)]
@@ -36,21 +36,21 @@ pub(super) struct Reach {
 
 /// Stop a pool's intake; its workers stay.
 #[utoipa::path(post, path = "/v1/pools/{name}/pause", tag = "pools",
-    params(("name" = String, Path, description = "The pool"), Reach),
+    params(("name" = String, Path, description = "The pool"), PauseQuery),
     responses(
-        (status = 200, description = "It takes nothing in any more", body = Steered),
+        (status = 200, description = "Intake is stopped", body = Steered),
         (status = 400, description = "Only pools on a table can be paused on all daemons", body = Problem),
-        (status = 404, description = "There is no such pool", body = Problem),
-        (status = 502, description = "The table can't be written", body = Problem),
+        (status = 404, description = "Unknown pool", body = Problem),
+        (status = 502, description = "Writing to the table failed", body = Problem),
     ),
 )]
 pub(super) async fn pause(
     State(context): State<Context>,
-    name: Named,
-    reach: Result<Query<Reach>, QueryRejection>,
-) -> Doing {
+    name: PathName,
+    reach: Result<Query<PauseQuery>, QueryRejection>,
+) -> SteerResult {
     let (Path(name), Query(reach)) = (name?, reach?);
-    let done = "it takes nothing in";
+    let done = "intake stopped";
     match reach.all {
         true => for_all(&context, &name, true, done).await,
         false => {
@@ -70,13 +70,13 @@ pub(super) async fn pause(
 #[utoipa::path(post, path = "/v1/pools/{name}/drain", tag = "pools",
     params(("name" = String, Path, description = "The pool")),
     responses(
-        (status = 200, description = "It has begun to", body = Steered),
-        (status = 404, description = "There is no such pool", body = Problem),
+        (status = 200, description = "The request is being carried out", body = Steered),
+        (status = 404, description = "Unknown pool", body = Problem),
     ),
 )]
-pub(super) async fn drain(State(context): State<Context>, name: Named) -> Doing {
+pub(super) async fn drain(State(context): State<Context>, name: PathName) -> SteerResult {
     let Path(name) = name?;
-    let done = "it takes nothing in, and its workers leave when they are done";
+    let done = "intake stopped; its workers stop once they are idle";
     here(
         &context,
         &name,
@@ -89,22 +89,22 @@ pub(super) async fn drain(State(context): State<Context>, name: Named) -> Doing 
 
 /// End a pause or a drain.
 #[utoipa::path(post, path = "/v1/pools/{name}/resume", tag = "pools",
-    params(("name" = String, Path, description = "The pool"), Reach),
+    params(("name" = String, Path, description = "The pool"), PauseQuery),
     responses(
-        (status = 200, description = "It works again", body = Steered),
+        (status = 200, description = "Intake is resumed", body = Steered),
         (status = 400, description = "Only pools on a table can be resumed on all daemons", body = Problem),
-        (status = 404, description = "There is no such pool", body = Problem),
-        (status = 409, description = "It is paused on all daemons", body = Problem),
-        (status = 502, description = "The table can't be written", body = Problem),
+        (status = 404, description = "Unknown pool", body = Problem),
+        (status = 409, description = "The pool is paused on all daemons", body = Problem),
+        (status = 502, description = "Writing to the table failed", body = Problem),
     ),
 )]
 pub(super) async fn resume(
     State(context): State<Context>,
-    name: Named,
-    reach: Result<Query<Reach>, QueryRejection>,
-) -> Doing {
+    name: PathName,
+    reach: Result<Query<PauseQuery>, QueryRejection>,
+) -> SteerResult {
     let (Path(name), Query(reach)) = (name?, reach?);
-    let done = "it takes messages in again";
+    let done = "intake resumed";
     if reach.all {
         drop(for_all(&context, &name, false, done).await?);
     } else if is_paused_for_all(&context, &name) {
@@ -135,14 +135,14 @@ async fn here(
     steer: Steer,
     held: Option<LastingPause>,
     done: &str,
-) -> Doing {
+) -> SteerResult {
     let overview = &context.daemon.overview;
     overview.registry().steer(name, steer, DONE_WITHIN).await?;
     let kept = overview.pauses().set(name, held);
     let of = daemons(context, name).await;
     let mut done = sentence(name, done, Some(1), of);
     if let Err(error) = &kept {
-        tracing::warn!(pool = name, %error, "the file of paused pools can't be written");
+        tracing::warn!(pool = name, %error, "writing the file of paused pools failed");
         done += &format!("; that does not outlast a restart of the daemon: {error}");
     }
     Ok(Json(Steered {
@@ -156,7 +156,7 @@ async fn here(
 }
 
 /// Pauses or resumes the pool's queue on all daemons.
-async fn for_all(context: &Context, name: &str, paused: bool, done: &str) -> Doing {
+async fn for_all(context: &Context, name: &str, paused: bool, done: &str) -> SteerResult {
     let pool = on_a_table(context, name)?;
     let change = move |client: &mut Client, pool: &PoolConfig| {
         client.pause_for_all(&pool.queue, paused)?;
@@ -194,7 +194,8 @@ fn on_a_table(context: &Context, name: &str) -> Result<Arc<PoolConfig>, Problem>
     match pool.options {
         Options::Table => Ok(pool.clone()),
         Options::RabbitMq(_) | Options::Kafka(_) => Err(Problem::bad(format!(
-            "pool `{name}` is on no table, by which other daemons would learn of it: ask each daemon"
+            "pool `{name}` is not on a table, through which other daemons would be notified: ask \
+             each daemon"
         ))),
     }
 }

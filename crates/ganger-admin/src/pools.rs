@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Problem;
-use super::body::Asked;
+use super::body::JsonBody;
 use super::context::Context;
 use ganger_pool::Steer;
 use ganger_pool::overview::Status;
@@ -19,8 +19,8 @@ use ganger_pool::worker::output::LastLines;
 /// Timeout of a command to a pool, which still carries it out later.
 pub(super) const DONE_WITHIN: Duration = Duration::from_secs(5);
 
-pub(super) type Named = Result<Path<String>, PathRejection>;
-pub(super) type Doing = Result<Json<Steered>, Problem>;
+pub(super) type PathName = Result<Path<String>, PathRejection>;
+pub(super) type SteerResult = Result<Json<Steered>, Problem>;
 
 /// Result of a command to a pool.
 #[derive(Debug, Clone, Default, Serialize, utoipa::ToSchema)]
@@ -51,7 +51,7 @@ pub(super) struct Steered {
 
 /// Get the status of the daemon and its pools.
 #[utoipa::path(get, path = "/v1/status", tag = "status", responses(
-    (status = 200, description = "How everything stands", body = Status),
+    (status = 200, description = "The status", body = Status),
 ))]
 pub(super) async fn status(State(context): State<Context>) -> Json<Status> {
     Json(context.daemon.overview.status_measured().await)
@@ -70,12 +70,12 @@ pub(super) async fn all(State(context): State<Context>) -> Json<Vec<PoolStatus>>
     params(("name" = String, Path, description = "The pool")),
     responses(
         (status = 200, description = "The pool", body = PoolStatus),
-        (status = 404, description = "There is no such pool", body = Problem),
+        (status = 404, description = "Unknown pool", body = Problem),
     ),
 )]
 pub(super) async fn one(
     State(context): State<Context>,
-    name: Named,
+    name: PathName,
 ) -> Result<Json<PoolStatus>, Problem> {
     let Path(name) = name?;
     let pools = context.daemon.overview.status_measured().await.pools;
@@ -115,16 +115,16 @@ fn given<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Err
     params(("name" = String, Path, description = "The pool")),
     request_body = Scale,
     responses(
-        (status = 200, description = "It has that target now", body = Steered),
-        (status = 404, description = "There is no such pool", body = Problem),
+        (status = 200, description = "The target is set", body = Steered),
+        (status = 404, description = "Unknown pool", body = Problem),
         (status = 409, description = "The pool is stopping", body = Problem),
     ),
 )]
 pub(super) async fn scale(
     State(context): State<Context>,
-    name: Named,
-    Asked(Scale { workers }): Asked<Scale>,
-) -> Doing {
+    name: PathName,
+    JsonBody(Scale { workers }): JsonBody<Scale>,
+) -> SteerResult {
     let done = match workers {
         Some(1) => "target set to 1 worker".to_owned(),
         Some(workers) => format!("target set to {workers} workers"),
@@ -141,11 +141,11 @@ pub(super) async fn scale(
 #[utoipa::path(post, path = "/v1/pools/{name}/restart", tag = "pools",
     params(("name" = String, Path, description = "The pool")),
     responses(
-        (status = 200, description = "It has begun to", body = Steered),
-        (status = 404, description = "There is no such pool", body = Problem),
+        (status = 200, description = "The request is being carried out", body = Steered),
+        (status = 404, description = "Unknown pool", body = Problem),
     ),
 )]
-pub(super) async fn restart(State(context): State<Context>, name: Named) -> Doing {
+pub(super) async fn restart(State(context): State<Context>, name: PathName) -> SteerResult {
     let done = "its workers are being replaced";
     steer(&context, name, Steer::Roll, done, Steered::default()).await
 }
@@ -155,20 +155,20 @@ pub(super) async fn restart(State(context): State<Context>, name: Named) -> Doin
 #[utoipa::path(post, path = "/v1/pools/{name}/workers/{slot}/kill", tag = "pools",
     params(
         ("name" = String, Path, description = "The pool"),
-        ("slot" = usize, Path, description = "The worker's place"),
+        ("slot" = usize, Path, description = "The worker's slot"),
     ),
     responses(
-        (status = 200, description = "It is being killed", body = Steered),
-        (status = 404, description = "There is no such pool", body = Problem),
-        (status = 409, description = "There is no such worker", body = Problem),
+        (status = 200, description = "The worker is being killed", body = Steered),
+        (status = 404, description = "Unknown pool", body = Problem),
+        (status = 409, description = "No such worker", body = Problem),
     ),
 )]
 pub(super) async fn kill(
     State(context): State<Context>,
     place: Result<Path<(String, usize)>, PathRejection>,
-) -> Doing {
+) -> SteerResult {
     let Path((name, slot)) = place?;
-    let done = format!("the worker in slot {slot} is killed");
+    let done = format!("killing the worker in slot {slot}");
     let steered = Steered {
         slot: Some(slot),
         ..Steered::default()
@@ -181,12 +181,12 @@ pub(super) async fn kill(
 #[utoipa::path(get, path = "/v1/pools/{name}/workers/{slot}/output", tag = "pools",
     params(
         ("name" = String, Path, description = "The pool"),
-        ("slot" = usize, Path, description = "The worker's place"),
+        ("slot" = usize, Path, description = "The worker's slot"),
     ),
     responses(
-        (status = 200, description = "Its last lines", body = LastLines),
-        (status = 404, description = "There is no such pool", body = Problem),
-        (status = 409, description = "No worker runs there, nor has one ended there lately", body = Problem),
+        (status = 200, description = "The worker's last lines", body = LastLines),
+        (status = 404, description = "Unknown pool", body = Problem),
+        (status = 409, description = "No worker runs in the slot, nor has one ended in it recently", body = Problem),
     ),
 )]
 pub(super) async fn last_lines(
@@ -200,11 +200,11 @@ pub(super) async fn last_lines(
 
 async fn steer(
     context: &Context,
-    name: Named,
+    name: PathName,
     steer: Steer,
     done: &str,
     steered: Steered,
-) -> Doing {
+) -> SteerResult {
     let Path(name) = name?;
     let registry = context.daemon.overview.registry();
     let is_roll = matches!(steer, Steer::Roll);

@@ -50,8 +50,8 @@ impl Reload {
 
 /// Reload the configuration. One that is invalid, or can't be applied, changes nothing.
 #[utoipa::path(post, path = "/v1/reload", tag = "daemon", responses(
-    (status = 200, description = "It is what the daemon runs by now, but for what needs a restart", body = Reload),
-    (status = 409, description = "A pool can't be started so; nothing has changed", body = Problem),
+    (status = 200, description = "The configuration is in effect, except for keys that need a restart", body = Reload),
+    (status = 409, description = "A pool can't be started with it; nothing has changed", body = Problem),
     (status = 422, description = "The configuration is invalid; nothing has changed", body = Problem),
     (status = 504, description = "New sources are still being opened", body = Problem),
 ))]
@@ -73,7 +73,7 @@ pub(super) async fn reload(State(context): State<Context>) -> Result<Json<Reload
         Ok(Ok(Err(why))) => Err(Problem::new(StatusCode::CONFLICT, why)),
         Ok(Err(_)) => Err(internal("the daemon has ended")),
         Err(_) => {
-            let why = "new sources are still being opened; the reload goes on";
+            let why = "new sources are still being opened; the reload continues";
             Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, why))
         }
     }

@@ -233,7 +233,8 @@ impl QueueClient for RemoteSource {
     ) -> Result<Option<Reply>, SourceFault> {
         // It came with the confirmation of its message, or never will.
         let reply = self.answers.take(correlation_id);
-        let missing = || SourceFault::remote(format!("no answer to `{correlation_id}` has come"));
+        let missing =
+            || SourceFault::remote(format!("no answer to `{correlation_id}` has arrived"));
         reply.map(Some).ok_or_else(missing)
     }
 

@@ -23,7 +23,7 @@ use super::body::BODY_BYTES_MAX;
 use super::client::WAIT_MAX;
 use super::connections::{Connection, placed};
 use super::context::{AT_BROKERS_MAX, Context, Daemon};
-use super::guard::{Door, Guard, Token, guard};
+use super::guard::{Guard, Interface, Token, guard};
 use super::session::Sessions;
 use super::{
     cancel, dead, events, health, log, login, messages, openapi, pause, pools, reload, sources,
@@ -77,7 +77,7 @@ impl Routes {
     /// Returns the service for the requests of a connection through that door.
     pub(super) fn through(
         &self,
-        door: Door,
+        door: Interface,
         connection: Connection,
     ) -> impl Service<
         hyper::Request<Incoming>,
@@ -88,8 +88,8 @@ impl Routes {
     + Send
     + 'static {
         let router = match door {
-            Door::Telemetry => self.telemetry.clone(),
-            Door::Socket { .. } | Door::Network => self.api.clone(),
+            Interface::Telemetry => self.telemetry.clone(),
+            Interface::Socket { .. } | Interface::Network => self.api.clone(),
         };
         router.map_request(move |request: hyper::Request<Incoming>| {
             let mut request = request.map(Body::new);
@@ -174,7 +174,7 @@ async fn in_time(request: Request, next: Next) -> Response {
     match tokio::time::timeout(within, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            let why = format!("there was no answer within {within:?}");
+            let why = format!("no answer within {within:?}");
             Problem::new(StatusCode::GATEWAY_TIMEOUT, why).into_response()
         }
     }
@@ -188,6 +188,6 @@ async fn unknown(request: Request) -> Problem {
 
 async fn wrong_method(request: Request) -> Problem {
     let (method, path) = (request.method(), request.uri().path());
-    let why = format!("{method} is nothing that `{path}` does; see GET /openapi.json");
+    let why = format!("`{path}` does not support {method}; see GET /openapi.json");
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, why)
 }

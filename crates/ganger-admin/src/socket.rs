@@ -85,7 +85,7 @@ impl Socket {
             }
         }
         let problems = problems.join("; ");
-        tracing::warn!(problems, "no socket for the admin API can be made");
+        tracing::warn!(problems, "creating the admin API's socket failed");
         Ok(None)
     }
 
@@ -115,7 +115,7 @@ fn token_of(socket: &Path) -> Option<Secret> {
             let path = path.display();
             tracing::warn!(
                 %path, %error,
-                "no token file can be written: over TCP the admin API answers only probes and \
+                "writing the token file failed: over TCP the admin API answers only probes and \
                  metrics; set `admin.token_file`"
             );
             None
@@ -148,7 +148,7 @@ impl Keeper {
             && let Err(error) = token::put(&path, token)
         {
             let path = path.display();
-            tracing::warn!(%path, %error, "the token file was removed and can't be written again");
+            tracing::warn!(%path, %error, "the token file was removed, and writing it again failed");
         }
     }
 
@@ -171,7 +171,7 @@ impl Keeper {
         let (listener, inode) = bind(&self.0.path).ok()?;
         *ours = Some(inode);
         let path = self.0.path.display();
-        tracing::info!(key = "admin.socket", %path, "listening again: the file was gone");
+        tracing::info!(key = "admin.socket", %path, "listening again: the socket's file had been removed");
         UnixListener::from_std(listener).ok()
     }
 }
@@ -185,11 +185,11 @@ fn bind(path: &Path) -> io::Result<(StdUnixListener, u64)> {
     match std::fs::symlink_metadata(path) {
         Ok(file) if !file.file_type().is_socket() => {
             return Err(io::Error::other(
-                "there is a file of that name that is no socket",
+                "a file of that name exists that is not a socket",
             ));
         }
         Ok(_) if StdUnixStream::connect(path).is_ok() => {
-            tracing::warn!(path = %path.display(), "another daemon's admin socket is taken over");
+            tracing::warn!(path = %path.display(), "taking over another daemon's admin socket");
         }
         Ok(_) | Err(_) => {}
     }

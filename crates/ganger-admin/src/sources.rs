@@ -16,7 +16,7 @@ use ganger_queue::client::{self, SourceInfo, source_of, source_of_topic};
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Sought {
+pub(super) struct SourceQuery {
     /// The source for messages to this queue.
     queue: Option<String>,
     /// The source for messages to this topic.
@@ -27,15 +27,15 @@ pub(super) struct Sought {
 
 /// List the configured sources with the pools that read from them, or get one of them.
 #[utoipa::path(get, path = "/v1/sources", tag = "sources",
-    params(Sought),
+    params(SourceQuery),
     responses(
         (status = 200, description = "The sources, by name", body = Vec<SourceInfo>),
-        (status = 404, description = "There is no such source, or it must be named", body = Problem),
+        (status = 404, description = "Unknown source, or it must be named", body = Problem),
     ),
 )]
 pub(super) async fn sources(
     State(context): State<Context>,
-    sought: Result<Query<Sought>, QueryRejection>,
+    sought: Result<Query<SourceQuery>, QueryRejection>,
 ) -> Result<Json<Vec<SourceInfo>>, Problem> {
     let Query(sought) = sought?;
     let config = context.daemon.overview.config();
@@ -55,7 +55,7 @@ pub(super) async fn sources(
 /// List the subscriptions of all tables, including those of other configurations.
 #[utoipa::path(get, path = "/v1/subscriptions", tag = "subscriptions", responses(
     (status = 200, description = "The subscriptions, by source and topic", body = Vec<SubscriptionJson>),
-    (status = 502, description = "A table can't be read", body = Problem),
+    (status = 502, description = "Reading from a table failed", body = Problem),
 ))]
 pub(super) async fn subscriptions(
     State(context): State<Context>,
@@ -74,9 +74,9 @@ pub(super) async fn subscriptions(
         ("queue" = String, Path, description = "The queue"),
     ),
     responses(
-        (status = 200, description = "It has ended", body = Done),
-        (status = 404, description = "There is no such source or subscription", body = Problem),
-        (status = 502, description = "The table can't be written", body = Problem),
+        (status = 200, description = "The subscription is removed", body = Done),
+        (status = 404, description = "Unknown source or subscription", body = Problem),
+        (status = 502, description = "Writing to the table failed", body = Problem),
     ),
 )]
 pub(super) async fn unsubscribe(

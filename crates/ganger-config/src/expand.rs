@@ -12,16 +12,16 @@ pub(super) enum ExpandError {
         name: String,
     },
     /// `${` without its `}`.
-    #[error("holds a `${{` that no `}}` ends")]
+    #[error("contains a `${{` without a closing `}}`")]
     Open,
     /// The text between the braces is not a variable's name.
-    #[error("holds `${{{name}}}`, which names no environment variable")]
+    #[error("contains `${{{name}}}`, which is not the name of an environment variable")]
     Name {
         /// The text between the braces.
         name: String,
     },
     /// A default that contains a variable itself.
-    #[error("holds a `${{` inside another")]
+    #[error("contains a `${{` inside another")]
     Nested,
 }
 

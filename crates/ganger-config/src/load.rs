@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::environment::Environment;
-use super::keys::shared::Surroundings;
+use super::keys::shared::ReadContext;
 use super::model::Config;
 use super::print::Page;
 use super::problem::{Origin, Problems, Report};
@@ -92,7 +92,7 @@ fn files_at(path: &Path, absolute: &Path) -> io::Result<(PathBuf, Vec<PathBuf>)>
     }
     files.sort();
     if files.is_empty() {
-        return Err(io::Error::other("the directory holds no *.toml"));
+        return Err(io::Error::other("the directory contains no *.toml"));
     }
     Ok((absolute.into(), files))
 }
@@ -121,7 +121,7 @@ pub(super) fn from_texts(
         return Err(report.into_problems());
     }
     overrides::apply(&mut root, environment, &mut report);
-    let around = Surroundings {
+    let around = ReadContext {
         directory,
         environment,
     };

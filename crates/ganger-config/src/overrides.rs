@@ -151,7 +151,7 @@ fn set(table: &mut Table, keys: &str, node: Node) -> Result<(), WrongOverride> {
     let key = first.to_ascii_lowercase();
     match rest {
         None if key == "name" => Err(WrongOverride {
-            message: "can't rename: the name is what other variables find it by".into(),
+            message: "can't rename it: other variables refer to it by its name".into(),
             help: "change the name in the file".into(),
         }),
         None => {
@@ -186,7 +186,7 @@ fn subtable<'t>(
         },
     });
     as_table(&mut entry.node).ok_or_else(|| WrongOverride {
-        message: format!("leads into `{key}`, which is no table"),
+        message: format!("leads into `{key}`, which is not a table"),
         help: format!("override `{key}` itself, or write it as a table"),
     })
 }

@@ -29,7 +29,7 @@ const FIRST_LINE_BYTES_MAX: u64 = 256;
 pub fn find_program(command: &WorkerCommand) -> Result<PathBuf, String> {
     let has_spaces = command.program.contains(char::is_whitespace);
     let path = look_up(command).map_err(|why| match has_spaces {
-        true => format!("{why}; what follows the program's name goes into `args`"),
+        true => format!("{why}; arguments of the program go into `args`"),
         false => why,
     })?;
     missing_interpreter(&path, command).map_or(Ok(path), Err)
@@ -42,7 +42,7 @@ pub fn missing_part(command: &WorkerCommand) -> Option<String> {
     missing_interpreter(&path, command).or_else(|| {
         let path = path.display();
         Some(format!(
-            "`{path}` is there, but not the loader that it asks for"
+            "`{path}` exists, but the loader that it requires does not"
         ))
     })
 }
@@ -68,7 +68,7 @@ fn missing_interpreter(path: &Path, command: &WorkerCommand) -> Option<String> {
         false => "",
     };
     Some(format!(
-        "the program can't be run: `{}` is there, but not the interpreter that its first line names: \
+        "the program can't be run: `{}` exists, but the interpreter in its first line does not: \
          `{}`{cr}",
         path.display(),
         missing.escape_default(),
@@ -135,7 +135,7 @@ fn look_up(command: &WorkerCommand) -> Result<PathBuf, String> {
     }
     in_path(&command.program, command).ok_or_else(|| {
         format!(
-            "`{}` is in no directory of the PATH `{}`",
+            "`{}` is not in any directory of the PATH `{}`",
             command.program,
             path_of(command)
         )
@@ -191,20 +191,20 @@ mod tests {
         for (wrong, why) in [
             (
                 command("notes", Some(&path), None),
-                "is in no directory of the PATH",
+                "is not in any directory of the PATH",
             ),
             (
                 command("worker", None, cwd),
-                "is in no directory of the PATH `/bin:/usr/bin`",
+                "is not in any directory of the PATH `/bin:/usr/bin`",
             ),
             (command("bin/notes", None, cwd), "is not executable"),
             (command("./bin", None, cwd), "is not a file"),
             (command("./worker", None, cwd), "does not exist"),
             (
                 command("worker --fast", Some(&path), None),
-                "; what follows the program's name goes into `args`",
+                "; arguments of the program go into `args`",
             ),
-            (command("bin/worker 3", None, cwd), "goes into `args`"),
+            (command("bin/worker 3", None, cwd), "go into `args`"),
         ] {
             let error = find_program(&wrong).unwrap_err();
             assert!(error.contains(why), "{error}");

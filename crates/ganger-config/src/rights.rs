@@ -103,13 +103,13 @@ impl Own {
         }
         if !self.trusts(file.uid()) {
             return Some((
-                "belongs to another user, who so decides what the daemon runs",
+                "belongs to another user, who can thus choose what the daemon runs",
                 "give it to the daemon's user or to root, with `chown`",
             ));
         }
         match self.others(file.mode(), file.gid()) {
             bits if bits & 0o022 != 0 => Some((
-                "may be written by others, who so decide what the daemon runs",
+                "is writable by others, who can thus choose what the daemon runs",
                 HELP,
             )),
             bits if bits & 0o044 != 0 && secrets => Some(EXPOSED),
@@ -120,14 +120,14 @@ impl Own {
     fn of_directory(self, directory: &Metadata) -> Option<(&'static str, &'static str)> {
         if !self.trusts(directory.uid()) {
             return Some((
-                "is in a directory of another user, who may replace it",
+                "is in a directory of another user, who can replace it",
                 "give the directory to the daemon's user or to root, or put the file elsewhere",
             ));
         }
         let others = self.others(directory.mode(), directory.gid());
         let is_open = others & 0o022 != 0 && directory.mode() & STICKY == 0;
         is_open.then_some((
-            "is in a directory that others may write, who may replace it",
+            "is in a directory writable by others, who can replace it",
             HELP,
         ))
     }
@@ -143,9 +143,9 @@ impl Own {
     }
 }
 
-const HELP: &str = "take what others may with `chmod o=`, and with `chmod g=` where the group is not \
-                    the daemon's own";
-const EXPOSED: (&str, &str) = ("holds secrets and may be read by others", HELP);
+const HELP: &str = "remove the rights of others with `chmod o=`, and those of the group with `chmod g=` if it is \
+     not the daemon's own";
+const EXPOSED: (&str, &str) = ("holds secrets and is readable by others", HELP);
 
 /// Returns whether the text itself holds a secret, rather than a variable or a file that it names.
 fn holds_secrets(text: &str) -> bool {
@@ -236,7 +236,7 @@ mod tests {
             let metadata = made(directory.path(), mode, None);
             own.of_directory(&metadata).map(|(what, _)| what)
         };
-        let open = "is in a directory that others may write, who may replace it";
+        let open = "is in a directory writable by others, who can replace it";
         assert_eq!(fault(own, 0o755), None);
         assert_eq!(fault(own, 0o777), Some(open));
         assert_eq!(fault(own, 0o1777), None, "it is sticky");

@@ -214,7 +214,7 @@ impl Builder<'_> {
             }
             DeValue::Float(float) => {
                 let float = float.as_str().parse();
-                float.map_or_else(|_| broken("is no number", ""), Value::Float)
+                float.map_or_else(|_| broken("is not a number", ""), Value::Float)
             }
             DeValue::Boolean(boolean) => Value::Boolean(*boolean),
             DeValue::Datetime(_) => Value::Date,

@@ -100,8 +100,8 @@ fn unverified_server(name: &str, database: &Database, places: &Places) -> Option
     };
     let remote = hosts.iter().find(|host| !host.is_here() && !verifies)?;
     let message = format!(
-        "sources.{name} does not verify its server, so that who answers in its place gets the password \
-         and the messages: `{remote}`"
+        "sources.{name} does not verify its server, so that an impostor could get the password and \
+         the messages: `{remote}`"
     );
     let help = format!(
         "write {verify} in the URL, with ca_file if the server's certificate is your own authority's"
@@ -125,7 +125,7 @@ fn unverified_brokers(name: &str, source: &KafkaSource, places: &Places) -> Opti
     };
     let whatever = "enable.ssl.certificate.verification";
     let whoever = "ssl.endpoint.identification.algorithm";
-    let believes = "believes whoever answers in the place of a broker";
+    let believes = "does not verify the brokers, so that an impostor would be trusted";
     let (key, what, help) = if let Some(key) = set(whatever, "false") {
         (
             key,
@@ -198,8 +198,8 @@ fn longer_than_the_broker_waits(
     let (name, whole) = (&pool.name, pool.timeout? + pool.timeout_grace);
     (whole > source.consumer_timeout).then(|| {
         let message = format!(
-            "pools.{name}.timeout with its grace is longer than the broker waits for an \
-             acknowledgement before it takes the message back: `{}` against `{}`",
+            "pools.{name}.timeout with its grace exceeds the broker's timeout for an \
+             acknowledgement, after which the message is redelivered: `{}` against `{}`",
             show_duration(whole),
             show_duration(source.consumer_timeout)
         );
@@ -326,7 +326,7 @@ mod tests {
         };
         let (ssl, plain) = ("\"security.protocol\" = \"SSL\"", "sasl_plaintext");
         let plain = format!("\"security.protocol\" = \"{plain}\"");
-        let believes = "believes whoever answers in the place of a broker";
+        let believes = "does not verify the brokers, so that an impostor would be trusted";
         for (brokers, client, told) in [
             ("b:1", ssl.to_owned(), None),
             (

@@ -22,18 +22,18 @@ const QUANTUM: usize = 4 << 10;
 
 /// Budget that all sources of a daemon draw from.
 #[derive(Debug, Clone)]
-pub struct Budget(Arc<Mutex<Books>>);
+pub struct Budget(Arc<Mutex<Accounts>>);
 
 #[derive(Debug)]
-struct Books {
+struct Accounts {
     bytes_max: usize,
     drawn: usize,
-    parties: BTreeMap<u64, Party>,
+    parties: BTreeMap<u64, Shareholder>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Party {
+struct Shareholder {
     pool: String,
     drawn: usize,
     waits: bool,
@@ -42,7 +42,7 @@ struct Party {
 
 /// State of a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct BudgetState {
     /// Bytes that all sources have drawn.
     pub drawn: usize,
     /// Bytes that they may draw, but for one message each.
@@ -54,7 +54,7 @@ pub struct Standing {
 impl Budget {
     /// Creates a budget with that bound; without one, with a part of the memory.
     pub fn new(bytes_max: Option<usize>) -> Self {
-        Self(Arc::new(Mutex::new(Books {
+        Self(Arc::new(Mutex::new(Accounts {
             bytes_max: bytes_max.unwrap_or_else(part_of_memory),
             drawn: 0,
             parties: BTreeMap::new(),
@@ -70,10 +70,10 @@ impl Budget {
     }
 
     /// Returns the current state.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> BudgetState {
         let books = self.books();
         let waiting = books.parties.values().filter(|party| party.waits);
-        Standing {
+        BudgetState {
             drawn: books.drawn,
             bytes_max: books.bytes_max,
             waiting: waiting.map(|party| party.pool.clone()).collect(),
@@ -86,7 +86,7 @@ impl Budget {
         let mut books = self.books();
         let id = books.next;
         books.next += 1;
-        let party = Party {
+        let party = Shareholder {
             pool: pool.to_owned(),
             drawn: 0,
             waits: false,
@@ -109,12 +109,12 @@ impl Budget {
         }
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn books(&self) -> MutexGuard<'_, Accounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Books {
+impl Accounts {
     /// Returns the bytes that a party may have drawn in all.
     fn allowed(&self, id: u64) -> usize {
         let others = self.parties.iter().filter(|(other, _)| **other != id);
@@ -146,7 +146,7 @@ impl Books {
         }
     }
 
-    fn ring(&self, whom: impl Fn(&Party) -> bool) {
+    fn ring(&self, whom: impl Fn(&Shareholder) -> bool) {
         let parties = self.parties.values().filter(|party| whom(party));
         parties.for_each(|party| party.bell.notify_one());
     }

@@ -79,7 +79,7 @@ impl Standstills {
     }
 
     /// Returns the time that the loop stood still since the last call, if it did.
-    pub fn news(&mut self, now: Instant) -> Option<Duration> {
+    pub fn take_stall(&mut self, now: Instant) -> Option<Duration> {
         let total = turns(now, false);
         let before = std::mem::replace(&mut self.seen, total);
         (total > before).then(|| total - before)
@@ -92,7 +92,7 @@ pub async fn turning(time: Duration) {
     let mut deadline = Instant::now() + time;
     loop {
         tokio::time::sleep_until(deadline).await;
-        match standstills.news(Instant::now()) {
+        match standstills.take_stall(Instant::now()) {
             Some(stood_still) => deadline += stood_still,
             None => return,
         }
@@ -184,10 +184,10 @@ mod tests {
             ..PROGRESS.get()
         });
         let now = Instant::now();
-        assert!(early.news(now) >= Some(5 * STANDSTILL_MIN));
-        assert!(late.news(now) >= Some(5 * STANDSTILL_MIN));
-        assert_eq!((early.news(now), late.news(now)), (None, None));
-        assert_eq!(Standstills::from_now().news(now), None);
+        assert!(early.take_stall(now) >= Some(5 * STANDSTILL_MIN));
+        assert!(late.take_stall(now) >= Some(5 * STANDSTILL_MIN));
+        assert_eq!((early.take_stall(now), late.take_stall(now)), (None, None));
+        assert_eq!(Standstills::from_now().take_stall(now), None);
     }
 
     #[test]

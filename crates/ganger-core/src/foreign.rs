@@ -27,7 +27,7 @@ pub fn text(from: impl Read, bytes_max: u64) -> io::Result<String> {
         )));
     }
     String::from_utf8(without_mark(&bytes).to_vec())
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no UTF-8"))
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 /// Returns whether a character is not visible, or changes the direction of others. Tabs count as
@@ -85,15 +85,15 @@ pub fn json(json: &str) -> Cow<'_, str> {
 }
 
 /// Writer that passes its input on as one line with control and direction characters escaped.
-pub struct Line<W>(pub W);
+pub struct EscapedLine<W>(pub W);
 
-impl<W> fmt::Debug for Line<W> {
+impl<W> fmt::Debug for EscapedLine<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Line")
     }
 }
 
-impl<W: Write> Write for Line<W> {
+impl<W: Write> Write for EscapedLine<W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.write_str(&line(text))
     }
@@ -127,7 +127,7 @@ mod tests {
             (b"\xef\xbb\xbf", Ok("")),
             (b"", Ok("")),
             (b"\xef\xbb\xbfabcd", Err("it has more than 6 bytes")),
-            (b"\xff\xfea", Err("it is no UTF-8")),
+            (b"\xff\xfea", Err("it is not UTF-8")),
         ] {
             let text = text(bytes, 6).map_err(|error| error.to_string());
             assert_eq!(text.as_deref().map_err(String::as_str), expected);
@@ -140,7 +140,7 @@ mod tests {
     fn a_line_stays_one() {
         assert_eq!(line("a\tb\nc\r\u{2028}d"), "a\tb\\nc\\r\\u{2028}d");
         let mut written = String::new();
-        write!(Line(&mut written), "{}\n\u{1b}", 1).unwrap();
+        write!(EscapedLine(&mut written), "{}\n\u{1b}", 1).unwrap();
         assert_eq!(written, "1\\n\\u{1b}");
     }
 

@@ -50,7 +50,7 @@ pub async fn aside<T: Send + 'static>(
     let begun = thread.spawn(move || drop(tell.send(work())));
     begun.map_err(|error| refusal(&error.to_string()))?;
     told.await
-        .map_err(|_| io::Error::other("what was done aside has panicked"))
+        .map_err(|_| io::Error::other("the work on another thread panicked"))
 }
 
 /// Runs work that may look names up or block by tokio's means, itself or in a library. Any other
@@ -76,7 +76,7 @@ fn refusal(why: &str) -> io::Error {
     let why = why.trim_start_matches(": ");
     io::Error::new(
         io::ErrorKind::WouldBlock,
-        format!("there is no thread to be had: {why}"),
+        format!("spawning a thread failed: {why}"),
     )
 }
 
@@ -103,7 +103,7 @@ mod tests {
         let error = runtime.block_on(blocks).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert!(
-            error.to_string().contains("no thread to be had: "),
+            error.to_string().contains("spawning a thread failed: "),
             "{error}"
         );
         let looks_up = or_refused(async { lookup_host(("name.invalid", 1)).await.map(drop) });

@@ -28,7 +28,7 @@ pub struct Https(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
 
 /// Reason that a request has no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Unanswered {
+pub enum RequestError {
     /// It was not sent, or no answer came.
     #[error(transparent)]
     Request(#[from] legacy::Error),
@@ -40,7 +40,7 @@ pub enum Unanswered {
     Answer(Box<dyn Error + Send + Sync>),
 }
 
-impl Unanswered {
+impl RequestError {
     /// Returns whether the server has seen nothing of the request.
     pub fn is_unsent(&self) -> bool {
         match self {
@@ -63,11 +63,11 @@ impl Https {
     }
 
     /// Sends a request and reads the whole answer.
-    pub async fn ask(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Unanswered> {
+    pub async fn ask(&self, request: Request<Bytes>) -> Result<Response<Bytes>, RequestError> {
         let response = or_refused(self.0.request(request.map(Full::new))).await??;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(Unanswered::Answer)?;
+        let body = body.map_err(RequestError::Answer)?;
         Ok(Response::from_parts(head, body.to_bytes()))
     }
 }

@@ -16,7 +16,7 @@ use ganger_core::foreign;
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// A file can't be read.
-    #[error("`{}` can't be read: {why}", path.display())]
+    #[error("reading `{}` failed: {why}", path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -24,7 +24,7 @@ pub enum TrustError {
         why: String,
     },
     /// The content of the files can't be used.
-    #[error("no encrypted connection can be made: {0}")]
+    #[error("setting up TLS failed: {0}")]
     Tls(#[from] rustls::Error),
 }
 
@@ -77,7 +77,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError>
     let all = content(path)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&all).collect();
     match all {
-        Ok(all) if all.is_empty() => Err(unreadable(path, "it holds no certificate")),
+        Ok(all) if all.is_empty() => Err(unreadable(path, "it contains no certificate")),
         Ok(all) => Ok(all),
         Err(error) => Err(unreadable(path, error)),
     }

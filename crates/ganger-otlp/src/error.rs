@@ -10,13 +10,13 @@ use super::transport::TransportError;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OtlpError {
     /// The transport to the collector can't be set up.
-    #[error("the OTLP collector can't be reached: {0}")]
+    #[error("connecting to the OTLP collector failed: {0}")]
     Transport(String),
     /// The exporter rejects its settings.
-    #[error("the OTLP exporter can't be made: {0}")]
+    #[error("creating the OTLP exporter failed: {0}")]
     Exporter(#[from] ExporterBuildError),
     /// The operating system could not start a thread.
-    #[error("no thread for the OTLP exporter: {0}")]
+    #[error("spawning the OTLP exporter's thread failed: {0}")]
     Thread(#[from] io::Error),
 }
 

@@ -27,7 +27,7 @@ use ganger_config::model::TelemetryConfig;
 use ganger_https::{host, shown};
 use ganger_telemetry::queue::Queue;
 use ganger_telemetry::traces::Span;
-use ganger_telemetry::{Also, traces};
+use ganger_telemetry::{ExtraLayer, traces};
 use sender::Sender;
 use sending::{Route, send_all};
 use settings::{Batching, Endpoint, Settings};
@@ -50,7 +50,7 @@ impl Drop for Otlp {
         self.closing.send_replace(true);
         if self.ended.recv_timeout(LAST_BATCHES_WITHIN) == Err(mpsc::RecvTimeoutError::Timeout) {
             tracing::warn!(
-                "the OTLP collector has not taken what was left within {LAST_BATCHES_WITHIN:?}"
+                "the OTLP collector did not accept the last records within {LAST_BATCHES_WITHIN:?}"
             );
         }
     }
@@ -72,7 +72,7 @@ struct Exporters {
 
 /// Returns the layer that passes log records to the collector, for
 /// [`start_log`](ganger_telemetry::start_log).
-pub fn layer() -> Also {
+pub fn layer() -> ExtraLayer {
     Box::new(records::Bridge)
 }
 
@@ -81,14 +81,13 @@ pub fn layer() -> Also {
 pub fn start(config: &TelemetryConfig, environment: &Environment) -> Option<Otlp> {
     let (settings, problems) = settings::read(&config.otlp, environment);
     for problem in problems {
-        tracing::warn!(
-            problem,
-            "a setting of OpenTelemetry makes no sense and is left out"
-        );
+        tracing::warn!(problem, "an invalid setting of OpenTelemetry is ignored");
     }
     let started = begin(settings?);
     started
-        .inspect_err(|error| tracing::error!(%error, "nothing is sent to the OTLP collector"))
+        .inspect_err(
+            |error| tracing::error!(%error, "starting the export to the OTLP collector failed"),
+        )
         .ok()
 }
 

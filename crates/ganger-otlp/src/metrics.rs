@@ -42,7 +42,7 @@ pub(super) async fn send_all(
         let Some(gather) = GATHER.get() else { continue };
         let sent = sender.send(request(resource, gather()));
         let result = bounded(settings.metrics_timeout, sent).await;
-        health.told(route, &result);
+        health.record_result(route, &result);
     }
 }
 

@@ -53,11 +53,11 @@ pub(super) struct Sender {
     url: String,
     gzip: bool,
     headers: Vec<(HeaderName, HeaderValue)>,
-    way: Way,
+    way: Transport,
 }
 
 #[derive(Debug)]
-enum Way {
+enum Transport {
     Grpc(Channel),
     Http(Box<Http>),
 }
@@ -70,8 +70,8 @@ impl Sender {
             gzip: endpoint.gzip,
             headers: headers(&endpoint.headers),
             way: match endpoint.protocol {
-                Protocol::Grpc => Way::Grpc(transport::channel(endpoint)?),
-                Protocol::Http => Way::Http(Box::new(Http::new(endpoint)?)),
+                Protocol::Grpc => Transport::Grpc(transport::channel(endpoint)?),
+                Protocol::Http => Transport::Http(Box::new(Http::new(endpoint)?)),
             },
         })
     }
@@ -79,8 +79,8 @@ impl Sender {
     /// Sends a request, or returns the reason that it was not accepted.
     pub(super) async fn send<T: Export>(&self, message: T) -> Result<(), String> {
         match &self.way {
-            Way::Grpc(channel) => self.by_grpc(channel.clone(), message).await,
-            Way::Http(client) => self.by_http(client, &message).await,
+            Transport::Grpc(channel) => self.by_grpc(channel.clone(), message).await,
+            Transport::Http(client) => self.by_http(client, &message).await,
         }
     }
 
@@ -110,7 +110,7 @@ impl Sender {
         let body = match self.gzip {
             true => {
                 request = request.header("content-encoding", "gzip");
-                zipped(&body).map_err(|error| error.to_string())?
+                compressed(&body).map_err(|error| error.to_string())?
             }
             false => body,
         };
@@ -123,12 +123,12 @@ impl Sender {
             .map_err(|error| chain(&*error))?;
         match answer.status() {
             status if status.is_success() => Ok(()),
-            status => Err(format!("it has answered {status}")),
+            status => Err(format!("it answered {status}")),
         }
     }
 }
 
-fn zipped(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+fn compressed(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(bytes)?;
     encoder.finish()

@@ -47,7 +47,7 @@ pub(super) async fn send_all<T>(
                 queue.lose(count);
             }
             let is_away = result.is_err();
-            health.told(route, &result);
+            health.record_result(route, &result);
             if is_away && !is_over {
                 // The collector may be back for the next batch.
                 break;
@@ -62,7 +62,7 @@ pub(super) async fn bounded(
     within: Duration,
     sending: impl Future<Output = Result<(), String>>,
 ) -> Result<(), String> {
-    let late = || Err(format!("it has not answered within {within:?}"));
+    let late = || Err(format!("it did not answer within {within:?}"));
     timeout(within, sending).await.unwrap_or_else(|_| late())
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Health {
 
 impl Health {
     /// Records the result of a request.
-    pub(super) fn told(&mut self, route: Route<'_>, result: &Result<(), String>) {
+    pub(super) fn record_result(&mut self, route: Route<'_>, result: &Result<(), String>) {
         let Route { what, to } = route;
         match result {
             Err(error) if !self.is_away => {
@@ -86,12 +86,12 @@ impl Health {
                 tracing::warn!(
                     collector = to,
                     error,
-                    "the OTLP collector takes no {what}: what has no room meanwhile is lost"
+                    "the OTLP collector accepts no {what}: those beyond the buffer are lost"
                 );
             }
             Ok(()) if self.is_away => {
                 self.is_away = false;
-                tracing::info!(collector = to, "the OTLP collector takes {what} again");
+                tracing::info!(collector = to, "the OTLP collector accepts {what} again");
             }
             Ok(()) | Err(_) => {}
         }
@@ -104,7 +104,7 @@ impl Health {
         if is_short && !self.is_short {
             tracing::warn!(
                 since_start,
-                "{what} are lost: more come than the OTLP collector takes"
+                "{what} are lost: more are produced than the OTLP collector accepts"
             );
         }
         self.is_short = is_short;

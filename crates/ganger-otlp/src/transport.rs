@@ -21,7 +21,7 @@ pub(crate) enum TransportError {
     #[error(transparent)]
     Https(#[from] TrustError),
     /// The URL is no valid address for gRPC.
-    #[error("no gRPC connection can be made: {0}")]
+    #[error("setting up a gRPC connection failed: {0}")]
     Address(#[from] tonic::transport::Error),
 }
 

@@ -11,7 +11,7 @@ use ganger_queue::delivery::{Outcome, Reason};
 
 /// Evidence of an attempt about the dependency of its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sign<'a> {
+pub enum Evidence<'a> {
     /// The dependency is up: the work is done, or was permanently rejected.
     Up,
     /// The dependency may be down, with the error.
@@ -20,16 +20,16 @@ pub enum Sign<'a> {
 
 /// Returns the evidence of an outcome, if any. Crashes have a breaker of their own, and uncharged
 /// outcomes were no attempts.
-pub fn sign(outcome: &Outcome) -> Option<Sign<'_>> {
+pub fn evidence(outcome: &Outcome) -> Option<Evidence<'_>> {
     match outcome {
-        Outcome::Done | Outcome::Reply(_) => Some(Sign::Up),
+        Outcome::Done | Outcome::Reply(_) => Some(Evidence::Up),
         Outcome::Requeue { .. } | Outcome::Return { .. } | Outcome::ReturnAfter { .. } => None,
         Outcome::RetryAfter { failure, .. } | Outcome::DeadLetter(failure) => {
             match failure.reason {
                 Reason::Failed | Reason::TimedOut | Reason::Stalled => {
-                    Some(Sign::Down(&failure.error))
+                    Some(Evidence::Down(&failure.error))
                 }
-                Reason::Rejected | Reason::UnroutableReply => Some(Sign::Up),
+                Reason::Rejected | Reason::UnroutableReply => Some(Evidence::Up),
                 Reason::Crashed
                 | Reason::ProtocolError
                 | Reason::Undeliverable
@@ -53,7 +53,7 @@ pub struct Attempt<N> {
 
 /// A change of the breaker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
+pub enum Transition {
     /// Nearly all attempts fail. Waiting messages must not be tried, except those that the breaker
     /// admits.
     Opened {
@@ -74,7 +74,7 @@ pub struct Breaker {
     recent: VecDeque<Option<Failed>>,
     open: Option<Open>,
     openings: u64,
-    news: Option<News>,
+    transition: Option<Transition>,
 }
 
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl Breaker {
             recent: VecDeque::new(),
             open: None,
             openings: 0,
-            news: None,
+            transition: None,
         }
     }
 
@@ -166,20 +166,20 @@ impl Breaker {
     }
 
     /// Records an attempt that has ended.
-    pub fn told(
+    pub fn record(
         &mut self,
-        sign: Sign<'_>,
+        evidence: Evidence<'_>,
         attempt: Attempt<impl FnOnce() -> String>,
         now: Instant,
     ) {
         let Some(rules) = self.rules else { return };
-        match (&self.open, sign) {
+        match (&self.open, evidence) {
             // An attempt begun before the breaker opened says nothing about now.
-            (Some(open), Sign::Up) if attempt.taken_at >= Some(open.since) => self.close(),
+            (Some(open), Evidence::Up) if attempt.taken_at >= Some(open.since) => self.close(),
             (Some(_), _) => {}
-            (None, Sign::Up) => self.note(None, rules, now),
-            (None, Sign::Down(_)) if !attempt.is_first => {}
-            (None, Sign::Down(error)) => {
+            (None, Evidence::Up) => self.note(None, rules, now),
+            (None, Evidence::Down(_)) if !attempt.is_first => {}
+            (None, Evidence::Down(error)) => {
                 let (message, error) = ((attempt.message)(), error.to_owned());
                 let same = |other: &Option<Failed>| {
                     other.as_ref().is_some_and(|other| other.message == message)
@@ -191,8 +191,8 @@ impl Breaker {
     }
 
     /// Returns the change since the last call, if any.
-    pub fn news(&mut self) -> Option<News> {
-        self.news.take()
+    pub fn take_transition(&mut self) -> Option<Transition> {
+        self.transition.take()
     }
 
     fn note(&mut self, attempt: Option<Failed>, rules: Rules, now: Instant) {
@@ -217,7 +217,7 @@ impl Breaker {
         let error = most_common(self.recent.iter().flatten().map(|failed| &*failed.error));
         self.recent.clear();
         self.openings += 1;
-        self.news = Some(News::Opened {
+        self.transition = Some(Transition::Opened {
             failed,
             error: error.clone(),
         });
@@ -232,7 +232,7 @@ impl Breaker {
     fn close(&mut self) {
         self.open = None;
         self.recent.clear();
-        self.news = Some(News::Closed);
+        self.transition = Some(Transition::Closed);
     }
 }
 

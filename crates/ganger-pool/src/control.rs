@@ -14,7 +14,7 @@ use super::scaling::Scaling;
 use super::status::{
     BacklogStatus, PoolState, PoolStatus, ScalingStatus, WorkerStatus, unaccounted,
 };
-use super::steering::{Refusal, Steer, Steering, Taps};
+use super::steering::{IntakeState, Refusal, Steer, Steering};
 use super::stopping::Stopping;
 use super::{Command, Pool};
 use ganger_config::model::PoolConfig as Policy;
@@ -39,7 +39,7 @@ impl Pool {
             self.stop(drain_timeout);
         }
         for _ in before.hurries..orders.hurries {
-            self.hurry();
+            self.escalate_stop();
         }
     }
 
@@ -75,20 +75,20 @@ impl Pool {
         self.lanes.raise_all(Phase::Draining);
     }
 
-    fn hurry(&mut self) {
+    fn escalate_stop(&mut self) {
         let Some(stopping) = &mut self.stopping else {
             // It has missed the order to stop.
             return self.stop(Duration::ZERO);
         };
         let is_being_killed = |gauge: &Gauge| gauge.phase() == Phase::Killing;
-        stopping.hurry(Instant::now(), self.lanes.gauges().all(is_being_killed));
-        self.lanes.hurry();
+        stopping.escalate_stop(Instant::now(), self.lanes.gauges().all(is_being_killed));
+        self.lanes.escalate_stop();
     }
 }
 
 /// Commands of operators.
 impl Pool {
-    pub(super) fn obey(&mut self, command: Command) {
+    pub(super) fn handle_command(&mut self, command: Command) {
         match command {
             // The caller may have gone.
             Command::Status(reply) => drop(reply.send(self.show_now(Instant::now()))),
@@ -114,13 +114,13 @@ impl Pool {
                 self.follow_steering(steering);
             }
             Steer::Pause => {
-                tracing::info!(pool, "paused: nothing is taken in");
-                steering.turn(Taps::Paused);
+                tracing::info!(pool, "paused: intake stopped");
+                steering.turn(IntakeState::Paused);
                 self.follow_steering(steering);
             }
             Steer::Drain => {
-                tracing::info!(pool, "draining: nothing is taken in, and the workers leave");
-                steering.turn(Taps::Drained);
+                tracing::info!(pool, "draining: intake stopped, workers stop once idle");
+                steering.turn(IntakeState::Drained);
                 self.follow_steering(steering);
             }
             Steer::Resume => {
@@ -162,7 +162,7 @@ impl Pool {
             pool,
             worker = slot,
             pid,
-            "a worker is killed: an operator has asked for it"
+            "killing a worker at an operator's request"
         );
         self.lanes.raise(slot, Phase::Killing);
         Ok(())
@@ -173,7 +173,7 @@ impl Pool {
         tracing::info!(
             pool = self.shared.name(),
             id,
-            "an operator cancels a message"
+            "cancelling a message at an operator's request"
         );
         // Messages that have arrived and wait for room here count as in hand.
         let deliveries = &mut self.link.deliveries;
@@ -219,7 +219,7 @@ impl Pool {
     }
 
     /// Reports changes of the state and of the target.
-    pub(super) fn tell_changes(&self) {
+    pub(super) fn report_changes(&self) {
         let (events, source) = (&self.shared.events, &self.link.state);
         let state = self.state(source.borrow().healthy);
         events.state(state, || {

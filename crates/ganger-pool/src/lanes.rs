@@ -15,7 +15,7 @@ use super::least_loaded::{Board, Choice};
 use super::printed::Printed;
 use super::status::WorkerStatus;
 use super::trial::AnswerTally;
-use super::waiting::Placed;
+use super::waiting::Placement;
 use crate::worker::output::LastLines;
 use ganger_config::model::WorkerCommand;
 use ganger_core::shutdown::Phase;
@@ -135,7 +135,7 @@ impl Lanes {
     }
 
     /// Has each worker's stop move on to its next phase.
-    pub(super) fn hurry(&self) {
+    pub(super) fn escalate_stop(&self) {
         for handle in self.handles.values() {
             handle.raise(handle.gauge.phase().next());
         }
@@ -171,7 +171,7 @@ impl Lanes {
     }
 
     /// Gives the message to a lane and returns which, or gives it back if none has room.
-    pub(super) fn place(&mut self, mut delivery: Delivery, choice: Choice) -> Placed {
+    pub(super) fn place(&mut self, mut delivery: Delivery, choice: Choice) -> Placement {
         let alone = delivery.history.alone;
         let bytes = delivery.message.body.len();
         loop {
@@ -243,7 +243,7 @@ impl Lanes {
             let question = Question::Cancel(search.clone());
             // A lane that can't be asked may have it: the answer is unknown.
             if lane.questions.try_send(question).is_err() {
-                search.is_vain();
+                search.give_up();
             }
         }
     }
@@ -275,7 +275,7 @@ fn lost(panic: &JoinError, worked: bool) -> Ended {
         connected: true,
         orderly: false,
         how: WorkerEnd::Lost,
-        cause: format!("its lane was lost: {panic}"),
+        cause: format!("its lane panicked: {panic}"),
         printed: LastLines::default(),
         worked,
         explained: false,

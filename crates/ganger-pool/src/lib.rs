@@ -43,7 +43,7 @@ use tokio::time::Instant;
 
 use crate::worker::output::LastLines;
 use autoscale::Held;
-use breaker::News;
+use breaker::Transition;
 use events::{EventFeed, PoolEvents};
 use ganger_core::event_loop::Standstills;
 use ganger_core::shutdown::Phase;
@@ -106,7 +106,7 @@ pub async fn run(
         tracing::info!(
             pool,
             scaled,
-            "what operators asked of its predecessor holds on"
+            "settings by operators are taken over from the predecessor"
         );
     }
     pool.follow_orders(Some(first));
@@ -114,7 +114,7 @@ pub async fn run(
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         let now = Instant::now();
-        pool.make_up(now);
+        pool.extend_deadlines(now);
         pool.lanes.look();
         pool.watch_trials(now);
         pool.follow_load(now);
@@ -124,7 +124,7 @@ pub async fn run(
         pool.dispatch(now);
         pool.set_credit();
         pool.note_load(now);
-        pool.tell_changes();
+        pool.report_changes();
         pool.show(now);
         if let Some(result) = pool.result(now) {
             // The last changes count as well.
@@ -138,7 +138,7 @@ pub async fn run(
                 let told = changed.is_ok().then(|| orders.borrow_and_update().clone());
                 pool.follow_orders(told);
             }
-            Some(command) = commands.recv() => pool.obey(command),
+            Some(command) = commands.recv() => pool.handle_command(command),
             Some(slot) = connected.recv() => pool.connected(slot),
             Some((slot, ended)) = pool.lanes.next_ended() => pool.worker_ended(slot, &ended),
             () = pool.shared.room.notified() => pool.watch_answers(),
@@ -286,23 +286,23 @@ impl Pool {
     /// Gives back the messages that no worker has when the breaker has opened; the lanes do
     /// likewise.
     fn follow_breaker(&mut self) {
-        let news = self.shared.breaker.borrow_mut().news();
-        match news {
+        let transition = self.shared.breaker.borrow_mut().take_transition();
+        match transition {
             None => {}
-            Some(News::Opened { failed, error }) => {
+            Some(Transition::Opened { failed, error }) => {
                 self.give_back();
                 self.lanes.wake();
                 tracing::error!(
                     pool = self.shared.name(),
                     failed,
                     error,
-                    "the breaker is open: nearly all first attempts fail; one message at a time is tried"
+                    "breaker opened: nearly all first attempts fail; trying one message at a time"
                 );
             }
-            Some(News::Closed) => {
+            Some(Transition::Closed) => {
                 tracing::info!(
                     pool = self.shared.name(),
-                    "the breaker is closed: attempts succeed again"
+                    "breaker closed: attempts succeed again"
                 );
             }
         }
@@ -353,7 +353,7 @@ impl Pool {
         if steering.set_for_all(paused) {
             let pool = self.shared.name();
             match paused {
-                true => tracing::info!(pool, "paused for all daemons: nothing is taken in"),
+                true => tracing::info!(pool, "paused for all daemons: intake stopped"),
                 false => tracing::info!(pool, "no longer paused for all daemons"),
             }
             self.follow_steering(steering);
@@ -431,7 +431,11 @@ impl Pool {
             .rollout
             .check(&mut self.supervisor, gauge, start_timeout, now);
         for worker in passed {
-            tracing::info!(pool = self.shared.name(), worker, "the new worker works");
+            tracing::info!(
+                pool = self.shared.name(),
+                worker,
+                "new worker passed its trial"
+            );
         }
     }
 
@@ -446,14 +450,18 @@ impl Pool {
                 Action::Drain(slot) => self.lanes.raise(slot, Phase::Draining),
                 Action::Rolled(generation) => {
                     self.rollout.done(generation);
-                    tracing::info!(pool = self.shared.name(), generation, "every worker is new");
+                    tracing::info!(
+                        pool = self.shared.name(),
+                        generation,
+                        "rolling restart completed"
+                    );
                 }
                 Action::RollFailed(generation) => {
                     self.rollout.failed(generation);
                     tracing::error!(
                         pool = self.shared.name(),
                         cause = self.rollout.stopped(),
-                        "rolling restart stopped: a new worker did not work; the old ones stay"
+                        "rolling restart stopped: a new worker failed its trial; the old ones stay"
                     );
                 }
             }
@@ -487,7 +495,7 @@ impl Pool {
 
     fn note_recovery(&self, was_degraded: bool) {
         if was_degraded && !self.supervisor.degraded() {
-            tracing::info!(pool = self.shared.name(), "the pool has recovered");
+            tracing::info!(pool = self.shared.name(), "pool recovered");
         }
     }
 
@@ -518,7 +526,7 @@ impl Pool {
             tracing::error!(
                 pool = self.shared.name(),
                 cause = ended.cause,
-                "the pool is degraded: its workers fail one after the other; one at a time is tried"
+                "pool degraded: its workers keep failing; starting one at a time"
             );
         }
     }
@@ -544,8 +552,8 @@ impl Pool {
 
     /// Moves the deadlines by the time in which this thread's loop stood still, which is nobody's
     /// fault. The lanes move theirs.
-    fn make_up(&mut self, now: Instant) {
-        let Some(stood_still) = self.standstills.news(now) else {
+    fn extend_deadlines(&mut self, now: Instant) {
+        let Some(stood_still) = self.standstills.take_stall(now) else {
             return;
         };
         if let Some(stopping) = &mut self.stopping {
@@ -554,22 +562,22 @@ impl Pool {
         tracing::warn!(
             pool = self.shared.name(),
             ?stood_still,
-            "the pool's event loop stood still: deadlines are moved by as much"
+            "the pool's event loop was stalled: deadlines are extended by that time"
         );
     }
 
     fn keep_time(&mut self) {
         let now = Instant::now();
-        self.make_up(now);
+        self.extend_deadlines(now);
         let Some(stopping) = &mut self.stopping else {
             return;
         };
-        let (yields, names_laggards) = (stopping.yields(now), stopping.names_laggards(now));
+        let (yields, is_delay_log_due) = (stopping.yields(now), stopping.is_delay_log_due(now));
         let abandons = stopping.abandons(now);
         if yields {
             self.lanes.raise_all(Phase::Yielding);
         }
-        if names_laggards {
+        if is_delay_log_due {
             self.name_laggards(now);
         }
         if abandons {
@@ -582,7 +590,7 @@ impl Pool {
         let pool = self.shared.name();
         if self.lanes.is_empty() {
             let problem = self.link.state.borrow().problem.clone();
-            tracing::warn!(pool, problem, "the stop waits for the source");
+            tracing::warn!(pool, problem, "stop is waiting for the source");
         }
         let workers = self.lanes.statuses(now);
         for worker in workers.filter(|worker| worker.pid.is_some()) {
@@ -593,7 +601,7 @@ impl Pool {
                 state = worker.state,
                 in_flight = worker.in_flight,
                 message_age = worker.message_age,
-                "the stop waits for this worker"
+                "stop is waiting for this worker"
             );
         }
     }
@@ -629,7 +637,7 @@ mod tests {
         };
         let (orders, told) = watch::channel(Orders::new(Arc::new(policy)));
         let (_commands, commands) = mpsc::channel(1);
-        orders.send_modify(Orders::hurry);
+        orders.send_modify(Orders::escalate_stop);
         let source = async {
             let closed = |intake: &Intake| *intake == Intake::Closed;
             drop(source.intake.wait_for(closed).await.unwrap());

@@ -55,7 +55,7 @@ impl Orders {
     }
 
     /// Orders to move on to the next phase of the stop at once.
-    pub fn hurry(&mut self) {
+    pub fn escalate_stop(&mut self) {
         self.hurries += 1;
     }
 
@@ -88,7 +88,7 @@ mod tests {
         orders.send_modify(|orders| orders.update(Arc::clone(&last), false));
         for seconds in [9, 1] {
             orders.send_modify(|orders| orders.stop(Duration::from_secs(seconds)));
-            orders.send_modify(Orders::hurry);
+            orders.send_modify(Orders::escalate_stop);
         }
         let found = told.borrow_and_update().clone();
         assert!(Arc::ptr_eq(&found.policy, &last));

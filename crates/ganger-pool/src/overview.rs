@@ -190,11 +190,8 @@ impl Status {
             (self.state != DaemonState::Running).then(|| format!("the daemon is {}", self.state));
         let kinds = [
             (PoolState::Starting, "pools that have no worker yet"),
-            (
-                PoolState::Degraded,
-                "pools whose workers fail one after the other",
-            ),
-            (PoolState::SourceDown, "pools whose source can't be used"),
+            (PoolState::Degraded, "pools whose workers keep failing"),
+            (PoolState::SourceDown, "pools whose source is unavailable"),
         ];
         let pools = kinds.into_iter().filter_map(|(state, what)| {
             let count = self.pools.iter().filter(|pool| pool.state == state).count();
@@ -248,14 +245,12 @@ pub fn pool_not_ready(pool: &PoolStatus) -> Option<String> {
     let name = &pool.name;
     match pool.state {
         PoolState::Starting => Some(format!("pool `{name}` has no worker yet")),
-        PoolState::Degraded => Some(format!(
-            "the workers of pool `{name}` fail one after the other"
-        )),
+        PoolState::Degraded => Some(format!("the workers of pool `{name}` keep failing")),
         PoolState::SourceDown => {
             let problem = pool.source_problem.as_deref();
             let problem = problem.unwrap_or("it is not connected");
             Some(format!(
-                "the source of pool `{name}` can't be used: {problem}"
+                "the source of pool `{name}` is unavailable: {problem}"
             ))
         }
         PoolState::Running
@@ -375,7 +370,7 @@ impl Overview {
         let sentence = |one: heartbeat::Stalled| {
             let seconds = one.silent.as_secs();
             format!(
-                "the thread `{}` has stood still for {seconds} s",
+                "the thread `{}` has been stalled for {seconds} s",
                 one.thread
             )
         };

@@ -37,8 +37,8 @@ impl Pauses {
                 tracing::error!(
                     path = %path.display(),
                     %error,
-                    "the file of paused pools can't be read, so that no pool begins paused: pause \
-                     again those that are to be"
+                    "reading the file of paused pools failed: no pool starts paused; pause them \
+                     again"
                 );
                 BTreeMap::new()
             }
@@ -72,7 +72,7 @@ impl Pauses {
         if inner.held.len() < before
             && let Err(error) = inner.write()
         {
-            tracing::warn!(%error, "the file of paused pools can't be written");
+            tracing::warn!(%error, "writing the file of paused pools failed");
         }
     }
 
@@ -95,7 +95,7 @@ impl Inner {
         if self.held.is_empty() {
             return Ok(());
         }
-        let mut last = io::Error::other("there is no place for a file");
+        let mut last = io::Error::other("no directory for a file is configured");
         for path in &self.places {
             match write(path, &self.held) {
                 Ok(()) => return Ok(()),

@@ -39,7 +39,7 @@ pub enum SteerError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The pool has not handled the request yet.
-    #[error("pool `{0}` is busy: it has not done yet what it was asked, and will if it still can")]
+    #[error("pool `{0}` is busy: it has not carried out the request yet, and will if it still can")]
     Busy(String),
 }
 

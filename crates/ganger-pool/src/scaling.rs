@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use super::autoscale::{Autoscaler, Decision, Held, Look, Reason};
+use super::autoscale::{Autoscaler, Decision, Held, Measurements, Reason};
 use super::least_loaded::Work;
 use super::machine::MachineWatch;
 use super::status::ScalingStatus;
@@ -166,12 +166,12 @@ impl Scaling {
         load: PoolLoad,
         pids: impl Iterator<Item = u32>,
         now: Instant,
-    ) -> Look {
+    ) -> Measurements {
         self.note(self.work, self.up, now);
         let waiting = load.out.saturating_sub(load.worked_on) as u64;
         let since = self.waiting_since.unwrap_or(now);
         self.waiting_since = (waiting > 0).then_some(since);
-        Look {
+        Measurements {
             now,
             up: self.up,
             coming: load.coming,
@@ -188,7 +188,7 @@ impl Scaling {
         }
     }
 
-    fn log(&mut self, pool: &str, decision: Decision, before: usize, look: &Look) {
+    fn log(&mut self, pool: &str, decision: Decision, before: usize, look: &Measurements) {
         let Decision { target, reason } = decision;
         let is_hindered = self.is_new_hindrance(&reason);
         let why = reason.to_string();
@@ -201,12 +201,12 @@ impl Scaling {
                 why,
                 queued,
                 here,
-                "the number of workers changes"
+                "number of workers changed"
             );
         } else if is_hindered {
-            tracing::info!(pool, workers = target, why, queued, here, "no more workers");
+            tracing::info!(pool, workers = target, why, queued, here, "no worker added");
         } else {
-            tracing::debug!(pool, workers = target, why, "the number of workers stays");
+            tracing::debug!(pool, workers = target, why, "number of workers unchanged");
         }
     }
 

@@ -30,7 +30,7 @@ pub struct Steering {
     /// Number of workers to keep instead of the configured number.
     scaled: Option<usize>,
     /// Messages that the pool takes in.
-    intake: Taps,
+    intake: IntakeState,
     /// True if the pool's queue is paused for all daemons: nothing is taken in.
     for_all: bool,
     /// Time since which nothing is taken in.
@@ -49,7 +49,7 @@ pub enum LastingPause {
 
 /// Intake of a pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Taps {
+pub(super) enum IntakeState {
     /// As much as the workers can use.
     #[default]
     Open,
@@ -66,7 +66,7 @@ pub enum Refusal {
     #[error("the number of workers must be within 0..={WORKERS_MAX}: `{0}`")]
     TooMany(usize),
     /// There is no worker in that slot.
-    #[error("pool `{pool}` has no worker in slot {slot} that runs")]
+    #[error("pool `{pool}` has no running worker in slot {slot}")]
     NoWorker {
         /// The pool.
         pool: String,
@@ -82,9 +82,9 @@ impl Steering {
     /// Returns what a pool begins with if this pause holds.
     pub fn held(held: Option<LastingPause>) -> Self {
         let intake = match held {
-            None => Taps::Open,
-            Some(LastingPause::Paused) => Taps::Paused,
-            Some(LastingPause::Drained) => Taps::Drained,
+            None => IntakeState::Open,
+            Some(LastingPause::Paused) => IntakeState::Paused,
+            Some(LastingPause::Drained) => IntakeState::Drained,
         };
         Self {
             intake,
@@ -104,8 +104,8 @@ impl Steering {
     /// Creates a state for the tests of other modules, with a number of workers and a pause.
     pub fn of(scaled: Option<usize>, is_paused: bool) -> Self {
         let intake = match is_paused {
-            true => Taps::Paused,
-            false => Taps::Open,
+            true => IntakeState::Paused,
+            false => IntakeState::Open,
         };
         Self {
             scaled,
@@ -118,8 +118,8 @@ impl Steering {
     /// Returns the target number of workers, given the configured number.
     pub(super) fn target(self, configured: usize) -> usize {
         match self.intake {
-            Taps::Drained => 0,
-            Taps::Open | Taps::Paused => self.scaled.unwrap_or(configured),
+            IntakeState::Drained => 0,
+            IntakeState::Open | IntakeState::Paused => self.scaled.unwrap_or(configured),
         }
     }
 
@@ -133,7 +133,7 @@ impl Steering {
     }
 
     /// Sets the intake.
-    pub(super) fn turn(&mut self, intake: Taps) {
+    pub(super) fn turn(&mut self, intake: IntakeState) {
         self.intake = intake;
     }
 
@@ -144,7 +144,7 @@ impl Steering {
 
     /// Ends a pause, a drain and a scale to no workers at all.
     pub(super) fn resume(&mut self) {
-        self.intake = Taps::Open;
+        self.intake = IntakeState::Open;
         self.scaled = self.scaled.filter(|workers| *workers > 0);
     }
 
@@ -160,7 +160,7 @@ impl Steering {
 
     /// Returns whether nothing is taken in.
     pub(super) fn takes_nothing(self) -> bool {
-        self.for_all || self.intake != Taps::Open || self.drains()
+        self.for_all || self.intake != IntakeState::Open || self.drains()
     }
 
     /// Notes the time since which nothing is taken in, if that is so now.
@@ -176,7 +176,7 @@ impl Steering {
 
     /// Returns whether all workers are to leave.
     pub(super) fn drains(self) -> bool {
-        self.intake == Taps::Drained || self.scaled == Some(0)
+        self.intake == IntakeState::Drained || self.scaled == Some(0)
     }
 
     /// Follows new rules: a changed configured number of workers replaces the requested one.
@@ -217,7 +217,7 @@ mod tests {
         let mut steering = Steering::default();
         steering.note_closure(at(1));
         assert_eq!(steering.closed_since(), None);
-        for (second, intake) in [(2, Taps::Paused), (3, Taps::Drained)] {
+        for (second, intake) in [(2, IntakeState::Paused), (3, IntakeState::Drained)] {
             steering.turn(intake);
             steering.note_closure(at(second));
             assert_eq!(steering.closed_since(), Some(at(2)));
@@ -231,12 +231,12 @@ mod tests {
     fn a_drain_wants_no_workers_and_remembers_how_many() {
         let mut steering = Steering {
             scaled: Some(7),
-            intake: Taps::Drained,
+            intake: IntakeState::Drained,
             ..Steering::default()
         };
         assert_eq!(steering.target(2), 0);
         assert!(steering.takes_nothing() && steering.drains());
-        steering.intake = Taps::Paused;
+        steering.intake = IntakeState::Paused;
         assert_eq!(steering.target(2), 7);
         assert!(steering.takes_nothing() && !steering.drains());
     }

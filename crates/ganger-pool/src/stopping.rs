@@ -17,7 +17,7 @@ const LAGGARDS_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// The source ended without being asked to.
-    #[error("the source ended by itself")]
+    #[error("the source ended unexpectedly")]
     SourceEnded,
     /// The source could not write the last settlements; their messages will be redelivered.
     #[error("the last settlements could not be written within {SETTLE_WITHIN:?}")]
@@ -55,7 +55,7 @@ impl Stopping {
     }
 
     /// Makes the pending deadlines due now. Workers that are all being killed get little more time.
-    pub(super) fn hurry(&mut self, now: Instant, all_are_being_killed: bool) {
+    pub(super) fn escalate_stop(&mut self, now: Instant, all_are_being_killed: bool) {
         self.yield_at = now;
         self.give_up_at = self.give_up_at.map(|_| now);
         if all_are_being_killed {
@@ -88,7 +88,7 @@ impl Stopping {
     }
 
     /// Returns whether the log should name what delays the stop.
-    pub(super) fn names_laggards(&mut self, now: Instant) -> bool {
+    pub(super) fn is_delay_log_due(&mut self, now: Instant) -> bool {
         is_due(&mut self.name_laggards_at, now)
     }
 
@@ -138,8 +138,8 @@ mod tests {
         assert_eq!(stopping.next_alarm(true), Some(start + LAGGARDS_EVERY));
         assert!(!stopping.yields(start + 29 * second));
         assert!(stopping.yields(start + 30 * second));
-        assert!(stopping.names_laggards(start + 30 * second));
-        assert!(!stopping.names_laggards(start + 34 * second));
+        assert!(stopping.is_delay_log_due(start + 30 * second));
+        assert!(!stopping.is_delay_log_due(start + 34 * second));
         // Asked to yield, to quit, to terminate, and then some time to be gone.
         assert!(!stopping.abandons(start + 40 * second));
         assert!(stopping.abandons(start + 41 * second));
@@ -165,10 +165,10 @@ mod tests {
     fn a_hurry_ends_what_is_waited_for() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut stopping = Stopping::begin(start, 30 * second, 30 * second, false);
-        stopping.hurry(start, false);
+        stopping.escalate_stop(start, false);
         assert!(stopping.yields(start) && !stopping.abandons(start + ABANDON_WITHIN));
         assert!(!gives_up(&mut stopping, start));
-        stopping.hurry(start, true);
+        stopping.escalate_stop(start, true);
         assert!(stopping.abandons(start + ABANDON_WITHIN));
         assert!(gives_up(&mut stopping, start));
     }

@@ -50,7 +50,7 @@ impl Turns {
     /// Returns the time before which the data now read was not there: otherwise it would have been
     /// read in the turn before, or the thread would not have slept. If the time of waking is
     /// unknown, it has just arrived.
-    pub fn there_since(&self, now: Instant, awake_since: Option<Instant>) -> Instant {
+    pub fn available_since(&self, now: Instant, awake_since: Option<Instant>) -> Instant {
         if !self.is_in_line.replace(true) {
             self.gets_in_line.notify_one();
         }
@@ -76,8 +76,8 @@ mod tests {
         turns.next(after(10));
         turns.next(after(20));
         for (awake_since, expected) in [(None, 25), (Some(4), 10), (Some(22), 22)] {
-            let there_since = turns.there_since(after(25), awake_since.map(after));
-            assert_eq!(there_since, after(expected), "{awake_since:?}");
+            let available_since = turns.available_since(after(25), awake_since.map(after));
+            assert_eq!(available_since, after(expected), "{awake_since:?}");
         }
     }
 
@@ -102,7 +102,7 @@ mod tests {
             for _ in 0..20 {
                 assert!(turns.before_last.get() <= last_go);
                 last_go = Instant::now();
-                turns.there_since(last_go, None);
+                turns.available_since(last_go, None);
                 goes_to_the_end_of_the_line().await;
             }
         };

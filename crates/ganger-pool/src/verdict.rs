@@ -200,7 +200,7 @@ fn reply(output: Output, case: Case<'_>) -> Outcome {
 }
 
 const NOWHERE: &str =
-    "the reply has nowhere to go: the message has no reply-to and the answer names no queue";
+    "the reply has no destination: the message has no reply-to, and the answer names no queue";
 
 /// Returns the destination of a reply or an emit: the one that the worker names, otherwise the one
 /// that the message asks for.
@@ -228,13 +228,13 @@ pub fn refusal(to: &str, output: &Output, case: Case<'_>) -> Option<String> {
     }
     if output.reply_queue.is_none() && reads(policy, message, to) {
         return Some(format!(
-            "the message's reply-to is `{to}`, which this pool reads: it would be answered for ever. A \
-             worker that goes on later names that queue itself"
+            "the message's reply-to is `{to}`, which this pool reads: it would be answered for \
+             ever. A worker that continues its task later must name that queue itself"
         ));
     }
     (history.step >= policy.steps_max).then(|| {
         format!(
-            "its task has gone on as another message {} times, and pools.{pool}.steps_max is {}",
+            "its task has continued as another message {} times, and pools.{pool}.steps_max is {}",
             history.step, policy.steps_max
         )
     })

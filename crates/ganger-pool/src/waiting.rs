@@ -15,7 +15,7 @@ use ganger_telemetry::traces;
 const RUNS_FROM: usize = 16;
 
 /// Slot of the worker that got a message, or the message if none has room.
-pub(super) type Placed = Result<usize, Box<Delivery>>;
+pub(super) type Placement = Result<usize, Box<Delivery>>;
 
 /// Messages that wait for a worker.
 #[derive(Debug)]
@@ -120,7 +120,7 @@ impl Waiting {
     pub(super) fn give_out_suspects(
         &mut self,
         now: Instant,
-        mut place: impl FnMut(Delivery, Choice) -> Placed,
+        mut place: impl FnMut(Delivery, Choice) -> Placement,
     ) {
         while self.admits(now)
             && let Some(delivery) = self.suspects.pop_front()
@@ -136,7 +136,7 @@ impl Waiting {
     pub(super) fn give_out(
         &mut self,
         now: Instant,
-        mut place: impl FnMut(Delivery, Choice) -> Placed,
+        mut place: impl FnMut(Delivery, Choice) -> Placement,
     ) {
         // One wake-up for a run of quick tasks instead of one for each.
         let in_runs = self.ordinary.len() >= RUNS_FROM && self.shared.streak.is_long(now);
@@ -181,7 +181,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::breaker::{Attempt, Sign};
+    use crate::breaker::{Attempt, Evidence};
     use crate::events::{EventFeed, PoolEvents};
     use ganger_config::model;
     use ganger_config::sample::policy;
@@ -248,7 +248,7 @@ mod tests {
                     message: || n.to_string(),
                 };
                 let mut breaker = self.waiting.shared.breaker.borrow_mut();
-                breaker.told(Sign::Down("why"), attempt, now);
+                breaker.record(Evidence::Down("why"), attempt, now);
             }
         }
 

@@ -152,7 +152,7 @@ mod tests {
             health.resolve(&end, Sky::Dark);
             health.begin(&end, Sky::Dark, "night");
         });
-        let logged = [
+        let told = [
             "ERROR ganger_queue::health: it is dark pool=\"p\" problem=\"night\"",
             " WARN ganger_queue::health: ongoing: it is dark pool=\"p\" problem=\"soot\"",
             " INFO ganger_queue::health: resolved: it is dark pool=\"p\"",

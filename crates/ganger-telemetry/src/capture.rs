@@ -20,8 +20,8 @@ pub fn logged(level: &str, records: impl FnOnce()) -> String {
 /// Returns the log output likewise, and gives `records` the handle that changes the levels.
 pub(crate) fn logged_by(level: &str, records: impl FnOnce(&levels::Handle)) -> String {
     #[derive(Clone, Default)]
-    struct Page(Arc<Mutex<Vec<u8>>>);
-    impl Write for Page {
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+    impl Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0
                 .lock()
@@ -32,7 +32,7 @@ pub(crate) fn logged_by(level: &str, records: impl FnOnce(&levels::Handle)) -> S
             Ok(())
         }
     }
-    let page = Page::default();
+    let page = Buffer::default();
     let writer = page.clone();
     let log = tracing_subscriber::fmt::layer()
         .with_writer(move || writer.clone())

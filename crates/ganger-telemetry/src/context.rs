@@ -27,12 +27,12 @@ thread_local! {
     static SPAN: Cell<Option<SpanContext>> = const { Cell::new(None) };
     static FIELDS: RefCell<Fields> = RefCell::default();
     /// Context that the record being written names itself.
-    static SAID: Cell<Said> = const { Cell::new(Said { pool: false, span: false }) };
+    static SAID: Cell<NamedContext> = const { Cell::new(NamedContext { pool: false, span: false }) };
 }
 
 /// Context that a record names itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct NamedContext {
     pub(super) pool: bool,
     pub(super) span: bool,
 }
@@ -48,16 +48,16 @@ pub fn span() -> Option<SpanContext> {
 }
 
 /// Makes `span` the thread's current span until the result is dropped.
-pub fn about(span: Option<SpanContext>) -> About {
-    About(SPAN.replace(span))
+pub fn about(span: Option<SpanContext>) -> SpanGuard {
+    SpanGuard(SPAN.replace(span))
 }
 
 /// The thread's previous span.
 #[derive(Debug)]
 #[must_use]
-pub struct About(Option<SpanContext>);
+pub struct SpanGuard(Option<SpanContext>);
 
-impl Drop for About {
+impl Drop for SpanGuard {
     fn drop(&mut self) {
         SPAN.set(self.0);
     }
@@ -94,7 +94,7 @@ pub fn fields<T>(look: impl FnOnce(&Fields) -> T) -> Option<T> {
 }
 
 /// Sets the context that the next record on this thread names itself.
-pub(super) fn says(said: Said) {
+pub(super) fn says(said: NamedContext) {
     // At the end of a thread something may be said twice.
     SAID.try_with(|all| all.set(said)).unwrap_or_default();
 }
@@ -182,11 +182,11 @@ mod tests {
     fn a_record_is_completed_by_what_its_thread_is_about() {
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         on_a_thread("source-e-mail", || {
-            says(Said::default());
+            says(NamedContext::default());
             let whole = complete("{\"message\":\"m\"}\n", true).unwrap();
             assert_eq!(whole, "{\"message\":\"m\",\"pool\":\"e-mail\"}\n");
             let about = about(SpanContext::parse(parent));
-            says(Said {
+            says(NamedContext {
                 pool: true,
                 span: false,
             });
@@ -199,7 +199,7 @@ mod tests {
             assert_eq!(complete("INFO m\n", false), None);
         });
         on_a_thread("log", || {
-            says(Said::default());
+            says(NamedContext::default());
             assert_eq!(complete("{}\n", true), None);
         });
     }
@@ -209,7 +209,7 @@ mod tests {
         let given = r#"{"at":{"x":[2]},"n":1,"message":"two\nlines","a\"b":null}"#;
         let given: Fields = serde_json::from_str(given).unwrap();
         on_a_thread("log", || {
-            says(Said::default());
+            says(NamedContext::default());
             let with = with_fields(&given);
             let whole = complete("{\"message\":\"m\"}\n", true).unwrap();
             let read: Value = serde_json::from_str(&whole).unwrap();

@@ -44,7 +44,7 @@ pub enum LevelError {
     #[error("the log level of a pool must be off, error, warn, info, debug or trace: `{0}`")]
     Level(String),
     /// No log has been started.
-    #[error("there is no log whose level could be changed")]
+    #[error("there is no log, so its level can't be changed")]
     NoLog,
 }
 

@@ -27,10 +27,10 @@ use tracing_subscriber::layer::{Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, reload};
 
-pub use context::{About, Fields, WithFields, about, with_fields};
+pub use context::{Fields, SpanGuard, WithFields, about, with_fields};
 use ganger_config::model::{DaemonConfig, LogFormat};
 use ganger_core::foreign;
-use ganger_core::foreign::Line;
+use ganger_core::foreign::EscapedLine;
 pub use levels::{LevelError, Levels, LogLevels, levels, set_level, set_pool_level};
 use repeats::{REPEATS, WINDOW};
 use writer::Writer;
@@ -48,7 +48,7 @@ pub enum LogError {
     #[error(transparent)]
     Level(#[from] ParseError),
     /// The operating system could not start a thread.
-    #[error("no thread for the log: {0}")]
+    #[error("spawning the log's thread failed: {0}")]
     Thread(#[from] io::Error),
 }
 
@@ -85,17 +85,17 @@ pub fn records_left_out() -> u64 {
 }
 
 /// A further receiver of log records.
-pub type Also = Box<dyn Layer<Kept> + Send + Sync>;
+pub type ExtraLayer = Box<dyn Layer<LevelLayered> + Send + Sync>;
 
 /// The records that pass the levels.
-pub type Kept = Layered<reload::Layer<Levels, Registry>, Registry>;
+pub type LevelLayered = Layered<reload::Layer<Levels, Registry>, Registry>;
 
 /// Starts writing log records, including panics, to stderr, and passing them to `also`. Called once,
 /// before anything is logged. From then on nothing that logs waits for stderr.
 ///
 /// # Errors
 /// If the level is not one that tracing's `Targets` accepts, or no thread can be started.
-pub fn start_log(daemon: &DaemonConfig, also: Option<Also>) -> Result<Log, LogError> {
+pub fn start_log(daemon: &DaemonConfig, also: Option<ExtraLayer>) -> Result<Log, LogError> {
     let (levels, handle) = levels::reloadable(&daemon.log_level)?;
     let writer = Writer::default();
     let thread = {
@@ -110,7 +110,7 @@ pub fn start_log(daemon: &DaemonConfig, also: Option<Also>) -> Result<Log, LogEr
         LogFormat::Json => true,
     };
     let log = tracing_subscriber::fmt::layer()
-        .with_writer(Pen {
+        .with_writer(RecordWriter {
             writer: writer.clone(),
             is_json: json,
         })
@@ -132,7 +132,7 @@ pub fn start_log(daemon: &DaemonConfig, also: Option<Also>) -> Result<Log, LogEr
             levels::keep(handle);
         }
         // A second start, as tests in one process make it, keeps the first log.
-        Err(error) => tracing::debug!(%error, "the log is being written already"),
+        Err(error) => tracing::debug!(%error, "the log has already been started"),
     }
     Ok(Log(writer))
 }
@@ -150,16 +150,16 @@ pub(crate) fn field(
         };
         write!(out, "{italic}{}{plain}{dimmed}={plain}", field.name())?;
     }
-    fmt::Write::write_fmt(&mut Line(out), format_args!("{value:?}"))
+    fmt::Write::write_fmt(&mut EscapedLine(out), format_args!("{value:?}"))
 }
 
 /// Passes records to the writer.
-struct Pen {
+struct RecordWriter {
     writer: Writer,
     is_json: bool,
 }
 
-impl<'a> MakeWriter<'a> for Pen {
+impl<'a> MakeWriter<'a> for RecordWriter {
     type Writer = &'a Self;
 
     fn make_writer(&'a self) -> Self::Writer {
@@ -167,7 +167,7 @@ impl<'a> MakeWriter<'a> for Pen {
     }
 }
 
-impl Write for &Pen {
+impl Write for &RecordWriter {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
         let Ok(text) = str::from_utf8(record) else {
             return (&self.writer).write(record);

@@ -160,7 +160,7 @@ impl WorkerEnd {
 
 /// Durations of a message, from being taken in to its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Took {
+pub struct Durations {
     /// From its turn at the worker to the answer.
     pub task: Duration,
     /// From being taken in to its turn.
@@ -169,7 +169,7 @@ pub struct Took {
     pub roundtrip: Duration,
 }
 
-impl Took {
+impl Durations {
     /// Returns the durations of a message that was taken in, put into the pipe, begun and answered at
     /// these moments.
     pub fn between(taken: Option<Instant>, piped: Instant, begun: Instant, now: Instant) -> Self {
@@ -248,7 +248,7 @@ impl Counters {
     }
 
     /// Counts an answer of a worker.
-    pub fn answered(&self, took: Took) {
+    pub fn answered(&self, took: Durations) {
         self.recent.borrow_mut().add(took.task);
         self.task_duration.add(took.task);
         self.queue_wait.add(took.wait);
@@ -329,14 +329,14 @@ fn log_settled(pool: &str, name: &LogName, outcome: &Outcome) {
             correlation_id,
             message_name,
             suspect,
-            "message given back"
+            "message returned"
         ),
         Outcome::ReturnAfter { delay } => tracing::debug!(
             pool,
             correlation_id,
             message_name,
             ?delay,
-            "message given back for later"
+            "message returned for later"
         ),
         Outcome::RetryAfter { delay, failure } => {
             let Failure { reason, error, .. } = &**failure;
@@ -377,7 +377,7 @@ pub fn repetition(pool: &str, key: &str, correlation_id: &str, facts: &SourceFac
         pool,
         key,
         correlation_id,
-        "a repetition: acknowledged without being worked on"
+        "repetition acknowledged without being processed"
     );
 }
 
@@ -394,7 +394,7 @@ mod tests {
         for (micros, millis) in [(1023, "1.023"), (839, "0.839"), (57, "0.057")] {
             let counters = Counters::new("p");
             let task = Duration::from_micros(micros);
-            counters.answered(Took {
+            counters.answered(Durations {
                 task,
                 wait: task,
                 roundtrip: task,
@@ -437,7 +437,7 @@ mod tests {
         counters.note(150);
         counters.worker_lost(0, None, "gone", &[]);
         let task = Duration::from_millis(5);
-        counters.answered(Took {
+        counters.answered(Durations {
             task,
             wait: 2 * task,
             roundtrip: 3 * task,

@@ -14,7 +14,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
 use super::context;
-use super::context::Said;
+use super::context::NamedContext;
 
 /// Maximum number of records with the same text written per second.
 const WRITTEN_MAX: u32 = 100;
@@ -51,11 +51,11 @@ struct Kind {
     since: Instant,
     count: u32,
     /// Their text: kept once some are left out.
-    what: Option<What>,
+    what: Option<RecordKey>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct What {
+struct RecordKey {
     message: String,
     pool: Option<String>,
 }
@@ -63,7 +63,7 @@ struct What {
 /// Number of records of a kind that were left out.
 #[derive(Debug, PartialEq, Eq)]
 struct LeftOut {
-    what: What,
+    what: RecordKey,
     count: u32,
 }
 
@@ -72,7 +72,7 @@ impl Repeats {
     pub(super) fn takes(&self, event: &Event<'_>) -> bool {
         let metadata = event.metadata();
         let is_looked_at = *metadata.level() <= Level::INFO && !is_exempt(metadata.target());
-        let mut saying = Saying::default();
+        let mut saying = RepeatEntry::default();
         saying.hasher.write(metadata.target().as_bytes());
         event.record(&mut saying);
         context::says(saying.said);
@@ -82,12 +82,12 @@ impl Repeats {
         if !saying.said.pool {
             context::pool(|pool| pool.map(|pool| saying.hasher.write(pool.as_bytes())));
         }
-        let what = || What::of(event);
+        let what = || RecordKey::of(event);
         self.counts(saying.hasher.finish(), what, Instant::now())
     }
 
     /// Counts one more record of that kind; returns whether it is written.
-    fn counts(&self, kind: u64, what: impl FnOnce() -> What, now: Instant) -> bool {
+    fn counts(&self, kind: u64, what: impl FnOnce() -> RecordKey, now: Instant) -> bool {
         let mut kinds = self.kinds();
         if let Some(known) = kinds.get_mut(&kind)
             && now - known.since < WINDOW
@@ -121,11 +121,11 @@ impl Repeats {
     /// Writes the number of left-out records for each period that is over.
     pub(super) fn tell(&self, now: Instant) {
         for LeftOut { what, count } in self.over(now) {
-            let What { message, pool } = what;
+            let RecordKey { message, pool } = what;
             tracing::warn!(
                 pool,
                 left_out = count,
-                "records that say the same were left out: {message}"
+                "identical records suppressed: {message}"
             );
         }
     }
@@ -164,12 +164,12 @@ fn is_exempt(target: &str) -> bool {
 /// Content by which a record is the same as another: its message, its pool and its worker, since an event
 /// of one worker or pool is no repetition of another's.
 #[derive(Default)]
-struct Saying {
+struct RepeatEntry {
     hasher: DefaultHasher,
-    said: Said,
+    said: NamedContext,
 }
 
-impl Visit for Saying {
+impl Visit for RepeatEntry {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" | "worker" => {}
@@ -191,9 +191,9 @@ impl Write for Hashing<'_> {
     }
 }
 
-impl What {
+impl RecordKey {
     fn of(event: &Event<'_>) -> Self {
-        let mut told = Told::default();
+        let mut told = RecordFields::default();
         event.record(&mut told);
         told.message
             .truncate(told.message.floor_char_boundary(MESSAGE_BYTES_MAX));
@@ -207,12 +207,12 @@ impl What {
 }
 
 #[derive(Default)]
-struct Told {
+struct RecordFields {
     message: String,
     pool: Option<String>,
 }
 
-impl Visit for Told {
+impl Visit for RecordFields {
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "pool" {
             self.pool = Some(value.to_owned());
@@ -230,8 +230,8 @@ impl Visit for Told {
 mod tests {
     use super::*;
 
-    fn what(message: &str) -> What {
-        What {
+    fn what(message: &str) -> RecordKey {
+        RecordKey {
             message: message.to_owned(),
             pool: Some("p".to_owned()),
         }

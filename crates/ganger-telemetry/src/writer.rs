@@ -97,7 +97,7 @@ impl Writer {
             if let Some(dropped) = news {
                 tracing::warn!(
                     dropped,
-                    "log records were dropped, stderr did not take them; so many since the start"
+                    "log records dropped because stderr was blocked; count since the start"
                 );
             }
             // The reader of stderr may be slow, and nothing waits for this thread.
@@ -125,7 +125,7 @@ impl Writer {
             self.0.idle.notify_all();
         }
         let nothing_to_do = |state: &mut State| {
-            state.waiting.ends.is_empty() && !state.has_news() && !state.closing
+            state.waiting.ends.is_empty() && !state.has_changes() && !state.closing
         };
         let mut waits = true;
         while waits {
@@ -138,12 +138,12 @@ impl Writer {
                 break;
             }
         }
-        if state.closing && state.waiting.ends.is_empty() && !state.has_news() {
+        if state.closing && state.waiting.ends.is_empty() && !state.has_changes() {
             return None;
         }
         state.writing = true;
         std::mem::swap(&mut state.waiting, records);
-        let news = state.has_news().then_some(state.dropped);
+        let news = state.has_changes().then_some(state.dropped);
         if news.is_some() {
             state.told = state.dropped;
         }
@@ -179,7 +179,7 @@ impl Writer {
 }
 
 impl State {
-    fn has_news(&self) -> bool {
+    fn has_changes(&self) -> bool {
         self.works && self.told < self.dropped
     }
 }

@@ -49,7 +49,7 @@ impl Backend for Elsewhere {
         }
         let found: Vec<SourceInfo> = block_on(self.0.get(&path))?.map_err(undone)?;
         let found = found.into_iter().next();
-        found.ok_or_else(|| miette!("the daemon named no source; is it another version?"))
+        found.ok_or_else(|| miette!("the daemon's answer names no source; is it another version?"))
     }
 
     fn client(&self, source: &str) -> Result<Client, SourceFault> {

@@ -13,7 +13,7 @@ use ganger_queue::fault::SourceFault;
 
 /// State of a subscription.
 #[derive(Debug, Serialize)]
-pub(super) struct Standing {
+pub(super) struct SubscriptionState {
     source: String,
     topic: String,
     queue: String,
@@ -27,7 +27,7 @@ pub(super) struct Standing {
 }
 
 /// Returns the state of the subscriptions on the sources that can be reached.
-pub(super) fn standing(config: &Config) -> Vec<Standing> {
+pub(super) fn standing(config: &Config) -> Vec<SubscriptionState> {
     let mut all = Vec::new();
     for name in config.sources.keys() {
         let ours = config.subscriptions.iter();
@@ -38,7 +38,10 @@ pub(super) fn standing(config: &Config) -> Vec<Standing> {
         // Why it can't be asked is told as a problem of the source.
         if let Ok(there) = look(config, name) {
             let there = there.as_deref();
-            all.extend(ours.iter().map(|one| Standing::of(one, there, config)));
+            all.extend(
+                ours.iter()
+                    .map(|one| SubscriptionState::of(one, there, config)),
+            );
         }
     }
     all
@@ -49,7 +52,7 @@ fn look(config: &Config, source: &str) -> Result<Option<Vec<Subscribed>>, Source
     client.look_for_subscriptions()
 }
 
-impl Standing {
+impl SubscriptionState {
     fn of(one: &Subscription, there: Option<&[Subscribed]>, config: &Config) -> Self {
         let is_it = |other: &Subscribed| other.topic == one.topic && other.queue == one.queue;
         let mut pools = config.pools.iter();
@@ -65,13 +68,13 @@ impl Standing {
     }
 
     /// Formats the state for people.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn as_text(&self) -> String {
         let Self { topic, queue, .. } = self;
         let stands = match (self.subscribed, self.is_made) {
             (true, _) => "is subscribed",
             (false, true) => "will be subscribed when the daemon starts",
             (false, false) => {
-                "will be subscribed when the daemon starts, which makes the tables for it"
+                "will be subscribed when the daemon starts, which creates the tables for it"
             }
         };
         format!(
@@ -82,10 +85,10 @@ impl Standing {
 }
 
 /// Returns warnings of messages that wait and that no pool reads.
-pub(super) fn unread(path: &Path, all: &[Standing]) -> Vec<Problem> {
+pub(super) fn unread(path: &Path, all: &[SubscriptionState]) -> Vec<Problem> {
     let places = Places::read(path, &environment());
     let unread = all.iter().filter(|one| one.pool.is_none());
-    let warning = |Standing { topic, queue, .. }: &Standing| {
+    let warning = |SubscriptionState { topic, queue, .. }: &SubscriptionState| {
         let message = format!(
             "subscriptions: no pool of this configuration reads a queue that is subscribed to topic \
              `{topic}`: `{queue}`"

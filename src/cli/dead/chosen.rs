@@ -44,7 +44,7 @@ impl Scope {
 
 /// Narrowing by error, reason and time.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Narrowing {
+pub(crate) struct DeadLetterFilter {
     /// Only dead letters whose error contains this text
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
@@ -59,7 +59,7 @@ pub(crate) struct Narrowing {
     before: Option<Timestamp>,
 }
 
-impl Narrowing {
+impl DeadLetterFilter {
     /// Returns the filter for all selected dead letters.
     pub(super) fn filter(&self, scope: &Scope) -> DeadFilter {
         DeadFilter {
@@ -89,7 +89,7 @@ pub(crate) struct Chosen {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    narrowing: Narrowing,
+    narrowing: DeadLetterFilter,
     /// Print the number of dead letters without changing anything
     #[arg(long)]
     pub(super) dry_run: bool,
@@ -149,7 +149,7 @@ impl Chosen {
         if count == 0 {
             return Ok(true);
         }
-        output::prompt(format!("Delete {count} dead letter(s) for good? [y/N] "));
+        output::prompt(format!("Permanently delete {count} dead letter(s)? [y/N] "));
         let mut answer = String::new();
         io::stdin()
             .lock()

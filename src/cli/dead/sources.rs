@@ -68,8 +68,8 @@ impl Sources {
         for pool in pools {
             if pool.dead_letters_at_broker {
                 output::note(format!(
-                    "the dead letters of pool `{}` are where the broker's policy puts them: they \
-                     are not among these",
+                    "the dead letters of pool `{}` are routed by the broker's policy and not \
+                     listed here",
                     pool.name
                 ));
             }
@@ -84,7 +84,7 @@ impl Sources {
     /// If the pool that was asked for is unknown.
     pub(super) fn found_none(&self) -> miette::Result<()> {
         self.unknown_pool.as_ref().map_or(Ok(()), |why| {
-            let why = format!("{why}. There is no dead letter of such a pool either");
+            let why = format!("{why}, nor a dead letter of such a pool");
             Err(wrong(why))
         })
     }

@@ -7,7 +7,7 @@ use miette::miette;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::stage::{self, Ground, Plan, STUCK_AFTER, Stage};
+use super::stage::{self, Plan, STUCK_AFTER, Stage, TableLocation};
 
 /// Default number of messages.
 pub(super) const MESSAGES: u32 = 100_000;
@@ -29,7 +29,7 @@ pub(super) fn run(
     workers: u32,
     command: &[String],
     messages: u32,
-    (ground, queue): (&Ground, &str),
+    (ground, queue): (&TableLocation, &str),
 ) -> miette::Result<Burst> {
     let plan = Plan {
         ground,
@@ -78,7 +78,8 @@ fn work_through(stage: &Stage, messages: u64) -> miette::Result<()> {
         }
         if progress.1.elapsed() > STUCK_AFTER {
             return Err(miette!(
-                "{ended} of {messages} messages of the burst are done, and nothing has moved for a minute"
+                "{ended} of {messages} messages of the burst are done, and there was no progress \
+                 for a minute"
             ));
         }
     }
@@ -86,7 +87,7 @@ fn work_through(stage: &Stage, messages: u64) -> miette::Result<()> {
 
 impl Burst {
     /// Formats the result for people.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn as_text(&self) -> String {
         format!("{:.0} messages/s", self.messages_per_second)
     }
 }

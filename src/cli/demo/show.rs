@@ -143,7 +143,7 @@ impl Live {
                 }
                 None => {
                     line.set_style(style("{wide_msg}"));
-                    line.set_message(told(worker));
+                    line.set_message(worker_line(worker));
                 }
             }
         }
@@ -163,7 +163,7 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 /// Formats a worker's line.
-fn told(worker: &WorkerStatus) -> String {
+fn worker_line(worker: &WorkerStatus) -> String {
     let pid = worker.pid.map_or("-".to_owned(), |pid| pid.to_string());
     format!(
         "worker {:<4} pid {pid:<8} {:<10} {} answered",

@@ -30,7 +30,7 @@ pub(super) const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// Settings that differ between the demo's parts.
 pub(super) struct Plan<'a> {
-    pub(super) ground: &'a Ground,
+    pub(super) ground: &'a TableLocation,
     /// Name of the queue, unique to this run.
     pub(super) queue: &'a str,
     pub(super) workers: u32,
@@ -44,12 +44,12 @@ pub(super) struct Plan<'a> {
 
 /// Location of the demo's tables.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct TableLocation {
     /// URL as in a configuration.
     pub(super) url: String,
 }
 
-impl Ground {
+impl TableLocation {
     /// Returns the location in a file of that directory.
     pub(super) fn in_file(directory: &Path) -> Self {
         let path = directory.join("demo.db");

@@ -42,7 +42,7 @@ impl Summary {
             ("p99 at a worker", format!("{:.2} ms", self.p99_ms)),
         ];
         if let Some(burst) = &self.burst {
-            rows.push(("without work", burst.told()));
+            rows.push(("without work", burst.as_text()));
         }
         let rows = rows.into_iter();
         output::line(output::table(

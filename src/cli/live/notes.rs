@@ -11,7 +11,7 @@ use ganger_pool::status::{PoolState, PoolStatus, ScalingStatus};
 const STALE_AFTER: Duration = Duration::from_secs(5);
 
 /// The daemon's own clock when it gave its status, unless it was set since the daemon's start.
-fn told_at(status: &Status) -> SystemTime {
+fn status_time(status: &Status) -> SystemTime {
     let uptime = Duration::try_from_secs_f64(status.uptime_seconds).unwrap_or_default();
     let told = status.started_at.checked_add(uptime);
     told.unwrap_or(status.started_at)
@@ -33,7 +33,7 @@ pub(super) fn pool_notes(pool: &PoolStatus) -> Vec<String> {
         notes.push(format!("{min} to {max} worker(s): {why}"));
     }
     if let Some(problem) = &pool.source_problem {
-        notes.push(format!("its source can't be used: {problem}"));
+        notes.push(format!("its source is unavailable: {problem}"));
     }
     if let Some(error) = &pool.breaker_error {
         notes.push(format!("nearly all attempts fail: {error}"));
@@ -42,16 +42,17 @@ pub(super) fn pool_notes(pool: &PoolStatus) -> Vec<String> {
         && let Some(cause) = &pool.last_worker_lost
     {
         notes.push(format!(
-            "its workers fail one after the other; the last one: {cause}"
+            "its workers keep failing; the last failure: {cause}"
         ));
     }
     if let Some(cause) = &pool.roll_stopped {
         notes.push(format!(
-            "its rolling restart has stopped, the old workers stay: a new one did not work: {cause}"
+            "its rolling restart has stopped, the old workers stay: a new one failed its trial: \
+             {cause}"
         ));
     }
     if let Some(waits_for) = &pool.waits_for {
-        notes.push(format!("a message waits for {waits_for}"));
+        notes.push(format!("a message is waiting for {waits_for}"));
     }
     if pool.likely_duplicates > 0 {
         let count = pool.likely_duplicates;
@@ -60,12 +61,12 @@ pub(super) fn pool_notes(pool: &PoolStatus) -> Vec<String> {
     let figures = &pool.source_figures;
     if let Some(count @ 1..) = figures.repetitions {
         notes.push(format!(
-            "{count} repetition(s) acknowledged without being worked on"
+            "{count} repetition(s) acknowledged without being processed"
         ));
     }
     if let Some(count @ 1..) = figures.unkeyed {
         notes.push(format!(
-            "{count} message(s) without a key by which a repetition would be known"
+            "{count} message(s) without a key by which a repetition would be detected"
         ));
     }
     if pool.unaccounted != 0 {
@@ -77,7 +78,7 @@ pub(super) fn pool_notes(pool: &PoolStatus) -> Vec<String> {
     if pool.age_seconds > STALE_AFTER.as_secs_f64() && !has_ended {
         let seen = age(pool.age_seconds);
         notes.push(format!(
-            "last seen so {seen} ago; its thread is busy or stuck"
+            "this status is {seen} old: its thread is busy or stuck"
         ));
     }
     notes
@@ -106,7 +107,7 @@ pub(super) fn unread_note(status: &Status) -> Option<String> {
 
 /// Returns the notes on the daemon itself, a line each: its alerts, its webhooks, its last reload.
 pub(super) fn daemon_notes(status: &Status) -> Vec<String> {
-    let now = told_at(status);
+    let now = status_time(status);
     let ago = |at: SystemTime| age(now.duration_since(at).unwrap_or_default().as_secs_f64());
     let alerts = status.alerts.iter();
     let active = alerts.clone().flat_map(|alerts| &alerts.active);
@@ -118,7 +119,9 @@ pub(super) fn daemon_notes(status: &Status) -> Vec<String> {
     let webhooks = alerts.flat_map(|alerts| &alerts.webhooks);
     let webhooks = webhooks.filter_map(|webhook| {
         let (name, why) = (&webhook.name, webhook.problem.as_ref()?);
-        Some(format!("webhook {name} took no message: {why}"))
+        Some(format!(
+            "webhook {name} did not accept the last message: {why}"
+        ))
     });
     let reload = &status.reload;
     let refused = reload.refusal().map(|why| {

@@ -57,7 +57,7 @@ fn open(url: &Url) -> miette::Result<()> {
     match opened {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(miette!("xdg-open failed, {status}: see --print")),
-        Err(error) => Err(miette!("xdg-open can't be run: {error}; see --print")),
+        Err(error) => Err(miette!("running xdg-open failed: {error}; see --print")),
     }
 }
 

@@ -76,7 +76,7 @@ impl Address {
         if !self.config.path.exists() {
             let path = self.config.path.display();
             return Err(wrong(format!(
-                "there is no configuration `{path}` to find the daemon by: give its path with \
+                "there is no configuration `{path}` to locate the daemon: give its path with \
                  --config, or the daemon's address with --host"
             )));
         }

@@ -168,7 +168,7 @@ pub(super) fn health(args: &HealthArgs) -> CommandResult {
             Ok(ExitCode::SUCCESS)
         }
         Err(ClientError::Refused { detail, .. }) => {
-            Err(miette!("the daemon is not well: {detail}"))
+            Err(miette!("the daemon is unhealthy: {detail}"))
         }
         Err(error) => Err(error).into_diagnostic(),
     }

@@ -11,8 +11,8 @@ use miette::{IntoDiagnostic, WrapErr, bail};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+use super::attempt_result;
 use super::subject::{WorkerStart, on_a_pool_thread};
-use super::told;
 use crate::cli::common::{CommandResult, Format, Output};
 use crate::cli::dead;
 use crate::cli::output;
@@ -32,8 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  the message is done, or replied to
-  1  it is not: any other answer, or none
+  0  the message is done, with or without a reply
+  1  any other answer, or none
   2  the command line or the configuration is wrong";
 
 #[derive(Debug, clap::Args)]
@@ -65,8 +65,8 @@ pub(crate) struct WorkerTryArgs {
     /// Attempt number that the worker is given
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     attempt: u32,
-    /// Timeout of the message: the worker is told, then asked to give up, and killed after `timeout_grace`
-    /// [default: the pool's, or 30s if it has none; none with --wait]
+    /// Timeout of the message: passed to the worker, which is then asked to give up, and killed after
+    /// `timeout_grace` [default: the pool's, or 30s if it has none; none with --wait]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
     /// Print the worker's process id, and wait for Enter or for a debugger before the message is sent
@@ -115,13 +115,13 @@ pub(super) fn run(args: &WorkerTryArgs) -> CommandResult {
     let told = on_a_pool_thread(conformance::attempt(&single, ready))?;
     let (text, json, good) = match &told {
         Ok(told) => (
-            told::as_text(&single, told),
-            told::as_json(&single, told),
-            told::is_good(told),
+            attempt_result::as_text(&single, told),
+            attempt_result::as_json(&single, told),
+            attempt_result::is_good(told),
         ),
         Err((why, stderr)) => (
-            told::unstarted_text(why, stderr),
-            told::unstarted_json(why, stderr),
+            attempt_result::unstarted_text(why, stderr),
+            attempt_result::unstarted_json(why, stderr),
             false,
         ),
     };
@@ -196,7 +196,7 @@ fn of_letter(letter: DeadLetter) -> Message {
 /// was the message.
 async fn wait(pid: u32, stdin_is_read: bool) {
     output::note(format!(
-        "worker {pid} waits: press Enter, or attach a debugger, to send the message"
+        "worker {pid} is ready: press Enter, or attach a debugger, to send the message"
     ));
     let (tell, told) = oneshot::channel();
     let read = move || {
@@ -214,7 +214,7 @@ async fn wait(pid: u32, stdin_is_read: bool) {
     // It ends with the process.
     let reader = std::thread::Builder::new().name("enter".into()).spawn(read);
     if let Err(error) = reader {
-        output::note(format!("stdin can't be read: {error}"));
+        output::note(format!("reading stdin failed: {error}"));
     }
     let traced = async {
         while !is_traced(pid) {

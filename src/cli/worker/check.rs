@@ -23,15 +23,15 @@ const JOBS: usize = 4;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  it meets all its duties; some may have a warning
-  1  it fails some, or could not be looked at
+  0  all duties passed, some perhaps with a warning
+  1  a duty failed, or the worker could not be tested
   2  the command line is wrong, or a message can't be read";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct WorkerCheckArgs {
     /// The protocol version that the worker must speak; if omitted both are tried, and one that it does not
-    /// speak is no failure
+    /// speak is not a failure
     #[arg(long, value_name = "VERSION")]
     protocol: Option<Protocol>,
     /// File with the body of a message that the worker understands; several are sent in turn. Without any,
@@ -110,7 +110,7 @@ fn plan(args: &WorkerCheckArgs) -> miette::Result<Plan> {
         queue: policy.one_queue().to_owned(),
     };
     if args.protocol == Some(Protocol::One) && !supplies.are_text() {
-        bail!("a version 1 worker gets text only, and a message is no UTF-8");
+        bail!("a version 1 worker can receive text only, and a message is not UTF-8");
     }
     Ok(Plan {
         policy,

@@ -4,11 +4,11 @@
 use std::fmt::Write;
 
 use super::table::heading;
-use ganger_workerkit::conformance::{Part, Report, Tried, Verdict};
+use ganger_workerkit::conformance::{DutyResult, Part, Report, Verdict};
 
 /// Formats the whole report.
 pub(super) fn of(report: &Report) -> String {
-    let all: Vec<&Tried> = report.parts.iter().flat_map(|part| &part.duties).collect();
+    let all: Vec<&DutyResult> = report.parts.iter().flat_map(|part| &part.duties).collect();
     let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
     let name = escaped(&format!(
         "ganger worker check: {}",
@@ -16,7 +16,7 @@ pub(super) fn of(report: &Report) -> String {
     ));
     add(
         &mut text,
-        &format!("<testsuites name=\"{name}\" {}>", Numbers::of(&all)),
+        &format!("<testsuites name=\"{name}\" {}>", SuiteCounts::of(&all)),
     );
     for part in &report.parts {
         suite(&mut text, part);
@@ -26,15 +26,15 @@ pub(super) fn of(report: &Report) -> String {
 }
 
 /// Numbers of a suite's cases.
-struct Numbers {
+struct SuiteCounts {
     tests: usize,
     failures: usize,
     skipped: usize,
     seconds: f64,
 }
 
-impl Numbers {
-    fn of(cases: &[&Tried]) -> Self {
+impl SuiteCounts {
+    fn of(cases: &[&DutyResult]) -> Self {
         let count = |is: fn(Verdict) -> bool| cases.iter().filter(|one| is(one.verdict)).count();
         Self {
             tests: cases.len(),
@@ -45,7 +45,7 @@ impl Numbers {
     }
 }
 
-impl std::fmt::Display for Numbers {
+impl std::fmt::Display for SuiteCounts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             tests,
@@ -66,11 +66,11 @@ fn is_skipped(verdict: Verdict) -> bool {
 }
 
 fn suite(text: &mut String, part: &Part) {
-    let all: Vec<&Tried> = part.duties.iter().collect();
+    let all: Vec<&DutyResult> = part.duties.iter().collect();
     let name = escaped(part.name);
     add(
         text,
-        &format!("  <testsuite name=\"{name}\" {}>", Numbers::of(&all)),
+        &format!("  <testsuite name=\"{name}\" {}>", SuiteCounts::of(&all)),
     );
     for tried in all {
         case(text, part, tried);
@@ -84,7 +84,7 @@ fn suite(text: &mut String, part: &Part) {
     add(text, "  </testsuite>");
 }
 
-fn case(text: &mut String, part: &Part, tried: &Tried) {
+fn case(text: &mut String, part: &Part, tried: &DutyResult) {
     let (name, class) = (escaped(tried.duty.name()), escaped(part.name));
     let seconds = tried.took.as_secs_f64();
     add(
@@ -112,7 +112,7 @@ fn case(text: &mut String, part: &Part, tried: &Tried) {
     add(text, "    </testcase>");
 }
 
-fn detail(tried: &Tried) -> String {
+fn detail(tried: &DutyResult) -> String {
     let mut lines = vec![tried.title.to_owned()];
     lines.extend(tried.mend.as_ref().map(|mend| format!("mend: {mend}")));
     for piece in &tried.exchange {

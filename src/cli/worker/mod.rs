@@ -1,13 +1,13 @@
 //! `ganger worker`: a worker without a queue.
 
 mod attempt;
+mod attempt_result;
 mod check;
 mod junit;
 mod subject;
 mod table;
 #[cfg(test)]
 mod tests;
-mod told;
 
 use clap::Subcommand;
 

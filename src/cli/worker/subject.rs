@@ -47,7 +47,7 @@ pub(super) struct WorkerStart {
 fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("a variable is NAME=VALUE".into()),
+        _ => Err("a variable must be NAME=VALUE".into()),
     }
 }
 
@@ -67,7 +67,7 @@ impl WorkerStart {
             },
             (true, Some(pool)) => self.of_pool(pool)?,
             (true, None) => {
-                return Err(wrong("name the worker: its CMD behind `--`, or its --pool"));
+                return Err(wrong("name the worker: its CMD after `--`, or its --pool"));
             }
         };
         policy.start_timeout = self.start_timeout.unwrap_or(policy.start_timeout);
@@ -84,7 +84,7 @@ impl WorkerStart {
             let known = known.collect::<Vec<_>>().join(", ");
             return Err(wrong(format!(
                 "there is no pool `{name}`; the pools are: {known}: name one, or the worker's CMD \
-                 behind `--`"
+                 after `--`"
             )));
         };
         Ok(PoolConfig::clone(pool))
@@ -134,7 +134,7 @@ pub(super) fn on_a_pool_thread<F: Future>(work: F) -> miette::Result<F::Output> 
         Ok(()) => ControlFlow::Continue(()),
         Err(_) => ControlFlow::Break(()),
     };
-    signals.obeyed("signals", obey).into_diagnostic()?;
+    signals.handled_by("signals", obey).into_diagnostic()?;
     // Also what has left its worker's process group.
     orphans::adopt().into_diagnostic()?;
     let done = LocalSet::new().block_on(&runtime, async {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::cli::output;
 use ganger_core::foreign;
-use ganger_workerkit::conformance::{Counts, Direction, Part, Piece, Report, Tried, Verdict};
+use ganger_workerkit::conformance::{Counts, Direction, DutyResult, Part, Piece, Report, Verdict};
 
 const HEADER: [&str; 5] = ["PART", "DUTY", "VERDICT", "SECONDS", "SEEN"];
 
@@ -34,7 +34,7 @@ fn remarks(text: &mut String, part: &Part) {
     if let Some(remark) = &part.remark {
         line(text, &format!("{}: {remark}", part.name));
     }
-    let not_run = |tried: &&Tried| tried.verdict == Verdict::NotRun;
+    let not_run = |tried: &&DutyResult| tried.verdict == Verdict::NotRun;
     let mut left_out = part.duties.iter().filter(not_run);
     if let Some(first) = left_out.next() {
         let count = left_out.count() + 1;
@@ -45,7 +45,7 @@ fn remarks(text: &mut String, part: &Part) {
     }
 }
 
-fn row(part: &Part, tried: &Tried) -> Vec<String> {
+fn row(part: &Part, tried: &DutyResult) -> Vec<String> {
     vec![
         part.name.to_owned(),
         tried.duty.name().to_owned(),
@@ -66,8 +66,8 @@ fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-fn detail(text: &mut String, part: &Part, tried: &Tried) {
-    let Tried { duty, title, .. } = tried;
+fn detail(text: &mut String, part: &Part, tried: &DutyResult) {
+    let DutyResult { duty, title, .. } = tried;
     let verdict = word(tried.verdict);
     line(
         text,

@@ -3,17 +3,17 @@
 
 use std::time::Duration;
 
-use super::{junit, table, told};
+use super::{attempt_result, junit, table};
 use ganger_pool::worker::output::LastLines;
 use ganger_pool::worker::usage::Usage;
 use ganger_protocol::{Output, Status};
 use ganger_queue::delivery::{Exit, Message};
 use ganger_workerkit::conformance::{
-    Counts, Direction, Duty, Part, Piece, Report, Single, Told, Tried, Verdict,
+    AttemptResult, Counts, Direction, Duty, DutyResult, Part, Piece, Report, Single, Verdict,
 };
 
-fn tried(duty: Duty, verdict: Verdict, said: &str) -> Tried {
-    Tried {
+fn tried(duty: Duty, verdict: Verdict, said: &str) -> DutyResult {
+    DutyResult {
         duty,
         title: duty.title(),
         verdict,
@@ -33,7 +33,7 @@ fn report() -> Report {
         length,
         bytes: bytes.to_owned(),
     };
-    let failed = Tried {
+    let failed = DutyResult {
         mend: Some("write one <map> & nothing after it".to_owned()),
         exchange: vec![
             piece(Direction::ToWorker, "message 1", &"61".repeat(64), 72),
@@ -53,7 +53,7 @@ fn report() -> Report {
             "no answer: `\u{1b}[2J` < 1\u{202e}",
         )
     };
-    let warned = Tried {
+    let warned = DutyResult {
         mend: Some("judge a length first".to_owned()),
         ..tried(Duty::BadLength, Verdict::Warned, "it waits for more")
     };
@@ -70,7 +70,7 @@ fn report() -> Report {
         parts: vec![
             Part {
                 name: "version 2",
-                remark: Some("it says no HELLO: it speaks version 1".to_owned()),
+                remark: Some("it sends no HELLO: it speaks version 1".to_owned()),
                 duties: vec![tried(Duty::Start, Verdict::Passed, "connected")],
             },
             Part {
@@ -124,7 +124,7 @@ fn single() -> Single {
 }
 
 /// A result with every kind of output of a worker, and control sequences for a terminal.
-fn told() -> Told {
+fn told() -> AttemptResult {
     let frame = |status, message: &str, headers: &[(&str, &str)]| {
         let mut output = Output::new(status, None, message.to_owned());
         let header = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
@@ -134,7 +134,7 @@ fn told() -> Told {
     let mut emit = frame(Status::EMIT, "part", &[]);
     emit.reply_queue = Some("parts".into());
     let hello = frame(Status::HELLO, "", &[("sdk", "ganger-go"), ("version", "1")]);
-    Told {
+    AttemptResult {
         pid: 4711,
         answer: Some(frame(
             Status::DONE_WITH_REPLY,
@@ -172,11 +172,11 @@ fn told() -> Told {
 
 #[test]
 fn one_message_as_text() {
-    insta::assert_snapshot!(told::as_text(&single(), &told()));
+    insta::assert_snapshot!(attempt_result::as_text(&single(), &told()));
 }
 
 #[test]
 fn one_message_as_json() {
-    let json = told::as_json(&single(), &told());
+    let json = attempt_result::as_json(&single(), &told());
     insta::assert_snapshot!(serde_json::to_string_pretty(&json).unwrap());
 }

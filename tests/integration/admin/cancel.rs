@@ -175,7 +175,7 @@ fn what_a_worker_has_printed_last_is_shown() {
     let lines: serde_json::Value = serde_json::from_str(&lines).unwrap();
     assert_eq!(lines["stderr"], serde_json::json!(["two"]));
     let none = command(&scene, &["output", "work", "3"]).bad(1);
-    assert!(none.contains("no worker in slot 3"), "{none}");
+    assert!(none.contains("no running worker in slot 3"), "{none}");
     scene.site.touch("go");
     scene.all_done();
     scene.finish();

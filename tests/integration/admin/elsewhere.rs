@@ -289,7 +289,7 @@ fn subscriptions_are_listed_and_dropped() {
     there.says_the_same(&["subscriptions", "drop", "paid", "work"]);
     let drop = there.ganger(&["subscriptions", "drop", "placed", UNREAD]);
     assert!(
-        drop.err.contains("the configuration has it still"),
+        drop.err.contains("the configuration still contains it"),
         "{drop:?}"
     );
     assert_eq!(drop.good(), "dropped 1\n");
@@ -370,7 +370,7 @@ fn dead_letters_are_sent_back() {
     there.ganger(&["pause", "work"]).good();
     let why = there.ganger(&["dead", "retry", "1", "9"]).bad(1);
     assert!(
-        why.contains("retried 1 of 2: the others are not there (any more)"),
+        why.contains("retried 1 of 2: the others do not exist (any more)"),
         "{why}"
     );
     let to = ["dead", "retry", "2", "--to", "elsewhere"];
@@ -411,7 +411,7 @@ fn dead_letters_are_dropped() {
     let there = there.with_dead(&[REJECTED, OTHER, REJECTED, OTHER]);
     let why = there.ganger(&["dead", "drop", "1", "9"]).bad(1);
     assert!(
-        why.contains("dropped 1 of 2: the others are not there (any more)"),
+        why.contains("dropped 1 of 2: the others do not exist (any more)"),
         "{why}"
     );
     let args = ["dead", "drop", "--error", "403", "--yes", "-o", "json"];

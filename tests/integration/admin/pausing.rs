@@ -26,7 +26,7 @@ fn ask(site: &Workspace, daemon: &Daemon, args: &[&str]) -> crate::harness::Ran 
 fn a_pause_outlasts_restarts_and_crashes() {
     let scene = scene(Pool::new(&[]));
     let told = command(&scene, &["pause", "work"]).good();
-    let on_one = "pool `work`: it takes nothing in, on 1 of 1 daemon(s) that share its table\n";
+    let on_one = "pool `work`: intake stopped, on 1 of 1 daemon(s) that share its table\n";
     assert_eq!(told, on_one);
     scene.send(&["first"]);
     scene.daemon.stop();

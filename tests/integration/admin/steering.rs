@@ -204,7 +204,7 @@ fn a_killed_worker_costs_its_message_no_attempt() {
     let before = scene.daemon.has_workers(1);
     command(&scene, &["kill", "work", "0"]).good();
     let refused = command(&scene, &["kill", "work", "7"]).bad(1);
-    assert!(refused.contains("no worker in slot 7"), "{refused}");
+    assert!(refused.contains("no running worker in slot 7"), "{refused}");
     scene.site.touch("go");
     scene.all_done();
     assert_ne!(scene.daemon.has_workers(1), before);
@@ -218,7 +218,7 @@ fn a_restart_replaces_the_workers() {
     let before = scene.daemon.has_workers(2);
     command(&scene, &["restart", "work"]).good();
     scene.send(&["a", "b", "c", "d"]);
-    scene.daemon.logged("every worker is new");
+    scene.daemon.logged("rolling restart completed");
     let after = scene.daemon.has_workers(2);
     assert!(
         after.iter().all(|pid| !before.contains(pid)),
@@ -309,7 +309,7 @@ fn a_reload_lists_what_has_changed_and_what_needs_a_restart() {
     assert_eq!(again, expected);
     scene
         .daemon
-        .logged("these settings take effect when the daemon is restarted");
+        .logged("these settings take effect after a restart of the daemon");
     std::fs::write(config, text).unwrap();
     let back = command(&scene, &["reload", "--output", "json"]).json();
     assert_eq!(back["changed"], serde_json::json!(["daemon.log_level"]));
@@ -335,7 +335,7 @@ fn what_the_last_worker_printed_is_shown_while_none_runs() {
         serde_json::json!(["this worker never starts"])
     );
     let none = command(&scene, &["output", "work", "7"]).bad(1);
-    assert!(none.contains("no worker in slot 7"), "{none}");
+    assert!(none.contains("no running worker in slot 7"), "{none}");
     scene.finish();
 }
 
@@ -386,7 +386,7 @@ fn readiness_says_what_is_wrong() {
     let api = api(&scene.daemon);
     scene.daemon.eventually("it fails", || {
         let health = api.get("/readyz");
-        health.status == 503 && health.body.contains("fail one after the other")
+        health.status == 503 && health.body.contains("keep failing")
     });
     assert_eq!(api.get("/livez").status, 200);
     let unwell = command(&scene, &["health", "--ready"]).bad(1);
@@ -524,7 +524,7 @@ fn a_thread_that_stands_still_is_found_and_holds_nobody_up() {
         health.status == 503
             && health
                 .body
-                .contains("the thread `pool-work` has stood still")
+                .contains("the thread `pool-work` has been stalled")
     });
     let unwell = command(&scene, &["health"]).bad(1);
     assert!(unwell.contains("pool-work"), "{unwell}");
@@ -562,7 +562,7 @@ fn a_pool_that_stands_still_keeps_a_stop_from_nobody() {
     scene.daemon.signal(Signal::SIGTERM);
     scene
         .daemon
-        .logged("asked to stop again: on to the next phase at once");
+        .logged("asked to stop again: next phase begins at once");
     held.let_go();
     assert!(scene.daemon.exit().success());
 }

@@ -45,14 +45,14 @@ fn pools_are_shown_and_steered_by_keys() {
     top.shows(&up[0].to_string());
 
     top.press("p");
-    top.shows("pause `work`: it takes nothing in, its workers stay? y/n");
+    top.shows("pause `work`: stop its intake, keep its workers? y/n");
     top.press("n");
     top.shows("q quit");
     assert_eq!(pool(&api)["state"], "running", "nothing was asked for");
     top.press("py");
     state("paused");
     top.shows("work  paused");
-    top.shows("pool `work`: it takes nothing in");
+    top.shows("pool `work`: intake stopped");
     top.press("p");
     state("running");
 
@@ -82,7 +82,7 @@ fn pools_are_shown_and_steered_by_keys() {
     });
     top.press("ry");
     scene.send(&["a", "b", "c", "d"]);
-    scene.daemon.logged("every worker is new");
+    scene.daemon.logged("rolling restart completed");
     top.press("dy");
     state("drained");
     top.shows("work  drained");
@@ -100,7 +100,7 @@ fn a_daemon_that_goes_is_missed_until_it_is_back() {
     let mut top = top(&scene, SMALL);
     top.shows(": ready");
     scene.daemon.crash();
-    top.shows(" is away, what is shown is ");
+    top.shows(" is disconnected, this status is ");
     top.shows("work  running");
     let next = scene.site.start(&pools);
     top.shows(": ready");

@@ -31,7 +31,7 @@ fn a_restart_is_waited_for_until_every_worker_is_new() {
     let args = ["restart", "work", "--wait", "--timeout", PATIENT];
     let done = command(&scene, &args).good();
     let expected =
-        "pool `work`: its workers are being replaced\npool `work`: every worker is new\n";
+        "pool `work`: its workers are being replaced\npool `work`: rolling restart completed\n";
     assert_eq!(done, expected);
     let after = scene.daemon.workers_up();
     assert_eq!(after.len(), 2);
@@ -84,7 +84,7 @@ fn a_restart_that_takes_too_long_goes_on() {
     let args = ["restart", "work", "--wait", "--timeout", "1ms"];
     let late = command(&scene, &args).bad(3);
     assert!(late.contains("not done within 1ms"), "{late}");
-    scene.daemon.logged("every worker is new");
+    scene.daemon.logged("rolling restart completed");
     assert_ne!(scene.daemon.has_workers(1), before);
     let alone = command(&scene, &["restart", "work", "--timeout", "1s"]).bad(2);
     assert!(alone.contains("--wait"), "{alone}");
@@ -163,13 +163,13 @@ fn a_reload_whose_workers_do_not_start_is_a_failure() {
 /// There is no old worker to keep: the first new one counts.
 fn a_reload_of_a_pool_that_was_broken_is_waited_for() {
     let scene = scene(Pool::new(&["--start=exit:3"]));
-    scene.daemon.logged(
-        "the pool is degraded: its workers fail one after the other; one at a time is tried",
-    );
+    scene
+        .daemon
+        .logged("pool degraded: its workers keep failing; starting one at a time");
     roll_to(&scene, &Pool::new(&["--start=exit:4"]));
     let why = command(&scene, &["reload", "--wait"]).bad(1);
     assert!(
-        why.contains("fail one after the other") && why.contains("code 4"),
+        why.contains("keep failing") && why.contains("code 4"),
         "{why}"
     );
     roll_to(&scene, &Pool::new(&[]));

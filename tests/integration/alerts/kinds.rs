@@ -383,7 +383,7 @@ fn a_webhook_that_fails_is_told_to_the_others() {
     let config = scene.daemon.config().to_str().unwrap();
     let status = scene.site.ganger(&["status", "--config", config]).good();
     assert!(
-        status.contains("webhook pager took no message: "),
+        status.contains("webhook pager did not accept the last message: "),
         "{status}"
     );
     bad.always_says(Word::Status(200));

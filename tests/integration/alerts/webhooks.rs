@@ -48,7 +48,7 @@ fn a_webhook_that_fails_is_asked_again() {
             "{one:?}"
         );
     }
-    scene.daemon.logged("the webhook takes alerts again");
+    scene.daemon.logged("the webhook accepts alerts again");
     let away = scene.daemon.logged(AWAY);
     assert!(field(&away, "error").contains("500"), "{away}");
     assert_eq!(field(&away, "webhook"), hook.address().to_string());
@@ -78,7 +78,7 @@ fn a_webhook_that_never_answers_is_in_nobodys_way() {
     assert_eq!(hook.heard().len(), 1, "one at a time");
     // Within what a test waits for an end, with all else that there is to do.
     scene.daemon.stop();
-    let late = "the webhook has not taken the last alerts within 3s";
+    let late = "the webhook did not accept the last alerts within 3s";
     scene.daemon.logged(late);
 }
 
@@ -103,11 +103,11 @@ fn a_webhook_that_comes_later_is_told_what_is_still_so() {
     scene.site.touch("go");
     alert("alert", "main");
     table.0.execute_batch("COMMIT").unwrap();
-    alert("the alert is over", "main");
+    alert("alert resolved", "main");
     let hook = Hook::at(address);
     hook.is_told(DEGRADED);
     hook.is_told("firing crash_loop");
-    scene.daemon.logged("the webhook takes alerts again");
+    scene.daemon.logged("the webhook accepts alerts again");
     assert_eq!(scene.daemon.times_logged(AWAY), 1);
     scene.daemon.stop();
     let told = hook.told();
@@ -121,7 +121,7 @@ fn what_a_webhook_refuses_is_not_sent_again() {
         let hook = Hook::new();
         hook.says(&[word]);
         let scene = degraded(&hook, "");
-        let refused = "the webhook refuses an alert, which is not sent again";
+        let refused = "the webhook rejected an alert, which is not sent again";
         let refused = scene.daemon.logged(refused);
         hook.has_heard(2);
         let why = if word == Word::Elsewhere {
@@ -199,11 +199,11 @@ fn a_reload_changes_the_webhook_and_takes_it_away() {
     let after = &rest[rest.find("[daemon]").unwrap()..];
     fs::write(scene.daemon.config(), format!("{before}{after}")).unwrap();
     reload(&scene);
-    scene.daemon.logged("no alerts are sent any more");
+    scene.daemon.logged("alerts are no longer sent");
     let last = look(|| slack("[resolved] pool `work` was degraded")).expect("its end");
     let process = format!("process {}", scene.daemon.pid());
     assert!(last.ends_with(&process), "{last}");
-    assert!(last.contains("not sent here any more"), "{last}");
+    assert!(last.contains("no longer sent here"), "{last}");
     // Both alerts, in each form, begin and end.
     second.has_heard(8);
     assert_eq!(told(&first), [DEGRADED, WORKS]);
@@ -228,7 +228,7 @@ fn a_daemon_that_stops_says_that_it_looks_no_more() {
     assert_eq!(
         scene
             .daemon
-            .times_logged("the webhook has not taken the last alerts within 3s"),
+            .times_logged("the webhook did not accept the last alerts within 3s"),
         0
     );
 }
@@ -404,7 +404,7 @@ fn alertmanager_takes_alerts_and_their_ends() {
     scene
         .daemon
         .eventually("both to be over", || firing().is_empty());
-    let refused = "the webhook refuses an alert, which is not sent again";
+    let refused = "the webhook rejected an alert, which is not sent again";
     assert_eq!(scene.daemon.times_logged(refused), 0);
     scene.finish();
 }

@@ -149,12 +149,12 @@ fn each_fault_fails_its_duty_and_says_what_to_mend() {
             &["unicode-body"],
             "bytes, not characters",
         ),
-        ("fixed-keys", &["unknown-keys"], "skip the keys"),
+        ("fixed-keys", &["unknown-keys"], "skip unknown keys"),
         ("strict-lines", &["unknown-lines"], "ignore all others"),
-        ("needs-a-body", &["empty-body"], "a body of no bytes"),
+        ("needs-a-body", &["empty-body"], "an empty body is"),
         ("short-frames", &["large-body"], "frame_bytes_max"),
         ("named-headers", &["headers"], "any text"),
-        ("parses-timeout", &["timeout"], "negative means never"),
+        ("parses-timeout", &["timeout"], "negative means no limit"),
         ("one-line-ids", &["correlation"], "as any text"),
         ("drops-work", &["quit-busy"], "finish and answer"),
         (
@@ -210,12 +210,12 @@ const ALL_THAT_TAKE_TWO: [&str; 9] = [
 
 fn each_fault_of_version_2_fails_its_duty() {
     let table: [(&str, &[&str], &str); 7] = [
-        ("wrong-id", &["message"], "as it came"),
+        ("wrong-id", &["message"], "unchanged"),
         ("bad-hello", &["hello"], "a whole number from 1"),
         ("no-hello", &["hello"], "make the first frame a HELLO"),
         ("no-ids", &["concurrent", "pool"], "give each answer the id"),
         ("ids-as-floats", &["ids"], "64 bits"),
-        ("text-only", &["binary-body"], "no UTF-8"),
+        ("text-only", &["binary-body"], "not UTF-8"),
         ("answers-cancel-twice", &["cancel"], "one answer for each"),
     ];
     each_at_once(&table, |(fault, duties, mend)| {

@@ -13,7 +13,7 @@ trials![
 ];
 
 /// The daemon's word on a repetition.
-const REPETITION: &str = "a repetition: acknowledged without being worked on";
+const REPETITION: &str = "repetition acknowledged without being processed";
 
 fn site(partitions: usize) -> KafkaSite {
     let memory = "[sources.memory]\nkind = \"table\"\nurl = \"sqlite:memory.db\"";

@@ -108,7 +108,7 @@ fn headers_without_end_make_a_dead_letter_and_hold_up_nobody() {
     assert_eq!(site.record().texts(Event::Began), ["after"]);
     let dead = daemon.logged("message dead-lettered");
     assert_eq!(field(&dead, "reason"), "undeliverable");
-    let stalls = daemon.records(|record| said(record, "a thread of the daemon stands still"));
+    let stalls = daemon.records(|record| said(record, "thread of the daemon stalled"));
     assert!(stalls.is_empty(), "{stalls:?}");
     daemon.stop();
     let dead = site.kafka.read(&site.dead_topic()).remove(0);

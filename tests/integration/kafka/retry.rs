@@ -285,7 +285,7 @@ fn what_its_worker_puts_off_at_a_stop_waits_in_a_tier_uncharged() {
     site.send(&[held]);
     site.begun(&daemon, &[held]);
     daemon.signal(Signal::SIGTERM);
-    daemon.logged("stopping: what is in hand finishes first");
+    daemon.logged("stopping: messages in hand are finished first");
     daemon.signal(Signal::SIGTERM);
     assert!(daemon.exit().success());
     let daemon = site.start(&pool);

@@ -155,10 +155,10 @@ fn properties_that_would_break_the_promise_are_refused() {
         assert!(wrong.contains(&problem), "{property}: {wrong}");
         let reasons = [
             "would commit",
-            "is `all`",
+            "is always `all`",
             "is set by",
-            "is `true`",
-            "is `read_committed`",
+            "is always `true`",
+            "is always `read_committed`",
             "would fence",
             "would lose",
         ];
@@ -247,7 +247,7 @@ fn two_pools_of_a_group_on_one_topic_are_refused() {
     };
     let wrong = check(["g", "g"]).bad(2);
     assert!(
-        wrong.contains("is read by the pool `one` already"),
+        wrong.contains("is already read by the pool `one`"),
         "{wrong}"
     );
     check(["g", "h"]).good();

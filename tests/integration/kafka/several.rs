@@ -328,7 +328,7 @@ fn one_id_in_two_topics_is_two_messages() {
     send(&topics[1], "b");
     site.done(&daemon, 2);
     send(&topics[1], "b");
-    daemon.logged("a repetition: acknowledged without being worked on");
+    daemon.logged("repetition acknowledged without being processed");
     committed(&site, &daemon, &topics);
     assert_eq!(site.record().all(Event::Began).len(), 2);
     daemon.stop();

@@ -530,7 +530,7 @@ fn stop_in_mid_work(scene: &RabbitScene, times: usize) {
     scene.daemon.signal(Signal::SIGTERM);
     scene
         .daemon
-        .logged("stopping: what is in hand finishes first");
+        .logged("stopping: messages in hand are finished first");
     scene.daemon.signal(Signal::SIGTERM);
     assert!(scene.daemon.exit().success());
 }

@@ -16,7 +16,7 @@ trials![
 ];
 
 /// The daemon's word on a repetition.
-const REPETITION: &str = "a repetition: acknowledged without being worked on";
+const REPETITION: &str = "repetition acknowledged without being processed";
 const SQLITE: &str = "[sources.memory]\nkind = \"table\"\nurl = \"sqlite:memory.db\"";
 
 pub(crate) fn pool(args: &[&str]) -> Pool {

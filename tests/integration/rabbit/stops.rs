@@ -193,7 +193,7 @@ fn what_its_worker_puts_off_at_a_stop_is_put_off_uncharged() {
         scene.daemon.signal(Signal::SIGTERM);
         scene
             .daemon
-            .logged("stopping: what is in hand finishes first");
+            .logged("stopping: messages in hand are finished first");
         scene.daemon.signal(Signal::SIGTERM);
         assert!(scene.daemon.exit().success());
         assert_eq!(scene.left(), 1);

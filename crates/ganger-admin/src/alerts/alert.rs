@@ -67,7 +67,7 @@ impl Severity {
 }
 
 /// Properties of a kind.
-struct Facts {
+struct KindInfo {
     kind: AlertKind,
     name: &'static str,
     scope: Scope,
@@ -82,8 +82,8 @@ struct Facts {
 }
 
 /// Properties of all kinds, in their order.
-const FACTS: [Facts; 12] = [
-    Facts {
+const FACTS: [KindInfo; 12] = [
+    KindInfo {
         kind: AlertKind::PoolDegraded,
         name: "pool_degraded",
         scope: Scope::Pool,
@@ -92,7 +92,7 @@ const FACTS: [Facts; 12] = [
         was: "pool `{}` was degraded",
         over: "it works again",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::WorkersNotStarting,
         name: "workers_not_starting",
         scope: Scope::Pool,
@@ -101,16 +101,16 @@ const FACTS: [Facts; 12] = [
         was: "workers of pool `{}` could not start",
         over: "they start again",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::SourceDown,
         name: "source_down",
         scope: Scope::Source,
         severity: Severity::Critical,
         flaps: true,
-        was: "source `{}` could not be used",
-        over: "it can be used again",
+        was: "source `{}` was unavailable",
+        over: "it is available again",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::BreakerOpen,
         name: "breaker_open",
         scope: Scope::Pool,
@@ -119,52 +119,52 @@ const FACTS: [Facts; 12] = [
         was: "the breaker of pool `{}` was open",
         over: "it is closed again",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::DeadLetters,
         name: "dead_letters",
         scope: Scope::Pool,
         severity: Severity::Warning,
         flaps: true,
         was: "many messages of pool `{}` were dead-lettered",
-        over: "that is over",
+        over: "back within the limit",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::CrashLoop,
         name: "crash_loop",
         scope: Scope::Pool,
         severity: Severity::Warning,
         flaps: true,
-        was: "workers of pool `{}` crashed again and again",
-        over: "that is over",
+        was: "workers of pool `{}` crashed repeatedly",
+        over: "back within the limit",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::Waiting,
         name: "waiting",
         scope: Scope::Pool,
         severity: Severity::Warning,
         flaps: true,
-        was: "messages of pool `{}` waited for long",
-        over: "that is over",
+        was: "messages of pool `{}` waited for a long time",
+        over: "back within the limit",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::RollStopped,
         name: "roll_stopped",
         scope: Scope::Pool,
         severity: Severity::Warning,
         flaps: false,
-        was: "a rolling restart of pool `{}` had stopped",
-        over: "a later one is done",
+        was: "a rolling restart of pool `{}` stopped",
+        over: "a later one is completed",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::PoolPaused,
         name: "pool_paused",
         scope: Scope::Pool,
         severity: Severity::Warning,
         flaps: false,
-        was: "pool `{}` had taken no messages in for long, as an operator had asked",
-        over: "it takes messages in again",
+        was: "the intake of pool `{}` was stopped for a long time by an operator",
+        over: "intake resumed",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::ReloadRefused,
         name: "reload_refused",
         scope: Scope::Daemon,
@@ -173,23 +173,23 @@ const FACTS: [Facts; 12] = [
         was: "a reload of the configuration was refused",
         over: "a later one was carried out",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::WebhookFailing,
         name: "webhook_failing",
         scope: Scope::Daemon,
         severity: Severity::Warning,
         flaps: true,
-        was: "the webhook `{}` took no alerts",
-        over: "it takes them again",
+        was: "the webhook `{}` did not accept alerts",
+        over: "it accepts them again",
     },
-    Facts {
+    KindInfo {
         kind: AlertKind::Test,
         name: "test",
         scope: Scope::Daemon,
         severity: Severity::Info,
         flaps: true,
         was: "this was a test of ganger's alerts",
-        over: "that is over",
+        over: "the test has ended",
     },
 ];
 
@@ -200,7 +200,7 @@ impl AlertKind {
         real.map(|facts| facts.kind)
     }
 
-    fn facts(self) -> &'static Facts {
+    fn facts(self) -> &'static KindInfo {
         &FACTS[self as usize]
     }
 
@@ -296,17 +296,17 @@ impl Ended {
 }
 
 /// Returns a sentence on the end of the problem.
-pub(super) fn farewell(finding: &Finding, ended: Ended) -> String {
-    let &Facts {
+pub(super) fn resolution(finding: &Finding, ended: Ended) -> String {
+    let &KindInfo {
         scope, was, over, ..
     } = finding.kind.facts();
     let what = was.replace("{}", &finding.subject);
     let end = match ended {
         Ended::Over => over,
         Ended::PoolGone if scope == Scope::Source => "no pool reads from it any more",
-        Ended::PoolGone => "the pool is gone",
-        Ended::Unwatched => "alerts are not sent here any more",
-        Ended::DaemonStops => "the daemon stops and looks no more",
+        Ended::PoolGone => "the pool has ended",
+        Ended::Unwatched => "alerts are no longer sent here",
+        Ended::DaemonStops => "the daemon is stopping and no longer watches it",
     };
     format!("{what}: {end}")
 }

@@ -21,7 +21,7 @@ const STDERR_LINES_MAX: usize = 20;
 
 /// State of the daemon at one look.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sight<'a> {
+pub(super) struct Snapshot<'a> {
     /// The pools.
     pub(super) pools: &'a [Arc<PoolStatus>],
     /// The last reload.
@@ -50,7 +50,7 @@ pub(super) fn crashes(pool: &PoolStatus) -> u64 {
 
 /// Facts about a pool that its status alone does not show.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Lately {
+pub(super) struct RecentCounts {
     /// Number of messages dead-lettered within the window.
     pub(super) dead: u64,
     /// Number of workers that have crashed in it.
@@ -61,27 +61,27 @@ pub(super) struct Lately {
 
 /// Returns all problems.
 pub(super) fn findings(
-    sight: Sight<'_>,
-    lately: &BTreeMap<String, Lately>,
+    snapshot: Snapshot<'_>,
+    recent: &BTreeMap<String, RecentCounts>,
     rules: &AlertsConfig,
 ) -> Vec<Finding> {
     let of_pool = |pool: &Arc<PoolStatus>| {
-        let lately = lately.get(&pool.name).copied().unwrap_or_default();
+        let recent = recent.get(&pool.name).copied().unwrap_or_default();
         [
             degraded(pool),
             not_starting(pool),
             breaker_open(pool),
-            dead_letters(pool, lately, rules),
-            crash_loop(pool, lately, rules),
+            dead_letters(pool, recent, rules),
+            crash_loop(pool, recent, rules),
             waiting(pool, rules),
             roll_stopped(pool),
-            paused(pool, sight.at, rules),
+            paused(pool, snapshot.at, rules),
         ]
     };
-    let of_pools = sight.pools.iter().flat_map(of_pool).flatten();
-    let all = of_pools.chain(sources_down(sight.pools));
-    let all = all.chain(reload_refused(sight.reload));
-    all.chain(sight.webhooks.iter().filter_map(webhook_failing))
+    let of_pools = snapshot.pools.iter().flat_map(of_pool).flatten();
+    let all = of_pools.chain(sources_down(snapshot.pools));
+    let all = all.chain(reload_refused(snapshot.reload));
+    all.chain(snapshot.webhooks.iter().filter_map(webhook_failing))
         .collect()
 }
 
@@ -156,7 +156,7 @@ fn degraded(pool: &PoolStatus) -> Option<Finding> {
     }
     let name = &pool.name;
     let summary = format!(
-        "pool `{name}` is degraded: its workers fail one after the other{}",
+        "pool `{name}` is degraded: its workers keep failing{}",
         last_lost(pool)
     );
     let details = json!({
@@ -216,8 +216,8 @@ fn paused(pool: &PoolStatus, at: SystemTime, rules: &AlertsConfig) -> Option<Fin
     }
     let name = &pool.name;
     let summary = format!(
-        "pool `{name}` has taken no messages in for more than {limit:?}, as an operator has asked: it is \
-         {}",
+        "the intake of pool `{name}` has been stopped by an operator for more than {limit:?}: it \
+         is {}",
         pool.state.as_str()
     );
     let details = json!({ "limit_seconds": limit.as_secs_f64(), "state": pool.state });
@@ -248,7 +248,7 @@ fn reload_refused(reload: &ReloadStatus) -> Option<Finding> {
 fn webhook_failing(webhook: &WebhookStatus) -> Option<Finding> {
     let why = cut(webhook.problem.as_deref()?);
     let name = &webhook.name;
-    let summary = format!("the webhook `{name}` has not taken the last alert: {why}");
+    let summary = format!("the webhook `{name}` did not accept the last alert: {why}");
     let kind = AlertKind::WebhookFailing;
     let finding = about_daemon(kind, name, summary, "ganger check --send-alert");
     Some(Finding {
@@ -261,13 +261,13 @@ fn webhook_failing(webhook: &WebhookStatus) -> Option<Finding> {
 fn last_lost(pool: &PoolStatus) -> String {
     let last = pool.last_worker_lost.as_deref();
     last.map_or_else(String::new, |cause| {
-        format!("; the last one: {}", cut(cause))
+        format!("; the last failure: {}", cut(cause))
     })
 }
 
-fn dead_letters(pool: &PoolStatus, lately: Lately, rules: &AlertsConfig) -> Option<Finding> {
-    let limit = rules.dead_letters.filter(|limit| lately.dead > *limit)?;
-    let (name, count, window) = (&pool.name, lately.dead, rules.window);
+fn dead_letters(pool: &PoolStatus, recent: RecentCounts, rules: &AlertsConfig) -> Option<Finding> {
+    let limit = rules.dead_letters.filter(|limit| recent.dead > *limit)?;
+    let (name, count, window) = (&pool.name, recent.dead, rules.window);
     let summary = format!(
         "{count} message(s) of pool `{name}` were dead-lettered within {window:?}, more than {limit}"
     );
@@ -288,15 +288,15 @@ fn dead_letters(pool: &PoolStatus, lately: Lately, rules: &AlertsConfig) -> Opti
 
 /// Detects a crash loop. Restarts come slower and slower: a degraded pool may have few crashes
 /// lately, and that does not mean that the loop is over.
-fn crash_loop(pool: &PoolStatus, lately: Lately, rules: &AlertsConfig) -> Option<Finding> {
+fn crash_loop(pool: &PoolStatus, recent: RecentCounts, rules: &AlertsConfig) -> Option<Finding> {
     let limit = rules.crashes?;
-    let goes_on = lately.in_crash_loop && pool.state == PoolState::Degraded;
-    if lately.crashed < limit && !goes_on {
+    let goes_on = recent.in_crash_loop && pool.state == PoolState::Degraded;
+    if recent.crashed < limit && !goes_on {
         return None;
     }
-    let (name, count, window) = (&pool.name, lately.crashed, rules.window);
+    let (name, count, window) = (&pool.name, recent.crashed, rules.window);
     let summary = format!(
-        "workers of pool `{name}` crash again and again: {count} within {window:?}{}",
+        "workers of pool `{name}` crash repeatedly: {count} within {window:?}{}",
         last_lost(pool)
     );
     let ends = pool.details.worker_ends.iter();
@@ -330,8 +330,8 @@ fn roll_stopped(pool: &PoolStatus) -> Option<Finding> {
     let cause = cut(pool.roll_stopped.as_deref()?);
     let name = &pool.name;
     let summary = format!(
-        "a rolling restart of pool `{name}` has stopped and the old workers stay: a new one did not \
-         work: {cause}"
+        "a rolling restart of pool `{name}` has stopped and the old workers stay: a new one failed \
+         its trial: {cause}"
     );
     let details = json!({ "cause": cause });
     let loss = pool.last_loss.as_ref();
@@ -376,9 +376,9 @@ fn source_down(source: &str, readers: &[&PoolStatus]) -> Option<Finding> {
     let why = problem(first);
     let summary = match (down.len(), readers.len()) {
         (down, all) if down < all => {
-            format!("source `{source}` can't be used by {down} of {all} pools ({names}): {why}")
+            format!("source `{source}` is unavailable to {down} of {all} pools ({names}): {why}")
         }
-        _ => format!("source `{source}` can't be used: {why}"),
+        _ => format!("source `{source}` is unavailable: {why}"),
     };
     let problems = down.iter().map(|pool| (pool.name.clone(), problem(pool)));
     let only = (readers.len() == 1).then_some(first);

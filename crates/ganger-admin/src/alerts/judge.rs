@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::alert::{Alert, AlertKey, AlertKind, Ended, Finding, Scope};
-use super::findings::{Lately, Sight, crashes, findings};
+use super::findings::{RecentCounts, Snapshot, crashes, findings};
 use super::rates::Recent;
 use ganger_config::model::AlertsConfig;
 use ganger_pool::status::PoolStatus;
@@ -16,7 +16,7 @@ use ganger_pool::status::PoolStatus;
 /// Observations so far.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
-    watched: BTreeMap<AlertKey, Watched>,
+    watched: BTreeMap<AlertKey, TrackedProblem>,
     rates: BTreeMap<String, Rates>,
     /// True after the first look: a pool that is new counts from zero.
     has_looked: bool,
@@ -24,7 +24,7 @@ pub(super) struct Judge {
 
 /// A problem, present or past.
 #[derive(Debug)]
-struct Watched {
+struct TrackedProblem {
     alert: Alert,
     since: Instant,
     /// True once it has lasted as long as required.
@@ -50,11 +50,16 @@ pub(super) struct Changes {
 
 impl Judge {
     /// Evaluates a look at everything.
-    pub(super) fn look(&mut self, now: Instant, sight: Sight<'_>, rules: &AlertsConfig) -> Changes {
-        let lately = self.count(now, sight.pools, rules.window);
-        let found = findings(sight, &lately, rules);
+    pub(super) fn look(
+        &mut self,
+        now: Instant,
+        snapshot: Snapshot<'_>,
+        rules: &AlertsConfig,
+    ) -> Changes {
+        let recent = self.count(now, snapshot.pools, rules.window);
+        let found = findings(snapshot, &recent, rules);
         let found = found.into_iter().map(|one| (one.key(), one)).collect();
-        self.judge(now, sight, found, rules.hold)
+        self.judge(now, snapshot, found, rules.hold)
     }
 
     /// Returns the current alerts.
@@ -78,12 +83,12 @@ impl Judge {
         now: Instant,
         pools: &[Arc<PoolStatus>],
         window: Duration,
-    ) -> BTreeMap<String, Lately> {
+    ) -> BTreeMap<String, RecentCounts> {
         let is_there = |name: &String| pools.iter().any(|pool| pool.name == *name);
         self.rates.retain(|name, _| is_there(name));
         let is_new = self.has_looked;
         self.has_looked = true;
-        let mut lately = BTreeMap::new();
+        let mut recent = BTreeMap::new();
         for pool in pools {
             let (name, dead, crashed) = (&pool.name, pool.counts.dead, crashes(pool));
             let rates = self.rates.entry(name.clone()).or_insert_with(|| {
@@ -93,22 +98,22 @@ impl Judge {
                     crashed: Recent::from(before(crashed), now),
                 }
             });
-            let one = Lately {
+            let one = RecentCounts {
                 dead: rates.dead.see(dead, now, window),
                 crashed: rates.crashed.see(crashed, now, window),
                 in_crash_loop: self
                     .watched
                     .contains_key(&(AlertKind::CrashLoop, name.clone())),
             };
-            lately.insert(name.clone(), one);
+            recent.insert(name.clone(), one);
         }
-        lately
+        recent
     }
 
     fn judge(
         &mut self,
         now: Instant,
-        sight: Sight<'_>,
+        snapshot: Snapshot<'_>,
         found: BTreeMap<AlertKey, Finding>,
         hold: Duration,
     ) -> Changes {
@@ -119,7 +124,7 @@ impl Judge {
                 return true;
             }
             let right_since = *one.right_since.get_or_insert(now);
-            let is_gone = !is_watched(key, sight.pools);
+            let is_gone = !is_watched(key, snapshot.pools);
             let is_over = !one.is_firing || is_gone || now - right_since >= hold(key.0);
             if one.is_firing && is_over {
                 let why = if is_gone {
@@ -132,15 +137,18 @@ impl Judge {
             !is_over
         });
         for (key, finding) in found {
-            let one = self.watched.entry(key).or_insert_with_key(|_| Watched {
-                alert: Alert {
-                    finding: finding.clone(),
-                    since: sight.at,
-                },
-                since: now,
-                is_firing: false,
-                right_since: None,
-            });
+            let one = self
+                .watched
+                .entry(key)
+                .or_insert_with_key(|_| TrackedProblem {
+                    alert: Alert {
+                        finding: finding.clone(),
+                        since: snapshot.at,
+                    },
+                    since: now,
+                    is_firing: false,
+                    right_since: None,
+                });
             one.right_since = None;
             if !one.is_firing && now - one.since >= hold(finding.kind) {
                 one.is_firing = true;
@@ -167,7 +175,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::tests::{pool, rules, sight};
+    use super::super::tests::{pool, rules, snapshot};
     use super::*;
     use ganger_pool::request::ReloadStatus;
     use ganger_pool::status::PoolState;
@@ -182,11 +190,11 @@ mod tests {
             let now = start + Duration::from_secs(second);
             let at = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
             let reload = ReloadStatus::default();
-            let sight = Sight {
+            let snapshot = Snapshot {
                 at,
-                ..sight(&pools, &reload)
+                ..snapshot(&pools, &reload)
             };
-            let changes = judge.look(now, sight, &rules());
+            let changes = judge.look(now, snapshot, &rules());
             let name = |(kind, subject): &AlertKey| format!("{} {subject}", kind.as_str());
             for key in &changes.fired {
                 told.push(format!("{second}: {}", name(key)));

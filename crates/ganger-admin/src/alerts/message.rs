@@ -2,10 +2,10 @@
 
 use std::time::SystemTime;
 
-use super::alert::farewell;
+use super::alert::resolution;
+use super::delivery_state::Message;
 use super::forms::form;
 use super::notice::{Notice, Sender};
-use super::told::Message;
 use ganger_config::model::WebhookConfig;
 
 /// Returns the message to that webhook as it is sent at that time.
@@ -22,7 +22,7 @@ pub(super) fn body(
         finding,
         summary: match message.end {
             None => finding.summary.clone(),
-            Some(end) => farewell(finding, end.why),
+            Some(end) => resolution(finding, end.why),
         },
         since: message.alert.since,
         at: message.end.map_or(at, |end| end.at),

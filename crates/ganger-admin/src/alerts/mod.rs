@@ -7,6 +7,7 @@
 //! ```
 
 mod alert;
+mod delivery_state;
 mod findings;
 mod forms;
 mod judge;
@@ -14,7 +15,6 @@ mod message;
 mod notice;
 mod rates;
 mod sending;
-mod told;
 mod trial;
 mod webhook;
 
@@ -29,13 +29,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use alert::{Alert, AlertKind, Ended};
-use findings::Sight;
+use findings::Snapshot;
 use ganger_config::model::{AlertsConfig, Config};
 use ganger_core::heartbeat::Heartbeat;
 use ganger_pool::overview::{ActiveAlert, AlertsStatus, DaemonState, Overview, WebhookStatus};
 use judge::{Changes, Judge};
 use sending::Sending;
-pub use trial::try_out;
+pub use trial::send_test;
 
 /// Interval of looks at the daemon. Pools show changes after a tenth of a second.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -62,7 +62,7 @@ impl Drop for Alerts {
         self.closing.send_replace(true);
         if self.ended.recv_timeout(LAST_MESSAGES_WITHIN) == Err(mpsc::RecvTimeoutError::Timeout) {
             tracing::warn!(
-                "the webhook has not taken the last alerts within {LAST_MESSAGES_WITHIN:?}"
+                "the webhook did not accept the last alerts within {LAST_MESSAGES_WITHIN:?}"
             );
         }
     }
@@ -81,7 +81,7 @@ pub fn start(overview: Overview) -> io::Result<Alerts> {
         .build()?;
     let run = move || {
         let heart = Heartbeat::of_this_thread().on(runtime.handle());
-        runtime.block_on(watch_and_tell(&overview, closed));
+        runtime.block_on(watch_and_send(&overview, closed));
         drop(heart);
         // Nobody may wait for it.
         end.send(()).unwrap_or_default();
@@ -95,7 +95,7 @@ pub fn start(overview: Overview) -> io::Result<Alerts> {
 }
 
 /// Watches and sends until it is closed.
-async fn watch_and_tell(overview: &Overview, mut closed: watch::Receiver<bool>) {
+async fn watch_and_send(overview: &Overview, mut closed: watch::Receiver<bool>) {
     let mut config = overview.watch_config();
     loop {
         let alerts = config.borrow_and_update().alerts.clone();
@@ -181,13 +181,13 @@ impl<'a> Watch<'a> {
         let (now, at) = (Instant::now(), SystemTime::now());
         let pools = self.overview.registry().pools();
         let webhooks = self.webhooks();
-        let sight = Sight {
+        let snapshot = Snapshot {
             pools: &pools,
             reload: &self.overview.reload(),
             webhooks: &webhooks,
             at,
         };
-        let changes = self.judge.look(now, sight, &self.rules);
+        let changes = self.judge.look(now, snapshot, &self.rules);
         self.log(&changes);
         for sending in &mut self.sendings {
             sending.see(&self.judge, &changes, at);
@@ -239,7 +239,7 @@ impl<'a> Watch<'a> {
                 alert = kind.as_str(),
                 of = subject,
                 why = why.as_str(),
-                "the alert is over"
+                "alert resolved"
             );
         }
     }
@@ -275,7 +275,7 @@ impl<'a> Watch<'a> {
     fn leave(mut self) {
         self.end(Ended::Unwatched);
         self.overview.set_alerts(None);
-        tracing::info!("no alerts are sent any more");
+        tracing::info!("alerts are no longer sent");
         for sending in self.sendings {
             sending.leave(Ended::Unwatched);
         }
@@ -350,8 +350,11 @@ mod tests {
     }
 
     /// A look at these pools without any other problem.
-    pub(super) fn sight<'a>(pools: &'a [Arc<PoolStatus>], reload: &'a ReloadStatus) -> Sight<'a> {
-        Sight {
+    pub(super) fn snapshot<'a>(
+        pools: &'a [Arc<PoolStatus>],
+        reload: &'a ReloadStatus,
+    ) -> Snapshot<'a> {
+        Snapshot {
             pools,
             reload,
             webhooks: &[],

@@ -9,12 +9,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
 use super::alert::{AlertKind, Ended};
+use super::delivery_state::{DeliveryState, SendResult};
 use super::forms::KEPT_ALIVE_EVERY;
 use super::judge::{Changes, Judge};
 use super::message::{body, name};
 use super::notice::Sender;
-use super::told::{Fate, Told};
-use super::webhook::{Posted, Webhook, place};
+use super::webhook::{PostResult, Webhook, place};
 use ganger_config::model::{AlertForm, WebhookConfig};
 use ganger_core::backoff::Backoff;
 use ganger_core::threads::or_refused;
@@ -31,19 +31,19 @@ const AGAIN: Backoff = Backoff {
 /// Time for the last messages to a webhook that is removed.
 const FAREWELL_WITHIN: Duration = Duration::from_secs(30);
 
-type Posting = Pin<Box<dyn Future<Output = (Option<Webhook>, Posted)> + Send>>;
+type PendingPost = Pin<Box<dyn Future<Output = (Option<Webhook>, PostResult)> + Send>>;
 
 /// A webhook, its known state and the message in flight.
 pub(super) struct Sending {
     config: WebhookConfig,
     repeat: Option<Duration>,
     sender: Sender,
-    told: Told,
+    delivery: DeliveryState,
     /// None before it is needed, or while one of its files can't be read.
     webhook: Option<Webhook>,
     /// True if the message in flight uses outdated settings.
     is_outdated: bool,
-    on_its_way: Option<Posting>,
+    on_its_way: Option<PendingPost>,
     /// Number of consecutive failures.
     failures: u32,
     /// Time before which nothing is sent.
@@ -66,7 +66,7 @@ impl Sending {
             config: config.clone(),
             repeat: repeated(config.form, repeat),
             sender: Sender::this(),
-            told: Told::default(),
+            delivery: DeliveryState::default(),
             webhook: None,
             is_outdated: false,
             on_its_way: None,
@@ -102,14 +102,14 @@ impl Sending {
     /// Takes the current alerts and their changes. The webhook is not told of its own failure.
     pub(super) fn see(&mut self, judge: &Judge, changes: &Changes, at: SystemTime) {
         let own = (AlertKind::WebhookFailing, self.config.name.clone());
-        self.told
+        self.delivery
             .firing(judge.firing().filter(|(key, _)| **key != own));
-        self.told.ended(&changes.ended, at);
+        self.delivery.ended(&changes.ended, at);
     }
 
     /// Ends all alerts.
     pub(super) fn end_all(&mut self, why: Ended, at: SystemTime) {
-        self.told.end_all(why, at);
+        self.delivery.end_all(why, at);
     }
 
     /// Returns the status of the webhook.
@@ -122,7 +122,7 @@ impl Sending {
         if self.on_its_way.is_some() || self.not_before.is_some_and(|until| now < until) {
             return;
         }
-        let Some(message) = self.told.next(now, self.repeat) else {
+        let Some(message) = self.delivery.next(now, self.repeat) else {
             return;
         };
         let name = name(&message, &self.sender);
@@ -151,53 +151,53 @@ impl Sending {
         let (webhook, posted) = posting.as_mut().await;
         self.webhook = webhook.filter(|_| !std::mem::take(&mut self.is_outdated));
         self.on_its_way = None;
-        self.became(&posted);
+        self.handle_result(&posted);
     }
 
-    fn became(&mut self, posted: &Posted) {
+    fn handle_result(&mut self, posted: &PostResult) {
         let now = Instant::now();
         let webhook = &self.status.name;
-        let (fate, problem) = match posted {
-            Posted::Taken => {
+        let (result, problem) = match posted {
+            PostResult::Taken => {
                 if self.failures > 0 {
-                    tracing::info!(webhook, "the webhook takes alerts again");
+                    tracing::info!(webhook, "the webhook accepts alerts again");
                 }
                 self.status.sent += 1;
-                (Fate::Done, None)
+                (SendResult::Done, None)
             }
-            Posted::Refused(why) => {
+            PostResult::Refused(why) => {
                 tracing::error!(
                     webhook,
                     error = why,
-                    "the webhook refuses an alert, which is not sent again"
+                    "the webhook rejected an alert, which is not sent again"
                 );
-                (Fate::Done, Some(why))
+                (SendResult::Done, Some(why))
             }
-            Posted::Failed { why, is_unseen, .. } => {
+            PostResult::Failed { why, is_unseen, .. } => {
                 if self.failures == 0 {
                     tracing::warn!(
                         webhook,
                         error = why,
-                        "the webhook takes no alerts: they are sent again until it does"
+                        "the webhook does not accept alerts: they are sent again until it does"
                     );
                 }
-                let fate = if *is_unseen {
-                    Fate::Unseen
+                let result = if *is_unseen {
+                    SendResult::Unseen
                 } else {
-                    Fate::Unclear
+                    SendResult::Unclear
                 };
-                (fate, Some(why))
+                (result, Some(why))
             }
         };
         self.status.failed += u64::from(problem.is_some());
         self.status.problem = problem.cloned();
-        self.told.became(fate, now);
+        self.delivery.handle_result(result, now);
         self.not_before = match posted {
-            Posted::Taken | Posted::Refused(_) => {
+            PostResult::Taken | PostResult::Refused(_) => {
                 self.failures = 0;
                 None
             }
-            Posted::Failed { wait, .. } => {
+            PostResult::Failed { wait, .. } => {
                 self.failures = self.failures.saturating_add(1);
                 let pause = AGAIN.wait(self.failures, fastrand::f64());
                 Some(now + wait.unwrap_or_default().max(pause))
@@ -249,13 +249,13 @@ async fn opened(config: WebhookConfig) -> Result<Webhook, String> {
         Ok(Ok(Err(lost))) => Err(lost.to_string()),
         Ok(Err(refused)) => Err(refused.to_string()),
         Err(_) => Err(format!(
-            "its certificates have not been read within {within:?}"
+            "its certificates could not be read within {within:?}"
         )),
     }
 }
 
-fn not_begun(why: String) -> Posted {
-    Posted::Failed {
+fn not_begun(why: String) -> PostResult {
+    PostResult::Failed {
         why,
         is_unseen: true,
         wait: None,

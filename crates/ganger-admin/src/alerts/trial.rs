@@ -6,17 +6,17 @@ use futures_util::future::join_all;
 use tokio::runtime;
 
 use super::alert::{Alert, AlertKind, Ended, Finding};
+use super::delivery_state::{End, Message};
 use super::message::{body, name};
 use super::notice::Sender;
-use super::told::{End, Message};
-use super::webhook::{Posted, Webhook};
+use super::webhook::{PostResult, Webhook};
 use ganger_config::model::{AlertsConfig, WebhookConfig};
 
 /// Sends both messages to each webhook and waits until they are taken.
 ///
 /// # Errors
 /// The reasons, with the name of each webhook that has not taken them.
-pub fn try_out(config: &AlertsConfig) -> Result<(), String> {
+pub fn send_test(config: &AlertsConfig) -> Result<(), String> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let all = config.webhooks.iter().map(|webhook| async move {
@@ -48,8 +48,8 @@ async fn send_both(config: &WebhookConfig) -> Result<(), String> {
         };
         let body = body(&message, config, &sender, at);
         match webhook.post(&name(&message, &sender), body).await {
-            Posted::Taken => {}
-            Posted::Refused(why) | Posted::Failed { why, .. } => return Err(why),
+            PostResult::Taken => {}
+            PostResult::Refused(why) | PostResult::Failed { why, .. } => return Err(why),
         }
     }
     Ok(())

@@ -20,7 +20,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 /// Result of a POST.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Posted {
+pub(super) enum PostResult {
     /// The message was taken.
     Taken,
     /// The message is permanently rejected.
@@ -71,7 +71,7 @@ impl Webhook {
     }
 
     /// Sends a message within the timeout. `name` tells messages apart.
-    pub(super) async fn post(&self, name: &str, body: Vec<u8>) -> Posted {
+    pub(super) async fn post(&self, name: &str, body: Vec<u8>) -> PostResult {
         let mut request = Request::post(&self.uri);
         if let Some(headers) = request.headers_mut() {
             headers.extend(self.headers.clone());
@@ -85,9 +85,9 @@ impl Webhook {
         }
         let request = match request.body(Bytes::from(body)) {
             Ok(request) => request,
-            Err(error) => return Posted::Refused(error.to_string()),
+            Err(error) => return PostResult::Refused(error.to_string()),
         };
-        let failed = |why, is_unseen| Posted::Failed {
+        let failed = |why, is_unseen| PostResult::Failed {
             why,
             is_unseen,
             wait: None,
@@ -96,7 +96,7 @@ impl Webhook {
             Ok(Ok(answer)) => meaning(&answer, SystemTime::now()),
             Ok(Err(error)) => failed(chain(&error), error.is_unsent()),
             Err(_) => failed(
-                format!("it has not answered within {:?}", self.timeout),
+                format!("it did not answer within {:?}", self.timeout),
                 false,
             ),
         }
@@ -165,21 +165,21 @@ fn basic(url: &url::Url) -> Option<HeaderValue> {
 }
 
 /// Evaluates an answer. A redirect is not followed: the secret is for that host alone.
-fn meaning(answer: &Response<Bytes>, now: SystemTime) -> Posted {
+fn meaning(answer: &Response<Bytes>, now: SystemTime) -> PostResult {
     let status = answer.status();
-    let why = format!("it has answered {status}");
+    let why = format!("it answered {status}");
     match status {
-        _ if status.is_success() => Posted::Taken,
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => Posted::Failed {
+        _ if status.is_success() => PostResult::Taken,
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => PostResult::Failed {
             why,
             is_unseen: status == StatusCode::TOO_MANY_REQUESTS,
             wait: retry_after(answer.headers(), now),
         },
-        _ if status.is_client_error() => Posted::Refused(why),
+        _ if status.is_client_error() => PostResult::Refused(why),
         _ if status.is_redirection() => {
-            Posted::Refused(format!("{why}: redirects are not followed"))
+            PostResult::Refused(format!("{why}: redirects are not followed"))
         }
-        _ => Posted::Failed {
+        _ => PostResult::Failed {
             why,
             is_unseen: false,
             wait: retry_after(answer.headers(), now),
@@ -237,9 +237,9 @@ mod tests {
                 answer = answer.header("retry-after", after);
             }
             let told = match meaning(&answer.body(Bytes::new()).unwrap(), now) {
-                Posted::Taken => "taken".to_owned(),
-                Posted::Refused(_) => "refused".to_owned(),
-                Posted::Failed {
+                PostResult::Taken => "taken".to_owned(),
+                PostResult::Refused(_) => "refused".to_owned(),
+                PostResult::Failed {
                     is_unseen, wait, ..
                 } => {
                     let unseen = if is_unseen { " unseen" } else { "" };

@@ -17,24 +17,20 @@ pub(super) fn families(status: &Status) -> Vec<Family> {
         Sample::count(labels, u64::from(webhook.problem.is_some()))
     };
     vec![
-        Family::gauge(
-            "ganger_alerts_firing",
-            "Alerts that there are now, by kind.",
-        )
-        .of(firing.map(of_kind)),
+        Family::gauge("ganger_alerts_firing", "Active alerts, by kind.").of(firing.map(of_kind)),
         Family::counter(
             "ganger_alerts_sent_total",
-            "Messages that the webhooks have taken.",
+            "Messages that the webhooks have accepted.",
         )
         .of(one(|alerts| alerts.sent)),
         Family::counter(
             "ganger_alerts_failed_total",
-            "Tries to send one that a webhook has not taken.",
+            "Failed attempts to send a message to a webhook.",
         )
         .of(one(|alerts| alerts.failed)),
         Family::gauge(
             "ganger_alerts_webhook_failing",
-            "1 if the webhook has not taken the last message to it, else 0.",
+            "1 if the last message to the webhook failed, otherwise 0.",
         )
         .of(webhooks.map(failing)),
     ]

@@ -31,13 +31,13 @@ pub(super) fn families(status: &Status) -> Vec<Family> {
     vec![
         Family::gauge(
             "ganger_queue_depth",
-            "Messages that wait in the queue and are due, beside those taken in; on a table counted up \
-             to 100000.",
+            "Messages in the queue that are due, without those in flight or taken in; on a table \
+             counted up to 100000.",
         )
         .of(of_each(|backlog| Some(backlog.depth as f64))),
         Family::gauge(
             "ganger_queue_oldest_age_seconds",
-            "Longest time that a message has waited in the queue, 0 if none does.",
+            "Longest time that a message has waited in the queue; 0 if none waits.",
         )
         .of(of_each(|backlog| backlog.oldest_age_seconds)),
         Family::gauge(

@@ -74,7 +74,7 @@ fn tasks(status: &Status) -> Vec<Family> {
     };
     let processing = gauge(
         "ganger_tasks_processing",
-        "Messages taken in and not settled yet.",
+        "Messages taken in and not yet settled.",
     );
     let taken = counter(
         "ganger_tasks_taken_total",
@@ -82,11 +82,11 @@ fn tasks(status: &Status) -> Vec<Family> {
     );
     let processed = counter(
         "ganger_tasks_processed_total",
-        "Messages settled, by what became of them; one that comes again is settled more than once.",
+        "Messages settled, by outcome; a message that is redelivered is settled more than once.",
     );
     let done = counter(
         "ganger_tasks_succeeded_total",
-        "Messages done, with a reply or without.",
+        "Messages done, with or without a reply.",
     );
     let failed = counter("ganger_tasks_failed_total", "Failed attempts, by reason.");
     let dead = counter(
@@ -95,7 +95,7 @@ fn tasks(status: &Status) -> Vec<Family> {
     );
     let emits = counter(
         "ganger_emits_total",
-        "Further messages of workers that the broker has taken.",
+        "Emits of workers that the broker has confirmed.",
     );
     let twice = counter(
         "ganger_likely_duplicates_total",
@@ -135,19 +135,19 @@ fn times(status: &Status) -> Vec<Family> {
         spread(
             status,
             "ganger_task_duration_seconds",
-            "From a message's turn at a worker to its answer.",
+            "Time from a message's turn at a worker to its answer.",
             |pool| &pool.details.task_duration,
         ),
         spread(
             status,
             "ganger_queue_wait_seconds",
-            "From being taken in by the pool to the turn at a worker.",
+            "Time from the intake of a message by the pool to its turn at a worker.",
             |pool| &pool.details.queue_wait,
         ),
         spread(
             status,
             "ganger_pipe_roundtrip_seconds",
-            "From being put into a worker's pipe to the answer.",
+            "Time from the writing of a message into a worker's pipe to its answer.",
             |pool| &pool.details.pipe_roundtrip,
         ),
     ]
@@ -168,7 +168,7 @@ fn unaccounted(status: &Status) -> Family {
     let sample = |one: &PoolStatus| Sample::number(pool(one), one.unaccounted as f64);
     Family::gauge(
         "ganger_unaccounted",
-        "Messages taken in that are neither settled nor in hand: 0, or there is a bug.",
+        "Messages taken in that are neither settled nor in hand; anything but 0 is a bug.",
     )
     .of(status.pools.iter().map(sample))
 }
@@ -207,7 +207,7 @@ fn ranges(status: &Status) -> Vec<Family> {
             status,
             Family::gauge(
                 "ganger_workers_min",
-                "The fewest workers of a pool whose number follows the load.",
+                "Minimum number of workers of a pool whose number follows the load.",
             ),
             |range| Some(range.min as u64),
         ),
@@ -215,7 +215,7 @@ fn ranges(status: &Status) -> Vec<Family> {
             status,
             Family::gauge(
                 "ganger_workers_max",
-                "The most workers of a pool whose number follows the load.",
+                "Maximum number of workers of a pool whose number follows the load.",
             ),
             |range| Some(range.max as u64),
         ),
@@ -223,14 +223,14 @@ fn ranges(status: &Status) -> Vec<Family> {
             status,
             Family::gauge(
                 "ganger_source_depth",
-                "Messages in the queue beside those taken in, as in ganger_queue_depth; only of a pool \
-                 whose number of workers follows it.",
+                "Messages in the queue without those taken in, as in ganger_queue_depth; only for \
+                 pools whose number of workers follows the load.",
             ),
             |range| range.queued,
         ),
         Family::counter(
             "ganger_workers_changes_total",
-            "Changes of the number of workers that follows the load, by reason.",
+            "Changes of the number of workers by the load, by reason.",
         )
         .of(status.pools.iter().flat_map(changes)),
     ]
@@ -247,16 +247,13 @@ fn workers(status: &Status, processes: &Processes) -> Vec<Family> {
     vec![
         each(
             status,
-            Family::gauge(
-                "ganger_workers_active",
-                "Workers that have a message in hand.",
-            ),
+            Family::gauge("ganger_workers_active", "Workers with a message in hand."),
             pool,
             in_state("busy"),
         ),
         each(
             status,
-            Family::gauge("ganger_workers_idle", "Workers that have nothing in hand."),
+            Family::gauge("ganger_workers_idle", "Workers without a message."),
             pool,
             in_state("idle"),
         ),
@@ -270,16 +267,12 @@ fn workers(status: &Status, processes: &Processes) -> Vec<Family> {
             status,
             Family::gauge(
                 "ganger_workers_wanted",
-                "How many workers the pool should have now.",
+                "Target number of workers of the pool.",
             ),
             pool,
             |pool| pool.workers_wanted as u64,
         ),
-        Family::counter(
-            "ganger_worker_restarts_total",
-            "Ends of workers, by how they ended.",
-        )
-        .of(status
+        Family::counter("ganger_worker_restarts_total", "Ends of workers, by cause.").of(status
             .pools
             .iter()
             .flat_map(|one| kinds(pool(one), "cause", &one.details.worker_ends))),
@@ -290,7 +283,7 @@ fn workers(status: &Status, processes: &Processes) -> Vec<Family> {
         .of(of_workers(status, processes, resident)),
         Family::counter(
             "ganger_worker_cpu_seconds_total",
-            "CPU time of each worker's process; it begins anew with a new process.",
+            "CPU time of each worker's process; it is reset with a new process.",
         )
         .of(of_workers(status, processes, |used| used.cpu_seconds)),
     ]
@@ -348,21 +341,21 @@ fn sources(status: &Status) -> Vec<Family> {
             status,
             Family::gauge(
                 "ganger_source_connected",
-                "1 while the source is connected and its last settlement took effect.",
+                "1 while the source is connected and its last settlement took effect, otherwise 0.",
             ),
             |one| with(pool(one), "kind", one.kind.as_str()),
             |pool| u64::from(pool.source_connected),
         ),
         Family::gauge(
             "ganger_source_lag",
-            "Messages not done, by partition, where the source knows.",
+            "Messages not done, by partition, if the source knows.",
         )
         .of(status.pools.iter().flat_map(lag)),
         each(
             status,
             Family::gauge(
                 "ganger_source_credit",
-                "How many messages the source may have out.",
+                "Maximum number of messages that the source may have out.",
             ),
             pool,
             |pool| pool.credit as u64,
@@ -375,7 +368,7 @@ fn sources(status: &Status) -> Vec<Family> {
 fn dropped(status: &Status) -> Family {
     Family::counter(
         "ganger_log_records_dropped_total",
-        "Log records that stderr did not take.",
+        "Log records dropped because stderr was blocked.",
     )
     .of([Sample::count(vec![], status.log_records_dropped)])
 }
@@ -383,7 +376,7 @@ fn dropped(status: &Status) -> Family {
 fn left_out(status: &Status) -> Family {
     Family::counter(
         "ganger_log_records_left_out_total",
-        "Log records left out because many that say the same were written in the same second.",
+        "Log records suppressed because many identical ones were written in the same second.",
     )
     .of([Sample::count(vec![], status.log_records_left_out)])
 }
@@ -422,7 +415,7 @@ fn daemon(status: &Status, processes: &Processes) -> Vec<Family> {
     let mut families = vec![
         Family::gauge(
             "ganger_build_info",
-            "1; the labels tell which build this is.",
+            "Always 1; the labels identify the build.",
         )
         .of([Sample::number(
             vec![("version", status.version.clone())],
@@ -432,17 +425,17 @@ fn daemon(status: &Status, processes: &Processes) -> Vec<Family> {
         left_out(status),
         one(
             "ganger_buffered_bytes",
-            "What all pools hold of messages in memory.",
+            "Size of the messages that all pools hold in memory.",
             status.buffered_bytes as f64,
         ),
         one(
             "ganger_buffered_bytes_max",
-            "What they may hold.",
+            "Maximum size of the messages that all pools hold in memory.",
             status.buffered_bytes_max as f64,
         ),
         one(
             "process_start_time_seconds",
-            "When the daemon was started, in seconds since 1970.",
+            "Start time of the daemon, in seconds since 1970.",
             since_1970(status.started_at),
         ),
     ];
@@ -477,7 +470,7 @@ fn daemon(status: &Status, processes: &Processes) -> Vec<Family> {
     if let Some(files) = processes.open_files_max {
         families.push(one(
             "process_max_fds",
-            "How many it may have.",
+            "Maximum number of open files of the daemon.",
             files as f64,
         ));
     }

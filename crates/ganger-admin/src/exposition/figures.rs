@@ -21,12 +21,12 @@ type Figure = fn(&Figures) -> Option<u64>;
 const GAUGES: [(&str, &str, Figure); 7] = [
     (
         "ganger_source_settlements_pending",
-        "Settlements that have not taken effect yet.",
+        "Settlements that have not yet taken effect.",
         |all| all.settlements_pending,
     ),
     (
         "ganger_source_publishes_pending",
-        "Replies, emits and copies of messages that are not confirmed yet.",
+        "Replies, emits and copies of messages that are not yet confirmed.",
         |all| all.publishes_pending,
     ),
     (
@@ -47,7 +47,7 @@ const GAUGES: [(&str, &str, Figure); 7] = [
     ),
     (
         "ganger_kafka_fetched_ahead",
-        "Messages that librdkafka has fetched and the source has not taken.",
+        "Messages that librdkafka has fetched and the source has not yet read.",
         |all| Some(all.kafka?.fetched_ahead),
     ),
     (
@@ -61,17 +61,17 @@ const GAUGES: [(&str, &str, Figure); 7] = [
 const COUNTERS: [(&str, &str, Figure); 8] = [
     (
         "ganger_source_connections_total",
-        "Connections to the broker, on Kafka also those tried in vain.",
+        "Connections to the broker, on Kafka including failed attempts.",
         |all| all.connections,
     ),
     (
         "ganger_repetitions_total",
-        "Messages acknowledged without being worked on, since they had been done before.",
+        "Messages acknowledged without being processed, because they had been done before.",
         |all| all.repetitions,
     ),
     (
         "ganger_unkeyed_total",
-        "Messages worked on without a key by which a repetition of them would be known.",
+        "Messages processed without a key by which a repetition would be detected.",
         |all| all.unkeyed,
     ),
     (
@@ -81,7 +81,7 @@ const COUNTERS: [(&str, &str, Figure); 8] = [
     ),
     (
         "ganger_kafka_responses_total",
-        "Answers of brokers to the consumer.",
+        "Responses of brokers to the consumer.",
         |all| Some(all.kafka?.responses),
     ),
     (
@@ -96,7 +96,7 @@ const COUNTERS: [(&str, &str, Figure); 8] = [
     ),
     (
         "ganger_kafka_received_messages_total",
-        "Messages in what the consumer has fetched.",
+        "Messages that the consumer has fetched.",
         |all| Some(all.kafka?.messages),
     ),
 ];

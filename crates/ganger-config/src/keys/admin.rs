@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::secret_file::secret_file;
-use super::shared::Surroundings;
+use super::shared::ReadContext;
 use crate::model::{AdminConfig, Otlp, Secret, TelemetryConfig};
 use crate::print;
 use crate::reader::Reader;
@@ -17,30 +17,31 @@ use crate::value_types::{Wrong, boolean, collector, word};
 const LISTEN: &str = "127.0.0.1:9464";
 
 /// Reads `[admin]`.
-pub(super) fn admin(t: &mut Reader<'_>, around: Surroundings<'_>) -> AdminConfig {
+pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig {
     let address = t.or(
         "listen",
         listen(),
         LISTEN,
-        "The address and port of the admin API, `/metrics` included; `off` for none. Requests bring \
-         a token, but for `/livez` and `/readyz`. Beyond loopback one must be configured; the default \
-         address is done without where another daemon has it.",
+        "Address and port of the admin API and of `/metrics`; `off` disables them. Requests need a \
+         token, except for `/livez` and `/readyz`. An address other than loopback requires a \
+         configured token. If another daemon holds the default address, the daemon runs without \
+         it.",
     );
     let socket = socket(t, around);
     let given = t.maybe(
         "token",
         word(),
-        "The bearer token that requests over the network must bring; best from a variable, as in \
-         `\"${GANGER_TOKEN}\"`. The socket needs none. Left out, one is made at the start, in a file \
-         beside the socket that only the daemon's user can read (`NAME.token` beside `NAME.sock`), \
-         and `/metrics` needs none.",
+        "Bearer token that requests over the network must carry; preferably from a variable, as in \
+         `\"${GANGER_TOKEN}\"`. The socket needs none. If omitted, the daemon creates a token at \
+         the start, in a file beside the socket that only its own user can read (`NAME.token` \
+         beside `NAME.sock`), and `/metrics` needs none.",
     );
     let file = secret_file(
         t,
         around,
         "token",
         "token_file",
-        "A file that holds the token, instead of `token`; relative to the directory of this file.",
+        "File with the token, instead of `token`; relative to the directory of this file.",
     );
     let token = given.or(file);
     t.print("token", token.as_ref().map(|_| print::hidden("token")));
@@ -49,7 +50,10 @@ pub(super) fn admin(t: &mut Reader<'_>, around: Surroundings<'_>) -> AdminConfig
         && token.is_none()
     {
         let help = "add a token or a token_file, or listen on 127.0.0.1 or [::1]";
-        let wrong = Wrong::new("must be a loopback address unless there is a token", help);
+        let wrong = Wrong::new(
+            "must be a loopback address unless a token is configured",
+            help,
+        );
         t.wrong("listen", &wrong);
     }
     AdminConfig {
@@ -66,14 +70,15 @@ fn on(address: Listen) -> Option<SocketAddr> {
     }
 }
 
-fn socket(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<PathBuf> {
+fn socket(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<PathBuf> {
     let socket = t.maybe(
         "socket",
         word(),
-        "The unix socket of the admin API, which only the daemon's user and root can open; relative \
-         to the directory of this file. Left out, one in systemd's runtime directory (`RuntimeDirectory=`), or \
-         `NAME.sock` beside the configuration, or where that can't be written one in \
-         `$XDG_RUNTIME_DIR` or the directory for temporary files; commands look in the same places.",
+        "Unix socket of the admin API, which only the daemon's user and root can open; relative to \
+         the directory of this file. If omitted, it is in systemd's runtime directory \
+         (`RuntimeDirectory=`), or is `NAME.sock` beside the configuration, or, if that directory \
+         is not writable, is in `$XDG_RUNTIME_DIR` or the directory for temporary files. Commands \
+         look in the same places.",
     );
     let socket = socket.map(|socket: String| around.directory.join(socket));
     let shown = socket.as_ref();
@@ -91,20 +96,20 @@ pub(super) fn telemetry(t: &mut Reader<'_>) -> TelemetryConfig {
             "prometheus",
             boolean(),
             "true",
-            "Whether `GET /metrics` of the admin API answers.",
+            "Serve `GET /metrics` on the admin API.",
         ),
         listen: on(t.or(
             "listen",
             listen(),
             "off",
-            "A listener of its own for `/metrics`, `/livez` and `/readyz`, without token, such as \
-             `0.0.0.0:9465` for Prometheus and Kubernetes.",
+            "Address of a separate listener for `/metrics`, `/livez` and `/readyz`, without a \
+             token, such as `0.0.0.0:9465` for Prometheus and Kubernetes.",
         )),
         seed_names: t.or(
             "seed_names",
             boolean(),
             "false",
-            "Whether metrics have MessageWorkerPool's names too, for dashboards that know those.",
+            "Also export metrics under MessageWorkerPool's names, for dashboards that use those.",
         ),
         otlp: otlp(t),
     }
@@ -115,10 +120,10 @@ fn otlp(t: &mut Reader<'_>) -> Otlp {
         "otlp",
         collector(),
         "auto",
-        "The OpenTelemetry collector that traces and log records are sent to: a URL; `auto` \
-         for what OpenTelemetry's environment variables say, which is nothing if no \
-         `OTEL_EXPORTER_OTLP_ENDPOINT` or one for a single signal is set; or `off`. What a URL says \
-         stands for `OTEL_EXPORTER_OTLP_ENDPOINT`; the other variables count in any case.",
+        "OpenTelemetry collector for traces and log records: a URL; `auto` to follow \
+         OpenTelemetry's environment variables, which disables the export unless \
+         `OTEL_EXPORTER_OTLP_ENDPOINT` or the variable of a single signal is set; or `off`. A URL \
+         takes the place of `OTEL_EXPORTER_OTLP_ENDPOINT`; the other variables apply in any case.",
     );
     if redact(&otlp) != otlp {
         t.print("otlp", Some(print::hidden("otlp")));

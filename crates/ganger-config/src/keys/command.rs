@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
 
-use super::shared::Surroundings;
+use super::shared::ReadContext;
 use crate::environment::Environment;
 use crate::model::{Limits, WorkerCommand};
 use crate::print;
@@ -33,29 +33,33 @@ const OF_THE_DAEMON: [&str; 6] = [
 ];
 
 /// Reads a worker's command.
-pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> WorkerCommand {
+pub(super) fn read(t: &mut Reader<'_>, around: ReadContext<'_>) -> WorkerCommand {
     WorkerCommand {
         program: t.must(
             "command",
             word(),
-            "The worker's program: a name that is looked up in the worker's `PATH`, or a path, \
-             which is relative to `cwd`.",
+            "Program of the worker: a name that is looked up in the worker's `PATH`, or a path, \
+             relative to `cwd`.",
         ),
         args: t.or(
             "args",
             Arguments,
             "[]",
-            "Its arguments; one text is split at its spaces as a shell does, without anything \
-             else that a shell does.",
+            "Arguments of the program; a single text is split into words as by a shell, without \
+             expansions or other shell syntax.",
         ),
         env: environment(t, around.environment),
         cwd: directory(t, around),
         user: t.maybe(
             "user",
             word(),
-            "The user that it runs as, where the daemon is root; the daemon's own if left out.",
+            "User that the worker runs as, if the daemon is root; the daemon's own if omitted.",
         ),
-        limits: t.table("limits", "What the kernel holds a worker to.", limits),
+        limits: t.table(
+            "limits",
+            "Limits that the kernel enforces on a worker.",
+            limits,
+        ),
     }
 }
 
@@ -65,16 +69,16 @@ fn environment(t: &mut Reader<'_>, own: &Environment) -> Environment {
         "env_inherit",
         InheritKind,
         "[]",
-        "Variables that a worker has of the daemon's own beside PATH, HOME, LANG and TZ, where \
-         they are set; `true` for all but those that begin with `GANGER_` and those in which a \
-         service manager speaks to the daemon, such as `NOTIFY_SOCKET`.",
+        "Variables that a worker inherits from the daemon in addition to PATH, HOME, LANG and TZ; \
+         `true` for all, except those that begin with `GANGER_` and those of the service manager's \
+         protocol, such as `NOTIFY_SOCKET`.",
     );
     let set: BTreeMap<String, String> = t.map(
         "env",
         "a variable's name",
         variable,
         text(),
-        "Variables that a worker has beside those it inherits.",
+        "Variables of the worker's environment, in addition to those it inherits.",
     );
     let wanted = |name: &str| match &inherit {
         Inherit::All => inheritable(name).is_ok(),
@@ -95,7 +99,8 @@ fn environment(t: &mut Reader<'_>, own: &Environment) -> Environment {
 
 fn variable(name: &str) -> Result<String, Wrong> {
     if name.starts_with(RESERVED) {
-        let help = "the daemon tells a worker about its pool in these: choose another name";
+        let help =
+            "variables with this prefix describe the pool to its workers: choose another name";
         return Err(Wrong::new("must not begin with `GANGER_`", help));
     }
     if name.is_empty() || name.contains(['=', '\0']) {
@@ -107,18 +112,18 @@ fn variable(name: &str) -> Result<String, Wrong> {
 fn inheritable(name: &str) -> Result<(), Wrong> {
     if OF_THE_DAEMON.contains(&name) {
         let wrong = format!("must not name `{name}`");
-        let help = "a service manager speaks to the daemon alone in it: leave it out";
+        let help =
+            "it belongs to the protocol between the service manager and the daemon: leave it out";
         return Err(Wrong::new(wrong, help));
     }
     variable(name).map(drop)
 }
 
-fn directory(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<PathBuf> {
+fn directory(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<PathBuf> {
     let path = t.maybe(
         "cwd",
         word(),
-        "The directory that it starts in, relative to the directory of this file; the daemon's \
-         own if left out.",
+        "Working directory, relative to the directory of this file; the daemon's own if omitted.",
     );
     let path = path.map(|path| around.directory.join(path));
     let shown = path.as_ref();
@@ -135,17 +140,18 @@ fn limits(t: &mut Reader<'_>) -> Limits {
         memory_bytes: t.maybe(
             "memory",
             size(1 << 20..=1 << 44),
-            "The most private memory (`RLIMIT_DATA`); the daemon's own limit if left out.",
+            "Maximum private memory (`RLIMIT_DATA`); the daemon's own limit if omitted.",
         ),
         open_files: t.maybe(
             "open_files",
             integer(16..=1_048_576),
-            "The most open files (`RLIMIT_NOFILE`); what the daemon was started with if left out.",
+            "Maximum number of open files (`RLIMIT_NOFILE`); the limit that the daemon was started \
+             with if omitted.",
         ),
         cpu_nice: t.maybe(
             "cpu_nice",
             integer(-20..=19),
-            "Its niceness; the daemon's own if left out.",
+            "Niceness; the daemon's own if omitted.",
         ),
     }
 }

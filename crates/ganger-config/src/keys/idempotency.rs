@@ -26,22 +26,22 @@ pub(super) fn idempotency(
 ) -> Option<Idempotency> {
     t.table_if_given(
         "idempotency",
-        "What its workers have finished is remembered: a message that comes again, as after a lost \
-         connection or from a producer that has sent it twice, is acknowledged without being worked \
-         on again, and its reply is sent again.",
+        "Record of finished messages: a message that is delivered again, as after a lost \
+         connection or because its producer has sent it twice, is acknowledged without being \
+         processed again, and its reply is sent again.",
         |t| {
             let key = t.or(
                 "key",
                 MessageKeys,
                 "message_id",
-                "What two messages have in common that are the same. One without it is worked on \
-                 as ever, and counted.",
+                "Value by which a message is recognised as the same as another. A message without \
+                 it is processed as usual, and counted.",
             );
             let window = t.or(
                 "window",
                 duration(WINDOW_MIN..=YEAR),
                 "24h",
-                "For how long after the first was finished.",
+                "Time for which a finished message is remembered.",
             );
             let (store, table) = store(t, source, sources)?;
             Some(Idempotency {
@@ -74,8 +74,8 @@ fn store(
     let given = t.maybe(
         "store",
         word(),
-        "The source, of kind `table`, in whose database that is remembered; may be left out where \
-         the pool's own is one, or where there is only one.",
+        "Source of kind `table` whose database holds the record; may be omitted if the pool's own \
+         source is one, or if there is only one.",
     );
     let tables = sources.iter().filter_map(|(name, source)| match source {
         SourceConfig::Table(table) => Some((name.as_str(), table)),
@@ -110,10 +110,12 @@ fn store(
 fn among(tables: &BTreeMap<&str, &TableSource>) -> String {
     let names: Vec<&str> = tables.keys().copied().collect();
     match names.is_empty() {
-        true => "there is none of kind `table`: write one, as [sources.finished] with kind = \
-                 \"table\" and a url"
-            .to_owned(),
-        false => format!("of kind `table` there are: {}", names.join(", ")),
+        true => {
+            "no source is of kind `table`: add one, as [sources.finished] with kind = \"table\" \
+             and a url"
+                .to_owned()
+        }
+        false => format!("the sources of kind `table` are: {}", names.join(", ")),
     }
 }
 

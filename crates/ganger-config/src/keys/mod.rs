@@ -27,17 +27,17 @@ use super::model::{Config, DaemonConfig, LogFormat};
 use super::reader::Reader;
 use super::value_types::choice::choice;
 use super::value_types::{duration, log_filter, size};
-use shared::{DAY, HOUR, Surroundings};
+use shared::{DAY, HOUR, ReadContext};
 
 /// Shortest stall timeout: threads show a sign of life each second, and a busy machine may delay some.
 const STALL_TIMEOUT_MIN: Duration = Duration::from_secs(3);
 
 /// Reads the whole configuration. If a problem is recorded, the result must not be used.
-pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
-    let daemon = t.table("daemon", "What concerns the daemon itself.", daemon);
+pub(super) fn config(t: &mut Reader<'_>, around: ReadContext<'_>) -> Config {
+    let daemon = t.table("daemon", "Settings of the daemon itself.", daemon);
     let sources = t.tables(
         "sources",
-        "The connections that pools read from, each under a name of your choice.",
+        "Connections that pools read from, each under a name of your choice.",
         source::check_name,
         |t| source::read(t, around),
     );
@@ -51,12 +51,12 @@ pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
     let subscriptions = subscriptions::read_all(t, &sources);
     let admin = t.table(
         "admin",
-        "Where the daemon can be looked at and steered while it runs.",
+        "The admin API, for inspecting and controlling a running daemon.",
         |t| admin::admin(t, around),
     );
     let telemetry = t.table(
         "telemetry",
-        "What the daemon shows of itself to monitoring systems.",
+        "Export of metrics, traces and log records.",
         admin::telemetry,
     );
     let alerts = alerts::alerts(t, around);
@@ -76,7 +76,7 @@ pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
 pub(super) fn describe() -> Vec<Key> {
     Reader::describe(|t| {
         let environment = Environment::new();
-        let around = Surroundings {
+        let around = ReadContext {
             directory: Path::new(""),
             environment: &environment,
         };
@@ -91,13 +91,13 @@ fn daemon(t: &mut Reader<'_>) -> DaemonConfig {
             "drain_timeout",
             duration(Duration::ZERO..=DAY),
             "30s",
-            "How long work in flight may take to finish when the daemon is asked to stop.",
+            "Maximum time for work in flight to finish when the daemon is asked to stop.",
         ),
         log_level: t.or(
             "log_level",
             log_filter(),
             "info",
-            "Which log records are kept: a level, or a filter such as `info,ganger_pool=debug`.",
+            "Log records to write: a level, or a filter such as `info,ganger_pool=debug`.",
         ),
         log_format: t.or(
             "log_format",
@@ -107,23 +107,24 @@ fn daemon(t: &mut Reader<'_>) -> DaemonConfig {
                 ("json", LogFormat::Json),
             ]),
             "auto",
-            "How log records look: text, JSON, or `auto` for text on a terminal and JSON else.",
+            "Format of log records: text, JSON, or `auto` for text on a terminal and JSON \
+             otherwise.",
         ),
         buffered_bytes_max: t
             .maybe(
                 "buffered_bytes_max",
                 size(1 << 24..=1 << 40),
-                "The most bytes of messages in memory, of all pools together, but one message of \
-                 each pool in any case; left out, a quarter of the memory of the machine, or of \
-                 the cgroup that the daemon runs in.",
+                "Maximum total size of the messages that all pools hold in memory; each pool may \
+                 hold one message in any case. If omitted, a quarter of the memory of the machine, \
+                 or of the cgroup that the daemon runs in.",
             )
             .map(bytes),
         stall_timeout: t.or(
             "stall_timeout",
             duration(STALL_TIMEOUT_MIN..=HOUR),
             "60s",
-            "How long one of the daemon's own threads may show no sign of life before it counts as \
-             stuck: the log says so, and a service manager's watchdog is fed no more.",
+            "Time after which an unresponsive thread of the daemon counts as stalled: that is \
+             logged, and the service manager's watchdog is no longer fed.",
         ),
     }
 }

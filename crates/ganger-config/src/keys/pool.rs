@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::shared::{DAY, HOUR, MILLISECOND, MONTH, Surroundings};
+use super::shared::{DAY, HOUR, MILLISECOND, MONTH, ReadContext};
 use super::{autopsy, command, idempotency, rabbitmq, retry, topics, workers};
 use crate::model::{
     Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, PoolConfig, Prefetch, Recycle,
@@ -26,16 +26,16 @@ const RESTART_FACTOR: f64 = 2.0;
 const RESTART_JITTER: f64 = 0.2;
 
 /// Meaning of `source` in a pool.
-const SOURCE: &str = "The source that it reads from; may be left out where there is only one.";
+const SOURCE: &str = "Source that the pool reads from; may be omitted if there is only one.";
 
 /// Reads every pool.
 pub(super) fn read_all(
     t: &mut Reader<'_>,
     sources: &BTreeMap<String, SourceConfig>,
-    around: Surroundings<'_>,
+    around: ReadContext<'_>,
 ) -> Vec<Arc<PoolConfig>> {
     let mut taken = Taken::default();
-    let meaning = "The worker pools, each under a `[[pools]]` of its own.";
+    let meaning = "Worker pools, each in its own `[[pools]]`.";
     let pools = t.list("pools", meaning, |t| {
         let pool = read(t, sources, around);
         taken.check(t, &pool, sources);
@@ -54,13 +54,13 @@ pub(super) fn read_all(
 fn read(
     t: &mut Reader<'_>,
     sources: &BTreeMap<String, SourceConfig>,
-    around: Surroundings<'_>,
+    around: ReadContext<'_>,
 ) -> PoolConfig {
     aliases(t);
     let name = t.must(
         "name",
         name(),
-        "Its name, which logs, metrics and commands use; unique.",
+        "Name of the pool in logs, metrics and commands; unique.",
     );
     let name_of_source = source(t, sources, SOURCE);
     let source = sources.get(&name_of_source);
@@ -77,18 +77,18 @@ fn read(
         timeout: t.maybe(
             "timeout",
             duration(MILLISECOND..=MONTH),
-            "When a worker is asked to stop working on a message; never if left out.",
+            "Time after which a worker is asked to stop working on a message; no limit if omitted.",
         ),
         timeout_grace: t.or(
             "timeout_grace",
             duration(Duration::ZERO..=HOUR),
             "5s",
-            "How much later than `timeout` the worker is killed.",
+            "Time from `timeout` until the worker is killed.",
         ),
         stall_timeout: t.maybe(
             "stall_timeout",
             duration(MILLISECOND..=MONTH),
-            "A busy worker that sends nothing for so long is killed; never if left out.",
+            "Time after which a busy worker that sends nothing is killed; no limit if omitted.",
         ),
         on_timeout: autopsy::on_timeout(t),
         start_timeout: start_timeout(t),
@@ -96,25 +96,23 @@ fn read(
             "stop_timeout",
             duration(MILLISECOND..=HOUR),
             "5s",
-            "The wait from `__quit__` to SIGTERM, and again from SIGTERM to SIGKILL.",
+            "Time from `__quit__` to SIGTERM, and again from SIGTERM to SIGKILL.",
         ),
         crashes_max: retry::crashes_max(t),
         lapses_max: retry::lapses_max(t),
         steps_max: retry::steps_max(t),
-        retry: t.table(
-            "retry",
-            "What becomes of a message whose attempt failed.",
-            |t| retry::retry(t, source, is_kafka(source)),
-        ),
+        retry: t.table("retry", "Retries of messages whose attempt failed.", |t| {
+            retry::retry(t, source, is_kafka(source))
+        }),
         breaker: retry::breaker(t),
         recycle: t.table(
             "recycle",
-            "When a healthy worker is replaced by a fresh one.",
+            "Replacement of healthy workers by fresh ones.",
             recycle,
         ),
         restart: t.table(
             "restart",
-            "How workers are replaced: those that crashed, and all of them one after the other.",
+            "Replacement of crashed workers, and of all workers in a rolling restart.",
             restart,
         ),
         statuses: statuses(t),
@@ -125,8 +123,8 @@ fn read(
 }
 
 fn start_timeout(t: &mut Reader<'_>) -> Duration {
-    let help = "How long a worker may take from its start until it has connected. Within that time it is \
-                not killed for `timeout` or `stall_timeout` over its first message, either.";
+    let help = "Maximum time from the start of a worker until it has connected. Within that time it is \
+         not killed for `timeout` or `stall_timeout` over its first message, either.";
     t.or("start_timeout", duration(MILLISECOND..=HOUR), "30s", help)
 }
 
@@ -153,7 +151,7 @@ fn options(t: &mut Reader<'_>, source: Option<&SourceConfig>, topics: Topics) ->
         t.maybe(
             "dead_letter",
             word(),
-            "Where dead letters go, of all its topics, instead of to `QUEUE.dead` or \
+            "Queue or topic for the pool's dead letters, instead of `QUEUE.dead` or \
              `TOPIC.GROUP.dead`. On RabbitMQ `broker` leaves them to the broker's own policy.",
         )
     });
@@ -206,7 +204,8 @@ fn order(t: &mut Reader<'_>) -> Order {
             ("none", Order::None),
         ]),
         "key",
-        "Which messages of a topic wait for one another: those of a key, those of a partition, or none.",
+        "Messages of a topic that are processed in order: those of a key, those of a partition, or \
+         none.",
     )
 }
 
@@ -246,8 +245,8 @@ fn prefetch(t: &mut Reader<'_>) -> Prefetch {
         "prefetch",
         auto_or(1..=10_000),
         "auto",
-        "How many messages are fetched per worker, those it works on included; never fewer than \
-         it may have in its pipe.",
+        "Number of messages fetched per worker, including those in progress; never less than the \
+         worker may have in its pipe.",
     );
     messages.map_or(Prefetch::Auto, Prefetch::PerWorker)
 }
@@ -257,8 +256,9 @@ fn pipeline(t: &mut Reader<'_>) -> Pipeline {
         "pipeline",
         auto_or(1..=1024),
         "auto",
-        "How many messages may be in a version 1 worker's pipe at once: `auto` is deep for fast \
-         tasks and 1 for slow ones. The wait for a core is no part of a task.",
+        "Maximum number of messages in the pipe of a version 1 worker: `auto` allows many for fast \
+         tasks and 1 for slow ones. Time spent waiting for a core is not counted as part of a \
+         task.",
     );
     messages.map_or(Pipeline::Auto, Pipeline::Fixed)
 }
@@ -268,7 +268,7 @@ fn frame_bytes_max(t: &mut Reader<'_>) -> usize {
         "frame_bytes_max",
         size(1 << 10..=1 << 30),
         "64MiB",
-        "The longest message that goes to a worker or comes from it.",
+        "Maximum size of a message to or from a worker.",
     );
     // At most 1 GiB, which any machine's usize holds.
     usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -280,15 +280,10 @@ fn restart(t: &mut Reader<'_>) -> Restart {
             "initial",
             duration(MILLISECOND..=HOUR),
             "100ms",
-            "How long a crashed worker's place stays empty; it doubles with each crash that follows.",
+            "Delay before a crashed worker is replaced; it doubles with each consecutive crash.",
         ),
         factor: RESTART_FACTOR,
-        max: t.or(
-            "max",
-            duration(MILLISECOND..=DAY),
-            "30s",
-            "The longest wait.",
-        ),
+        max: t.or("max", duration(MILLISECOND..=DAY), "30s", "Maximum delay."),
         jitter: RESTART_JITTER,
     };
     retry::check_backoff(t, &backoff);
@@ -298,15 +293,17 @@ fn restart(t: &mut Reader<'_>) -> Restart {
             "surge",
             integer(1..=1024),
             "1",
-            "How many new workers of a rolling restart may be on trial at once, beside the old ones.",
+            "Number of new workers of a rolling restart on trial at once, in addition to the old \
+             ones.",
         ),
         success: t.or(
             "success",
             integer(1..=1_000_000),
             "3",
-            "Number of messages that a new worker of a rolling restart must do before an old one goes; \
-             5 s with nothing to do or 60 s of work without a failure are as good. A rolling restart stops \
-             where the new workers fail more messages than the old ones' rate of failures explains.",
+            "Number of messages that a new worker of a rolling restart must finish before an old \
+             one is stopped; 5 s without a message or 60 s of work without a failure suffice as \
+             well. A rolling restart stops if the new workers fail more messages than the old \
+             ones' failure rate explains.",
         ),
     }
 }
@@ -316,24 +313,25 @@ fn recycle(t: &mut Reader<'_>) -> Recycle {
         tasks: t.maybe(
             "tasks",
             integer(1..=1_000_000_000_000),
-            "After so many messages; never if left out.",
+            "Number of messages after which a worker is replaced; unlimited if omitted.",
         ),
         age: t.maybe(
             "age",
             duration(Duration::from_secs(1)..=MONTH),
-            "At such an age; never if left out.",
+            "Age at which a worker is replaced; unlimited if omitted.",
         ),
         memory_bytes: t.maybe(
             "memory",
             size(1 << 20..=1 << 44),
-            "At such a resident size, looked at between messages; never if left out.",
+            "Resident memory at which a worker is replaced, checked between messages; unlimited if \
+             omitted.",
         ),
         jitter: t.or(
             "jitter",
             float(0.0..=1.0),
             "0.1",
-            "The share of `tasks` and `age` that chance takes off, so that workers which were \
-             started together do not leave together.",
+            "Maximum share by which `tasks` and `age` are randomly reduced, so that workers that \
+             were started together are not replaced together.",
         ),
     }
 }
@@ -351,7 +349,7 @@ fn statuses(t: &mut Reader<'_>) -> BTreeMap<i64, Answer> {
         "a status, 200..=599",
         status,
         meanings,
-        "Statuses of an answer that mean something else in this pool, as in `404 = \"reject\"`.",
+        "Statuses of an answer that have another meaning in this pool, as in `404 = \"reject\"`.",
     )
 }
 
@@ -359,15 +357,16 @@ fn publish_to(t: &mut Reader<'_>) -> Option<Vec<String>> {
     t.maybe(
         "publish_to",
         list_of(word()),
-        "The queues or topics that its workers' replies and emits may go to, those that a message \
-         asks for included, as names in which a `*` stands for any text; anywhere on its source if \
-         left out. A reply elsewhere is kept with a dead letter, an emit fails its task.",
+        "Queues or topics that the replies and emits of its workers may go to, including those \
+         that a message asks for, as names in which `*` matches any text; any on its source if \
+         omitted. A reply to another one is kept with a dead letter; an emit to another one fails \
+         its task.",
     )
 }
 
 fn status(key: &str) -> Result<i64, Wrong> {
     let code = key.parse().ok().filter(|code| ANSWERS.contains(code));
-    let help = "only answers can be given another meaning: those below 200 end no task";
+    let help = "only answers can be given another meaning: a status below 200 does not end a task";
     code.ok_or(Wrong::new("must be a status within 200..=599", help))
 }
 
@@ -388,7 +387,7 @@ impl Taken {
     ) {
         if !pool.name.is_empty() {
             if let Some(place) = self.names.get(&pool.name) {
-                let rule = format!("is taken by the pool {place}");
+                let rule = format!("is already used by the pool {place}");
                 t.wrong(
                     "name",
                     &Wrong::new(rule, "give each pool a name of its own"),
@@ -412,7 +411,7 @@ impl Taken {
         };
         let key = (address, Arc::clone(&pool.queue));
         if let Some(other) = self.queues.get(&key) {
-            let rule = format!("is read by the pool `{other}` already");
+            let rule = format!("is already read by the pool `{other}`");
             let help = "two programs would share its messages at random: give each pool a queue \
                         of its own, or raise `workers` of the one";
             t.wrong("queue", &Wrong::new(rule, help));

@@ -23,7 +23,7 @@ pub(super) fn options(
     let queue_type = t.maybe(
         "queue_type",
         choice(&QUEUE_TYPES),
-        "The type of this queue if it is declared, instead of the source's.",
+        "Type of this queue if it is declared, instead of the source's.",
     );
     queue.queue_type = queue_type.unwrap_or(queue.queue_type);
     queue.arguments.extend(arguments(t));
@@ -45,14 +45,14 @@ pub(super) fn options(
                 ("drop", UnroutableReply::Drop),
             ]),
             "dead_letter",
-            "What becomes of a message that is done when no queue takes its reply: to the dead \
-             letters with the reply, or done and the reply dropped.",
+            "Outcome of a finished message whose reply can't be routed to any queue: a dead letter \
+             with the reply, or done with the reply dropped.",
         ),
         consumer_priority: t.maybe(
             "consumer_priority",
             integer(-1_000_000..=1_000_000),
-            "Consumers of a higher priority get messages first; the broker's default, 0, if left \
-             out.",
+            "Priority of the consumer: those of a higher priority get messages first; the broker's \
+             default, 0, if omitted.",
         ),
         consumer_arguments: t.map(
             "consumer_arguments",
@@ -70,8 +70,7 @@ pub(super) fn options(
 }
 
 fn bind(t: &mut Reader<'_>, source: Option<&SourceConfig>) -> Vec<Binding> {
-    let meaning = "What leads messages to the queue beside its name: bindings to exchanges, made at \
-                   the start and never taken away.";
+    let meaning = "Bindings of the queue to exchanges, created at the start and never removed.";
     let bind = t.list("bind", meaning, |t| Binding {
         exchange: t.must("exchange", word(), "The exchange."),
         exchange_type: t.maybe(
@@ -82,31 +81,31 @@ fn bind(t: &mut Reader<'_>, source: Option<&SourceConfig>) -> Vec<Binding> {
                 ("headers", ExchangeType::Headers),
                 ("fanout", ExchangeType::Fanout),
             ]),
-            "Its type: it is declared so, durable, if it is missing. If left out it must be there, \
-             of whatever type.",
+            "Type with which a missing exchange is declared, as durable. If omitted, the exchange \
+             must exist; its type does not matter.",
         ),
         routing_key: t.or(
             "routing_key",
             text(),
             "",
-            "Which of its messages: their routing key, or for a topic a pattern, in which `*` stands \
-             for a word and `#` for any number of them.",
+            "Routing key of the messages, or for a topic exchange a pattern, in which `*` matches \
+             one word and `#` any number of them.",
         ),
         arguments: t.map(
             "arguments",
             "an argument's name",
             |name| Ok(name.to_owned()),
             plain(),
-            "Arguments of the binding: for an exchange of the type `headers` the headers that are \
-             wanted, and `x-match`.",
+            "Arguments of the binding: for an exchange of the type `headers` the required headers, \
+             and `x-match`.",
         ),
     });
     if let Some(SourceConfig::RabbitMq(source)) = source
         && !source.declare
         && !bind.is_empty()
     {
-        let help = "leave it out and have the queue bound by whoever makes it";
-        let rule = "is of no use where the source's `declare` is false";
+        let help = "leave it out, and bind the queue where it is declared";
+        let rule = "has no effect if the source's `declare` is false";
         t.wrong("bind", &Wrong::new(rule, help));
     }
     bind

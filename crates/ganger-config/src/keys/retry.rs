@@ -13,12 +13,14 @@ pub(super) fn crashes_max(t: &mut Reader<'_>) -> u32 {
         "crashes_max",
         integer(1..=1_000_000),
         "3",
-        "A message that killed so many workers is dead, attempts left or not.",
+        "Number of workers killed by a message after which it is a dead letter, even with attempts \
+         left.",
     )
 }
 
 pub(super) fn lapses_max(t: &mut Reader<'_>) -> u32 {
-    let help = "A message over which so many daemons vanished in a row is dead.";
+    let help = "Number of consecutive daemons that vanished with a message in hand after which it is a \
+         dead letter.";
     // One more than make it a suspect: no message is dead-lettered before it has run as one.
     t.or("lapses_max", integer(3..=1_000_000), "10", help)
 }
@@ -28,8 +30,9 @@ pub(super) fn steps_max(t: &mut Reader<'_>) -> u32 {
         "steps_max",
         integer(1..=u32::MAX),
         "100000",
-        "How often a task may go on as another message: a reply or an emit of a message that has gone \
-         through so many pools, or so often through one, is refused, and the message is a dead letter.",
+        "Maximum number of times that a task continues as another message: a reply or an emit of a \
+         message that has gone through this many pools, or this often through one, is refused, and \
+         the message is a dead letter.",
     )
 }
 
@@ -39,33 +42,33 @@ pub(super) fn retry(t: &mut Reader<'_>, source: Option<&SourceConfig>, kafka: bo
             "attempts",
             integer(1..=1_000_000),
             "20",
-            "How many attempts a message has, the first included.",
+            "Number of attempts of a message, including the first.",
         ),
         backoff: Backoff {
             initial: t.or(
                 "initial",
                 duration(MILLISECOND..=DAY),
                 "1s",
-                "The wait after the first failure.",
+                "Delay after the first failure.",
             ),
             factor: t.or(
                 "factor",
                 float(1.0..=100.0),
                 "2.0",
-                "How much longer each further wait is.",
+                "Factor by which each further delay is longer.",
             ),
             max: t.or(
                 "max",
                 duration(MILLISECOND..=MONTH),
                 "1h",
-                "The longest wait, also of those that a worker asks for; on Kafka shorter than the \
+                "Maximum delay, also of those that a worker asks for; on Kafka shorter than the \
                  source's `retry_retention`.",
             ),
             jitter: t.or(
                 "jitter",
                 float(0.0..=1.0),
                 "0.2",
-                "The share of a wait that chance may take off or add.",
+                "Maximum share by which a delay is randomly shortened or lengthened.",
             ),
         },
         in_place_max: in_place_max(t, kafka),
@@ -89,8 +92,8 @@ fn in_place_max(t: &mut Reader<'_>, kafka: bool) -> Duration {
             "in_place_max",
             duration(Duration::ZERO..=HOUR),
             "30s",
-            "A wait up to this holds the key or the partition; after a longer one the \
-             message comes out of its order.",
+            "Maximum delay during which the key or the partition is held; after a longer delay the \
+             message is processed out of order.",
         )
     };
     t.only("Kafka", kafka, read).unwrap_or_default()
@@ -107,8 +110,8 @@ pub(super) fn check_backoff(t: &Reader<'_>, backoff: &Backoff) {
 pub(super) fn breaker(t: &mut Reader<'_>) -> Option<Breaker> {
     t.switch(
         "breaker",
-        "When what the workers depend on seems to be down: nothing is taken from the queue any more \
-         but for one message at a time that is tried, until one succeeds.",
+        "Protection while a dependency of the workers seems to be down: intake stops, except for \
+         one message at a time that is tried, until one succeeds.",
         rules_of_breaker,
     )
 }
@@ -119,23 +122,23 @@ fn rules_of_breaker(t: &mut Reader<'_>) -> Breaker {
             "failures",
             float(0.05..=1.0),
             "0.9",
-            "The share of the last first attempts that has failed when it opens. Answers of 400 and \
-             crashes are no failures here.",
+            "Share of failures among the most recent first attempts at which the breaker opens. \
+             Answers of 400 and crashes do not count as failures here.",
         ),
         of: t
             .or(
                 "of",
                 integer(2_u16..=1000),
                 "20",
-                "How many first attempts it looks at, each of another message.",
+                "Number of first attempts that are considered, each of another message.",
             )
             .into(),
         probe: t.or(
             "probe",
             duration(MILLISECOND..=HOUR),
             "1s",
-            "While it is open, how often a message is tried, by turns one that was not tried yet and \
-             one that was. The first that succeeds closes it.",
+            "Interval at which a message is tried while the breaker is open, alternating between \
+             one that was not tried yet and one that was. The first success closes it.",
         ),
     }
 }

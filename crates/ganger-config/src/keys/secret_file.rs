@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::shared::Surroundings;
+use super::shared::ReadContext;
 use crate::reader::Reader;
 use crate::value_types::{Wrong, word};
 use ganger_core::foreign;
@@ -14,7 +14,7 @@ const SECRET_BYTES_MAX: u64 = 4096;
 /// Reads a secret from a file, given instead of the key `plain`.
 pub(crate) fn secret_file(
     t: &mut Reader<'_>,
-    around: Surroundings<'_>,
+    around: ReadContext<'_>,
     plain: &'static str,
     key: &'static str,
     meaning: &'static str,

@@ -14,7 +14,7 @@ pub(super) const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Context, beside the file, that the meaning of some keys depends on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct ReadContext<'a> {
     /// Directory of the configuration; relative paths start from it.
     pub(crate) directory: &'a Path,
     /// The daemon's own environment.

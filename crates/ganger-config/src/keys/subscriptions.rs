@@ -13,28 +13,32 @@ pub(super) fn read_all(
     sources: &BTreeMap<String, SourceConfig>,
 ) -> Vec<Subscription> {
     let mut taken = BTreeSet::new();
-    let meaning = "The queues that get each message of a topic, each under a `[[subscriptions]]` of its \
-                   own. The daemon adds them to those of the table when it starts and when it reloads; \
-                   `ganger subscriptions drop` removes them.";
+    let meaning = "Queues that receive each message of a topic, each in its own `[[subscriptions]]`. The \
+         daemon adds them to those of the table when it starts and when it reloads; `ganger \
+         subscriptions drop` removes them.";
     t.list("subscriptions", meaning, |t| {
         let subscription = Subscription {
             source: source(
                 t,
                 sources,
-                "The table that both are in; may be left out where there is only one source.",
+                "Table source of both; may be omitted if there is only one source.",
             ),
-            topic: t.must("topic", word(), "The topic, as its senders name it."),
-            queue: t.must("queue", word(), "The queue that gets a message of its own."),
+            topic: t.must("topic", word(), "Topic, as its senders name it."),
+            queue: t.must(
+                "queue",
+                word(),
+                "Queue that receives a copy of each message.",
+            ),
         };
         let is_table = |source| matches!(source, &SourceConfig::Table(_));
         if !sources.get(&subscription.source).is_none_or(is_table) {
-            let help = "on RabbitMQ a pool has `bind`";
+            let help = "on RabbitMQ use `bind` of the pool";
             t.wrong("source", &Wrong::new("must be a table queue", help));
         }
         if !subscription.topic.is_empty() && !taken.insert(subscription.clone()) {
             t.wrong(
                 "queue",
-                &Wrong::new("is subscribed to this topic already", "leave one out"),
+                &Wrong::new("is already subscribed to this topic", "leave one out"),
             );
         }
         subscription

@@ -12,15 +12,15 @@ use crate::value_types::{Kind, Wrong, word};
 
 /// Reads the queue, or the topics where several are allowed.
 pub(super) fn queue(t: &mut Reader<'_>, is_kafka: bool) -> (Arc<str>, Topics) {
-    let meaning = "The queue that it reads; on Kafka a topic, or a list of topics and of patterns of \
-                   their names, regular expressions that begin with `^`.";
+    let meaning = "Queue that the pool reads; on Kafka a topic, or a list of topics and of patterns of their \
+         names, which are regular expressions that begin with `^`.";
     if !is_kafka {
         return (t.must("queue", word(), meaning).into(), Topics::default());
     }
     let wanted = t.must("queue", one_or_more(Topic), meaning);
     for (index, name) in wanted.iter().enumerate() {
         if wanted[..index].contains(name) {
-            let wrong = Wrong::new(format!("must not have `{name}` twice"), "");
+            let wrong = Wrong::new(format!("must not contain `{name}` twice"), "");
             t.wrong("queue", &wrong);
         }
     }
@@ -108,7 +108,9 @@ impl TopicReader {
             topic.is_some_and(|topic| self.topics.include(topic))
         };
         if let Some(name) = self.topics.names().iter().find(|name| is_beside(name)) {
-            let rule = format!("must not have `{name}`, which is the pool's own for what failed");
+            let rule = format!(
+                "must not contain `{name}`, which the pool itself uses for failed messages"
+            );
             let help = "its messages would be read and fail again: leave it out, or give it a pool of its own";
             t.wrong("queue", &Wrong::new(rule, help));
         }
@@ -141,15 +143,12 @@ impl TopicReader {
         let common = other.topics.common(&self.topics)?;
         let rule = match self.topics.names() {
             [only] if only == common && other.topics.names().contains(only) => {
-                format!("is read by the pool `{}` already", other.pool)
+                format!("is already read by the pool `{}`", other.pool)
             }
-            _ => format!(
-                "may have `{common}` in common with the pool `{}`",
-                other.pool
-            ),
+            _ => format!("may match `{common}`, as may the pool `{}`", other.pool),
         };
-        let help = "two programs would share its messages at random: give each pool topics of its own \
-                    and patterns that begin otherwise, or a source with another group";
+        let help = "two programs would share its messages at random: give each pool topics of its own and \
+             patterns that begin differently, or a source with another group";
         Some(("queue", Wrong::new(rule, help)))
     }
 }

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::secret_file::secret_file;
-use super::shared::{HOUR, Surroundings};
+use super::shared::{HOUR, ReadContext};
 use crate::model::{AlertForm, Secret, WebhookConfig};
 use crate::print;
 use crate::reader::Reader;
@@ -36,20 +36,21 @@ pub(super) fn is_named(t: &Reader<'_>) -> bool {
 }
 
 /// Reads a webhook; none if it is not named, or wrong.
-pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<WebhookConfig> {
+pub(super) fn read(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<WebhookConfig> {
     let webhook = url(t, around);
     let given = t.maybe(
         "name",
         name(),
-        "Its name in the log, the status and metrics; left out, host and port of its URL.",
+        "Name of the webhook in the log, the status and metrics; host and port of its URL if \
+         omitted.",
     );
     let form = t.or(
         "form",
         choice(&AlertForm::ALL),
         "json",
-        "What is sent: `json`, an object with all that is known; `slack`, the text that Slack's incoming \
-         webhooks take; `teams`, a card for a workflow of Microsoft Teams; `pagerduty`, an event of \
-         PagerDuty's Events API v2; `alertmanager`, what Alertmanager's API v2 takes.",
+        "Format of the messages: `json`, an object with all details; `slack`, the text for Slack's \
+         incoming webhooks; `teams`, a card for a workflow of Microsoft Teams; `pagerduty`, an \
+         event of PagerDuty's Events API v2; `alertmanager`, alerts of Alertmanager's API v2.",
     );
     let headers = headers(t);
     let signing_secret = signing_secret(t, around);
@@ -57,8 +58,8 @@ pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Webho
     let ca_file = t.maybe(
         "ca_file",
         word(),
-        "PEM: the authorities that may have signed the webhook's certificate, relative to the \
-         directory of this file; left out, the system's.",
+        "PEM file: the authorities that may have signed the webhook's certificate, relative to the \
+         directory of this file; the system's if omitted.",
     );
     let ca_file = ca_file.map(|file: String| around.directory.join(file));
     let shown = ca_file.as_ref();
@@ -70,7 +71,7 @@ pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Webho
         "timeout",
         duration(Duration::from_millis(100)..=HOUR),
         "10s",
-        "How long the webhook may take to answer.",
+        "Maximum time for the webhook to answer.",
     );
     let webhook = webhook?;
     Some(WebhookConfig {
@@ -95,20 +96,20 @@ fn place(url: &str) -> String {
     place.unwrap_or_else(|| "webhook".to_owned())
 }
 
-fn url(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<String> {
+fn url(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<String> {
     let given = t.maybe(
         "webhook",
         web_url(),
-        "The URL that alerts are sent to by POST, with http:// or https://. Who knows it may send to \
-         it: best from a variable, as in `\"${SLACK_WEBHOOK}\"`. This, `webhook_file` or \
-         `[[alerts.webhooks]]` must be given.",
+        "URL that alerts are sent to by POST, with http:// or https://. Whoever knows it may send \
+         to it, so preferably from a variable, as in `\"${SLACK_WEBHOOK}\"`. This, `webhook_file` \
+         or `[[alerts.webhooks]]` is required.",
     );
     let file = secret_file(
         t,
         around,
         "webhook",
         "webhook_file",
-        "A file that holds the URL, instead of `webhook`; relative to the directory of this file.",
+        "File with the URL, instead of `webhook`; relative to the directory of this file.",
     );
     if file.as_deref().is_some_and(|url| !is_web(url)) {
         let rule = format!("holds a URL that {WEB_RULE}");
@@ -138,10 +139,7 @@ fn headers(t: &mut Reader<'_>) -> BTreeMap<String, Secret> {
     if !headers.values().all(is_legal) {
         t.wrong(
             "headers",
-            &Wrong::new(
-                "has a value with other characters than ASCII's that can be seen",
-                "",
-            ),
+            &Wrong::new("has a value with characters other than printable ASCII", ""),
         );
     }
     let secret = |(name, value): (String, String)| (name, Secret::new(value));
@@ -152,7 +150,7 @@ fn header(name: &str) -> Result<String, Wrong> {
     let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     let lower = name.to_ascii_lowercase();
     match !name.is_empty() && name.chars().all(is_token) {
-        false => Err(Wrong::new("is no name of a header", "")),
+        false => Err(Wrong::new("is not a valid name of a header", "")),
         true if OWN_HEADERS.contains(&&*lower) => Err(Wrong::new(
             "is a header that ganger sets itself",
             "leave it out",
@@ -161,19 +159,21 @@ fn header(name: &str) -> Result<String, Wrong> {
     }
 }
 
-fn signing_secret(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Secret> {
+fn signing_secret(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<Secret> {
     let given = t.maybe(
         "signing_secret",
         word(),
-        "Signs each request by the specification of Standard Webhooks, with HMAC-SHA256 in the header \
-         `webhook-signature`: Base64 of 24 to 64 bytes, after `whsec_` or not.",
+        "Secret that signs each request by the specification of Standard Webhooks, with \
+         HMAC-SHA256 in the header `webhook-signature`: 24 to 64 bytes in Base64, with or without \
+         the prefix `whsec_`.",
     );
     let file = secret_file(
         t,
         around,
         "signing_secret",
         "signing_secret_file",
-        "A file that holds it, instead of `signing_secret`; relative to the directory of this file.",
+        "File with the secret, instead of `signing_secret`; relative to the directory of this \
+         file.",
     );
     let (key, text) = match (given, file) {
         (Some(text), _) => ("signing_secret", Some(text)),
@@ -186,7 +186,7 @@ fn signing_secret(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Secret
     match bytes {
         Ok(bytes) if (24..=64).contains(&bytes.len()) => Some(Secret::new(text)),
         Ok(_) | Err(_) => {
-            let rule = "must be 24 to 64 bytes in Base64, after `whsec_` or not";
+            let rule = "must be 24 to 64 bytes in Base64, with or without the prefix `whsec_`";
             let help = "make one with echo \"whsec_$(openssl rand -base64 32)\"";
             t.wrong(key, &Wrong::new(rule, help));
             None
@@ -194,22 +194,18 @@ fn signing_secret(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Secret
     }
 }
 
-fn integration_key(
-    t: &mut Reader<'_>,
-    around: Surroundings<'_>,
-    form: AlertForm,
-) -> Option<Secret> {
+fn integration_key(t: &mut Reader<'_>, around: ReadContext<'_>, form: AlertForm) -> Option<Secret> {
     let given = t.maybe(
         "integration_key",
         word(),
-        "For the form `pagerduty`, which must have it: the integration key of a service there.",
+        "Integration key of a PagerDuty service; required by the form `pagerduty`.",
     );
     let file = secret_file(
         t,
         around,
         "integration_key",
         "integration_key_file",
-        "A file that holds it, instead of `integration_key`; relative to the directory of this file.",
+        "File with the key, instead of `integration_key`; relative to the directory of this file.",
     );
     let key: Option<String> = given.or(file);
     let hidden = key.as_ref().map(|_| print::hidden("integration_key"));
@@ -228,7 +224,7 @@ fn integration_key(
                 true => "integration_key",
                 false => "integration_key_file",
             };
-            let rule = "is of use to the form `pagerduty` only";
+            let rule = "has an effect with the form `pagerduty` only";
             t.wrong(name, &Wrong::new(rule, "leave it out"));
         }
         AlertForm::Json | AlertForm::Slack | AlertForm::Teams | AlertForm::Alertmanager => {}

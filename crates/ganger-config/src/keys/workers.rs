@@ -13,8 +13,8 @@ pub(super) fn workers(t: &mut Reader<'_>) -> Workers {
         "workers",
         hinted(integer(1..=WORKERS_MAX), hint),
         "1",
-        "How many worker processes it keeps: a number, or a range within which their number follows \
-         what waits, as in `{ min = 1, max = 16 }`.",
+        "Number of worker processes: a number, or a range within which it follows the load, as in \
+         `{ min = 1, max = 16 }`.",
         range,
     );
     match number {
@@ -29,40 +29,44 @@ fn range(t: &mut Reader<'_>) -> Autoscale {
             "min",
             integer(1..=WORKERS_MAX),
             "1",
-            "The fewest. With so many it starts.",
+            "Minimum number of workers, and their number at the start.",
         ),
-        max: t.must("max", integer(1..=WORKERS_MAX), "The most."),
+        max: t.must(
+            "max",
+            integer(1..=WORKERS_MAX),
+            "Maximum number of workers.",
+        ),
         clear_within: t.or(
             "clear_within",
             duration(100 * MILLISECOND..=DAY),
             "1m",
-            "How soon what waits should be cleared: workers are added until it is, at most as many \
-             at once as there are, and never while one has nothing to do.",
+            "Time within which the backlog should be cleared: workers are added as needed, at most \
+             as many at once as there are, and never while one is idle.",
         ),
         cooldown: t.or(
             "cooldown",
             duration(100 * MILLISECOND..=HOUR),
             "10s",
-            "The least time from one change of their number to the next.",
+            "Minimum time between two changes of their number.",
         ),
         shrink_after: t.or(
             "shrink_after",
             duration(100 * MILLISECOND..=DAY),
             "2m",
-            "For how long fewer must have been enough before there are fewer; at least the time of \
-             four messages.",
+            "Time for which fewer workers must have sufficed before their number is reduced; at \
+             least the time of four messages.",
         ),
         memory_free_min: t.maybe(
             "memory_free_min",
             size(1 << 20..=1 << 44),
-            "No worker is added that would leave the machine, or the cgroup that the daemon runs \
-             in, with less memory to give; added whatever there is if left out.",
+            "Free memory that must remain on the machine, or in the cgroup that the daemon runs \
+             in, after a worker is added; not checked if omitted.",
         ),
         cpu_max: t.maybe(
             "cpu_max",
             float(0.05..=1.0),
-            "No worker is added while a larger share of the machine's processors is busy; added \
-             however busy they are if left out.",
+            "Share of busy processors of the machine above which no worker is added; not checked \
+             if omitted.",
         ),
     };
     if range.max > 0 && range.min > range.max {

@@ -155,7 +155,7 @@ fn mistakes_of_one_webhook_are_told_without_the_secret() {
         ),
         (
             &format!("{url}integration_key = \"s3cret\""),
-            "alerts.integration_key is of use to the form `pagerduty` only",
+            "alerts.integration_key has an effect with the form `pagerduty` only",
         ),
         (
             &format!("{url}signing_secret = \"whsec_s3cret\""),
@@ -163,7 +163,7 @@ fn mistakes_of_one_webhook_are_told_without_the_secret() {
         ),
         (
             &format!("{url}headers = {{ Authorization = \"s3cret\\n\" }}"),
-            "alerts.headers has a value with other characters",
+            "alerts.headers has a value with characters other",
         ),
         (
             &format!("{url}headers = {{ Host = \"s3cret\" }}"),

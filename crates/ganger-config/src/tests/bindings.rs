@@ -42,7 +42,7 @@ fn who_may_declare_nothing_binds_nothing() {
     assert_eq!(
         messages(with("declare = false", bound)),
         [
-            "pools.email.bind is of no use where the source's `declare` is false: \
+            "pools.email.bind has no effect if the source's `declare` is false: \
           `[{ exchange = \"jobs\" }]`"
         ]
     );

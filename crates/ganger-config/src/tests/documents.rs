@@ -97,8 +97,8 @@ fn the_schema_tells_editors_about_a_key() {
     assert_eq!(range["required"], serde_json::json!(["max"]));
     assert_eq!(
         workers["description"],
-        "How many worker processes it keeps: a number, or a range within which their number \
-         follows what waits, as in `{ min = 1, max = 16 }`."
+        "Number of worker processes: a number, or a range within which it follows the load, as in \
+         `{ min = 1, max = 16 }`."
     );
     assert_eq!(
         pool["properties"]["worker_unit_count"]["anyOf"],

@@ -98,13 +98,13 @@ fn a_problem_in_an_override_names_the_variable() {
             "GANGER_POOLS__EMAIL__NAME",
             "a",
             "GANGER_POOLS__EMAIL__NAME",
-            "GANGER_POOLS__EMAIL__NAME can't rename: the name is what other variables find it by",
+            "GANGER_POOLS__EMAIL__NAME can't rename it: other variables refer to it by its name",
         ),
         (
             "GANGER_POOLS__EMAIL__QUEUE__X",
             "a",
             "GANGER_POOLS__EMAIL__QUEUE__X",
-            "GANGER_POOLS__EMAIL__QUEUE__X leads into `queue`, which is no table",
+            "GANGER_POOLS__EMAIL__QUEUE__X leads into `queue`, which is not a table",
         ),
         (
             "GANGER_SOURCES__MAIN__URL",

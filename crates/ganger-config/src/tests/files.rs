@@ -172,7 +172,7 @@ fn what_can_not_be_read_is_said() {
     for (path, why) in [
         (Path::new("/no/such.toml"), "No such file"),
         (Path::new(""), "can't be read"),
-        (empty.path(), "holds no *.toml"),
+        (empty.path(), "contains no *.toml"),
         (bad.path(), "UTF-8"),
     ] {
         let problems = load(path, &Environment::new()).unwrap_err();

@@ -344,12 +344,12 @@ fn pools_do_not_get_into_each_others_way() {
     assert!(second("sms", "main", "texts").is_ok());
     assert_eq!(
         messages(second("email", "main", "texts")),
-        ["pools.email.name is taken by the pool in /etc/ganger/ganger.toml:10: `\"email\"`"]
+        ["pools.email.name is already used by the pool in /etc/ganger/ganger.toml:10: `\"email\"`"]
     );
     for source in ["main", "other"] {
         assert_eq!(
             messages(second("sms", source, "mails")),
-            ["pools.sms.queue is read by the pool `email` already: `\"mails\"`"]
+            ["pools.sms.queue is already read by the pool `email`: `\"mails\"`"]
         );
     }
 }

@@ -19,7 +19,7 @@ const WRONG_SOURCES: &[(&str, &str)] = &[
     ("kind = \"kafka\"\nbrokers = \"a\"", "group is missing"),
     (
         "kind = \"kafka\"\nbrokers = \"a\"\ngroup = \"g\"\nproducer = { acks = 1 }",
-        "producer.acks is `all`: a reply or a retry that one broker alone has can be lost: \
+        "producer.acks is always `all`: a reply or a retry stored on one broker only can be lost: \
          `acks`",
     ),
     (
@@ -32,7 +32,7 @@ const WRONG_SOURCES: &[(&str, &str)] = &[
     ),
     (
         "kind = \"rabbitmq\"\nurl = \"amqp://h\"\nca_file = \"ca.pem\"",
-        "ca_file is of use with TLS only: `\"ca.pem\"`",
+        "ca_file has an effect with TLS only: `\"ca.pem\"`",
     ),
     (
         "kind = \"rabbitmq\"\nurl = \"amqps://h\"\ncert_file = \"c.pem\"",
@@ -66,7 +66,7 @@ const WRONG_SOURCES: &[(&str, &str)] = &[
     ),
     (
         "kind = \"table\"\nurl = \"mysql://a:b@c/d\"\nmode = \"0600\"",
-        "mode is of use with SQLite only: `\"0600\"`",
+        "mode has an effect with SQLite only: `\"0600\"`",
     ),
     (
         "kind = \"table\"\nurl = \"postgres://h/d\"",

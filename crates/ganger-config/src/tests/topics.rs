@@ -69,7 +69,7 @@ fn what_topics_may_not_be() {
     let wrong = |queue: &str| wrong(&[&format!("queue = {queue}")]);
     assert_eq!(
         wrong("[]"),
-        ["pools.p0.queue must have one value at least: `[]`"]
+        ["pools.p0.queue must have at least one value: `[]`"]
     );
     assert_eq!(
         wrong(r#"["a", ""]"#),
@@ -81,12 +81,12 @@ fn what_topics_may_not_be() {
     );
     assert_eq!(
         wrong(r#"["a", "b", "a"]"#),
-        ["pools.p0.queue must not have `a` twice: `[\"a\", \"b\", \"a\"]`"]
+        ["pools.p0.queue must not contain `a` twice: `[\"a\", \"b\", \"a\"]`"]
     );
     for own in ["a.g.dead", "a.g.retry.4s"] {
         let queue = format!(r#"["a", "{own}"]"#);
         let expected = format!(
-            "pools.p0.queue must not have `{own}`, which is the pool's own for what failed: \
+            "pools.p0.queue must not contain `{own}`, which the pool itself uses for failed messages: \
              `[\"a\", \"{own}\"]`"
         );
         assert_eq!(wrong(&queue), [expected]);
@@ -105,15 +105,15 @@ fn no_two_pools_of_a_group_read_one_topic() {
     );
     assert_eq!(
         second(several, r#"queue = ["c", "b"]"#),
-        ["pools.p1.queue may have `b` in common with the pool `p0`: `[\"c\", \"b\"]`"]
+        ["pools.p1.queue may match `b`, as may the pool `p0`: `[\"c\", \"b\"]`"]
     );
     assert_eq!(
         second(several, r#"queue = "b""#),
-        ["pools.p1.queue is read by the pool `p0` already: `\"b\"`"]
+        ["pools.p1.queue is already read by the pool `p0`: `\"b\"`"]
     );
     assert_eq!(
         second(r"queue = '^orders\.'", r#"queue = "orders.eu""#),
-        ["pools.p1.queue may have `orders.eu` in common with the pool `p0`: `\"orders.eu\"`"]
+        ["pools.p1.queue may match `orders.eu`, as may the pool `p0`: `\"orders.eu\"`"]
     );
     assert_eq!(
         second(r"queue = '^orders\.'", r"queue = '^payments\.'"),
@@ -121,7 +121,7 @@ fn no_two_pools_of_a_group_read_one_topic() {
     );
     assert_eq!(
         second(r"queue = '^orders\.'", "queue = '^.*eu$'"),
-        ["pools.p1.queue may have `^.*eu$` in common with the pool `p0`: `'^.*eu$'`"]
+        ["pools.p1.queue may match `^.*eu$`, as may the pool `p0`: `'^.*eu$'`"]
     );
 }
 

@@ -17,13 +17,13 @@ pub(crate) enum Listen {
 
 /// `IP:PORT` or `off`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct WhereToListen;
+pub(crate) struct ListenAddress;
 
-pub(crate) fn listen() -> WhereToListen {
-    WhereToListen
+pub(crate) fn listen() -> ListenAddress {
+    ListenAddress
 }
 
-impl Kind for WhereToListen {
+impl Kind for ListenAddress {
     type Value = Listen;
 
     fn read(&self, node: &Node) -> Result<Listen, Wrong> {

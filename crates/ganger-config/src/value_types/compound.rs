@@ -123,7 +123,7 @@ impl<K: Kind + Copy> Kind for OneOrMore<K> {
     fn read(&self, node: &Node) -> Result<Self::Value, Wrong> {
         match &node.value {
             Value::List(list) if list.is_empty() => {
-                Err(Wrong::new("must have one value at least", ""))
+                Err(Wrong::new("must have at least one value", ""))
             }
             Value::List(_) => list_of(self.0).read(node),
             _ => Ok(vec![self.0.read(node)?]),

@@ -145,7 +145,7 @@ fn one_that_ends_leaves_nothing_behind() {
     drop(share);
     assert_eq!(waiting(&budget), ["p"], "what it handed out is still there");
     drop(held);
-    let nothing = Standing {
+    let nothing = BudgetState {
         drawn: 0,
         bytes_max: MIB,
         waiting: Vec::new(),

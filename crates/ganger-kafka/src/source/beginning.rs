@@ -114,7 +114,7 @@ mod tests {
         let setup = Arc::new(Mutex::new(setup));
         let refused = thread::Builder::new().stack_size(1 << 60);
         let problem = look(&setup, refused).await.unwrap_err();
-        assert!(problem.contains("no thread to be had"), "{problem}");
+        assert!(problem.contains("spawning a thread failed"), "{problem}");
         // The setup survived: the next attempt finds no broker, as it should.
         let problem = look(&setup, thread::Builder::new()).await.unwrap_err();
         assert!(!problem.contains("thread"), "{problem}");

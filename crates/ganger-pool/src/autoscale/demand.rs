@@ -27,7 +27,7 @@ const SHRINK_AFTER_MAX: f64 = 24.0 * 3600.0;
 
 /// Measurements of a pool. Totals are since its start.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Look {
+pub struct Measurements {
     /// Time of the look.
     pub now: Instant,
     /// Number of workers that take messages.
@@ -60,7 +60,7 @@ pub struct Look {
 /// Observed load of a pool so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Demand {
-    last: Option<Look>,
+    last: Option<Measurements>,
     /// Time of the first look.
     since: Option<Instant>,
     /// Time that a message takes a worker, in seconds; `None` before one has ended.
@@ -82,7 +82,7 @@ pub(super) struct Demand {
 
 impl Demand {
     /// Records a look at the pool, given the target number of workers.
-    pub(super) fn look(&mut self, rules: &Autoscale, look: &Look, target: usize) {
+    pub(super) fn look(&mut self, rules: &Autoscale, look: &Measurements, target: usize) {
         self.since.get_or_insert(look.now);
         if let Some(last) = self.last.replace(*look) {
             let seconds = (look.now - last.now).as_secs_f64();
@@ -100,7 +100,13 @@ impl Demand {
         self.remember(rules, look.now, enough);
     }
 
-    fn measure(&mut self, rules: &Autoscale, last: &Look, look: &Look, seconds: f64) {
+    fn measure(
+        &mut self,
+        rules: &Autoscale,
+        last: &Measurements,
+        look: &Measurements,
+        seconds: f64,
+    ) {
         let worked = (look.worked - last.worked).max(0.0);
         let available = (look.available - last.available).max(0.0);
         self.busy = if available > 0.0 {
@@ -199,7 +205,7 @@ impl Demand {
     }
 
     /// Returns the number of workers needed.
-    pub(super) fn need(&self, rules: &Autoscale, look: &Look) -> Need {
+    pub(super) fn need(&self, rules: &Autoscale, look: &Measurements) -> Need {
         let (Some(queued), Some(arrivals)) = (queued(look), self.arrivals) else {
             let waited = look.waiting_since.map(|since| look.now - since);
             let waited = waited.unwrap_or_default();
@@ -221,7 +227,7 @@ impl Demand {
 
 /// Returns the number of messages still in the queue. If the source does not know, zero as long as
 /// none waits here.
-fn queued(look: &Look) -> Option<u64> {
+fn queued(look: &Measurements) -> Option<u64> {
     look.queued.or(look.waiting_since.is_none().then_some(0))
 }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 pub use decide::{Decision, Facts, Machine, Need, decide};
 use demand::Demand;
-pub use demand::Look;
+pub use demand::Measurements;
 use ganger_config::model::Autoscale;
 pub use reason::{Held, Reason};
 
@@ -81,7 +81,7 @@ impl Autoscaler {
 
     /// Evaluates a look at the pool. Returns the decision if the target or the kind of reason has
     /// changed.
-    pub fn look(&mut self, rules: &Autoscale, look: &Look) -> Option<Decision> {
+    pub fn look(&mut self, rules: &Autoscale, look: &Measurements) -> Option<Decision> {
         // Workers that have only just come up have shown nothing yet.
         let came = look.up.saturating_sub(self.demand.up());
         self.demand.look(rules, look, self.target);

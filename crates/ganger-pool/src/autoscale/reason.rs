@@ -86,7 +86,7 @@ impl Reason {
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Degraded => "its workers fail one after the other",
+            Self::Degraded => "its workers keep failing",
             Self::BreakerOpen => "its breaker is open",
             Self::Paused => "it is paused",
             Self::SourceDown => "its source is down",
@@ -100,26 +100,26 @@ impl fmt::Display for Reason {
         match self {
             Self::Started => f.write_str("it has just started"),
             Self::Pinned => f.write_str("set by hand"),
-            Self::Bounds => f.write_str("min and max allow no other"),
+            Self::Bounds => f.write_str("min and max allow no other number"),
             Self::Held(why) => why.fmt(f),
-            Self::Coming(workers) => write!(f, "workers still to come up: {workers}"),
+            Self::Coming(workers) => write!(f, "workers still starting: {workers}"),
             Self::CoolingDown => f.write_str("the last change is too recent"),
             Self::Backlog {
                 waiting,
                 seconds_each,
             } => {
                 let each = Duration::from_secs_f64(seconds_each.clamp(0.0, 1e9));
-                write!(f, "{waiting} messages wait, each of {each:.3?} of work")
+                write!(f, "{waiting} messages wait, each with {each:.3?} of work")
             }
             Self::Waited(time) => write!(f, "messages have waited for a worker for {time:.0?}"),
             Self::IdleWorkers(workers) => {
-                write!(f, "messages wait, but not for a worker: {workers} idle")
+                write!(f, "messages wait, but {workers} worker(s) are idle")
             }
-            Self::AtMax => f.write_str("more are needed than there may be"),
+            Self::AtMax => f.write_str("more are needed than max allows"),
             Self::Memory => f.write_str("more are needed, but memory is short"),
             Self::Cpu => f.write_str("more are needed, but the processors are busy"),
-            Self::Spare(workers) => write!(f, "no more than {workers} were needed lately"),
-            Self::Enough => f.write_str("it is enough, and fewer might not be"),
+            Self::Spare(workers) => write!(f, "no more than {workers} were needed recently"),
+            Self::Enough => f.write_str("the number suffices, and fewer might not"),
         }
     }
 }

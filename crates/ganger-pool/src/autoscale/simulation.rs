@@ -247,7 +247,7 @@ impl Stage {
         self.waiting_since = (out > working).then_some(waiting_since);
         self.depths.push(self.undone - out);
         let late = |late: usize| self.depths[self.depths.len().saturating_sub(late + 1)];
-        let look = Look {
+        let look = Measurements {
             now: instant,
             up,
             coming: self.workers.len() - up,

@@ -154,15 +154,12 @@ fn reasons_are_said_in_words() {
                 waiting: 420,
                 seconds_each: 0.25,
             },
-            "420 messages wait, each of 250.000ms of work",
+            "420 messages wait, each with 250.000ms of work",
         ),
-        (
-            Reason::Held(Held::Degraded),
-            "its workers fail one after the other",
-        ),
+        (Reason::Held(Held::Degraded), "its workers keep failing"),
         (
             Reason::IdleWorkers(3),
-            "messages wait, but not for a worker: 3 idle",
+            "messages wait, but 3 worker(s) are idle",
         ),
         (
             Reason::Waited(61 * SECOND),
@@ -177,7 +174,7 @@ fn reasons_are_said_in_words() {
 #[test]
 fn what_was_set_by_hand_stays_until_it_is_let_go() {
     let (now, mut scaler) = (Instant::now(), Autoscaler::new(4));
-    let busy = |second: u32| Look {
+    let busy = |second: u32| Measurements {
         now: now + second * SECOND,
         worked: f64::from(second),
         available: f64::from(second),
@@ -199,8 +196,8 @@ fn what_was_set_by_hand_stays_until_it_is_let_go() {
     assert_eq!((decision.target, decision.reason.as_str()), (6, "backlog"));
 }
 
-fn look(now: Instant) -> Look {
-    Look {
+fn look(now: Instant) -> Measurements {
+    Measurements {
         now,
         up: 1,
         coming: 0,
@@ -328,7 +325,7 @@ proptest! {
         let mut changed: Option<Instant> = None;
         for (seconds, (up, coming, idle), (ended, out, queued), held, busy) in steps {
             let before = scaler.target();
-            shown = Look {
+            shown = Measurements {
                 now: shown.now + seconds * SECOND,
                 up,
                 coming,

@@ -32,7 +32,7 @@ fn only_failures_that_may_be_the_downstreams_count() {
         failure: failed(reason),
     };
     let dead = |reason| Outcome::DeadLetter(failed(reason));
-    let (up, down) = (Some(Sign::Up), Some(Sign::Down("why")));
+    let (up, down) = (Some(Evidence::Up), Some(Evidence::Down("why")));
     let table = [
         (Outcome::Done, up),
         (Outcome::Reply(Box::default()), up),
@@ -50,7 +50,7 @@ fn only_failures_that_may_be_the_downstreams_count() {
         (Outcome::Return { suspect: true }, None),
     ];
     for (outcome, expected) in table {
-        assert_eq!(sign(&outcome), expected, "{outcome:?}");
+        assert_eq!(evidence(&outcome), expected, "{outcome:?}");
     }
 }
 
@@ -78,9 +78,9 @@ fn story(rules: Rules, letters: &str) -> String {
     let mut breaker = Breaker::new(Some(rules));
     let mut message = 0;
     let mut tell = |letter| {
-        let sign = match letter {
-            '.' | ':' | ',' => Sign::Up,
-            _ => Sign::Down("why"),
+        let evidence = match letter {
+            '.' | ':' | ',' => Evidence::Up,
+            _ => Evidence::Down("why"),
         };
         match letter {
             '+' => now += rules.probe,
@@ -89,7 +89,7 @@ fn story(rules: Rules, letters: &str) -> String {
                 message += u32::from(letter != '=');
                 let taken_at = if letter == ',' { start } else { now };
                 let is_first = !matches!(letter, ':' | 'X');
-                breaker.told(sign, attempt(is_first, message, taken_at), now);
+                breaker.record(evidence, attempt(is_first, message, taken_at), now);
             }
         }
         match (breaker.takes_tried(), breaker.admits(now)) {
@@ -157,15 +157,18 @@ fn it_says_what_most_failed_of() {
         .enumerate()
     {
         let now = Instant::now();
-        breaker.told(Sign::Down(error), attempt(true, n, now), now);
+        breaker.record(Evidence::Down(error), attempt(true, n, now), now);
     }
     assert_eq!(breaker.error(), Some("refused"));
     let error = "refused".to_owned();
-    assert_eq!(breaker.news(), Some(News::Opened { failed: 4, error }));
-    assert_eq!(breaker.news(), None);
+    assert_eq!(
+        breaker.take_transition(),
+        Some(Transition::Opened { failed: 4, error })
+    );
+    assert_eq!(breaker.take_transition(), None);
     breaker.set_rules(None);
     assert_eq!(breaker.error(), None);
-    assert_eq!(breaker.news(), Some(News::Closed));
+    assert_eq!(breaker.take_transition(), Some(Transition::Closed));
 }
 
 #[test]
@@ -173,7 +176,7 @@ fn without_rules_it_never_opens() {
     let mut breaker = Breaker::new(None);
     for n in 0..100 {
         let now = Instant::now();
-        breaker.told(Sign::Down("why"), attempt(true, n, now), now);
+        breaker.record(Evidence::Down("why"), attempt(true, n, now), now);
     }
     assert!(!breaker.is_open() && breaker.admits(Instant::now()));
 }
@@ -227,18 +230,22 @@ impl World {
             let now = start + Duration::from_millis(ms);
             let up = (self.up)(ms, busy.len());
             for (_, (taken_at, work)) in take_due(&mut busy, ms) {
-                let sign = match up && !work.bad && work.tries + 1 >= self.succeeds_from {
-                    true => Sign::Up,
-                    false => Sign::Down("why"),
+                let evidence = match up && !work.bad && work.tries + 1 >= self.succeeds_from {
+                    true => Evidence::Up,
+                    false => Evidence::Down("why"),
                 };
                 tally.tries += 1;
                 tally.tries_away += usize::from(!up);
-                breaker.told(sign, attempt(work.tries == 0, work.number, taken_at), now);
+                breaker.record(
+                    evidence,
+                    attempt(work.tries == 0, work.number, taken_at),
+                    now,
+                );
                 let tries = work.tries + 1;
-                match sign {
-                    Sign::Up => tally.done += 1,
-                    Sign::Down(_) if tries >= self.attempts => tally.dead += 1,
-                    Sign::Down(_) => {
+                match evidence {
+                    Evidence::Up => tally.done += 1,
+                    Evidence::Down(_) if tries >= self.attempts => tally.dead += 1,
+                    Evidence::Down(_) => {
                         waiting.push((
                             ms + (1000 << work.tries).min(HOUR_MS),
                             Work { tries, ..work },
@@ -250,7 +257,10 @@ impl World {
                 let place = queue.partition_point(|other| other.number < work.number);
                 queue.insert(place, work);
             }
-            if breaker.news().is_some_and(|news| news != News::Closed) {
+            if breaker
+                .take_transition()
+                .is_some_and(|transition| transition != Transition::Closed)
+            {
                 held.drain(..).for_each(|(_, work)| queue.push_front(work));
                 queue
                     .make_contiguous()
@@ -404,18 +414,18 @@ fn a_downstream_that_recovers_slowly_is_not_run_over() {
 
 /// An input of the breaker.
 #[derive(Debug, Clone, Copy)]
-enum Told {
+enum BreakerInput {
     Ended { up: bool, first: bool, message: u8 },
     Taken,
     Passed(u16),
 }
 
-fn told() -> impl Strategy<Value = Told> {
+fn breaker_input() -> impl Strategy<Value = BreakerInput> {
     prop_oneof![
         4 => (prop::bool::weighted(0.2), prop::bool::weighted(0.8), any::<u8>())
-            .prop_map(|(up, first, message)| Told::Ended { up, first, message }),
-        2 => Just(Told::Taken),
-        1 => (0_u16..2_000).prop_map(Told::Passed),
+            .prop_map(|(up, first, message)| BreakerInput::Ended { up, first, message }),
+        2 => Just(BreakerInput::Taken),
+        1 => (0_u16..2_000).prop_map(BreakerInput::Passed),
     ]
 }
 
@@ -424,7 +434,7 @@ proptest! {
     fn it_never_stops_for_good_and_never_opens_on_few(
         of in 2_usize..30,
         failures in 0.05_f64..=1.0,
-        story in prop::collection::vec(told(), 0..400),
+        story in prop::collection::vec(breaker_input(), 0..400),
     ) {
         let rules = Rules { failures, of, probe: SECOND };
         let mut breaker = Breaker::new(Some(rules));
@@ -433,9 +443,9 @@ proptest! {
         for told in story {
             let was_open = breaker.is_open();
             match told {
-                Told::Ended { up, first, message } => {
-                    let sign = if up { Sign::Up } else { Sign::Down("why") };
-                    breaker.told(sign, attempt(first, message, now), now);
+                BreakerInput::Ended { up, first, message } => {
+                    let evidence = if up { Evidence::Up } else { Evidence::Down("why") };
+                    breaker.record(evidence, attempt(first, message, now), now);
                     since_closed += usize::from((first || up) && !was_open);
                     if up {
                         prop_assert!(was_open || !breaker.is_open(), "a success opens nothing");
@@ -443,8 +453,8 @@ proptest! {
                         prop_assert!(!was_open || breaker.is_open(), "a failure closes nothing");
                     }
                 }
-                Told::Taken => breaker.taken(now),
-                Told::Passed(ms) => now += Duration::from_millis(ms.into()),
+                BreakerInput::Taken => breaker.taken(now),
+                BreakerInput::Passed(ms) => now += Duration::from_millis(ms.into()),
             }
             if breaker.is_open() {
                 let later = now + rules.probe;

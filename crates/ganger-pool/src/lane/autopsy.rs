@@ -44,7 +44,7 @@ impl Autopsy {
             }
             Err(error) => {
                 let (pool, worker, program) = (&*identity.pool, identity.slot, &self.program);
-                tracing::warn!(pool, worker, pid, program, %error, "no thread for an autopsy");
+                tracing::warn!(pool, worker, pid, program, %error, "spawning the autopsy's thread failed");
                 false
             }
         }
@@ -63,7 +63,7 @@ impl Autopsy {
         self.under_way = None;
         let silent = || Findings {
             lines: Vec::new(),
-            problem: Some("it said nothing".to_owned()),
+            problem: Some("it did not report anything".to_owned()),
         };
         told.ok().and_then(Result::ok).unwrap_or_else(silent)
     }
@@ -80,7 +80,7 @@ impl Autopsy {
             program,
             problem,
             output,
-            "autopsy of a worker that hangs"
+            "autopsy of a hanging worker"
         );
         if lines.is_empty() {
             return;

@@ -24,7 +24,7 @@ pub(super) enum Version {
 
 impl Version {
     /// Returns the version of a worker whose first frame is `output`.
-    pub(super) fn said_by(output: &Output) -> Self {
+    pub(super) fn of_first_frame(output: &Output) -> Self {
         match output.concurrency() {
             None => Self::One,
             Some(concurrency) => Self::Two {
@@ -83,11 +83,15 @@ impl Cause {
             Self::Stopped => format!("the worker was stopped: {exit}"),
             Self::TimedOut(_) => "timed out: the worker was killed".into(),
             Self::Cancelled(_) => {
-                "a message was cancelled by an operator and not given up: the worker was killed"
+                "the worker did not give up a message that an operator cancelled, and was killed"
                     .into()
             }
-            Self::Stalled(_) => "stalled: the worker was silent for too long and was killed".into(),
-            Self::PipeClosed => "protocol error: the worker closed its pipe and lives on".into(),
+            Self::Stalled(_) => {
+                "stalled: the worker was silent for too long, and was killed".into()
+            }
+            Self::PipeClosed => {
+                "protocol error: the worker closed its pipe and is still running".into()
+            }
             Self::ProtocolError(error) => format!("protocol error: {error}"),
         }
     }

@@ -28,7 +28,7 @@ pub(super) struct Emits {
     waiting: VecDeque<(u64, Outgoing)>,
     confirmations: JoinSet<Confirmed>,
     /// Time since which some wait and the worker is not read from.
-    deaf_since: Option<Instant>,
+    blocked_since: Option<Instant>,
 }
 
 impl Emits {
@@ -71,7 +71,7 @@ impl Emits {
         let queue = message.queue.clone();
         let gone = move || PublishError {
             queue,
-            why: "the source is gone".into(),
+            why: "the source has ended".into(),
         };
         let (confirm, confirmed) = oneshot::channel();
         if let Some(permit) = permit {
@@ -85,30 +85,30 @@ impl Emits {
     }
 
     /// Returns whether the worker is not read from.
-    pub(super) fn are_deaf(&self) -> bool {
-        self.deaf_since.is_some()
+    pub(super) fn are_blocked(&self) -> bool {
+        self.blocked_since.is_some()
     }
 
     /// Time since which the worker is not read from.
-    pub(super) fn deaf_since(&self) -> Option<Instant> {
-        self.deaf_since
+    pub(super) fn blocked_since(&self) -> Option<Instant> {
+        self.blocked_since
     }
 
     /// Moves that time by as much as the worker's deadlines were moved.
     pub(super) fn postpone(&mut self, by: Duration) {
-        self.deaf_since = self.deaf_since.map(|since| since + by);
+        self.blocked_since = self.blocked_since.map(|since| since + by);
     }
 
     /// Stops the worker's clock while its emits wait, since it is not read from. Returns the time
     /// by which its deadlines move once it is read from again.
     pub(super) fn stood_still(&mut self, now: Instant) -> Option<Duration> {
-        match self.deaf_since {
+        match self.blocked_since {
             None if self.are_waiting() => {
-                self.deaf_since = Some(now);
+                self.blocked_since = Some(now);
                 None
             }
             Some(since) if !self.are_waiting() => {
-                self.deaf_since = None;
+                self.blocked_since = None;
                 Some(now - since)
             }
             None | Some(_) => None,
@@ -171,10 +171,10 @@ mod tests {
         emits.push(1, emit("a"));
         assert_eq!(emits.stood_still(now), None);
         assert_eq!(emits.stood_still(now + second), None);
-        assert!(emits.are_deaf());
+        assert!(emits.are_blocked());
         emits.waiting.clear();
         assert_eq!(emits.stood_still(now + 3 * second), Some(3 * second));
-        assert!(!emits.are_deaf());
+        assert!(!emits.are_blocked());
         assert_eq!(emits.stood_still(now + 4 * second), None);
     }
 }

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[derive(Debug, Clone)]
-    enum Happens {
+    enum Stimulus {
         Asked(Phase),
         Idle(bool),
         Recycled,
@@ -318,7 +318,7 @@ mod tests {
         Passes(Duration),
     }
 
-    fn happens() -> impl Strategy<Value = Happens> {
+    fn stimuli() -> impl Strategy<Value = Stimulus> {
         let phases = [
             Phase::Draining,
             Phase::Yielding,
@@ -332,12 +332,12 @@ mod tests {
             Cause::ProtocolError(String::new()),
         ];
         prop_oneof![
-            proptest::sample::select(phases.to_vec()).prop_map(Happens::Asked),
-            any::<bool>().prop_map(Happens::Idle),
-            Just(Happens::Recycled),
-            Just(Happens::Closed),
-            proptest::sample::select(causes.to_vec()).prop_map(Happens::Killed),
-            (0u64..3_000).prop_map(|millis| Happens::Passes(Duration::from_millis(millis))),
+            proptest::sample::select(phases.to_vec()).prop_map(Stimulus::Asked),
+            any::<bool>().prop_map(Stimulus::Idle),
+            Just(Stimulus::Recycled),
+            Just(Stimulus::Closed),
+            proptest::sample::select(causes.to_vec()).prop_map(Stimulus::Killed),
+            (0u64..3_000).prop_map(|millis| Stimulus::Passes(Duration::from_millis(millis))),
         ]
     }
 
@@ -345,23 +345,23 @@ mod tests {
         /// For all events in any order: each phase begins once, in its order and with none skipped
         /// but by a closed pipe; no work after the first; and nothing that is due is left.
         #[test]
-        fn an_end_goes_one_way(all in proptest::collection::vec(happens(), 0..60)) {
+        fn an_end_goes_one_way(all in proptest::collection::vec(stimuli(), 0..60)) {
             let mut now = Instant::now();
             let mut ending = Ending::new(now);
             let (mut asked, mut is_idle, mut phase) = (Phase::Running, false, Phase::Running);
             let mut unheard = false;
             for one in all {
                 match one {
-                    Happens::Asked(later) => asked = asked.max(later),
-                    Happens::Idle(idle) => is_idle = idle,
-                    Happens::Recycled => ending.recycle(),
-                    Happens::Closed => drop(ending.closed(now)),
-                    Happens::Killed(cause) => {
+                    Stimulus::Asked(later) => asked = asked.max(later),
+                    Stimulus::Idle(idle) => is_idle = idle,
+                    Stimulus::Recycled => ending.recycle(),
+                    Stimulus::Closed => drop(ending.closed(now)),
+                    Stimulus::Killed(cause) => {
                         unheard |= !matches!(cause, Cause::TimedOut(_)) && ending.cause.is_none();
                         unheard |= matches!(cause, Cause::ProtocolError(_));
                         ending.condemn(cause);
                     }
-                    Happens::Passes(time) => now += time,
+                    Stimulus::Passes(time) => now += time,
                 }
                 for next in ending.advance(now, asked, is_idle, SECOND) {
                     let jumps = ending.cause == Some(Cause::PipeClosed) && next == Phase::Quitting;

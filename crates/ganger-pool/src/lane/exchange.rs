@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::blame::{Cause, Read, Version};
 use super::emits::{Emits, Emitted};
-use super::in_flight::{Due, InFlight, Judged, Settled};
+use super::in_flight::{Due, InFlight, Settled, Unanswered};
 use super::pool_side::PoolSide;
 use super::question::Search;
 use super::tempo::Tempo;
@@ -62,7 +62,7 @@ pub(super) enum Turn {
 
 /// Failure of the worker's pipe.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum ExchangeError {
     /// The worker has closed its end; the text says how that was seen.
     Closed(String),
     /// The worker has broken the protocol.
@@ -196,7 +196,7 @@ impl Exchange {
     }
 
     /// Writes the encoded bytes, as far as the pipe takes them.
-    pub(super) fn flush(&mut self) -> Result<(), Trouble> {
+    pub(super) fn flush(&mut self) -> Result<(), ExchangeError> {
         if self.connection.unsent() == 0 {
             return Ok(());
         }
@@ -218,7 +218,12 @@ impl Exchange {
     }
 
     /// Does the work of a turn. The worker's output counts only while `is_heard`.
-    pub(super) fn take(&mut self, turn: Turn, is_heard: bool, now: Instant) -> Result<(), Trouble> {
+    pub(super) fn take(
+        &mut self,
+        turn: Turn,
+        is_heard: bool,
+        now: Instant,
+    ) -> Result<(), ExchangeError> {
         match turn {
             Turn::Emits(Emitted::Sent) => Ok(()),
             Turn::Emits(Emitted::Confirmed(id, result)) => {
@@ -228,7 +233,7 @@ impl Exchange {
             Turn::More => self.take_frames(is_heard, now),
             Turn::Ready(ready) => match self.pass_bytes(ready).map_err(closed)? {
                 Received::Some(_) => self.take_frames(is_heard, now),
-                Received::Eof => Err(Trouble::Closed("end of file".into())),
+                Received::Eof => Err(ExchangeError::Closed("end of file".into())),
                 Received::WouldBlock => Ok(()),
             },
         }
@@ -247,19 +252,19 @@ impl Exchange {
 
     /// Takes in the contents of the pipe, by at most `reads_max` reads. One takes as much as a pipe
     /// holds.
-    pub(super) fn read(&mut self, reads_max: usize) -> Result<(), Trouble> {
+    pub(super) fn read(&mut self, reads_max: usize) -> Result<(), ExchangeError> {
         self.take_all_frames()?;
         for _ in 0..reads_max {
             match self.connection.receive().map_err(closed)? {
                 Received::Some(_) => self.take_all_frames()?,
-                Received::Eof => return Err(Trouble::Closed("end of file".into())),
+                Received::Eof => return Err(ExchangeError::Closed("end of file".into())),
                 Received::WouldBlock => break,
             }
         }
         Ok(())
     }
 
-    fn take_all_frames(&mut self) -> Result<(), Trouble> {
+    fn take_all_frames(&mut self) -> Result<(), ExchangeError> {
         self.take_frames(true, Instant::now())?;
         while self.has_more {
             self.take_frames(true, Instant::now())?;
@@ -268,7 +273,7 @@ impl Exchange {
     }
 
     /// Takes in the available frames, at most one turn's worth.
-    fn take_frames(&mut self, is_heard: bool, now: Instant) -> Result<(), Trouble> {
+    fn take_frames(&mut self, is_heard: bool, now: Instant) -> Result<(), ExchangeError> {
         let taken = match is_heard {
             true => self.take_turn(now),
             false => Ok(false),
@@ -276,14 +281,14 @@ impl Exchange {
         self.has_more = taken.as_ref().is_ok_and(|more| *more);
         if !self.has_more {
             let waited = || PoolSide::waited(self.run_queue.as_ref()?);
-            let there_since = self.pool.there_since(now);
-            if let Some(taken) = self.tempo.caught_up(now, there_since, waited) {
-                self.pool.has_taken(taken, now);
+            let available_since = self.pool.available_since(now);
+            if let Some(taken) = self.tempo.caught_up(now, available_since, waited) {
+                self.pool.record_duration(taken, now);
             }
         }
         self.show();
         self.pool.has_room();
-        taken.map(drop).map_err(Trouble::Broken)
+        taken.map(drop).map_err(ExchangeError::Broken)
     }
 
     /// Takes in one turn's frames. Returns whether there may be more, or the breach of the
@@ -306,7 +311,7 @@ impl Exchange {
     fn take_frame(&mut self, output: Output, now: Instant) -> Result<(), String> {
         self.in_flight.heard(now);
         if self.version == Version::Unknown {
-            self.version = Version::said_by(&output);
+            self.version = Version::of_first_frame(&output);
             if self.is_version2() {
                 self.in_flight.begin_all(now);
                 return Ok(());
@@ -418,7 +423,7 @@ impl Exchange {
         if let Some(by) = self.emits.stood_still(now) {
             self.in_flight.postpone(by);
         }
-        if self.emits.are_deaf() {
+        if self.emits.are_blocked() {
             return Due::default();
         }
         let sent = self.connection.sent_total();
@@ -431,7 +436,7 @@ impl Exchange {
 
     /// Returns the next time at which [`Exchange::due`] has something to report.
     pub(super) fn next_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
-        let listened = (!self.emits.are_deaf()).then(|| self.in_flight.next_deadline(policy));
+        let listened = (!self.emits.are_blocked()).then(|| self.in_flight.next_deadline(policy));
         let deadlines = [listened.flatten(), self.notes.calm_at()];
         deadlines.into_iter().flatten().min()
     }
@@ -444,7 +449,7 @@ impl Exchange {
     /// Cancels the messages that an operator's search matches. Returns their number.
     pub(super) fn cancel(&mut self, search: &Search, now: Instant) -> usize {
         // While the worker is not read from, its clock stands still.
-        let now = self.emits.deaf_since().unwrap_or(now);
+        let now = self.emits.blocked_since().unwrap_or(now);
         self.in_flight.cancel(|message| search.means(message), now)
     }
 
@@ -464,22 +469,22 @@ impl Exchange {
     }
 
     /// Judges each message left unanswered by a worker that has ended for `cause`.
-    pub(super) fn judge(&mut self, cause: &Cause, exited_well: bool) -> Vec<Judged> {
+    pub(super) fn judge(&mut self, cause: &Cause, exited_well: bool) -> Vec<Unanswered> {
         self.notes.tell_suppressed();
         let left_unread = self.connection.left_unread();
         let read = Read {
             sent: self.connection.sent_total(),
             left_unread,
-            left_well: exited_well && (!left_unread || self.is_forgiven()),
+            left_well: exited_well && (!left_unread || self.is_tolerated()),
         };
         self.in_flight.judge(cause, self.version, read)
     }
 
     /// Returns whether a worker that left of its own accord may have left the first of its messages
     /// unread.
-    fn is_forgiven(&self) -> bool {
+    fn is_tolerated(&self) -> bool {
         let name = self.in_flight.head_name();
-        name.is_none_or(|name| self.pool.forgives(name))
+        name.is_none_or(|name| self.pool.tolerates(name))
     }
 
     /// Settles answers that came in time once their emits are confirmed, even when the worker is
@@ -495,6 +500,6 @@ impl Exchange {
     }
 }
 
-fn closed(error: impl ToString) -> Trouble {
-    Trouble::Closed(error.to_string())
+fn closed(error: impl ToString) -> ExchangeError {
+    ExchangeError::Closed(error.to_string())
 }

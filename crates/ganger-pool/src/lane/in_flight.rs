@@ -11,21 +11,21 @@ use tokio::time::Instant;
 use super::blame::{Blame, Cause, HeldState, Late, Read, Version, blame};
 use crate::verdict;
 use crate::verdict::Case;
-use entry::{Asked, Entry, Way};
+use entry::{Asked, Entry, MessageState};
 pub(super) use entry::{Settled, cancelled};
 use ganger_config::model::PoolConfig;
 use ganger_core::names::EMIT_ID_HEADER;
 use ganger_core::trace_context::SpanContext;
 use ganger_protocol::output::Output;
 use ganger_queue::delivery::{Delivery, Message, Outgoing, PublishError};
-use ganger_telemetry::metrics::Took;
+use ganger_telemetry::metrics::Durations;
 
 const NOWHERE: &str =
-    "an emit has nowhere to go: it names no queue and the message has no reply-to";
+    "the emit has no destination: it names no queue, and the message has no reply-to";
 
 /// Message left unanswered by the worker's end.
 #[derive(Debug)]
-pub(super) struct Judged {
+pub(super) struct Unanswered {
     pub(super) delivery: Delivery,
     /// Time that the worker was allowed to take.
     pub(super) soft: Option<Duration>,
@@ -158,7 +158,11 @@ impl InFlight {
             starts_at,
             ends_at,
             piped_at: now,
-            way: if at_once { Way::Begun(now) } else { Way::Piped },
+            way: if at_once {
+                MessageState::Begun(now)
+            } else {
+                MessageState::Piped
+            },
             asked: Asked::Nothing,
             soft,
             had_company,
@@ -178,16 +182,16 @@ impl InFlight {
     /// Starts the time of the first message without an answer, if it is not running.
     pub(super) fn begin_head(&mut self, now: Instant) {
         if let Some(head) = self.entries.iter_mut().find(|entry| entry.is_open())
-            && matches!(head.way, Way::Piped)
+            && matches!(head.way, MessageState::Piped)
         {
-            head.way = Way::Begun(now);
+            head.way = MessageState::Begun(now);
         }
     }
 
     /// Begins all messages without an answer: the worker has said that it works on all at once.
     pub(super) fn begin_all(&mut self, now: Instant) {
         for entry in self.entries.iter_mut().filter(|entry| entry.is_open()) {
-            entry.way = Way::Begun(now);
+            entry.way = MessageState::Begun(now);
         }
     }
 
@@ -199,14 +203,14 @@ impl InFlight {
         version: Version,
         sent: u64,
         now: Instant,
-    ) -> Result<(Took, Option<Settled>), String> {
+    ) -> Result<(Durations, Option<Settled>), String> {
         let at = self.meant(answer.id, version, sent)?;
         self.fresh_since = None;
         let entry = &mut self.entries[at];
         let begun = entry.begun().unwrap_or(now);
-        let took = Took::between(entry.delivery.taken_at, entry.piped_at, begun, now);
+        let took = Durations::between(entry.delivery.taken_at, entry.piped_at, begun, now);
         entry.note(Some(begun), Some(now));
-        entry.way = Way::Answered { begun, answer };
+        entry.way = MessageState::Answered { begun, answer };
         self.begin_head(now);
         Ok((took, self.finish(at)))
     }
@@ -221,7 +225,7 @@ impl InFlight {
         policy: &PoolConfig,
     ) -> Result<Option<(u64, Outgoing)>, String> {
         let found = self.meant(output.id, version, sent);
-        let at = found.map_err(|error| format!("an emit that belongs to no message: {error}"))?;
+        let at = found.map_err(|error| format!("an emit without a message: {error}"))?;
         let entry = &mut self.entries[at];
         entry.emitted += 1;
         let message = &entry.delivery.message;
@@ -310,7 +314,7 @@ impl InFlight {
     }
 
     /// Takes out all messages without an answer and judges each by the worker's end.
-    pub(super) fn judge(&mut self, cause: &Cause, version: Version, read: Read) -> Vec<Judged> {
+    pub(super) fn judge(&mut self, cause: &Cause, version: Version, read: Read) -> Vec<Unanswered> {
         let (open, answered): (VecDeque<_>, VecDeque<_>) =
             self.entries.drain(..).partition(Entry::is_open);
         let size = |entry: &Entry| entry.delivery.message.body.len();
@@ -320,7 +324,7 @@ impl InFlight {
         let begun_in_all = open.iter().filter(|entry| begun(entry)).count();
         let left_unread = read.left_unread && matches!(cause, Cause::Died | Cause::PipeClosed);
         let head = open.front().map(|entry| entry.id);
-        let judged = |mut entry: Entry| {
+        let unanswered = |mut entry: Entry| {
             entry.note(entry.begun(), None);
             let place = HeldState {
                 head: Some(entry.id) == head,
@@ -330,14 +334,14 @@ impl InFlight {
                 alone: entry.delivery.history.alone,
                 begun_in_all,
             };
-            Judged {
+            Unanswered {
                 blame: blame(cause, version, entry.id, place),
                 delivery: entry.delivery,
                 soft: entry.soft,
                 cancelled: entry.cancelled,
             }
         };
-        open.into_iter().map(judged).collect()
+        open.into_iter().map(unanswered).collect()
     }
 
     /// Moves all deadlines by a time in which the worker was not read from.
@@ -346,8 +350,8 @@ impl InFlight {
         self.fresh_since = self.fresh_since.map(|since| since + by);
         for entry in &mut self.entries {
             match &mut entry.way {
-                Way::Piped => {}
-                Way::Begun(begun) | Way::Answered { begun, .. } => *begun += by,
+                MessageState::Piped => {}
+                MessageState::Begun(begun) | MessageState::Answered { begun, .. } => *begun += by,
             }
         }
     }
@@ -445,7 +449,7 @@ impl InFlight {
     /// one.
     fn silent_over(&self, sent: u64) -> Late {
         let is_begun =
-            |entry: &&Entry| matches!(entry.way, Way::Begun(_)) && entry.starts_at < sent;
+            |entry: &&Entry| matches!(entry.way, MessageState::Begun(_)) && entry.starts_at < sent;
         let mut begun = self.entries.iter().filter(is_begun);
         match (begun.next(), begun.next()) {
             (Some(only), None) => Late::Only(only.id),

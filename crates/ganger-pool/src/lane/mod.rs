@@ -39,7 +39,7 @@ use autopsy::{AFTER_DEATH, Autopsy};
 use backlog::Backlog;
 use blame::{Blame, Cause};
 use ending::Ending;
-use exchange::{Exchange, Trouble};
+use exchange::{Exchange, ExchangeError};
 use ganger_config::model::WorkerCommand;
 use ganger_core::event_loop::Standstills;
 use ganger_core::names::{CANCEL, CONTEXT_SWITCH, QUIT};
@@ -47,7 +47,7 @@ use ganger_core::shutdown::Phase;
 use ganger_queue::delivery::{CANCELLED, Delivery, Exit, Failure, Reason};
 use ganger_telemetry::metrics::WorkerEnd;
 pub use gauge::{Gauge, Shared};
-use in_flight::{Judged, cancelled};
+use in_flight::{Unanswered, cancelled};
 use pool_side::{PoolSide, name_hash};
 pub use question::{Question, Search};
 pub use start::{Ended, Start};
@@ -72,7 +72,7 @@ pub async fn run(mut start: Start) -> Ended {
         biased;
         starting = spawned => starting,
         _ = phase.wait_for(|phase| *phase > Phase::Running) => {
-            let unwanted = Ended::unstarted("not wanted any more".into(), LastLines::default());
+            let unwanted = Ended::unstarted("no longer needed".into(), LastLines::default());
             return Ended { orderly: true, how: WorkerEnd::Asked, ..unwanted };
         }
     };
@@ -86,7 +86,7 @@ pub async fn run(mut start: Start) -> Ended {
     match connect(starting, &mut start, policy.start_timeout).await {
         Ok((process, connection)) => {
             if start.shared.connected.send(start.slot).await.is_err() {
-                return Ended::unstarted("the pool is gone".into(), LastLines::default());
+                return Ended::unstarted("the pool has ended".into(), LastLines::default());
             }
             Lane::new(start, process, connection, started_at)
                 .run()
@@ -143,7 +143,7 @@ impl Lane {
         self.exchange.show();
         self.pool.has_room();
         let exit = self.serve().await;
-        self.wind_up(exit).await
+        self.settle_after_exit(exit).await
     }
 
     /// Serves the worker until its process has ended.
@@ -157,7 +157,7 @@ impl Lane {
                 return exit;
             }
             let now = Instant::now();
-            self.make_up(now);
+            self.extend_deadlines(now);
             self.keep_time(now);
             self.fill(now);
             deadline = self.next_deadline();
@@ -179,13 +179,13 @@ impl Lane {
                 Some(question) = self.questions.recv() => self.answer(question),
                 findings = self.autopsy.ended(), if self.autopsy.is_under_way() => {
                     self.examined(findings);
-                    self.put_down();
+                    self.kill_group();
                 }
                 turn = self.exchange.turn() => {
                     let now = Instant::now();
-                    self.make_up(now);
+                    self.extend_deadlines(now);
                     let done = self.exchange.take(turn, self.ending.is_heard(), now);
-                    self.tie_output();
+                    self.tag_output();
                     self.look_at(done, now);
                 }
                 () = &mut alarm, if deadline.is_some() => {}
@@ -279,7 +279,7 @@ impl Lane {
                 self.process.begin(now);
             }
             self.exchange.has_sent(now);
-            self.tie_output();
+            self.tag_output();
         }
         if !self.ending.is_closed() {
             let done = self.exchange.flush();
@@ -301,7 +301,7 @@ impl Lane {
     }
 
     /// Ties the worker's output to the message that it works on.
-    fn tie_output(&mut self) {
+    fn tag_output(&mut self) {
         let works_on = self.exchange.works_on();
         let id = works_on.map(|(id, ..)| id);
         if id != self.printing_for {
@@ -311,11 +311,11 @@ impl Lane {
         }
     }
 
-    fn look_at(&mut self, done: Result<(), Trouble>, now: Instant) {
+    fn look_at(&mut self, done: Result<(), ExchangeError>, now: Instant) {
         match done {
             Ok(()) => {}
-            Err(Trouble::Broken(error)) => self.kill(Cause::ProtocolError(error)),
-            Err(Trouble::Closed(how)) => {
+            Err(ExchangeError::Broken(error)) => self.kill(Cause::ProtocolError(error)),
+            Err(ExchangeError::Closed(how)) => {
                 if self.ending.closed(now) {
                     let (worker, pid) = (self.pool.slot(), self.process.pid());
                     tracing::debug!(worker, pid, how, "pipe closed");
@@ -338,11 +338,11 @@ impl Lane {
         if self.autopsy.begin(rules, &self.command, &identity, pid) {
             self.ending.examine(true);
         } else {
-            self.put_down();
+            self.kill_group();
         }
     }
 
-    fn put_down(&mut self) {
+    fn kill_group(&mut self) {
         self.ending.examine(false);
         self.process.signal_group(Signal::Kill);
     }
@@ -420,7 +420,7 @@ impl Lane {
 
     /// Settles everything after the end of the process. Output written before counts; then all in
     /// hand is settled, and nothing sooner: until now the worker may have been working on it.
-    async fn wind_up(mut self, exit: Exit) -> Ended {
+    async fn settle_after_exit(mut self, exit: Exit) -> Ended {
         self.pool.close();
         if self.ending.is_heard() {
             // With the task's budget used up the pipe would seem empty, and an answer be lost.
@@ -442,15 +442,23 @@ impl Lane {
         let on_trial = self.pool.is_on_trial();
         let (mut explained, mut excused) = (false, false);
         let mut over = self.pool.failed_message();
-        for judged in self.exchange.judge(&cause, exit.code == Some(0)) {
-            let crashes = judged.delivery.history.crashes;
-            if judged.blame == Blame::Charged {
+        for unanswered in self.exchange.judge(&cause, exit.code == Some(0)) {
+            let crashes = unanswered.delivery.history.crashes;
+            if unanswered.blame == Blame::Charged {
                 explained |= crashes > 0;
-                over = Some(name_hash(&judged.delivery.message));
+                over = Some(name_hash(&unanswered.delivery.message));
             }
-            let blame = judged.blame.on_trial(on_trial, &cause, crashes);
-            excused |= blame != judged.blame;
-            self.settle_unanswered(Judged { blame, ..judged }, &cause, exit, &stderr);
+            let blame = unanswered.blame.on_trial(on_trial, &cause, crashes);
+            excused |= blame != unanswered.blame;
+            self.settle_unanswered(
+                Unanswered {
+                    blame,
+                    ..unanswered
+                },
+                &cause,
+                exit,
+                &stderr,
+            );
         }
         self.exchange.settle_after_emits().await;
         self.refuse_work();
@@ -470,11 +478,17 @@ impl Lane {
         }
     }
 
-    fn settle_unanswered(&self, judged: Judged, cause: &Cause, exit: Exit, stderr: &[String]) {
-        let event = match judged.blame {
-            _ if judged.cancelled => {
+    fn settle_unanswered(
+        &self,
+        unanswered: Unanswered,
+        cause: &Cause,
+        exit: Exit,
+        stderr: &[String],
+    ) {
+        let event = match unanswered.blame {
+            _ if unanswered.cancelled => {
                 let failure = cancelled(&match cause {
-                    Cause::Cancelled(_) => "not given up in time, and its worker was killed".into(),
+                    Cause::Cancelled(_) => "not given up in time: its worker was killed".into(),
                     other => other.describe(exit),
                 });
                 Event::Failed(Failure {
@@ -485,7 +499,7 @@ impl Lane {
             }
             Blame::Charged => Event::Failed(Failure {
                 reason: cause.reason(),
-                error: cause.error(exit, judged.soft, self.pool.rules().timeout_grace),
+                error: cause.error(exit, unanswered.soft, self.pool.rules().timeout_grace),
                 exit: Some(exit),
                 stderr: [stderr, self.autopsy.lines()].concat(),
                 reply: None,
@@ -493,6 +507,6 @@ impl Lane {
             Blame::Returned => Event::Stopped { suspect: false },
             Blame::Suspect => Event::Stopped { suspect: true },
         };
-        self.pool.settle(judged.delivery, event);
+        self.pool.settle(unanswered.delivery, event);
     }
 }

@@ -13,7 +13,7 @@ use super::core_waits::{Taken, Waited};
 use super::gauge::{Gauge, Shared};
 use super::tempo::Wants;
 use crate::breaker;
-use crate::breaker::Sign;
+use crate::breaker::Evidence;
 use crate::verdict::{Case, Event, decide, lasting_name};
 use crate::worker::run_queue::RunQueue;
 use ganger_config::model::PoolConfig;
@@ -22,7 +22,7 @@ use ganger_core::shutdown::Phase;
 use ganger_protocol::status::Status;
 use ganger_queue::delivery::{Delivery, Exit, Message, Outcome, Publish};
 use ganger_telemetry as telemetry;
-use ganger_telemetry::metrics::Took;
+use ganger_telemetry::metrics::Durations;
 use ganger_telemetry::traces;
 
 /// Handle of a lane to its pool.
@@ -63,8 +63,8 @@ impl PoolSide {
     }
 
     /// Returns the time since which what is read now may have been there.
-    pub(super) fn there_since(&self, now: Instant) -> Instant {
-        self.shared.turns.there_since(now, awake_since())
+    pub(super) fn available_since(&self, now: Instant) -> Instant {
+        self.shared.turns.available_since(now, awake_since())
     }
 
     /// Returns the time that a worker, and this thread, which reads its answers, have had no core.
@@ -76,7 +76,7 @@ impl PoolSide {
     }
 
     /// Records the real time that its worker has taken.
-    pub(super) fn has_taken(&self, taken: Taken, now: Instant) {
+    pub(super) fn record_duration(&self, taken: Taken, now: Instant) {
         self.shared.streak.takes_in(taken.answers, taken.time, now);
     }
 
@@ -106,8 +106,8 @@ impl PoolSide {
     }
 
     /// Returns whether a message may be left unread once more.
-    pub(super) fn forgives(&self, name: String) -> bool {
-        self.shared.unread.borrow_mut().forgives(name)
+    pub(super) fn tolerates(&self, name: String) -> bool {
+        self.shared.unread.borrow_mut().tolerates(name)
     }
 
     /// Starts taking messages.
@@ -155,7 +155,7 @@ impl PoolSide {
     }
 
     /// Counts an answer of its worker.
-    pub(super) fn answered(&self, took: Took) {
+    pub(super) fn answered(&self, took: Durations) {
         self.gauge.has_answered();
         self.shared.counters.answered(took);
     }
@@ -197,19 +197,19 @@ impl PoolSide {
         }
         let counters = &self.shared.counters;
         counters.settled(message, &outcome);
-        let sign = breaker::sign(&outcome);
+        let evidence = breaker::evidence(&outcome);
         let served = is_answer && !matches!(outcome, Outcome::Requeue { .. });
         if served {
-            self.has_served(message, sign);
+            self.has_served(message, evidence);
         }
-        if let Some(sign) = sign {
+        if let Some(evidence) = evidence {
             let attempt = breaker::Attempt {
                 is_first: history.attempt <= 1,
                 taken_at: delivery.taken_at,
                 message: || lasting_name(message),
             };
             let mut breaker = self.shared.breaker.borrow_mut();
-            breaker.told(sign, attempt, Instant::now());
+            breaker.record(evidence, attempt, Instant::now());
         }
         let success = served && outcome.is_success();
         let failure = outcome.failure();
@@ -228,8 +228,8 @@ impl PoolSide {
 
     /// Records its worker's own answer to a message. A worker that answers with a failure may then
     /// end for another reason: it shows that it works by the next message.
-    fn has_served(&self, message: &Message, sign: Option<Sign<'_>>) {
-        let only_failed = sign != Some(Sign::Up) && self.gauge.served() == 0;
+    fn has_served(&self, message: &Message, evidence: Option<Evidence<'_>>) {
+        let only_failed = evidence != Some(Evidence::Up) && self.gauge.served() == 0;
         self.gauge
             .has_served(only_failed.then(|| name_hash(message)));
         if self.gauge.has_worked() {

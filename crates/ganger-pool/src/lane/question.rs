@@ -54,7 +54,7 @@ impl Search {
     }
 
     /// Gives the asker no number, since not every lane could be asked.
-    pub fn is_vain(&self) {
+    pub fn give_up(&self) {
         drop(self.asker.take());
     }
 }

@@ -9,8 +9,8 @@ use ganger_queue::delivery::Exit;
 impl Lane {
     /// Moves all deadlines by the time in which this thread's loop stood still: it is nobody's
     /// fault.
-    pub(super) fn make_up(&mut self, now: Instant) {
-        if let Some(stood_still) = self.standstills.news(now) {
+    pub(super) fn extend_deadlines(&mut self, now: Instant) {
+        if let Some(stood_still) = self.standstills.take_stall(now) {
             self.exchange.postpone(stood_still);
             self.ending.postpone(stood_still);
         }
@@ -29,9 +29,9 @@ impl Lane {
         let is_heard = self.ending.is_heard() && !self.ending.is_closed();
         if is_heard && self.exchange.listens() {
             let now = Instant::now();
-            self.make_up(now);
+            self.extend_deadlines(now);
             let done = self.exchange.read(1);
-            self.tie_output();
+            self.tag_output();
             self.look_at(done, now);
         }
         None

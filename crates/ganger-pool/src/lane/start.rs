@@ -103,7 +103,7 @@ pub(super) async fn connect(
             },
             exit = process.wait() => break (format!("{exit} before it connected to its pipe"), false),
             _ = phase.wait_for(|phase| *phase > Phase::Running) => {
-                break ("not wanted any more".into(), true);
+                break ("no longer needed".into(), true);
             }
             Some(question) = start.questions.recv() => match question {
                 // Whoever asked may have gone.

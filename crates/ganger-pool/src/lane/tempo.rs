@@ -59,19 +59,19 @@ impl Tempo {
     }
 
     /// Accounts for the answers once all available ones were taken in; they may have been there
-    /// since `there_since`. `waited` is the time without a core since the start, if it is known.
+    /// since `available_since`. `waited` is the time without a core since the start, if it is known.
     /// Returns what was learned of the worker's real time.
     pub(super) fn caught_up(
         &mut self,
         now: Instant,
-        there_since: Instant,
+        available_since: Instant,
         waited: impl FnOnce() -> Option<Waited>,
     ) -> Option<Taken> {
         if self.unpaced == 0 {
             return None;
         }
         let answers = std::mem::take(&mut self.unpaced);
-        let time = there_since.saturating_duration_since(self.busy_since);
+        let time = available_since.saturating_duration_since(self.busy_since);
         let taken = Taken { answers, time };
         self.busy_since = now;
         let really = match time <= LATE * answers {
@@ -234,10 +234,10 @@ mod tests {
     fn an_answer_that_may_have_been_there_for_long_is_not_slow() {
         let mut worker = Worker::new();
         for _ in 0..200 {
-            let there_since = worker.now + Duration::from_micros(10);
+            let available_since = worker.now + Duration::from_micros(10);
             worker.now += Duration::from_millis(3);
             worker.tempo.answered();
-            worker.tempo.caught_up(worker.now, there_since, || None);
+            worker.tempo.caught_up(worker.now, available_since, || None);
         }
         assert_eq!(worker.window(), 64);
     }

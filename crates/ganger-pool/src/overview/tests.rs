@@ -27,7 +27,7 @@ fn what_a_daemon_can_do_nothing_about_is_no_reason() {
     let all = [Starting, Degraded, SourceDown, SourceDown, Running];
     let unnamed = status(DaemonState::Running, &all).not_ready_unnamed();
     assert_eq!(unnamed.len(), 3, "{unnamed:?}");
-    assert_eq!(unnamed[2], "pools whose source can't be used: 2");
+    assert_eq!(unnamed[2], "pools whose source is unavailable: 2");
     let names = [Starting, Degraded, SourceDown].map(|state| format!("`{}`", state.as_str()));
     assert!(
         !unnamed

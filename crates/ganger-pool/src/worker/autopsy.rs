@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::account::Account;
 use super::error::SpawnError;
-use super::leader::Newborn;
+use super::leader::UnwatchedChild;
 use super::{Identity, launch};
 use ganger_config::model::{Autopsy, WorkerCommand};
 
@@ -81,7 +81,7 @@ fn examine(
     let findings = match started {
         Ok((program, written)) => {
             let findings = Transcript::new(written).listen(&program, until, within);
-            _program = Some(Newborn::of(program));
+            _program = Some(UnwatchedChild::of(program));
             findings
         }
         Err(problem) => Findings {
@@ -102,7 +102,7 @@ fn start(command: &WorkerCommand, identity: &Identity) -> Result<(Child, PipeRea
         other => other.to_string(),
     };
     let account = Account::find(command.user.as_deref()).map_err(words)?;
-    let pipe = io::pipe().map_err(|error| format!("there is no pipe for it: {error}"));
+    let pipe = io::pipe().map_err(|error| format!("creating a pipe for it failed: {error}"));
     let (reader, writer) = pipe?;
     let program = launch::start_beside(command, identity, account, writer).map_err(words)?;
     Ok((program, reader))
@@ -133,7 +133,7 @@ impl Transcript {
             Ok(Outcome::Itself) => None,
             Ok(Outcome::Late) => Some(format!("it was stopped after {within:?}")),
             Ok(Outcome::Flood) => Some(format!("it was stopped after {} bytes", self.read)),
-            Err(error) => Some(format!("it can't be followed: {error}")),
+            Err(error) => Some(format!("watching it failed: {error}")),
         };
         Findings {
             lines: self.lines(),

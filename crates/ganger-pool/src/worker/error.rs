@@ -181,7 +181,7 @@ pub enum PipeError {
         cause: io::Error,
     },
     /// There was a connection already.
-    #[error("a worker's pipe takes one connection and had it: `{path}`")]
+    #[error("a worker's pipe accepts one connection and has had it: `{path}`")]
     Taken {
         /// Path at which it listened.
         path: PathBuf,

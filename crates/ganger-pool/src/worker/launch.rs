@@ -63,7 +63,7 @@ pub(super) fn start(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     confine(&mut child, confinement);
-    orphans::start(|| child.spawn()).map_err(|error| told(command, error))
+    orphans::start(|| child.spawn()).map_err(|error| spawn_error(command, error))
 }
 
 fn introduce(
@@ -97,7 +97,9 @@ pub(super) fn start_beside(
     output: PipeWriter,
 ) -> Result<Child, SpawnError> {
     let confinement = Confinement::prepare(command, account)?;
-    let stdout = output.try_clone().map_err(|error| told(command, error))?;
+    let stdout = output
+        .try_clone()
+        .map_err(|error| spawn_error(command, error))?;
     let mut child = program(command);
     child
         .env(names::ENV_POOL, &*identity.pool)
@@ -106,7 +108,7 @@ pub(super) fn start_beside(
         .stdout(stdout)
         .stderr(output);
     confine(&mut child, confinement);
-    orphans::start(|| child.spawn()).map_err(|error| told(command, error))
+    orphans::start(|| child.spawn()).map_err(|error| spawn_error(command, error))
 }
 
 /// Starts a program of a worker's own, as that worker's user and with this environment, in a session
@@ -129,7 +131,7 @@ pub fn start_guarded(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     confine(&mut child, confinement);
-    orphans::start(|| child.spawn()).map_err(|error| told(command, error))
+    orphans::start(|| child.spawn()).map_err(|error| spawn_error(command, error))
 }
 
 /// Builds the command with its arguments and no environment but its own.
@@ -230,12 +232,12 @@ impl Confinement {
             nix::unistd::chdir(directory.as_c_str()).map_err(|e| Step::Directory.failed(e))?;
         }
         self.die_with_parent()?;
-        self.tell_guard()
+        self.register_with_guard()
     }
 
     /// Tells the guard after the death signal is set: a child whose parent dies before the guard
     /// knows of it is killed by that signal, and has no children yet.
-    fn tell_guard(&self) -> io::Result<()> {
+    fn register_with_guard(&self) -> io::Result<()> {
         let Some(guard) = &self.guard else {
             return Ok(());
         };
@@ -310,7 +312,7 @@ fn confine(child: &mut Command, confinement: Confinement) {
 }
 
 /// Converts the error number that came back from the child.
-fn told(command: &model::WorkerCommand, error: io::Error) -> SpawnError {
+fn spawn_error(command: &model::WorkerCommand, error: io::Error) -> SpawnError {
     let program = command.program.clone();
     if error.kind() == io::ErrorKind::InvalidInput && error.raw_os_error().is_none() {
         return nul(command);

@@ -41,7 +41,7 @@ impl Leader {
                 reaped: Cell::new(false),
             }),
             Err(error) => {
-                drop(Newborn::of(child));
+                drop(UnwatchedChild::of(child));
                 Err(error)
             }
         }
@@ -84,7 +84,7 @@ impl Leader {
         if let Err(error) = kill_process_group(self.pid, signal) {
             tracing::warn!(
                 pid = self.pid.as_raw_nonzero(), ?signal, %error,
-                "a signal did not reach a worker's process group"
+                "signalling a worker's process group failed"
             );
         }
     }
@@ -147,7 +147,7 @@ fn reap_later(pid: Pid, pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
             .await
             .and_then(|()| orphans::reap_own(pid))
         {
-            tracing::debug!(pid = pid.as_raw_nonzero(), %error, "a killed worker can't be reaped");
+            tracing::debug!(pid = pid.as_raw_nonzero(), %error, "reaping a killed worker failed");
         }
     });
     Ok(())
@@ -155,9 +155,9 @@ fn reap_later(pid: Pid, pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
 
 /// Process that is not watched yet. Dropped, it is killed with its group and reaped.
 #[derive(Debug)]
-pub(super) struct Newborn(Option<Child>);
+pub(super) struct UnwatchedChild(Option<Child>);
 
-impl Newborn {
+impl UnwatchedChild {
     pub(super) fn of(child: Child) -> Self {
         Self(Some(child))
     }
@@ -167,7 +167,7 @@ impl Newborn {
     }
 }
 
-impl Drop for Newborn {
+impl Drop for UnwatchedChild {
     fn drop(&mut self) {
         let Some(child) = self.0.take() else {
             return;
@@ -178,7 +178,7 @@ impl Drop for Newborn {
         let killed = kill_process_group(pid, Signal::KILL).map_err(io::Error::from);
         let ended = killed.and_then(|()| Ok(waitid(WaitId::Pid(pid), until_ended)?));
         if let Err(error) = ended.and_then(|_| orphans::reap_own(pid)) {
-            tracing::debug!(pid = child.id(), %error, "a worker that nobody wants can't be killed");
+            tracing::debug!(pid = child.id(), %error, "killing a worker that is no longer needed failed");
         }
     }
 }
@@ -203,7 +203,7 @@ mod tests {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
         stdout.read_line(&mut said).unwrap();
-        drop(Newborn::of(child));
+        drop(UnwatchedChild::of(child));
         assert!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).is_err());
         stdout.read_to_string(&mut said).unwrap();
         assert_eq!(said, "ready\n");

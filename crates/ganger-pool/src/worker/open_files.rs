@@ -22,7 +22,7 @@ pub fn raise_limit() {
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
     });
     if let Err(error) = raised {
-        tracing::warn!(%error, "the limit of open files could not be raised");
+        tracing::warn!(%error, "raising the limit of open files failed");
     }
 }
 

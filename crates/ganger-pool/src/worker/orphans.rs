@@ -55,9 +55,9 @@ pub fn reap() -> bool {
             continue;
         }
         match reap_one(pid) {
-            Ok(_) => tracing::debug!(pid = pid.as_raw_nonzero(), "an orphan was reaped"),
+            Ok(_) => tracing::debug!(pid = pid.as_raw_nonzero(), "orphan reaped"),
             Err(error) => {
-                tracing::debug!(pid = pid.as_raw_nonzero(), %error, "an orphan can't be reaped");
+                tracing::debug!(pid = pid.as_raw_nonzero(), %error, "reaping an orphan failed");
             }
         }
     }
@@ -86,7 +86,7 @@ pub fn end_all() {
             let until_ended = WaitIdOptions::EXITED;
             let ended = killed.and_then(|()| Ok(waitid(WaitId::Pid(pid), until_ended)?));
             if let Err(error) = ended {
-                tracing::debug!(pid = pid.as_raw_nonzero(), %error, "a child can't be ended");
+                tracing::debug!(pid = pid.as_raw_nonzero(), %error, "killing a child process failed");
                 return;
             }
         }

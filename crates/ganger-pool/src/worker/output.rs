@@ -139,7 +139,7 @@ impl Output {
         if !self.stderr.is_finished()
             && let Ok(Err(error)) = timeout(at_most, &mut self.stderr).await
         {
-            tracing::error!(%error, "the task that reads a worker's stderr ended badly");
+            tracing::error!(%error, "the task that reads a worker's stderr failed");
         }
         self.last_lines().stderr
     }
@@ -149,7 +149,7 @@ impl Output {
         if !self.stdout.is_finished()
             && let Ok(Err(error)) = timeout(at_most, &mut self.stdout).await
         {
-            tracing::error!(%error, "the task that reads a worker's stdout ended badly");
+            tracing::error!(%error, "the task that reads a worker's stdout failed");
         }
         self.last_words(at_most).await;
         self.last_lines()

@@ -20,8 +20,8 @@ pub(super) struct Expected {
 
 /// Cause why a peer was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Stranger {
-    #[error("the kernel does not tell who it is")]
+pub(super) enum PeerRejection {
+    #[error("its credentials are unknown to the kernel")]
     Unknown,
     #[error("it must run as user {expected}: `{uid}`")]
     OtherUser { uid: u32, expected: u32 },
@@ -32,12 +32,12 @@ pub(super) enum Stranger {
 }
 
 /// Checks that the peer is the worker or a process of its making.
-pub(super) fn check(stream: &UnixStream, expected: Expected) -> Result<(), Stranger> {
-    let credentials = stream.peer_cred().map_err(|_| Stranger::Unknown)?;
-    let pid = credentials.pid().ok_or(Stranger::Unknown)?;
+pub(super) fn check(stream: &UnixStream, expected: Expected) -> Result<(), PeerRejection> {
+    let credentials = stream.peer_cred().map_err(|_| PeerRejection::Unknown)?;
+    let pid = credentials.pid().ok_or(PeerRejection::Unknown)?;
     let uid = credentials.uid();
     if uid != expected.uid {
-        return Err(Stranger::OtherUser {
+        return Err(PeerRejection::OtherUser {
             uid,
             expected: expected.uid,
         });
@@ -45,7 +45,7 @@ pub(super) fn check(stream: &UnixStream, expected: Expected) -> Result<(), Stran
     if belongs(pid, expected.pid, read_stat) {
         Ok(())
     } else {
-        Err(Stranger::OtherProcess {
+        Err(PeerRejection::OtherProcess {
             pid,
             expected: expected.pid,
         })

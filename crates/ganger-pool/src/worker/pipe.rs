@@ -150,8 +150,8 @@ impl Unclaimed {
         if let Err(error) = link.symlink_metadata() {
             tracing::warn!(
                 pool = %identity.pool, worker = identity.slot, %error,
-                "a worker's pipe has no link below its TMPDIR, where .NET looks for it: its user must \
-                 be allowed to write to that directory: `{}`",
+                "linking a worker's pipe in its TMPDIR, where .NET looks for it, failed: its user \
+                 must be allowed to write to that directory: `{}`",
                 link.parent().unwrap_or(link).display()
             );
         }
@@ -236,8 +236,8 @@ fn link_in(directory: &Path, name: &str) -> Option<PathBuf> {
     let bytes = path.as_os_str().len();
     if bytes > SOCKET_PATH_BYTES_MAX {
         tracing::warn!(
-            "a worker's pipe has no link below its TMPDIR, where .NET looks for it: a socket's path \
-             must be at most {SOCKET_PATH_BYTES_MAX} bytes, and this has {bytes}: `{}`",
+            "linking a worker's pipe in its TMPDIR, where .NET looks for it, failed: a socket's \
+             path must be at most {SOCKET_PATH_BYTES_MAX} bytes, and this has {bytes}: `{}`",
             path.display()
         );
         return None;
@@ -253,7 +253,7 @@ struct Link(PathBuf);
 impl Drop for Link {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::debug!(%error, path = %self.0.display(), "a pipe's link was gone already");
+            tracing::debug!(%error, path = %self.0.display(), "a pipe's link was already removed");
         }
     }
 }

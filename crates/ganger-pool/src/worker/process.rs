@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::account::Account;
 use super::exit::OomKills;
-use super::leader::{Leader, Newborn};
+use super::leader::{Leader, UnwatchedChild};
 use super::output::{LastLines, Output};
 use super::peer::Expected;
 use super::pipe::{Listener, Unclaimed};
@@ -69,7 +69,7 @@ pub async fn spawn(
                 frame_bytes_max,
             )
         };
-        spawner.run(move || start().map(Newborn::of))
+        spawner.run(move || start().map(UnwatchedChild::of))
     };
     let child = child.await.map_err(away)??;
     pipe.check_link(identity);
@@ -125,7 +125,7 @@ impl Process {
         // From here on the group is killed and its leader reaped whatever goes wrong.
         let leader = Leader::watch(child)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
-            return Err(io::Error::other("a standard stream is no pipe"));
+            return Err(io::Error::other("a standard stream is not a pipe"));
         };
         Ok(Self {
             identity: identity.clone(),
@@ -157,7 +157,7 @@ impl Process {
             Err(error) => {
                 tracing::error!(
                     pool = %self.identity.pool, worker = self.identity.slot, pid = self.pid(),
-                    %error, "how a worker ended can't be learnt; was SIGCHLD ignored?"
+                    %error, "a worker's exit status is unavailable; was SIGCHLD ignored?"
                 );
                 Exit::default()
             }
@@ -181,17 +181,17 @@ impl Process {
     /// Writes a control line to its stdin, without ever waiting. Returns whether it was written,
     /// whole; if not, because stdin is full or closed, that is logged.
     pub fn tell(&mut self, line: &str) -> bool {
-        let told = self.try_tell(line);
+        let told = self.try_write_line(line);
         if let Err(error) = &told {
             tracing::warn!(
                 pool = %self.identity.pool, worker = self.identity.slot, pid = self.pid(), line,
-                "a control line could not be written to a worker's stdin: {error}"
+                "writing a control line to a worker's stdin failed: {error}"
             );
         }
         told.is_ok()
     }
 
-    fn try_tell(&self, line: &str) -> io::Result<()> {
+    fn try_write_line(&self, line: &str) -> io::Result<()> {
         let line = format!("{line}\n");
         if line.len() > CONTROL_LINE_BYTES_MAX {
             return Err(io::ErrorKind::InvalidInput.into());

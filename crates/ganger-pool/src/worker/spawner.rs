@@ -41,7 +41,7 @@ impl Spawner {
         &self,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
-        let gone = || io::Error::other("the thread that starts workers did not do it");
+        let gone = || io::Error::other("the thread that starts workers has ended");
         let (tell, told) = oneshot::channel();
         let job = Box::new(move || drop(tell.send(job())));
         let thread = thread::Builder::new().name(format!("spawner-{}", self.pool));
@@ -58,8 +58,11 @@ impl Spawner {
             return Ok(jobs.clone());
         }
         let (begun, todo) = mpsc::channel(JOBS_MAX);
-        let refused =
-            |error| io::Error::other(format!("no thread to start workers is to be had: {error}"));
+        let refused = |error| {
+            io::Error::other(format!(
+                "spawning the thread that starts workers failed: {error}"
+            ))
+        };
         thread.spawn(move || work(todo)).map_err(refused)?;
         Ok(jobs.insert(begun).clone())
     }
@@ -69,7 +72,7 @@ fn work(mut jobs: mpsc::Receiver<Job>) {
     let event_loop = match Builder::new_current_thread().enable_time().build() {
         Ok(event_loop) => event_loop,
         Err(error) => {
-            tracing::error!(%error, "the thread that starts workers can't wait for work");
+            tracing::error!(%error, "creating the event loop of the thread that starts workers failed");
             return;
         }
     };

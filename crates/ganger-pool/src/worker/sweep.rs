@@ -31,7 +31,7 @@ pub fn sweep<'a>(users: impl Iterator<Item = &'a str>) {
     match sweep_directory(Path::new(names::PIPE_DIR), &owners, AGE_MIN) {
         Ok(0) => {}
         Ok(removed) => tracing::info!(removed, "removed pipes that killed daemons had left"),
-        Err(error) => tracing::debug!(%error, "pipes that killed daemons have left stay"),
+        Err(error) => tracing::debug!(%error, "removing pipes that killed daemons had left failed"),
     }
 }
 

@@ -7,8 +7,8 @@ use tokio::time::{Instant, timeout};
 
 use super::duties::{Duty, Version};
 use super::finding::{Finding, Rule, SubjectError};
-use super::report::Tried;
-use super::seen::Seen;
+use super::observations::Observations;
+use super::report::DutyResult;
 use super::subject::{Rig, Spoken, Subject};
 use super::supplies::Supplies;
 use super::{control, messages};
@@ -23,21 +23,26 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Result of a case.
 #[derive(Debug)]
-pub(super) struct Shown {
-    pub(super) tried: Tried,
+pub(super) struct CaseResult {
+    pub(super) tried: DutyResult,
     /// Frames that the worker has written of its own accord.
-    pub(super) seen: Seen,
+    pub(super) seen: Observations,
     /// Protocol that it speaks, if it has written anything.
     pub(super) spoken: Option<Spoken>,
 }
 
 /// Tests one duty.
-pub(super) async fn run(duty: Duty, version: Version, rig: &Rc<Rig>, supplies: &Supplies) -> Shown {
+pub(super) async fn run(
+    duty: Duty,
+    version: Version,
+    rig: &Rc<Rig>,
+    supplies: &Supplies,
+) -> CaseResult {
     let begun = Instant::now();
     if duty == Duty::PipeName {
         let finding = control::by_name(rig, supplies).await;
-        let tried = Tried::new(duty, finding, begun.elapsed(), Vec::new(), Vec::new());
-        return Shown::only(tried);
+        let tried = DutyResult::new(duty, finding, begun.elapsed(), Vec::new(), Vec::new());
+        return CaseResult::only(tried);
     }
     let introduction = match version {
         Version::One => Introduction::Version1,
@@ -47,41 +52,45 @@ pub(super) async fn run(duty: Duty, version: Version, rig: &Rc<Rig>, supplies: &
         Ok(subject) => subject,
         Err((trouble, stderr)) => {
             let finding = unstarted(trouble);
-            let tried = Tried::new(duty, finding, begun.elapsed(), Vec::new(), stderr);
-            return Shown::only(tried);
+            let tried = DutyResult::new(duty, finding, begun.elapsed(), Vec::new(), stderr);
+            return CaseResult::only(tried);
         }
     };
     let limit = rig.answer_within * ANSWERS_MAX;
     let performed = async {
         if !supplies.are_text() && !subject.says_hello().await? {
-            let said = "it says no HELLO, and its messages are no text, which version 1 has not";
+            let said = "it sends no HELLO, and its messages are not text, which version 1 does not \
+                 support";
             return Ok(Finding::failed(said, Duty::Hello.mend()));
         }
         let found = perform(duty, &mut subject, supplies).await?;
-        farewell(&mut subject).await.map(|()| found)
+        dismiss_cleanly(&mut subject).await.map(|()| found)
     };
     let found = timeout(limit, performed).await;
     let finding = match found {
         Ok(Ok(finding)) => finding,
         Ok(Err(trouble)) => explain(duty, trouble, &mut subject).await,
-        Err(_) => Finding::failed(format!("it was not over within {limit:?}"), duty.mend()),
+        Err(_) => Finding::failed(
+            format!("the case did not end within {limit:?}"),
+            duty.mend(),
+        ),
     };
     let took = begun.elapsed();
-    let stderr = subject.put_down().await;
+    let stderr = subject.terminate().await;
     let spoken = subject.spoken();
     let exchange = subject.transcript.into_pieces();
-    Shown {
-        tried: Tried::new(duty, finding, took, exchange, stderr),
+    CaseResult {
+        tried: DutyResult::new(duty, finding, took, exchange, stderr),
         seen: subject.seen,
         spoken,
     }
 }
 
-impl Shown {
-    fn only(tried: Tried) -> Self {
+impl CaseResult {
+    fn only(tried: DutyResult) -> Self {
         Self {
             tried,
-            seen: Seen::default(),
+            seen: Observations::default(),
             spoken: None,
         }
     }
@@ -107,14 +116,14 @@ async fn perform(
         }
         Duty::UnknownKeys => messages::unknown_keys(subject, supplies).await,
         Duty::UnknownLines => control::unknown_lines(subject, supplies).await,
-        Duty::Dribbles => messages::dribbles(subject, supplies).await,
+        Duty::Dribbles => messages::sends_in_pieces(subject, supplies).await,
         Duty::Timeout => messages::limited(subject, supplies).await,
         Duty::Yield => control::yielding(subject, supplies).await,
         Duty::Cancel => control::cancel(subject, supplies).await,
         Duty::Quit => control::quit(subject, supplies).await,
         Duty::QuitBusy => control::quit_busy(subject, supplies).await,
         Duty::EndOfFile => control::end_of_file(subject, supplies).await,
-        Duty::BadLength | Duty::BadMap => control::garbage(duty, subject, supplies).await,
+        Duty::BadLength | Duty::BadMap => control::invalid_input(duty, subject, supplies).await,
         Duty::PipeName
         | Duty::Feedback
         | Duty::Reply
@@ -123,18 +132,18 @@ async fn perform(
         | Duty::Progress
         | Duty::Emit
         | Duty::LaterNotes
-        | Duty::Pool => unreachable!("{duty:?} is no case of this kind"),
+        | Duty::Pool => unreachable!("{duty:?} is not a case of this kind"),
     }
 }
 
 /// Asks the worker to exit and reads its remaining output: a frame that no message has asked for is
 /// a breach. Its exit is another duty.
-async fn farewell(subject: &mut Subject) -> Result<(), SubjectError> {
+async fn dismiss_cleanly(subject: &mut Subject) -> Result<(), SubjectError> {
     if subject.is_dismissed() {
         return Ok(());
     }
     subject.dismiss();
-    subject.hear_out(LEAVE_WITHIN).await.map(drop)
+    subject.read_to_close(LEAVE_WITHIN).await.map(drop)
 }
 
 fn unstarted(trouble: SubjectError) -> Finding {
@@ -161,7 +170,7 @@ async fn explain(duty: Duty, trouble: SubjectError, subject: &mut Subject) -> Fi
             Finding::failed(breach.said, mend)
         }
         SubjectError::Gone => {
-            let way = subject.way_of_going().await;
+            let way = subject.describe_end().await;
             Finding::failed(format!("{way}{hand}"), duty.mend())
         }
         SubjectError::Silent => {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::duties::Duty;
 use super::finding::{Finding, SubjectError};
-use super::subject::{Rig, Subject, Way};
+use super::subject::{Rig, SendOptions, Subject};
 use super::supplies::Supplies;
 use ganger_core::names;
 use ganger_pool::worker::Introduction;
@@ -26,10 +26,10 @@ pub(super) async fn by_name(rig: &Rc<Rig>, supplies: &Supplies) -> Finding {
     let trouble = match started {
         Ok(mut subject) => {
             let asked = subject.ask(&supplies.message(0)).await;
-            subject.put_down().await;
+            subject.terminate().await;
             match asked {
                 Ok(_) => return Finding::passed("without GANGER_PIPE"),
-                Err(_) => "it connected and did not answer".to_owned(),
+                Err(_) => "it connected but did not answer".to_owned(),
             }
         }
         Err((SubjectError::Unstarted(why), _)) => why,
@@ -49,7 +49,7 @@ pub(super) async fn hello(
     subject.ask(&supplies.message(0)).await?;
     let mend = Duty::Hello.mend();
     let Some(hello) = &subject.seen.hello else {
-        let said = "its first frame is no HELLO: it speaks version 1";
+        let said = "its first frame is not a HELLO: it speaks version 1";
         return Ok(Finding::failed(said, mend));
     };
     let header = |name: &str| {
@@ -75,7 +75,7 @@ pub(super) async fn hello(
         return Ok(Finding::warned(said, mend));
     }
     if hello.id.is_some() || !hello.message.is_empty() {
-        let said = "HELLO is about no message: it has no id and no text";
+        let said = "a HELLO concerns no message: it must have no id and no text";
         return Ok(Finding::warned(said, mend));
     }
     Ok(subject.seen.complaint(Duty::Hello).unwrap_or_else(|| {
@@ -106,7 +106,7 @@ pub(super) async fn yielding(
 ) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
     subject.tell(names::CONTEXT_SWITCH);
-    subject.send(&supplies.slow(), Way::default());
+    subject.send(&supplies.slow(), SendOptions::default());
     subject.tell(names::CONTEXT_SWITCH);
     let answer = subject.answers().await?.remove(0);
     subject.ask(&supplies.message(0)).await?;
@@ -123,7 +123,7 @@ pub(super) async fn cancel(
     subject.ask(&supplies.message(0)).await?;
     subject.tell(&format!("{} {}", names::CANCEL, u64::MAX));
     let begun = Instant::now();
-    let id = subject.send(&supplies.slow(), Way::default());
+    let id = subject.send(&supplies.slow(), SendOptions::default());
     subject.tell(&format!("{} {id}", names::CANCEL));
     let answer = subject.answers().await?.remove(0);
     let took = begun.elapsed();
@@ -152,17 +152,17 @@ pub(super) async fn end_of_file(
     supplies: &Supplies,
 ) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
-    subject.hang_up();
+    subject.disconnect();
     leaves(subject, Duty::EndOfFile).await
 }
 
 async fn leaves(subject: &mut Subject, duty: Duty) -> Result<Finding, SubjectError> {
     let begun = Instant::now();
     let within = subject.rig().policy.stop_timeout;
-    subject.hear_out(within).await?;
+    subject.read_to_close(within).await?;
     let left = within.saturating_sub(begun.elapsed());
     let Some(exit) = subject.exit(left.max(Duration::from_millis(100))).await else {
-        let said = format!("it still runs after {within:?}");
+        let said = format!("it is still running after {within:?}");
         return Ok(Finding::failed(said, duty.mend()));
     };
     if exit.code != Some(0) {
@@ -170,7 +170,7 @@ async fn leaves(subject: &mut Subject, duty: Duty) -> Result<Finding, SubjectErr
         return Ok(Finding::warned(said, duty.mend()));
     }
     let took = millis(begun.elapsed());
-    Ok(Finding::passed(format!("gone after {took}")))
+    Ok(Finding::passed(format!("exited after {took}")))
 }
 
 /// Tests the request to exit with a message in flight.
@@ -179,19 +179,19 @@ pub(super) async fn quit_busy(
     supplies: &Supplies,
 ) -> Result<Finding, SubjectError> {
     subject.ask(&supplies.message(0)).await?;
-    subject.send(&supplies.slow(), Way::default());
+    subject.send(&supplies.slow(), SendOptions::default());
     subject.all_sent().await?;
     subject.dismiss();
     let within = subject.rig().answer_within;
-    let has_gone = subject.hear_out(within).await?;
+    let has_gone = subject.read_to_close(within).await?;
     let unanswered = subject.in_flight().next();
     Ok(match unanswered {
         None => Finding::passed("the message in hand was answered"),
-        Some(_) if subject.left_unread() => {
-            Finding::passed("it left before it had read the message, which goes to another worker")
-        }
+        Some(_) if subject.left_unread() => Finding::passed(
+            "it exited before it had read the message, which goes to another worker",
+        ),
         Some(id) if has_gone => Finding::failed(
-            format!("it left with message {id} read and not answered"),
+            format!("it exited with message {id} read and not answered"),
             Duty::QuitBusy.mend(),
         ),
         Some(id) => Finding::failed(
@@ -202,7 +202,7 @@ pub(super) async fn quit_busy(
 }
 
 /// Tests input that no daemon sends. A worker that interprets it gets a warning.
-pub(super) async fn garbage(
+pub(super) async fn invalid_input(
     duty: Duty,
     subject: &mut Subject,
     supplies: &Supplies,
@@ -212,7 +212,7 @@ pub(super) async fn garbage(
         Duty::BadLength => b"\xff\xff\xff\xf0",
         _ => b"\0\0\0\x05\x93\x01\x02\x03\xc1",
     };
-    subject.put_noted("what no daemon sends", bytes);
+    subject.write_recorded("what no daemon sends", bytes);
     let until = Instant::now() + HANG_UP_WITHIN;
     Ok(loop {
         match subject.next(until).await {
@@ -220,7 +220,7 @@ pub(super) async fn garbage(
             // With nothing in flight only a note comes so far.
             Ok(Some(_)) => {}
             Err(SubjectError::Silent) => {
-                let said = format!("it waits for more after {HANG_UP_WITHIN:?}");
+                let said = format!("it still waits for more after {HANG_UP_WITHIN:?}");
                 break Finding::warned(said, duty.mend());
             }
             Err(_) => break Finding::warned("it answered it", duty.mend()),

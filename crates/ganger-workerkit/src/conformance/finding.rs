@@ -101,12 +101,12 @@ impl Rule {
                  integer), and nothing after it"
             }
             Self::OneAnswer => {
-                "send one answer for each message, and none that no message has asked for; what is \
-                 no answer has the status -1 or one from 101 to 199"
+                "send one answer for each message, and no other answers; frames that are not \
+                 answers have the status -1 or one from 101 to 199"
             }
             Self::KnownId => {
-                "answer with the id (key \"4\") of the message that the answer is about, as it came: \
-                 a whole number of up to 64 bits"
+                "answer with the id (key \"4\") of the message, unchanged: a whole number of up to \
+                 64 bits"
             }
             Self::NeedsId => {
                 "with several messages in hand, give each answer the id (key \"4\") of its message"

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::duties::Duty;
 use super::finding::{Breach, Finding, Rule, SubjectError};
 use super::frames;
-use super::subject::{Spoken, Subject, Way};
+use super::subject::{SendOptions, Spoken, Subject};
 use super::supplies::Supplies;
 use ganger_protocol::Output;
 use ganger_queue::delivery::Message;
@@ -85,7 +85,7 @@ pub(super) async fn concurrent(
         return Ok(Finding::not_applicable("it speaks version 1"));
     };
     if concurrency == 1 {
-        return Ok(Finding::not_applicable("its HELLO says 1"));
+        return Ok(Finding::not_applicable("its HELLO allows 1"));
     }
     let together = concurrency.min(CONCURRENT_MAX);
     let ids = subject.send_together(&supplies.messages(together));
@@ -93,7 +93,7 @@ pub(super) async fn concurrent(
     let answered: Vec<u64> = answers.iter().filter_map(|answer| answer.id).collect();
     let order = match answered == ids {
         true => "in order",
-        false => "in an order of their own",
+        false => "in another order",
     };
     Ok(Finding::passed(format!(
         "{together} messages at once, {together} answers, {order}"
@@ -105,9 +105,9 @@ pub(super) async fn ids(
     supplies: &Supplies,
 ) -> Result<Finding, SubjectError> {
     for id in [0, 1 << 32, (1 << 53) + 1, 1 << 63, u64::MAX] {
-        let way = Way {
+        let way = SendOptions {
             id: Some(id),
-            ..Way::default()
+            ..SendOptions::default()
         };
         subject.send(&supplies.message(0), way);
         subject.answers().await?;
@@ -200,19 +200,19 @@ pub(super) async fn unknown_keys(
     subject: &mut Subject,
     supplies: &Supplies,
 ) -> Result<Finding, SubjectError> {
-    let (id, frame) = subject.frame(&supplies.message(0), Way::default());
+    let (id, frame) = subject.frame(&supplies.message(0), SendOptions::default());
     let what = format!("message {id} with keys of a later version");
-    subject.put_noted(&what, &frames::with_unknown_keys(&frame));
+    subject.write_recorded(&what, &frames::with_unknown_keys(&frame));
     let answer = subject.answers().await?.remove(0);
     Ok(Finding::passed(format!("answered {}", answer.status)))
 }
 
-pub(super) async fn dribbles(
+pub(super) async fn sends_in_pieces(
     subject: &mut Subject,
     supplies: &Supplies,
 ) -> Result<Finding, SubjectError> {
     for number in 0..2 {
-        let (id, frame) = subject.frame(&supplies.message(number), Way::default());
+        let (id, frame) = subject.frame(&supplies.message(number), SendOptions::default());
         subject.note(&format!("message {id} in many pieces"), &frame);
         let (singles, rest) = frame.split_at(SINGLE_BYTES.min(frame.len()));
         let pieces = rest.chunks(rest.len().div_ceil(PIECES).max(1));
@@ -230,9 +230,9 @@ pub(super) async fn limited(
     subject: &mut Subject,
     supplies: &Supplies,
 ) -> Result<Finding, SubjectError> {
-    let way = Way {
+    let way = SendOptions {
         timeout: Some(LIMIT),
-        ..Way::default()
+        ..SendOptions::default()
     };
     let begun = Instant::now();
     subject.send(&supplies.slow(), way);

@@ -8,9 +8,9 @@ mod duties;
 mod finding;
 mod frames;
 mod messages;
+mod observations;
 mod pool;
 mod report;
-mod seen;
 mod single;
 mod subject;
 mod supplies;
@@ -23,15 +23,15 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream;
 
-use cases::Shown;
+use cases::CaseResult;
 pub use duties::{Duty, Version};
 use finding::Finding;
 pub use finding::Verdict;
 use ganger_config as config;
 use ganger_config::model::PoolConfig;
-pub use report::{Counts, Part, Report, Tried};
-use seen::Seen;
-pub use single::{Single, Told, attempt};
+use observations::Observations;
+pub use report::{Counts, DutyResult, Part, Report};
+pub use single::{AttemptResult, Single, attempt};
 use subject::{Rig, Spoken};
 pub use supplies::Supplies;
 pub use transcript::{Direction, Piece};
@@ -86,7 +86,7 @@ async fn part(plan: &Plan, version: Version, rig: &Rc<Rig>) -> Part {
         remark: None,
         duties: Vec::new(),
     };
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     let mut spoken = None;
     for duty in basic {
         if part
@@ -94,7 +94,7 @@ async fn part(plan: &Plan, version: Version, rig: &Rc<Rig>) -> Part {
             .iter()
             .any(|tried| tried.verdict == Verdict::Failed)
         {
-            part.duties.push(unlooked_at(duty, &part));
+            part.duties.push(not_tested(duty, &part));
             continue;
         }
         let shown = cases::run(duty, version, rig, &plan.supplies).await;
@@ -115,14 +115,14 @@ async fn part(plan: &Plan, version: Version, rig: &Rc<Rig>) -> Part {
         further.into_iter().partition(|duty| duty.is_observed());
     if !works {
         for duty in cases {
-            part.duties.push(unlooked_at(duty, &part));
+            part.duties.push(not_tested(duty, &part));
         }
         return part;
     }
     let mut running = stream::iter(cases)
         .map(|duty| cases::run(duty, version, rig, &plan.supplies))
         .buffered(plan.jobs.max(1));
-    while let Some(Shown {
+    while let Some(CaseResult {
         tried, seen: more, ..
     }) = running.next().await
     {
@@ -130,7 +130,7 @@ async fn part(plan: &Plan, version: Version, rig: &Rc<Rig>) -> Part {
         seen.add(more);
     }
     let observed = observed.into_iter();
-    let observed = observed.map(|duty| Tried::at_once(duty, seen.finding(duty)));
+    let observed = observed.map(|duty| DutyResult::at_once(duty, seen.finding(duty)));
     part.duties.extend(observed);
     part
 }
@@ -138,24 +138,24 @@ async fn part(plan: &Plan, version: Version, rig: &Rc<Rig>) -> Part {
 /// Reports that the worker speaks another version, which is a failure only if this one was requested.
 fn of_another_version(plan: &Plan, version: Version, mut part: Part) -> Part {
     let said = match version {
-        Version::One => "it says HELLO, also where GANGER_PROTOCOL is 1: it speaks version 2 only",
-        Version::Two => "it says no HELLO: it speaks version 1",
+        Version::One => "it sends HELLO even if GANGER_PROTOCOL is 1: it speaks version 2 only",
+        Version::Two => "it sends no HELLO: it speaks version 1",
     };
     part.remark = Some(said.to_owned());
     if plan.only.is_some() {
         let mend = match version {
-            Version::One => "say HELLO only where GANGER_PROTOCOL is 2 or more",
+            Version::One => "send HELLO only if GANGER_PROTOCOL is 2 or more",
             Version::Two => Duty::Hello.mend(),
         };
         let finding = Finding::failed(said, mend);
-        part.duties.push(Tried::at_once(Duty::Hello, finding));
+        part.duties.push(DutyResult::at_once(Duty::Hello, finding));
     }
     part
 }
 
-fn unlooked_at(duty: Duty, part: &Part) -> Tried {
+fn not_tested(duty: Duty, part: &Part) -> DutyResult {
     let mut duties = part.duties.iter();
     let first = duties.find(|tried| tried.verdict == Verdict::Failed);
     let name = first.map_or("start", |tried| tried.duty.name());
-    Tried::at_once(duty, Finding::not_run(format!("`{name}` comes first")))
+    DutyResult::at_once(duty, Finding::not_run(format!("`{name}` comes first")))
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::duties::Duty;
 use super::finding::Finding;
-use super::report::Tried;
+use super::report::DutyResult;
 use super::supplies::Supplies;
 use ganger_config::model::{PoolConfig, Recycle, Retry, Workers};
 use ganger_pool::events::EventFeed;
@@ -30,7 +30,7 @@ pub(super) async fn run(
     policy: &PoolConfig,
     supplies: &Supplies,
     answer_within: Duration,
-) -> Tried {
+) -> DutyResult {
     let begun = Instant::now();
     let (source, pool_end) = delivery::link();
     let (_commands, commands) = mpsc::channel(1);
@@ -49,7 +49,7 @@ pub(super) async fn run(
         done: 0,
         tally: Tally::default(),
     };
-    let result = feeder.work_off(answer_within).await;
+    let result = feeder.settle_all(answer_within).await;
     orders.send_modify(|orders| orders.stop(Duration::ZERO));
     drop(feeder);
     let ended = pool.await;
@@ -59,7 +59,7 @@ pub(super) async fn run(
         (Ok(_), Ok(Err(error))) => Finding::failed(error.to_string(), Duty::Pool.mend()),
         (Ok(_), Err(error)) => Finding::failed(error.to_string(), Duty::Pool.mend()),
     };
-    Tried::new(Duty::Pool, finding, begun.elapsed(), Vec::new(), Vec::new())
+    DutyResult::new(Duty::Pool, finding, begun.elapsed(), Vec::new(), Vec::new())
 }
 
 /// Returns the rules for one worker whose every answer is final: nothing is delayed.
@@ -76,9 +76,9 @@ fn rules(policy: &PoolConfig) -> PoolConfig {
     }
 }
 
-fn failed(failure: Failure, took: Duration) -> Tried {
+fn failed(failure: Failure, took: Duration) -> DutyResult {
     let finding = Finding::failed(failure.error, Duty::Pool.mend());
-    Tried::new(Duty::Pool, finding, took, Vec::new(), failure.stderr)
+    DutyResult::new(Duty::Pool, finding, took, Vec::new(), failure.stderr)
 }
 
 /// Results of the messages.
@@ -91,7 +91,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn told(&self) -> String {
+    fn as_text(&self) -> String {
         let parts = [
             (self.done, "done"),
             (self.replied, "replied to"),
@@ -120,7 +120,7 @@ struct Feeder<'a> {
 impl Feeder<'_> {
     /// Hands out as many messages as the pool allows until all are settled. Fails after `answer_within`
     /// without progress.
-    async fn work_off(&mut self, answer_within: Duration) -> Result<String, Failure> {
+    async fn settle_all(&mut self, answer_within: Duration) -> Result<String, Failure> {
         let mut waiting: Vec<u64> = (1..=MESSAGES).rev().collect();
         while self.done < MESSAGES {
             let credit = match *self.source.intake.borrow_and_update() {
@@ -152,7 +152,7 @@ impl Feeder<'_> {
                 waiting.extend(self.settle(settlement)?);
             }
         }
-        Ok(self.tally.told())
+        Ok(self.tally.as_text())
     }
 
     fn out(&self) -> usize {
@@ -177,7 +177,7 @@ impl Feeder<'_> {
             Outcome::Reply(_) => self.tally.replied += 1,
             Outcome::Requeue { .. } => self.tally.later += 1,
             Outcome::RetryAfter { failure, .. } | Outcome::DeadLetter(failure) => {
-                if !is_its_word(failure.reason) {
+                if !is_answer(failure.reason) {
                     return Err(*failure);
                 }
                 self.tally.failed += 1;
@@ -196,7 +196,7 @@ impl Feeder<'_> {
         match times.count().cmp(&RETURNS_MAX) {
             Ordering::Less => Ok(token),
             Ordering::Equal | Ordering::Greater => {
-                let error = "its workers leave again and again with messages unread";
+                let error = "its workers repeatedly exit with messages unread";
                 Err(Failure::new(Reason::Crashed, error))
             }
         }
@@ -204,7 +204,7 @@ impl Feeder<'_> {
 }
 
 /// Returns whether the reason is the worker's answer, and not its behaviour.
-fn is_its_word(reason: Reason) -> bool {
+fn is_answer(reason: Reason) -> bool {
     match reason {
         Reason::Failed | Reason::Rejected | Reason::UnroutableReply | Reason::Cancelled => true,
         Reason::Crashed

@@ -41,12 +41,12 @@ pub struct Part {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remark: Option<String>,
     /// Duties, in their order.
-    pub duties: Vec<Tried>,
+    pub duties: Vec<DutyResult>,
 }
 
 /// A duty that was tested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Tried {
+pub struct DutyResult {
     /// Its name.
     #[serde(rename = "name", serialize_with = "as_name")]
     pub duty: Duty,
@@ -123,7 +123,7 @@ impl Part {
     }
 }
 
-impl Tried {
+impl DutyResult {
     /// Returns a finding that took no time.
     pub(super) fn at_once(duty: Duty, finding: Finding) -> Self {
         Self::new(duty, finding, Duration::ZERO, Vec::new(), Vec::new())

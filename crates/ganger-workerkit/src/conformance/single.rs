@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::finding::SubjectError;
-use super::subject::{Rig, Spoken, Subject, Way};
+use super::subject::{Rig, SendOptions, Spoken, Subject};
 use ganger_config::model::PoolConfig;
 use ganger_core::names;
 use ganger_pool::worker::Introduction;
@@ -36,7 +36,7 @@ pub struct Single {
 
 /// Result of the message.
 #[derive(Debug)]
-pub struct Told {
+pub struct AttemptResult {
     /// Process id of the worker.
     pub pid: u32,
     /// The answer, if there was one.
@@ -65,7 +65,7 @@ pub struct Told {
 pub async fn attempt(
     single: &Single,
     ready: impl AsyncFnOnce(u32),
-) -> Result<Told, (String, Vec<String>)> {
+) -> Result<AttemptResult, (String, Vec<String>)> {
     let policy = &single.policy;
     let rig = Rc::new(Rig::new(Arc::clone(policy), LEAVE_WITHIN));
     let started = Subject::start(&rig, Introduction::Full).await;
@@ -80,7 +80,7 @@ pub async fn attempt(
     let mut run = Run {
         single,
         subject,
-        told: Told {
+        result: AttemptResult {
             pid,
             answer: None,
             notes: Vec::new(),
@@ -102,7 +102,7 @@ pub async fn attempt(
 struct Run<'a> {
     single: &'a Single,
     subject: Subject,
-    told: Told,
+    result: AttemptResult,
     used_before: Usage,
 }
 
@@ -111,26 +111,26 @@ impl Run<'_> {
         let text = std::str::from_utf8(&self.single.message.body).is_ok();
         if !text && !self.subject.says_hello().await? {
             let said = "the body is not UTF-8, and the worker speaks version 1: the daemon would \
-                        make the message a dead letter";
+                 dead-letter the message";
             let mend = "speak version 2, or send text";
-            self.told.trouble = Some((said.to_owned(), mend));
+            self.result.trouble = Some((said.to_owned(), mend));
             return Ok(());
         }
-        let way = Way {
+        let way = SendOptions {
             timeout: self.single.limit,
             attempt: Some(self.single.attempt),
-            ..Way::default()
+            ..SendOptions::default()
         };
         let begun = Instant::now();
         let id = self.subject.send(&self.single.message, way);
-        let heard = self.hear(id, begun).await;
-        self.told.took = begun.elapsed();
+        let heard = self.await_answer(id, begun).await;
+        self.result.took = begun.elapsed();
         self.look();
         heard
     }
 
     /// Reads until the answer. A worker that takes too long is told as the daemon would tell it.
-    async fn hear(&mut self, id: u64, begun: Instant) -> Result<(), SubjectError> {
+    async fn await_answer(&mut self, id: u64, begun: Instant) -> Result<(), SubjectError> {
         let mut deadline = self.single.limit.map(|limit| begun + limit);
         let mut cancelled = false;
         loop {
@@ -139,11 +139,11 @@ impl Run<'_> {
             match self.subject.next(until).await {
                 Ok(Some(output)) if output.status.is_note() => {
                     if output.concurrency().is_none() {
-                        self.told.notes.push((begun.elapsed(), output));
+                        self.result.notes.push((begun.elapsed(), output));
                     }
                 }
                 Ok(Some(answer)) => {
-                    self.told.answer = Some(answer);
+                    self.result.answer = Some(answer);
                     return Ok(());
                 }
                 Ok(None) => return Err(SubjectError::Gone),
@@ -165,8 +165,8 @@ impl Run<'_> {
     }
 
     fn look(&mut self) {
-        if let Some(now) = usage::of_group(self.told.pid) {
-            self.told.used = Some(Usage {
+        if let Some(now) = usage::of_group(self.result.pid) {
+            self.result.used = Some(Usage {
                 cpu: now.cpu.saturating_sub(self.used_before.cpu),
                 peak_bytes: now.peak_bytes,
             });
@@ -174,13 +174,13 @@ impl Run<'_> {
     }
 
     async fn explain(&mut self, trouble: SubjectError) {
-        self.told.trouble = Some(match trouble {
+        self.result.trouble = Some(match trouble {
             SubjectError::Broken(breach) => (
                 format!("protocol error: {}", breach.said),
                 breach.rule.mend(),
             ),
             SubjectError::Gone => {
-                let way = self.subject.way_of_going().await;
+                let way = self.subject.describe_end().await;
                 let mend = "its stderr may say why; an answer must come before the end";
                 (format!("{way}, without an answer"), mend)
             }
@@ -190,7 +190,7 @@ impl Run<'_> {
                 let said = format!("no answer within {limit:?} and {grace:?} of grace");
                 (
                     said,
-                    "give it more with --timeout, or see with --wait what it does",
+                    "allow more time with --timeout, or attach a debugger with --wait",
                 )
             }
             SubjectError::Unstarted(why) => (why, "start it by hand"),
@@ -198,19 +198,20 @@ impl Run<'_> {
     }
 
     /// Asks the worker to exit, and collects the rest of the result.
-    async fn end(mut self) -> Told {
-        if self.told.answer.is_some() {
+    async fn end(mut self) -> AttemptResult {
+        if self.result.answer.is_some() {
             self.subject.dismiss();
             let within = self.single.policy.stop_timeout;
-            if let Err(trouble @ SubjectError::Broken(_)) = self.subject.hear_out(within).await {
+            if let Err(trouble @ SubjectError::Broken(_)) = self.subject.read_to_close(within).await
+            {
                 self.explain(trouble).await;
             }
-            self.told.exit = self.subject.exit(within).await;
+            self.result.exit = self.subject.exit(within).await;
         } else {
-            self.told.exit = self.subject.exit(Duration::ZERO).await;
+            self.result.exit = self.subject.exit(Duration::ZERO).await;
         }
-        self.told.printed = self.subject.printed().await;
-        self.told.hello = self.subject.seen.hello.take();
-        self.told
+        self.result.printed = self.subject.printed().await;
+        self.result.hello = self.subject.seen.hello.take();
+        self.result
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::finding::{Breach, Rule, SubjectError};
 use super::frames;
-use super::seen::Seen;
+use super::observations::Observations;
 use super::transcript::{Direction, Transcript};
 use ganger_config::model::PoolConfig;
 use ganger_core::names;
@@ -64,7 +64,7 @@ pub(super) enum Spoken {
 
 /// Options of sending a message.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Way {
+pub(super) struct SendOptions {
     /// Number instead of the next one.
     pub(super) id: Option<u64>,
     /// Attempt instead of the first.
@@ -81,7 +81,7 @@ pub(super) struct Subject {
     connection: Connection,
     pub(super) transcript: Transcript,
     /// Frames that it has written so far.
-    pub(super) seen: Seen,
+    pub(super) seen: Observations,
     spoken: Option<Spoken>,
     in_flight: VecDeque<u64>,
     answered: BTreeSet<u64>,
@@ -138,7 +138,7 @@ impl Subject {
             process,
             connection,
             transcript: Transcript::default(),
-            seen: Seen::default(),
+            seen: Observations::default(),
             spoken: None,
             in_flight: VecDeque::new(),
             answered: BTreeSet::new(),
@@ -182,9 +182,9 @@ impl Subject {
 
     /// Sends a message as the daemon does. If the pipe does not take all at once, the rest is sent while the
     /// worker's frames are read.
-    pub(super) fn send(&mut self, message: &Message, way: Way) -> u64 {
+    pub(super) fn send(&mut self, message: &Message, way: SendOptions) -> u64 {
         let (id, frame) = self.frame(message, way);
-        self.put_noted(&format!("message {id}"), &frame);
+        self.write_recorded(&format!("message {id}"), &frame);
         id
     }
 
@@ -193,7 +193,7 @@ impl Subject {
         let mut all = BytesMut::new();
         let mut ids = Vec::new();
         for message in messages {
-            let (id, frame) = self.frame(message, Way::default());
+            let (id, frame) = self.frame(message, SendOptions::default());
             self.note(&format!("message {id}"), &frame);
             all.extend_from_slice(&frame);
             ids.push(id);
@@ -203,7 +203,7 @@ impl Subject {
     }
 
     /// Returns the frame of a message, which counts as sent from now on; the caller writes it to the pipe.
-    pub(super) fn frame(&mut self, message: &Message, way: Way) -> (u64, Bytes) {
+    pub(super) fn frame(&mut self, message: &Message, way: SendOptions) -> (u64, Bytes) {
         let id = way.id.unwrap_or(self.next_id);
         self.next_id += 1;
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -234,7 +234,7 @@ impl Subject {
     }
 
     /// Writes arbitrary bytes to the pipe and the transcript.
-    pub(super) fn put_noted(&mut self, what: &str, bytes: &[u8]) {
+    pub(super) fn write_recorded(&mut self, what: &str, bytes: &[u8]) {
         self.note(what, bytes);
         self.put(bytes);
     }
@@ -317,7 +317,7 @@ impl Subject {
 
     /// Sends one message and waits for its answer.
     pub(super) async fn ask(&mut self, message: &Message) -> Result<Output, SubjectError> {
-        self.send(message, Way::default());
+        self.send(message, SendOptions::default());
         // There is one message in flight, so there is one answer.
         Ok(self.answers().await?.remove(0))
     }
@@ -362,7 +362,7 @@ impl Subject {
     fn note_unfinished(&mut self) {
         let unread = self.connection.unread();
         if !unread.is_empty() {
-            let what = format!("{} bytes that are no whole frame", unread.len());
+            let what = format!("{} bytes that are not a whole frame", unread.len());
             let shown = &unread[..unread.len().min(UNREAD_BYTES_MAX)];
             self.transcript.push(Direction::FromWorker, what, &[shown]);
         }
@@ -375,9 +375,10 @@ impl Subject {
             decoded = Output::decode_version1(frame);
             decoded.iter().for_each(|bare| self.seen.take_bare(bare));
         }
-        let what = decoded
-            .as_ref()
-            .map_or_else(|_| "no map of the protocol".to_owned(), frames::described);
+        let what = decoded.as_ref().map_or_else(
+            |_| "not a map of the protocol".to_owned(),
+            frames::described,
+        );
         self.transcript
             .push(Direction::FromWorker, what, &[&length, frame]);
         let output = decoded.map_err(|error| broken(Rule::Map, error.to_string()))?;
@@ -438,11 +439,11 @@ impl Subject {
     /// Asks it to exit as the daemon does: the line, then the end of the pipe and of stdin.
     pub(super) fn dismiss(&mut self) {
         self.tell(names::QUIT);
-        self.hang_up();
+        self.disconnect();
     }
 
     /// Closes the connection as if the daemon had died.
-    pub(super) fn hang_up(&mut self) {
+    pub(super) fn disconnect(&mut self) {
         self.transcript
             .push(Direction::ToWorker, "end of file".into(), &[]);
         self.dismissed = true;
@@ -451,7 +452,7 @@ impl Subject {
     }
 
     /// Reads until it has closed its pipe, and returns whether it has in time. Its frames are checked.
-    pub(super) async fn hear_out(&mut self, within: Duration) -> Result<bool, SubjectError> {
+    pub(super) async fn read_to_close(&mut self, within: Duration) -> Result<bool, SubjectError> {
         let until = Instant::now() + within;
         loop {
             match self.next(until).await {
@@ -469,10 +470,10 @@ impl Subject {
     }
 
     /// Describes the end of a worker that has closed its pipe.
-    pub(super) async fn way_of_going(&mut self) -> String {
+    pub(super) async fn describe_end(&mut self) -> String {
         match self.exit(END_WITHIN).await {
             Some(exit) => format!("the worker {exit}"),
-            None => "the worker closed its pipe and lives on".to_owned(),
+            None => "the worker closed its pipe and is still running".to_owned(),
         }
     }
 
@@ -484,7 +485,7 @@ impl Subject {
     }
 
     /// Ends it, if necessary by force, and returns the last lines of its stderr.
-    pub(super) async fn put_down(&mut self) -> Vec<String> {
+    pub(super) async fn terminate(&mut self) -> Vec<String> {
         self.process.signal_group(Signal::Kill);
         self.process.wait().await;
         self.process.last_words(LAST_WORDS_WITHIN).await

@@ -66,7 +66,7 @@ impl Piece {
         let mut lines: Vec<String> = bytes.chunks(LINE_BYTES).map(dump_line).collect();
         let hidden = self.length.saturating_sub(bytes.len());
         if hidden > 0 {
-            lines.push(format!("… and {hidden} bytes more"));
+            lines.push(format!("… and {hidden} more bytes"));
         }
         lines
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::result::{Said, Word};
+use super::result::{ResultFile, ResultStatus};
 use ganger_protocol::{Output, Status};
 use ganger_queue::delivery::Exit;
 
@@ -22,7 +22,7 @@ pub(super) struct End {
     /// The last lines of its stderr.
     pub(super) last_lines: String,
     /// Contents of its result file.
-    pub(super) said: Result<Said, String>,
+    pub(super) said: Result<ResultFile, String>,
     /// True if the sender waits for a reply.
     pub(super) awaits_reply: bool,
     /// True if the daemon takes bytes that are no text.
@@ -52,12 +52,12 @@ pub(super) fn answer(end: End) -> Output {
 }
 
 /// Returns the status. That of the result file counts only with exit code 0.
-fn status(code: Option<i32>, word: Option<Word>) -> Status {
+fn status(code: Option<i32>, word: Option<ResultStatus>) -> Status {
     match (code, word) {
-        (Some(0), None | Some(Word::Done)) => Status::DONE,
-        (Some(0), Some(Word::Requeue)) => Status::REQUEUE,
-        (Some(0), Some(Word::Retry)) | (Some(RETRY_CODE), _) => Status::UNAVAILABLE,
-        (Some(0), Some(Word::Reject)) | (Some(REJECT_CODE), _) => Status::REJECT,
+        (Some(0), None | Some(ResultStatus::Done)) => Status::DONE,
+        (Some(0), Some(ResultStatus::Requeue)) => Status::REQUEUE,
+        (Some(0), Some(ResultStatus::Retry)) | (Some(RETRY_CODE), _) => Status::UNAVAILABLE,
+        (Some(0), Some(ResultStatus::Reject)) | (Some(REJECT_CODE), _) => Status::REJECT,
         _ => Status::UNKNOWN_ERROR,
     }
 }
@@ -65,7 +65,7 @@ fn status(code: Option<i32>, word: Option<Word>) -> Status {
 fn done(end: End) -> Output {
     let said = end.said.unwrap_or_default();
     let is_reply = end.awaits_reply || said.reply_to.is_some();
-    if !is_reply || said.word == Some(Word::Done) {
+    if !is_reply || said.word == Some(ResultStatus::Done) {
         return Output::new(Status::DONE, None, "");
     }
     let refused = |why: String| Output::new(Status::UNKNOWN_ERROR, None, why);
@@ -123,14 +123,14 @@ mod tests {
             is_abandoned: false,
             printed: Ok(Bytes::from_static(b"out")),
             last_lines: "err".into(),
-            said: Ok(Said::default()),
+            said: Ok(ResultFile::default()),
             awaits_reply: false,
             version2: true,
         }
     }
 
-    fn said(text: &str) -> Result<Said, String> {
-        Said::read(text)
+    fn said(text: &str) -> Result<ResultFile, String> {
+        ResultFile::read(text)
     }
 
     fn signal(signal: i32) -> Exit {

@@ -15,7 +15,7 @@ use ganger_core::names;
 
 /// A control message of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum ControlMessage {
     /// Finish the messages in flight and exit.
     Quit,
     /// Abandon this message.
@@ -45,7 +45,7 @@ impl Control {
             stdin: BufReader::new(stdin.map_err(|_| ExecError::NoDaemon)?),
             line: Vec::new(),
             is_over: false,
-            signals: signals().map_err(ExecError::system("signals can't be heard"))?,
+            signals: signals().map_err(ExecError::system("listening for signals failed"))?,
         })
     }
 
@@ -60,20 +60,20 @@ impl Control {
     }
 
     /// Returns the next control message. Cancel-safe.
-    pub(super) async fn wish(&mut self) -> Wish {
+    pub(super) async fn wish(&mut self) -> ControlMessage {
         let mut signal = [0; 16];
         if self.is_over {
             drop(self.signals.read(&mut signal).await);
-            return Wish::Terminate;
+            return ControlMessage::Terminate;
         }
         tokio::select! {
             line = self.stdin.read_until(b'\n', &mut self.line) => {
                 let whole = line.is_ok() && self.line.ends_with(b"\n");
                 let line = std::mem::take(&mut self.line);
                 self.is_over = !whole;
-                if whole { meaning(&String::from_utf8_lossy(&line)) } else { Wish::Quit }
+                if whole { meaning(&String::from_utf8_lossy(&line)) } else { ControlMessage::Quit }
             }
-            _ = self.signals.read(&mut signal) => Wish::Terminate,
+            _ = self.signals.read(&mut signal) => ControlMessage::Terminate,
         }
     }
 }
@@ -87,13 +87,16 @@ fn signals() -> io::Result<UnixStream> {
     UnixStream::from_std(read)
 }
 
-fn meaning(line: &str) -> Wish {
+fn meaning(line: &str) -> ControlMessage {
     let line = line.trim_end();
     match line.strip_prefix(names::CANCEL) {
-        Some(id) => id.trim().parse().map_or(Wish::Unknown, Wish::Cancel),
-        None if line == names::QUIT => Wish::Quit,
+        Some(id) => id
+            .trim()
+            .parse()
+            .map_or(ControlMessage::Unknown, ControlMessage::Cancel),
+        None if line == names::QUIT => ControlMessage::Quit,
         // A version 1 worker may go on after `__context_switch__`: a program has no state to save.
-        None => Wish::Unknown,
+        None => ControlMessage::Unknown,
     }
 }
 
@@ -104,15 +107,18 @@ mod tests {
     #[test]
     fn lines_that_are_not_known_are_ignored() {
         let cases = [
-            ("__quit__\n", Wish::Quit),
-            ("__quit__\r\n", Wish::Quit),
-            ("__cancel__ 7\n", Wish::Cancel(7)),
-            ("__cancel__ 18446744073709551615\n", Wish::Cancel(u64::MAX)),
-            ("__cancel__\n", Wish::Unknown),
-            ("__cancel__ -1\n", Wish::Unknown),
-            ("__context_switch__\n", Wish::Unknown),
-            ("__quit\n", Wish::Unknown),
-            ("\n", Wish::Unknown),
+            ("__quit__\n", ControlMessage::Quit),
+            ("__quit__\r\n", ControlMessage::Quit),
+            ("__cancel__ 7\n", ControlMessage::Cancel(7)),
+            (
+                "__cancel__ 18446744073709551615\n",
+                ControlMessage::Cancel(u64::MAX),
+            ),
+            ("__cancel__\n", ControlMessage::Unknown),
+            ("__cancel__ -1\n", ControlMessage::Unknown),
+            ("__context_switch__\n", ControlMessage::Unknown),
+            ("__quit\n", ControlMessage::Unknown),
+            ("\n", ControlMessage::Unknown),
         ];
         for (line, expected) in cases {
             assert_eq!(meaning(line), expected, "{line:?}");

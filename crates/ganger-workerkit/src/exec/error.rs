@@ -13,7 +13,7 @@ pub enum ExecError {
     Program(String),
     /// It was not started by a daemon.
     #[error(
-        "stdin must be a pipe on which a daemon tells where to connect: `ganger exec` is a pool's \
+        "stdin must be a pipe on which a daemon writes where to connect: `ganger exec` is a pool's \
          command"
     )]
     NoDaemon,
@@ -43,7 +43,7 @@ pub enum ExecError {
     #[error(transparent)]
     Decode(#[from] DecodeError),
     /// The program could be started before and can no longer be started.
-    #[error("the program can't be started any more: {0}")]
+    #[error("the program can no longer be started: {0}")]
     Unstartable(String),
     /// The guard of the programs' process groups has ended.
     #[error("the guard of the programs' process groups has ended")]

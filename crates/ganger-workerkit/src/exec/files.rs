@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::result::{RESULT_BYTES_MAX, Said};
+use super::result::{RESULT_BYTES_MAX, ResultFile};
 use super::variables::metadata;
 use ganger_core::foreign;
 use ganger_protocol::Task;
@@ -45,12 +45,14 @@ impl Files {
     ///
     /// # Errors
     /// The part that can't be read or understood, in a sentence.
-    pub(super) fn said(&self) -> Result<Said, String> {
+    pub(super) fn said(&self) -> Result<ResultFile, String> {
         let text = match read(&self.result) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Said::default()),
-            read => read.map_err(|error| format!("$GANGER_RESULT can't be read: {error}"))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(ResultFile::default());
+            }
+            read => read.map_err(|error| format!("reading $GANGER_RESULT failed: {error}"))?,
         };
-        Said::read(&text)
+        ResultFile::read(&text)
     }
 }
 
@@ -76,7 +78,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Reads a file without blocking, whatever the program has put there.
 fn read(path: &Path) -> io::Result<String> {
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a file"));
     }
     foreign::text(fs::File::open(path)?, RESULT_BYTES_MAX)
 }
@@ -121,7 +123,7 @@ mod tests {
     fn whatever_is_in_the_place_of_the_result_is_read_or_told() {
         let directory = tempfile::tempdir().unwrap();
         let files = Files::write(directory.path(), 1, &task(), false).unwrap();
-        assert_eq!(files.said(), Ok(Said::default()));
+        assert_eq!(files.said(), Ok(ResultFile::default()));
         nix::unistd::mkfifo(&files.result, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let error = files.said().unwrap_err();
         assert_eq!(error, "$GANGER_RESULT can't be read: it is no file");

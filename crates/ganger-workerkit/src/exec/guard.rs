@@ -40,10 +40,11 @@ impl Guard {
     /// Starts the guard process.
     pub(super) fn start() -> Result<Self, ExecError> {
         let directory = private_directory();
-        let directory =
-            directory.map_err(ExecError::system("there is no directory for messages"))?;
+        let directory = directory.map_err(ExecError::system(
+            "creating the directory for messages failed",
+        ))?;
         let (process, told) = spawn(directory.path()).map_err(ExecError::system(
-            "the guard of process groups can't be started",
+            "starting the guard of process groups failed",
         ))?;
         Ok(Self {
             process,
@@ -53,7 +54,7 @@ impl Guard {
     }
 
     /// Returns the pipe to which each program writes the number of its group before it begins.
-    pub(super) fn told(&self) -> &Arc<OwnedFd> {
+    pub(super) fn stdin(&self) -> &Arc<OwnedFd> {
         &self.told
     }
 
@@ -97,7 +98,7 @@ fn spawn(directory: &Path) -> io::Result<(Leader, OwnedFd)> {
     let mut child = orphans::start(|| command.spawn())?;
     let told = child.stdin.take();
     let process = Leader::watch(child)?;
-    let told = told.ok_or_else(|| io::Error::other("its stdin is no pipe"))?;
+    let told = told.ok_or_else(|| io::Error::other("its stdin is not a pipe"))?;
     Ok((process, told.into()))
 }
 
@@ -115,7 +116,7 @@ pub fn watch(directory: &Path) -> io::Result<()> {
         {
             drop(writeln!(
                 io::stderr(),
-                "process group {group} can't be killed: {error}"
+                "killing process group {group} failed: {error}"
             ));
         }
     }

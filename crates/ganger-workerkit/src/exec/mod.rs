@@ -43,7 +43,7 @@ pub fn run(settings: Settings) -> Result<(), ExecError> {
     // Told now, it is a worker that can't be started, which is no message's fault.
     config::find_program(&command).map_err(ExecError::Program)?;
     let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(ExecError::system("there is no event loop"))?;
+    let runtime = runtime.map_err(ExecError::system("creating the event loop failed"))?;
     runtime.block_on(work(&settings, command))
 }
 

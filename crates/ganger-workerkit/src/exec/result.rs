@@ -10,7 +10,7 @@ pub(super) const RESULT_BYTES_MAX: u64 = 64 << 10;
 
 /// Result that a program with exit code 0 may give instead of "done, and my output is the reply".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum ResultStatus {
     /// Done, without a reply.
     Done,
     /// Requeue the message without charging an attempt.
@@ -25,8 +25,8 @@ pub(super) enum Word {
 
 /// Contents of the file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
-    pub(super) word: Option<Word>,
+pub(super) struct ResultFile {
+    pub(super) word: Option<ResultStatus>,
     pub(super) reason: Option<String>,
     pub(super) retry_after: Option<Duration>,
     pub(super) reply_to: Option<String>,
@@ -34,7 +34,7 @@ pub(super) struct Said {
     pub(super) headers: Headers,
 }
 
-impl Said {
+impl ResultFile {
     /// Parses the file's text. Empty lines and those that begin with `#` are ignored.
     ///
     /// # Errors
@@ -64,20 +64,20 @@ impl Said {
             "reply_to" => self.reply_to = Some(value.into()).filter(|_| !value.is_empty()),
             _ => match key.strip_prefix("header.").filter(|name| !name.is_empty()) {
                 Some(name) => self.headers.push((name.into(), value.into())),
-                None => return Err("there is no such key"),
+                None => return Err("unknown key"),
             },
         }
         Ok(())
     }
 }
 
-fn word(text: &str) -> Result<Word, &'static str> {
+fn word(text: &str) -> Result<ResultStatus, &'static str> {
     match text {
-        "done" => Ok(Word::Done),
-        "requeue" => Ok(Word::Requeue),
-        "retry" => Ok(Word::Retry),
-        "reject" => Ok(Word::Reject),
-        "failed" => Ok(Word::Failed),
+        "done" => Ok(ResultStatus::Done),
+        "requeue" => Ok(ResultStatus::Requeue),
+        "retry" => Ok(ResultStatus::Retry),
+        "reject" => Ok(ResultStatus::Reject),
+        "failed" => Ok(ResultStatus::Failed),
         _ => Err("`status` must be done, requeue, retry, reject or failed"),
     }
 }
@@ -97,19 +97,19 @@ mod tests {
     fn each_line_says_one_thing() {
         let text = "# no comment\n\nstatus=retry\n retry_after = 1m 30s \nreason=a = b\r\n\
             reply_to=answers\nheader.Content-Type=text/plain\nheader.x=\n";
-        let said = Said::read(text).unwrap();
+        let said = ResultFile::read(text).unwrap();
         let headers = [("Content-Type", "text/plain"), ("x", "")];
         assert_eq!(
             said,
-            Said {
-                word: Some(Word::Retry),
+            ResultFile {
+                word: Some(ResultStatus::Retry),
                 reason: Some("a = b".into()),
                 retry_after: Some(Duration::from_secs(90)),
                 reply_to: Some("answers".into()),
                 headers: headers.map(|(n, v)| (n.into(), v.into())).into(),
             }
         );
-        assert_eq!(Said::read(""), Ok(Said::default()));
+        assert_eq!(ResultFile::read(""), Ok(ResultFile::default()));
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
             ),
         ];
         for (text, expected) in cases {
-            assert_eq!(Said::read(text).unwrap_err(), expected);
+            assert_eq!(ResultFile::read(text).unwrap_err(), expected);
         }
     }
 }

@@ -67,7 +67,7 @@ pub(super) async fn work(setup: &Setup<'_>, task: Task, number: u64, stop: &Noti
             output: answer(script.follow(stop).await),
             hopeless: None,
         },
-        Err(trouble) => trouble.told(),
+        Err(trouble) => trouble.into_done(),
     };
     done.output.id = id.filter(|_| setup.terms.version2);
     done
@@ -76,18 +76,18 @@ pub(super) async fn work(setup: &Setup<'_>, task: Task, number: u64, stop: &Noti
 /// Reason why a program was not started.
 #[derive(Debug, thiserror::Error)]
 enum NotStarted {
-    #[error("the message's files can't be written: {0}")]
+    #[error("writing the message's files failed: {0}")]
     Files(io::Error),
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    #[error("it can't be watched: {0}")]
+    #[error("watching it failed: {0}")]
     Watch(io::Error),
 }
 
 impl NotStarted {
     /// Converts the reason to an answer. The message is not at fault and not charged, except for arguments
     /// that are too long.
-    fn told(self) -> Done {
+    fn into_done(self) -> Done {
         let cause = match &self {
             Self::Spawn(SpawnError::Program { cause, .. }) => cause.raw_os_error(),
             _ => None,
@@ -104,7 +104,10 @@ impl NotStarted {
                 .iter()
                 .any(|passing| cause == Some(*passing as i32));
         let mut relay = Relay::to(Own::Stderr, String::new());
-        relay.take(format!("{why}; the message goes back\n").as_bytes(), |_| ());
+        relay.take(
+            format!("{why}; the message is returned\n").as_bytes(),
+            |_| (),
+        );
         Done {
             output: Output::new(Status::REQUEUE, None, ""),
             hopeless: (!is_passing).then_some(why),
@@ -138,11 +141,13 @@ impl<'a> Script<'a> {
         let files = Files::write(setup.guard.directory(), number, &task, in_file);
         let files = files.map_err(NotStarted::Files)?;
         let command = command_for(setup.command, &task, &files);
-        let mut child = launch::start_guarded(&command, setup.guard.told())?;
+        let mut child = launch::start_guarded(&command, setup.guard.stdin())?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let leader = Leader::watch(child).map_err(NotStarted::Watch)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-            return Err(NotStarted::Watch(io::Error::other("a stream is no pipe")));
+            return Err(NotStarted::Watch(io::Error::other(
+                "a stream is not a pipe",
+            )));
         };
         let version2 = setup.terms.version2;
         let awaits_reply = awaits_reply(&task, version2);

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Notify, mpsc};
 
-use super::control::{Control, Wish};
+use super::control::{Control, ControlMessage};
 use super::error::ExecError;
 use super::guard::Guard;
 use super::pipe::Pipe;
@@ -78,7 +78,7 @@ impl Session<'_> {
                 }
                 Some(note) = told.recv() => self.pipe.send(&note).await?,
                 wish = self.control.wish() => {
-                    leaves |= matches!(wish, Wish::Quit | Wish::Terminate);
+                    leaves |= matches!(wish, ControlMessage::Quit | ControlMessage::Terminate);
                     abandon(&in_hand, wish);
                 }
                 frame = self.pipe.next(), if !leaves && in_hand.len() < window => match frame? {
@@ -86,7 +86,7 @@ impl Session<'_> {
                         let task = Task::decode(&frame)?;
                         let stop = Rc::new(Notify::new());
                         in_hand.push(InHand { number: next, id: task.id, stop: stop.clone() });
-                        at_work.push(worked_on(&setup, task, next, stop));
+                        at_work.push(process_task(&setup, task, next, stop));
                         next += 1;
                     }
                     None => leaves = true,
@@ -98,16 +98,16 @@ impl Session<'_> {
     }
 }
 
-async fn worked_on(setup: &Setup<'_>, task: Task, number: u64, stop: Rc<Notify>) -> (u64, Done) {
+async fn process_task(setup: &Setup<'_>, task: Task, number: u64, stop: Rc<Notify>) -> (u64, Done) {
     (number, work(setup, task, number, &stop).await)
 }
 
-fn abandon(in_hand: &[InHand], wish: Wish) {
+fn abandon(in_hand: &[InHand], wish: ControlMessage) {
     for one in in_hand {
         let is_meant = match wish {
-            Wish::Terminate => true,
-            Wish::Cancel(id) => one.id == Some(id),
-            Wish::Quit | Wish::Unknown => false,
+            ControlMessage::Terminate => true,
+            ControlMessage::Cancel(id) => one.id == Some(id),
+            ControlMessage::Quit | ControlMessage::Unknown => false,
         };
         if is_meant {
             one.stop.notify_one();

@@ -148,7 +148,8 @@ impl Waiting {
             Some(Reached::Failed(why)) => Err(miette!("{why}")),
             Some(Reached::NotYet(why)) => {
                 let timeout = self.timeout();
-                let why = miette!("not done within {timeout:?}, the daemon goes on with it: {why}");
+                let why =
+                    miette!("not done within {timeout:?}, the daemon continues with it: {why}");
                 output::complain(&why);
                 Ok(ExitCode::from(NOT_IN_TIME))
             }
@@ -200,7 +201,7 @@ impl Goal {
         }
         let of_pool = |name: &str, look: &dyn Fn(&PoolStatus) -> Reached| {
             let found = status.pools.iter().find(|pool| pool.name == name);
-            let gone = || Reached::Failed(format!("pool `{name}` is gone"));
+            let gone = || Reached::Failed(format!("pool `{name}` no longer exists"));
             found.map_or_else(gone, |pool| named(pool, look(pool)))
         };
         match self {
@@ -208,7 +209,9 @@ impl Goal {
             Self::Scaled { pool, workers } => {
                 of_pool(pool, &|pool| match pool.scaled == *workers {
                     true => complete(pool),
-                    false => Reached::NotYet("another number of workers is asked for".to_owned()),
+                    false => {
+                        Reached::NotYet("another number of workers was set meanwhile".to_owned())
+                    }
                 })
             }
             Self::Drained { pool } => of_pool(pool, &|pool| match pool.state {
@@ -237,13 +240,13 @@ fn reloaded(status: &Status, before: &Before) -> Reached {
             Some(why) if reload.refused > before.refused => {
                 Reached::Failed(format!("the reload was refused: {why}"))
             }
-            _ => Reached::NotYet("the reload is not carried out yet".to_owned()),
+            _ => Reached::NotYet("the reload is not yet carried out".to_owned()),
         };
     }
     let of_pool = |pool: &PoolStatus| {
         let before = before.rolls.get(&pool.name).copied();
         let reached = match pool.reload >= reload.number {
-            false => Reached::NotYet("it is not changed yet".to_owned()),
+            false => Reached::NotYet("it is not yet changed".to_owned()),
             true if pool.rolls > before.unwrap_or_default() => rolled(pool, pool.rolls),
             true => complete(pool),
         };
@@ -264,7 +267,7 @@ fn rolled(pool: &PoolStatus, number: u64) -> Reached {
         (Some(cause), _) => Reached::Failed(format!(
             "its rolling restart has stopped, the old workers stay: {cause}"
         )),
-        (None, Reached::Done(_)) => Reached::Done("every worker is new".to_owned()),
+        (None, Reached::Done(_)) => Reached::Done("rolling restart completed".to_owned()),
         (None, other) => other,
     }
 }
@@ -277,7 +280,7 @@ fn complete(pool: &PoolStatus) -> Reached {
     match pool.state {
         PoolState::Degraded => {
             let cause = pool.last_worker_lost.as_deref().unwrap_or("unknown");
-            Reached::Failed(format!("its workers fail one after the other: {cause}"))
+            Reached::Failed(format!("its workers keep failing: {cause}"))
         }
         _ if up == wanted && all == wanted => Reached::Done(format!("{up} worker(s) are up")),
         _ => Reached::NotYet(format!("{up} of {wanted} worker(s) are up")),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::deed::Deed;
+use super::pool_action::PoolAction;
 use ganger_admin::client::{Remote, segment};
 use ganger_pool::overview::Status;
 use ganger_queue::dead_letter::Group;
@@ -24,14 +24,14 @@ pub(super) type StatusAnswer = Result<Box<Status>, String>;
 #[derive(Debug)]
 pub(super) enum Request {
     /// Carry out an action.
-    Do(Deed),
+    Do(PoolAction),
     /// Count the dead letters of a pool by their errors.
     Errors { pool: String, source: String },
 }
 
 /// Result of a request.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum RequestResult {
     Done {
         text: String,
         is_error: bool,
@@ -55,7 +55,7 @@ pub(super) async fn look_on(
         let look = remote.get::<Box<Status>>("/v1/status");
         let seen = match timeout(LOOK_WITHIN, look).await {
             Ok(seen) => seen.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no answer came within {LOOK_WITHIN:?}")),
+            Err(_) => Err(format!("no answer within {LOOK_WITHIN:?}")),
         };
         // Nobody listens any more only at the end, which comes to us as well.
         drop(tell.send(seen).await);
@@ -63,28 +63,31 @@ pub(super) async fn look_on(
 }
 
 /// Sends a request and returns its result.
-pub(super) async fn told(remote: &Remote, request: Request) -> Told {
+pub(super) async fn send(remote: &Remote, request: Request) -> RequestResult {
     match request {
-        Request::Do(deed) => done(remote, &deed).await,
+        Request::Do(pool_action) => done(remote, &pool_action).await,
         Request::Errors { pool, source } => {
             let groups = errors(remote, &pool, &source).await;
-            Told::Errors { pool, groups }
+            RequestResult::Errors { pool, groups }
         }
     }
 }
 
-async fn done(remote: &Remote, deed: &Deed) -> Told {
-    let (path, body) = (deed.path(), deed.body());
+async fn done(remote: &Remote, pool_action: &PoolAction) -> RequestResult {
+    let (path, body) = (pool_action.path(), pool_action.body());
     let done = remote.post(&path, body.as_ref());
     let (text, is_error) = match timeout(DONE_WITHIN, done).await {
         Ok(Ok(answer)) => (answer["done"].as_str().unwrap_or("done").to_owned(), false),
-        Ok(Err(error)) => (format!("can't {deed}: {error}").replace("\n  ", "; "), true),
+        Ok(Err(error)) => (
+            format!("can't {pool_action}: {error}").replace("\n  ", "; "),
+            true,
+        ),
         Err(_) => {
-            let text = format!("no answer within {DONE_WITHIN:?} to: {deed}");
+            let text = format!("no answer within {DONE_WITHIN:?} to: {pool_action}");
             (text, true)
         }
     };
-    Told::Done { text, is_error }
+    RequestResult::Done { text, is_error }
 }
 
 /// Returns the errors of the pool's dead letters, most frequent first. All dead letters of the source are
@@ -93,7 +96,7 @@ async fn errors(remote: &Remote, pool: &str, source: &str) -> Result<Vec<Group>,
     let path = format!("/v1/dead/{}/groups", segment(source));
     let groups = timeout(DONE_WITHIN, remote.get::<Vec<Group>>(&path)).await;
     let groups = groups
-        .map_err(|_| format!("no answer came within {DONE_WITHIN:?}"))?
+        .map_err(|_| format!("no answer within {DONE_WITHIN:?}"))?
         .map_err(|error| error.to_string())?;
     let groups = groups.into_iter().filter(|group| group.pool == pool);
     Ok(groups.collect())

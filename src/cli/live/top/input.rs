@@ -32,7 +32,7 @@ pub(super) fn listen() -> miette::Result<mpsc::Receiver<Input>> {
     let (tell, inputs) = mpsc::channel(INPUTS_MAX);
     let signals = Signals::of(&[SIGHUP, SIGINT, SIGTERM])
         .into_diagnostic()
-        .wrap_err("signals can't be caught")?;
+        .wrap_err("catching signals failed")?;
     let leave = tell.clone();
     let mut is_first = true;
     let obey = move |signal, _: &_| {
@@ -44,7 +44,7 @@ pub(super) fn listen() -> miette::Result<mpsc::Receiver<Input>> {
         is_first = false;
         ControlFlow::Continue(())
     };
-    let started = signals.obeyed("signals", obey);
+    let started = signals.handled_by("signals", obey);
     started.into_diagnostic()?;
     let read = move || {
         loop {

@@ -2,8 +2,8 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::deed::{Deed, What};
 use super::model::{Edit, Focus, Model, Prompt, Step};
+use super::pool_action::{ActionKind, PoolAction};
 use ganger_pool::status::{PoolState, PoolStatus};
 
 /// Length of a page.
@@ -35,7 +35,7 @@ pub(super) enum Action {
     /// Close the prompt.
     Cancel,
     /// Send this request to the daemon.
-    Do(Deed),
+    Do(PoolAction),
     /// Only show this message.
     Say(&'static str),
 }
@@ -55,14 +55,14 @@ pub(super) fn action(model: &Model, key: KeyEvent) -> Action {
         None if model.shows_help => Action::SwitchHelp,
         None if model.errors.is_some() => Action::HideErrors,
         None => chosen(model, key.code),
-        Some(Prompt::Confirm { deed, .. }) => confirmed(deed, key.code),
+        Some(Prompt::Confirm { pool_action, .. }) => confirmed(pool_action, key.code),
         Some(Prompt::Number { pool, digits, .. }) => numbered(model, pool, digits, key.code),
     }
 }
 
-fn confirmed(deed: &Deed, key: KeyCode) -> Action {
+fn confirmed(pool_action: &PoolAction, key: KeyCode) -> Action {
     match key {
-        KeyCode::Char('y' | 'Y') => Action::Do(deed.clone()),
+        KeyCode::Char('y' | 'Y') => Action::Do(pool_action.clone()),
         KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => Action::Cancel,
         _ => Action::Nothing,
     }
@@ -70,11 +70,11 @@ fn confirmed(deed: &Deed, key: KeyCode) -> Action {
 
 fn numbered(model: &Model, pool: &str, digits: &str, key: KeyCode) -> Action {
     let scale = |workers| {
-        let (name, what) = (pool.to_owned(), What::Scale(workers));
-        let deed = Deed { pool: name, what };
+        let (name, what) = (pool.to_owned(), ActionKind::Scale(workers));
+        let pool_action = PoolAction { pool: name, what };
         match workers.and_then(|workers| beyond(model, pool, workers)) {
-            None => Action::Do(deed),
-            why => Action::Prompt(Prompt::Confirm { deed, why }),
+            None => Action::Do(pool_action),
+            why => Action::Prompt(Prompt::Confirm { pool_action, why }),
         }
     };
     match key {
@@ -85,7 +85,7 @@ fn numbered(model: &Model, pool: &str, digits: &str, key: KeyCode) -> Action {
         KeyCode::Char('c') => scale(None),
         KeyCode::Enter => match digits.parse() {
             Ok(workers) => scale(Some(workers)),
-            Err(_) => Action::Say("type a number of workers, or c for what is configured"),
+            Err(_) => Action::Say("type a number of workers, or c for the configured number"),
         },
         KeyCode::Char('q' | 'n') | KeyCode::Esc => Action::Cancel,
         _ => Action::Nothing,
@@ -122,7 +122,7 @@ fn chosen(model: &Model, key: KeyCode) -> Action {
         KeyCode::Char(order @ ('p' | 's' | '+' | '=' | '-' | 'r' | 'd' | 'K' | 'x' | 'e')) => {
             match model.pool() {
                 Some(pool) => ordered(model, pool, order),
-                None => Action::Say("there is no pool to do that with"),
+                None => Action::Say("there is no pool to apply this to"),
             }
         }
         _ => Action::Nothing,
@@ -130,13 +130,13 @@ fn chosen(model: &Model, key: KeyCode) -> Action {
 }
 
 fn ordered(model: &Model, pool: &PoolStatus, order: char) -> Action {
-    let deed = |what| Deed {
+    let pool_action = |what| PoolAction {
         pool: pool.name.clone(),
         what,
     };
     let confirm = |what| {
         Action::Prompt(Prompt::Confirm {
-            deed: deed(what),
+            pool_action: pool_action(what),
             why: None,
         })
     };
@@ -151,28 +151,28 @@ fn ordered(model: &Model, pool: &PoolStatus, order: char) -> Action {
     match order {
         'p' => match pool.state {
             PoolState::Paused | PoolState::Draining | PoolState::Drained => {
-                Action::Do(deed(What::Resume))
+                Action::Do(pool_action(ActionKind::Resume))
             }
             PoolState::Starting
             | PoolState::Running
             | PoolState::Degraded
             | PoolState::Open
-            | PoolState::SourceDown => confirm(What::Pause),
+            | PoolState::SourceDown => confirm(ActionKind::Pause),
         },
         's' => number(wanted),
         '+' | '=' => number(wanted.saturating_add(1)),
         '-' => number(wanted.saturating_sub(1)),
-        'r' => confirm(What::Restart),
-        'd' => confirm(What::Drain),
+        'r' => confirm(ActionKind::Restart),
+        'd' => confirm(ActionKind::Drain),
         'e' => Action::AskForErrors {
             pool: pool.name.clone(),
             source: pool.source.clone(),
         },
         'K' | 'x' if model.focus == Focus::Pools => {
-            Action::Say("choose a worker first: Tab, then the arrows")
+            Action::Say("select a worker first: Tab, then the arrows")
         }
         'K' => match model.worker() {
-            Some(worker) => confirm(What::Kill {
+            Some(worker) => confirm(ActionKind::Kill {
                 slot: worker.slot,
                 pid: worker.pid,
                 in_flight: worker.in_flight,
@@ -180,7 +180,7 @@ fn ordered(model: &Model, pool: &PoolStatus, order: char) -> Action {
             None => Action::Say("the pool has no worker"),
         },
         'x' => match model.worker().and_then(|worker| worker.message.clone()) {
-            Some(id) => confirm(What::Cancel { id }),
+            Some(id) => confirm(ActionKind::Cancel { id }),
             None => Action::Say("the worker has no message in hand"),
         },
         _ => Action::Nothing,

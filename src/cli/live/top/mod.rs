@@ -8,11 +8,11 @@
 //! The daemon may be away, slow or replaced by another: the screen says so and continues.
 
 mod asking;
-mod deed;
 mod history;
 mod input;
 mod keys;
 mod model;
+mod pool_action;
 mod view;
 
 use std::io::{self, IsTerminal};
@@ -30,7 +30,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::remote::{self, Address};
 use super::steer::paint;
 use crate::cli::common::CommandResult;
-use asking::{Request, StatusAnswer, Told, look_on, told};
+use asking::{Request, RequestResult, StatusAnswer, look_on, send};
 use ganger_admin::client::Remote;
 use ganger_queue::client::json::duration;
 use input::Input;
@@ -99,7 +99,7 @@ impl Screen {
                 drop(ratatui::try_restore());
                 Err(error)
                     .into_diagnostic()
-                    .wrap_err("the terminal can't be drawn on")
+                    .wrap_err("drawing on the terminal failed")
             }
         }
     }
@@ -146,7 +146,7 @@ async fn shown(mut screen: Screen, remote: &Remote, mut model: Model) -> miette:
                     Some(Input::Event(_)) => Done::Nothing,
                     Some(Input::Leave) | None => Done::Left,
                     Some(Input::Broken(error)) => {
-                        return Err(error).into_diagnostic().wrap_err("the terminal can't be read");
+                        return Err(error).into_diagnostic().wrap_err("reading from the terminal failed");
                     }
                 },
                 Some(look) = looks.recv() => {
@@ -155,8 +155,8 @@ async fn shown(mut screen: Screen, remote: &Remote, mut model: Model) -> miette:
                 }
                 Some(told) = requests.next(), if !requests.is_empty() => {
                     match told {
-                        Told::Done { text, is_error } => model.note(text, is_error, Instant::now()),
-                        Told::Errors { pool, groups } => model.saw_errors(&pool, groups),
+                        RequestResult::Done { text, is_error } => model.note(text, is_error, Instant::now()),
+                        RequestResult::Errors { pool, groups } => model.saw_errors(&pool, groups),
                     }
                     Done::Nothing
                 }
@@ -169,7 +169,7 @@ async fn shown(mut screen: Screen, remote: &Remote, mut model: Model) -> miette:
                     let text = format!("{REQUESTS_MAX} requests have no answer yet");
                     model.note(text, true, Instant::now());
                 }
-                Done::Asked(request) => requests.push(told(remote, request)),
+                Done::Asked(request) => requests.push(send(remote, request)),
             }
         }
     };
@@ -214,13 +214,13 @@ fn pressed(model: &mut Model, key: KeyEvent) -> Done {
         Action::Edit(edit) => model.edit(edit),
         Action::Cancel => model.prompt = None,
         Action::Say(text) => model.note(text.to_owned(), true, now),
-        Action::Do(deed) => {
+        Action::Do(pool_action) => {
             model.prompt = None;
-            match model.too_late_for(&deed) {
+            match model.too_late_for(&pool_action) {
                 Some(why) => model.note(why, true, now),
                 None => {
-                    model.note(format!("asked to {deed}"), false, now);
-                    return Done::Asked(Request::Do(deed));
+                    model.note(format!("asked to {pool_action}"), false, now);
+                    return Done::Asked(Request::Do(pool_action));
                 }
             }
         }

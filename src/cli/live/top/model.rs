@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::deed::{Deed, What};
 use super::history::History;
+use super::pool_action::{ActionKind, PoolAction};
 use ganger_pool::overview::Status;
 use ganger_pool::status::{PoolStatus, WorkerStatus};
 use ganger_queue::dead_letter::Group;
@@ -64,7 +64,10 @@ pub(super) enum Order {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Prompt {
     /// A confirmation. `why` is the reason for the question, if it is not the action itself.
-    Confirm { deed: Deed, why: Option<String> },
+    Confirm {
+        pool_action: PoolAction,
+        why: Option<String>,
+    },
     /// A number of workers for a pool. A suggested number is replaced by the first digit that is typed.
     Number {
         pool: String,
@@ -376,19 +379,22 @@ impl Model {
     }
 
     /// Returns why the action is obsolete, as when the selected worker has gone meanwhile.
-    pub(super) fn too_late_for(&self, deed: &Deed) -> Option<String> {
-        let What::Kill { slot, pid, .. } = deed.what else {
+    pub(super) fn too_late_for(&self, pool_action: &PoolAction) -> Option<String> {
+        let ActionKind::Kill { slot, pid, .. } = pool_action.what else {
             // Whether a message is still there, the daemon knows best.
             return None;
         };
-        let pool = self.pools().iter().find(|pool| pool.name == deed.pool);
+        let pool = self
+            .pools()
+            .iter()
+            .find(|pool| pool.name == pool_action.pool);
         let workers = pool.into_iter().flat_map(|pool| &pool.workers);
         let mut there = workers.filter(|worker| worker.slot == slot);
         let is_same = there.any(|worker| worker.pid == pid);
         (!is_same).then(|| {
             format!(
-                "worker {slot} of `{}` is another by now; nothing was done",
-                deed.pool
+                "worker {slot} of `{}` was replaced meanwhile; nothing was done",
+                pool_action.pool
             )
         })
     }

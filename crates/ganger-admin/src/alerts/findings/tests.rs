@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::*;
-use crate::alerts::tests::{pool, rules, sight};
+use crate::alerts::tests::{pool, rules, snapshot};
 use ganger_pool::status::{WorkerLoss, WorkerStatus};
 
 /// Kinds and subjects of the findings.
-fn found(pools: &[PoolStatus], lately: Lately) -> Vec<String> {
+fn found(pools: &[PoolStatus], recent: RecentCounts) -> Vec<String> {
     let pools: Vec<Arc<PoolStatus>> = pools.iter().cloned().map(Arc::new).collect();
-    let lately = pools.iter().map(|pool| (pool.name.clone(), lately));
+    let recent = pools.iter().map(|pool| (pool.name.clone(), recent));
     let reload = ReloadStatus::default();
-    let found = findings(sight(&pools, &reload), &lately.collect(), &rules());
+    let found = findings(snapshot(&pools, &reload), &recent.collect(), &rules());
     let named = |it: &Finding| format!("{} {}", it.kind.as_str(), it.subject);
     found.iter().map(named).collect()
 }
@@ -24,13 +24,13 @@ fn each_kind_is_found_by_its_sign_and_nothing_else() {
         roll_stopped: roll.map(str::to_owned),
         ..pool("p", state)
     };
-    let lately = |dead, crashed, in_crash_loop| Lately {
+    let recent = |dead, crashed, in_crash_loop| RecentCounts {
         dead,
         crashed,
         in_crash_loop,
     };
-    let quiet = Lately::default();
-    let table: &[(PoolStatus, Lately, &[&str])] = &[
+    let quiet = RecentCounts::default();
+    let table: &[(PoolStatus, RecentCounts, &[&str])] = &[
         (with(Running, true, None), quiet, &[]),
         (with(Starting, false, None), quiet, &[]),
         (with(Open, true, None), quiet, &[]),
@@ -51,22 +51,22 @@ fn each_kind_is_found_by_its_sign_and_nothing_else() {
             &["pool_degraded p", "source_down main"],
         ),
         (with(Running, true, Some("x")), quiet, &["roll_stopped p"]),
-        (with(Running, true, None), lately(10, 4, false), &[]),
+        (with(Running, true, None), recent(10, 4, false), &[]),
         (
             with(Running, true, None),
-            lately(11, 5, false),
+            recent(11, 5, false),
             &["dead_letters p", "crash_loop p"],
         ),
-        (with(Running, true, None), lately(0, 4, true), &[]),
+        (with(Running, true, None), recent(0, 4, true), &[]),
         (
             with(Degraded, true, None),
-            lately(0, 1, true),
+            recent(0, 1, true),
             &["pool_degraded p", "crash_loop p"],
         ),
     ];
-    for (pool, lately, expected) in table {
+    for (pool, recent, expected) in table {
         assert_eq!(
-            &found(std::slice::from_ref(pool), *lately),
+            &found(std::slice::from_ref(pool), *recent),
             expected,
             "{pool:?}"
         );
@@ -152,16 +152,16 @@ fn what_is_wrong_with_the_daemon_itself_is_told() {
     let mut reload = ReloadStatus::default();
     let failing = WebhookStatus {
         name: "ops".to_owned(),
-        problem: Some("it has answered 500".to_owned()),
+        problem: Some("it answered 500".to_owned()),
         ..WebhookStatus::default()
     };
     let fine = WebhookStatus::default();
     let found = |reload: &ReloadStatus, webhooks: &[WebhookStatus]| {
-        let sight = Sight {
+        let snapshot = Snapshot {
             webhooks,
-            ..sight(&[], reload)
+            ..snapshot(&[], reload)
         };
-        let found = findings(sight, &BTreeMap::new(), &rules());
+        let found = findings(snapshot, &BTreeMap::new(), &rules());
         let named = |it: &Finding| format!("{} {}", it.kind.as_str(), it.subject);
         found.iter().map(named).collect::<Vec<_>>()
     };
@@ -180,7 +180,7 @@ fn a_source_is_told_once_whoever_reads_it() {
     assert_eq!((&both[0].pool, &both[0].queue), (&None, &None));
     assert_eq!(
         both[0].summary,
-        "source `main` can't be used: it is not connected"
+        "source `main` is unavailable: it is not connected"
     );
     let part = sources_down(&[down("a"), up]);
     assert!(
@@ -228,7 +228,7 @@ fn texts_of_others_have_a_bound() {
         ..ReloadStatus::default()
     };
     let pools = [Arc::new(long)];
-    let all = findings(sight(&pools, &reload), &BTreeMap::new(), &rules());
+    let all = findings(snapshot(&pools, &reload), &BTreeMap::new(), &rules());
     assert_eq!(all.len(), 6);
     for one in all {
         let details = serde_json::to_string(&one.details).unwrap();

@@ -1,9 +1,9 @@
 //! Tests of the forms.
 
 use super::super::alert::{Alert, AlertKind, Ended, Finding};
+use super::super::delivery_state::{End, Message};
 use super::super::message::body;
 use super::super::tests::webhook;
-use super::super::told::{End, Message};
 use super::*;
 use ganger_config::model::{Secret, WebhookConfig};
 
@@ -98,7 +98,7 @@ fn what_others_wrote_is_nothing_but_text_for_slack() {
     assert_eq!(text, expected);
     let over = sent(&message("x", Some(Ended::PoolGone)), AlertForm::Slack);
     let over = over["text"].as_str().unwrap();
-    let expected = "[resolved] a rolling restart of pool `p` had stopped: the pool is gone\n\
+    let expected = "[resolved] a rolling restart of pool `p` stopped: the pool has ended\n\
                     ganger 1.2.3 on host, process 7";
     assert_eq!(over, expected);
 }

@@ -18,11 +18,11 @@ const OWN: &[(&str, &str)] = &[
     ("group.id", "is set by `group`"),
     (
         "enable.auto.commit",
-        "would commit messages that are not done: commits follow the work",
+        "would commit messages that are not done: offsets are committed after the work",
     ),
     (
         "enable.auto.offset.store",
-        "would commit messages that are not done: commits follow the work",
+        "would commit messages that are not done: offsets are committed after the work",
     ),
     (
         "auto.commit.interval.ms",
@@ -30,44 +30,44 @@ const OWN: &[(&str, &str)] = &[
     ),
     (
         "acks",
-        "is `all`: a reply or a retry that one broker alone has can be lost",
+        "is always `all`: a reply or a retry stored on one broker only can be lost",
     ),
     (
         "request.required.acks",
-        "is `all`: a reply or a retry that one broker alone has can be lost",
+        "is always `all`: a reply or a retry stored on one broker only can be lost",
     ),
     (
         "enable.idempotence",
-        "is `true`: without it what is sent again may come twice or out of order",
+        "is always `true`: without it messages that are sent again may be duplicated or reordered",
     ),
     (
         "enable.partition.eof",
-        "is set by the source, which has its own use for it",
+        "is set by the source, which uses it itself",
     ),
     (
         "isolation.level",
-        "is `read_committed`: messages of aborted transactions are none",
+        "is always `read_committed`: messages of aborted transactions must not be processed",
     ),
     (
         "check.crcs",
-        "is `true`: what is damaged would be passed over, or given to a worker",
+        "is always `true`: otherwise damaged messages would be skipped, or given to a worker",
     ),
     (
         "statistics.interval.ms",
-        "is set by the source: by its statistics it sees which partitions stand still",
+        "is set by the source, which detects stalled partitions by the statistics",
     ),
     (
         "delivery.report.only.error",
-        "would keep from us that a reply is safe",
+        "would hide from the source whether a reply is stored",
     ),
     (
         "message.max.bytes",
-        "would lose what the topic takes: how large a message may be is for its `max.message.bytes` to \
-         say",
+        "would lose messages that the topic accepts: their size is limited by its \
+         `max.message.bytes`",
     ),
     (
         "transactional.id",
-        "would fence off the other pools of the daemon",
+        "would fence the other pools of the daemon",
     ),
 ];
 
@@ -78,41 +78,41 @@ pub(super) fn read(t: &mut Reader<'_>, declare: bool) -> KafkaSource {
         brokers: t.must(
             "brokers",
             word(),
-            "Where it listens: `HOST:PORT`, several with commas between them.",
+            "Bootstrap brokers: `HOST:PORT`, several separated by commas.",
         ),
         group: t.must(
             "group",
             word(),
-            "The consumer group: it names the tier and dead-letter topics too.",
+            "Consumer group; the names of tier and dead-letter topics contain it, too.",
         ),
         declare,
         partitions: t.maybe(
             "partitions",
             integer(1..=100_000),
-            "How many partitions a topic gets that is made; the broker's default if left out.",
+            "Number of partitions of a topic that is created; the broker's default if omitted.",
         ),
         replication: t.maybe(
             "replication",
             integer(1..=1_000),
-            "How many replicas a topic gets that is made; the broker's default if left out.",
+            "Number of replicas of a topic that is created; the broker's default if omitted.",
         ),
         commit_interval: t.or(
             "commit_interval",
             duration(MILLISECOND..=MINUTE),
             "500ms",
-            "How often what is done is committed.",
+            "Interval at which offsets of finished messages are committed.",
         ),
         buffered_bytes_max: bytes(t.or(
             "buffered_bytes_max",
             size(1 << 20..=1 << 36),
             "64MiB",
-            "The most bytes of messages that a pool holds in memory.",
+            "Maximum size of the messages that a pool holds in memory.",
         )),
         retry_retention: t.or(
             "retry_retention",
             duration(MINUTE..=YEAR),
             "7d",
-            "How long tier topics keep a message at least; longer than the longest delay.",
+            "Minimum retention time of tier topics; longer than the longest delay.",
         ),
         client: properties(
             t,

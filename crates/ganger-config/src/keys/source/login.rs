@@ -2,7 +2,7 @@
 //! them percent-encoded.
 
 use crate::keys::secret_file::secret_file;
-use crate::keys::shared::Surroundings;
+use crate::keys::shared::ReadContext;
 use crate::print;
 use crate::reader::Reader;
 use crate::value_types::word;
@@ -15,16 +15,17 @@ pub(super) struct Login {
 }
 
 /// Reads the keys.
-pub(super) fn login(t: &mut Reader<'_>, around: Surroundings<'_>) -> Login {
+pub(super) fn login(t: &mut Reader<'_>, around: ReadContext<'_>) -> Login {
     let username = t.maybe(
         "username",
         word(),
-        "The user, as it is called, instead of the URL's; on RabbitMQ `guest` where neither says.",
+        "User name, not percent-encoded, instead of the URL's; on RabbitMQ `guest` if neither is \
+         given.",
     );
     let password = t.maybe(
         "password",
         word(),
-        "The password, as it is, instead of the URL's; best from a variable, as in \
+        "Password, not percent-encoded, instead of the URL's; preferably from a variable, as in \
          `\"${RABBITMQ_PASSWORD}\"`.",
     );
     let file = secret_file(
@@ -32,7 +33,7 @@ pub(super) fn login(t: &mut Reader<'_>, around: Surroundings<'_>) -> Login {
         around,
         "password",
         "password_file",
-        "A file that holds the password; relative to the directory of this file.",
+        "File with the password; relative to the directory of this file.",
     );
     Login {
         username,

@@ -13,7 +13,7 @@ mod url;
 
 use self::server::OnServer;
 use self::url::Url;
-use super::shared::Surroundings;
+use super::shared::ReadContext;
 use crate::model::SourceConfig;
 use crate::reader::Reader;
 use crate::value_types::choice::choice;
@@ -28,8 +28,8 @@ enum SourceKind {
 }
 
 /// Reads one source.
-pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> SourceConfig {
-    let kind = t.must("kind", kind(), "What is at the other end.");
+pub(super) fn read(t: &mut Reader<'_>, around: ReadContext<'_>) -> SourceConfig {
+    let kind = t.must("kind", kind(), "Kind of the source.");
     if kind.is_none() {
         // Without a kind its other keys can't be judged: one problem is enough.
         t.give_up();
@@ -110,8 +110,8 @@ fn prefix(t: &mut Reader<'_>) -> String {
         "table_prefix",
         table_prefix(),
         "",
-        "What goes before the names of all tables, where another program has tables of these names \
-         there.",
+        "Prefix of the names of all tables, for a database in which another program uses these \
+         names.",
     )
 }
 
@@ -120,7 +120,7 @@ fn declare(t: &mut Reader<'_>) -> bool {
         "declare",
         boolean(),
         "true",
-        "Whether queues, topics and tables that are missing are made; else all that is missing is \
-         named, and the daemon does not start.",
+        "Create missing queues, topics and tables; if false, all that is missing is reported, and \
+         the daemon does not start.",
     )
 }

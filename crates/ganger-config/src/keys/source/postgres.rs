@@ -27,19 +27,14 @@ pub(super) struct ServerKeys {
 /// Reads its keys.
 pub(super) fn keys(t: &mut Reader<'_>) -> ServerKeys {
     ServerKeys {
-        schema: t.or(
-            "schema",
-            word(),
-            "public",
-            "The schema that the tables are in.",
-        ),
+        schema: t.or("schema", word(), "public", "Schema of the tables."),
         pgbouncer: t.or(
             "pgbouncer",
             boolean(),
             "false",
-            "Whether the server is reached through PgBouncer in transaction mode, or another pooler that \
-             hands each transaction to another session. New messages are then found by `poll_interval` \
-             alone, and a daemon that died is known by its `lease` alone.",
+            "The server is reached through PgBouncer in transaction mode, or another pooler that \
+             assigns each transaction to another session. New messages are then detected by \
+             `poll_interval` alone, and a dead daemon by its `lease` alone.",
         ),
     }
 }

@@ -9,7 +9,7 @@ use super::login::Login;
 use super::tls::TlsFiles;
 use super::url::Url;
 use crate::keys::secret_file::secret_file;
-use crate::keys::shared::{DAY, HOUR, Surroundings};
+use crate::keys::shared::{DAY, HOUR, ReadContext};
 use crate::model::{Argument, Host, QueueDeclaration, QueueType, RabbitMqSource, Secret, Tls};
 use crate::print;
 use crate::reader::Reader;
@@ -38,7 +38,7 @@ pub(super) fn read(
     declare: bool,
     files: TlsFiles,
     login: Login,
-    around: Surroundings<'_>,
+    around: ReadContext<'_>,
 ) -> RabbitMqSource {
     if !t.has("url") && !t.has("url_file") {
         let help = "write url = \"amqp://USER:PASSWORD@HOST/VHOST\"";
@@ -66,28 +66,29 @@ pub(super) fn read(
             "unsigned_copies",
             boolean(),
             "false",
-            "Whether copies without a signature are taken for those of a daemon, too, as versions made \
-             them that did not sign. Any producer can forge them: for as long as such copies wait.",
+            "Accept copies without a signature as those of a daemon, too, for versions that did \
+             not sign them. Any producer can forge such copies: enable it only while some are \
+             waiting.",
         ),
         heartbeat: t.or(
             "heartbeat",
             duration(SECOND..=HOUR),
             "30s",
-            "At least twice within so long either side gives a sign of life; a broker that is silent \
-             for twice as long is left. In whole seconds; the shorter of this and the broker's own \
-             counts.",
+            "Time within which each side sends at least two heartbeats; the connection to a broker \
+             that is silent for twice as long is closed. In whole seconds; the shorter of this and \
+             the broker's own value applies.",
         ),
         connect_timeout: t.or(
             "connect_timeout",
             duration(Duration::from_millis(100)..=HOUR),
             "10s",
-            "How long an attempt to connect to one host may take.",
+            "Maximum time of an attempt to connect to one host.",
         ),
         connection_name: t.or(
             "connection_name",
             word(),
             "ganger",
-            "What the broker lists the connection as; the pool's name follows it.",
+            "Name of the connection in the broker's list, followed by the pool's name.",
         ),
         declare,
         queue: queue(t),
@@ -95,28 +96,28 @@ pub(super) fn read(
             "consumer_timeout",
             duration(SECOND..=DAY),
             "30m",
-            "How long the broker waits for an acknowledgement: its own setting of this name, which \
-             it does not tell.",
+            "Time that the broker waits for an acknowledgement: the value of its own setting of \
+             this name, which can't be queried.",
         ),
     }
 }
 
 /// Reads the secret that copies are signed with.
-fn signing_secret(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Secret> {
+fn signing_secret(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<Secret> {
     let secret = t.maybe(
         "signing_secret",
         word(),
-        "What copies of messages are signed with, for a retry and as dead letters, so that no producer can \
-         forge them; the password if left out. The same for all daemons of a queue and for the \
-         commands. Set it before the password changes, to the old one, and copies that wait are known \
-         on.",
+        "Secret that signs copies of messages, for a retry and as dead letters, so that no \
+         producer can forge them; the password if omitted. All daemons of a queue and the commands \
+         must have the same. Set it to the old password before that changes, so that waiting \
+         copies remain valid.",
     );
     let file = secret_file(
         t,
         around,
         "signing_secret",
         "signing_secret_file",
-        "A file that holds it; relative to the directory of this file.",
+        "File with the secret; relative to the directory of this file.",
     );
     let secret = secret.or(file);
     let shown = secret.as_ref().map(|_| print::hidden("signing_secret"));
@@ -131,7 +132,7 @@ fn queue(t: &mut Reader<'_>) -> QueueDeclaration {
             "queue_type",
             choice(&QUEUE_TYPES),
             "quorum",
-            "The type of the queues that are declared.",
+            "Type of the queues that are declared.",
         ),
         arguments: arguments(t),
     }
@@ -159,15 +160,15 @@ fn hosts(t: &mut Reader<'_>, address: &Address) -> Vec<Host> {
     let further = t.maybe(
         "hosts",
         list_of(word()),
-        "Further hosts of the same cluster, each `HOST` or `HOST:PORT`: where one can't be \
-         reached, the next is tried.",
+        "Further hosts of the same cluster, each `HOST` or `HOST:PORT`: if one can't be reached, \
+         the next is tried.",
     );
     let mut hosts = vec![address.host.clone()];
     for text in further.unwrap_or_default() {
         match host(&text, address.host.port) {
             Some(host) => hosts.push(host),
             None => {
-                let help = format!("`{text}` is none: write \"HOST\" or \"HOST:PORT\"");
+                let help = format!("`{text}` is not a host: write \"HOST\" or \"HOST:PORT\"");
                 t.wrong("hosts", &Wrong::new("must hold hosts", help));
             }
         }
@@ -187,7 +188,7 @@ fn vhost(t: &mut Reader<'_>, address: &Address) -> String {
     let given = t.maybe(
         "vhost",
         word(),
-        "The virtual host, as it is called, instead of the URL's; `/` where neither says.",
+        "Virtual host, not percent-encoded, instead of the URL's; `/` if neither is given.",
     );
     let vhost = given.unwrap_or_else(|| address.vhost.clone());
     t.print("vhost", Some(print::text(&vhost)));
@@ -198,12 +199,12 @@ fn tls(t: &mut Reader<'_>, address: &Address, files: TlsFiles) -> Option<Tls> {
     let server_name = t.maybe(
         "server_name",
         word(),
-        "The name that the broker's certificate must hold, where it is not the host's.",
+        "Name that the broker's certificate must contain, if it is not the host's.",
     );
     let keys = ["ca_file", "cert_file", "key_file", "server_name"];
     if let Some(key) = keys.into_iter().find(|key| t.has(key) && !address.tls) {
         let help = "write amqps:// in the URL";
-        t.wrong(key, &Wrong::new("is of use with TLS only", help));
+        t.wrong(key, &Wrong::new("has an effect with TLS only", help));
     }
     address.tls.then_some(Tls {
         ca_file: files.ca_file,

@@ -73,8 +73,8 @@ impl Scheme {
         let mut ssl_mode = SslMode::default();
         for (name, value) in url.query_pairs() {
             let read = (self.option)(&name, &value);
-            let read =
-                read.ok_or_else(|| Wrong::new(self.rest, "give all else as keys of the source"));
+            let read = read
+                .ok_or_else(|| Wrong::new(self.rest, "give other settings as keys of the source"));
             ssl_mode = read??.unwrap_or(ssl_mode);
         }
         let mut hosts = vec![self.host(&url)?];

@@ -7,7 +7,7 @@ use super::postgres::ServerKeys;
 use super::server::{OnServer, ServerAddress};
 use super::url::Url;
 use super::{mysql, postgres};
-use crate::keys::shared::{HOUR, Surroundings};
+use crate::keys::shared::{HOUR, ReadContext};
 use crate::model::{Database, TableSource};
 use crate::print;
 use crate::reader::Reader;
@@ -18,7 +18,7 @@ pub(super) fn read(
     t: &mut Reader<'_>,
     url: Option<&Url>,
     (keys, server): (ServerKeys, OnServer),
-    around: Surroundings<'_>,
+    around: ReadContext<'_>,
 ) -> TableSource {
     if !t.has("url") && !t.has("url_file") {
         t.missing("url", "write url = \"sqlite:ganger.db\"");
@@ -50,14 +50,13 @@ pub(super) fn read(
             "poll_interval",
             duration(Duration::from_millis(10)..=Duration::from_secs(60)),
             "500ms",
-            "The longest time between two looks at the table when nothing else wakes the daemon.",
+            "Maximum interval between two polls of the table when nothing else wakes the daemon.",
         ),
         lease: t.or(
             "lease",
             duration(Duration::from_secs(1)..=HOUR),
             "30s",
-            "How long another daemon's heartbeat may stand still before its messages are taken \
-             over.",
+            "Time without a heartbeat of another daemon after which its messages are taken over.",
         ),
     }
 }
@@ -67,13 +66,12 @@ fn mode(t: &mut Reader<'_>, is_on_server: bool) -> u32 {
         "mode",
         octal_mode(),
         "0600",
-        "Who may use the database, if it is made by ganger: the mode of the file, and of what is \
-         beside it.",
+        "Mode of the database file and of the files beside it, if ganger creates them.",
     ));
     if is_on_server {
         if t.has("mode") {
-            let help = "who may do what is the server's business";
-            t.wrong("mode", &Wrong::new("is of use with SQLite only", help));
+            let help = "access rights are managed by the server";
+            t.wrong("mode", &Wrong::new("has an effect with SQLite only", help));
         }
         t.print("mode", None);
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::keys::shared::Surroundings;
+use crate::keys::shared::ReadContext;
 use crate::model::Identity;
 use crate::print;
 use crate::reader::Reader;
@@ -15,7 +15,7 @@ pub(super) struct TlsFiles {
     pub(super) identity: Option<Identity>,
 }
 
-pub(super) fn files(t: &mut Reader<'_>, around: Surroundings<'_>) -> TlsFiles {
+pub(super) fn files(t: &mut Reader<'_>, around: ReadContext<'_>) -> TlsFiles {
     let mut file = |key, meaning| {
         let file = t.maybe(key, word(), meaning);
         let file = file.map(|file: String| around.directory.join(file));
@@ -25,25 +25,28 @@ pub(super) fn files(t: &mut Reader<'_>, around: Surroundings<'_>) -> TlsFiles {
     };
     let ca_file = file(
         "ca_file",
-        "PEM: the authorities that may have signed the server's certificate; the system's where \
-         it is left out.",
+        "PEM file: the authorities that may have signed the server's certificate; the system's if \
+         omitted.",
     );
     let cert_file = file(
         "cert_file",
-        "PEM: our certificate and those that lead to its authority.",
+        "PEM file: the client certificate and its chain up to the authority.",
     );
-    let key_file = file("key_file", "PEM: the private key of our certificate.");
+    let key_file = file(
+        "key_file",
+        "PEM file: the private key of the client certificate.",
+    );
     let identity = match (cert_file, key_file) {
         (Some(cert_file), Some(key_file)) => Some(Identity {
             cert_file,
             key_file,
         }),
         (Some(_), None) => {
-            t.missing("key_file", "a certificate is of no use without its key");
+            t.missing("key_file", "a certificate requires its key");
             None
         }
         (None, Some(_)) => {
-            t.missing("cert_file", "a key is of no use without its certificate");
+            t.missing("cert_file", "a key requires its certificate");
             None
         }
         (None, None) => None,

@@ -2,7 +2,7 @@
 
 use super::server::Scheme;
 use crate::keys::secret_file::secret_file;
-use crate::keys::shared::Surroundings;
+use crate::keys::shared::ReadContext;
 use crate::reader::Reader;
 use crate::value_types::{Wrong, word};
 
@@ -45,23 +45,22 @@ fn with_a_small_scheme(url: &str) -> String {
     }
 }
 
-pub(super) fn url(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Url> {
+pub(super) fn url(t: &mut Reader<'_>, around: ReadContext<'_>) -> Option<Url> {
     let given = t.maybe(
         "url",
         word(),
-        "Where it is: `sqlite:PATH` for a table queue, relative to the directory of this file, or \
-         `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with `?sslmode=` as libpq knows it, or \
-         `mysql://USER:PASSWORD@HOST:PORT/DATABASE` for MySQL and MariaDB, with `?ssl-mode=` as their own \
-         programs know it; \
-         `amqp://USER:PASSWORD@HOST:PORT/VHOST`, or `amqps://` with TLS, for RabbitMQ, each part \
-         percent-encoded. This or `url_file` must be given.",
+        "URL of the source: `sqlite:PATH` for a table queue, relative to the directory of this \
+         file, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with `?sslmode=` as in libpq, or \
+         `mysql://USER:PASSWORD@HOST:PORT/DATABASE` for MySQL and MariaDB, with `?ssl-mode=` as in \
+         their own programs; `amqp://USER:PASSWORD@HOST:PORT/VHOST`, or `amqps://` with TLS, for \
+         RabbitMQ, each part percent-encoded. Either this or `url_file` is required.",
     );
     let file = secret_file(
         t,
         around,
         "url",
         "url_file",
-        "A file that holds the URL, instead of `url`; relative to the directory of this file.",
+        "File with the URL, instead of `url`; relative to the directory of this file.",
     );
     let url = |key| {
         move |text: String| Url {

@@ -13,7 +13,7 @@ use ganger_queue::delivery::{CANCELLED, Delivery, Failure, Message, Reason};
 
 /// Progress of a message through the worker.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum MessageState {
     /// Put into the pipe, behind others.
     Piped,
     /// Begun: its time in the worker runs since then, for version 1 since it became the head.
@@ -47,7 +47,7 @@ pub(super) struct Entry {
     pub(super) ends_at: u64,
     /// Time at which it was put into the pipe.
     pub(super) piped_at: Instant,
-    pub(super) way: Way,
+    pub(super) way: MessageState,
     pub(super) asked: Asked,
     /// Time that the worker may take before it is asked to stop.
     pub(super) soft: Option<Duration>,
@@ -65,13 +65,13 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn is_open(&self) -> bool {
-        !matches!(self.way, Way::Answered { .. })
+        !matches!(self.way, MessageState::Answered { .. })
     }
 
     pub(super) fn begun(&self) -> Option<Instant> {
         match self.way {
-            Way::Piped => None,
-            Way::Begun(begun) | Way::Answered { begun, .. } => Some(begun),
+            MessageState::Piped => None,
+            MessageState::Begun(begun) | MessageState::Answered { begun, .. } => Some(begun),
         }
     }
 
@@ -133,7 +133,7 @@ impl Entry {
 
     /// Returns the delivery and its event, once it is answered.
     pub(super) fn settled(self) -> Option<Settled> {
-        let Way::Answered { answer, .. } = self.way else {
+        let MessageState::Answered { answer, .. } = self.way else {
             return None;
         };
         let yielded = matches!(self.asked, Asked::Yield | Asked::YieldThenStop);

@@ -89,8 +89,11 @@ fn a_message_that_was_not_sent_is_not_judged() {
         left_unread: false,
         left_well: false,
     };
-    let judged = in_flight.judge(&DIED, TWO, read);
-    let blames: Vec<Blame> = judged.iter().map(|judged| judged.blame).collect();
+    let unanswered = in_flight.judge(&DIED, TWO, read);
+    let blames: Vec<Blame> = unanswered
+        .iter()
+        .map(|unanswered| unanswered.blame)
+        .collect();
     assert_eq!(blames, [Blame::Suspect, Blame::Suspect, Blame::Returned]);
     assert_eq!((in_flight.len(), in_flight.bytes()), (0, 0));
 }
@@ -103,8 +106,11 @@ fn a_message_that_may_have_been_left_unread_runs_alone_first() {
         left_well: false,
     };
     let first = |in_flight: &mut InFlight, cause| {
-        let judged = in_flight.judge(&cause, Version::One, read);
-        judged.into_iter().map(|judged| judged.blame).next()
+        let unanswered = in_flight.judge(&cause, Version::One, read);
+        unanswered
+            .into_iter()
+            .map(|unanswered| unanswered.blame)
+            .next()
     };
     let (_, mut alone) = of((0..3).map(|_| delivery(None, true)));
     assert_eq!(first(&mut alone, DIED), Some(Blame::Charged));
@@ -243,7 +249,7 @@ fn a_message_is_cancelled_now_or_when_its_turn_comes() {
     assert!(matches!(settled.unwrap().1, Event::Cancelled(_)));
     let due = in_flight.due(&pool, 30, kill_at);
     assert_eq!((due.cancel, due.kill), (vec![2], None));
-    let judged = in_flight.judge(
+    let unanswered = in_flight.judge(
         &DIED,
         Version::One,
         Read {
@@ -253,7 +259,7 @@ fn a_message_is_cancelled_now_or_when_its_turn_comes() {
         },
     );
     assert!(
-        judged.iter().all(|one| one.cancelled),
+        unanswered.iter().all(|one| one.cancelled),
         "whoever is to blame"
     );
 }
@@ -318,8 +324,8 @@ fn who_had_company_is_not_charged_though_it_is_the_last() {
         left_unread: false,
         left_well: false,
     };
-    let judged = in_flight.judge(&kill, TWO, read);
-    assert_eq!(judged[0].blame, Blame::Suspect);
+    let unanswered = in_flight.judge(&kill, TWO, read);
+    assert_eq!(unanswered[0].blame, Blame::Suspect);
 }
 
 /// During an autopsy the worker may answer, and begin another.
@@ -377,14 +383,17 @@ fn a_stall_is_charged_to_the_message_that_stalled_or_to_none() {
             left_unread: false,
             left_well: false,
         };
-        let judged = in_flight.judge(&due.kill.unwrap(), version, read);
-        let blames: Vec<Blame> = judged.iter().map(|judged| judged.blame).collect();
+        let unanswered = in_flight.judge(&due.kill.unwrap(), version, read);
+        let blames: Vec<Blame> = unanswered
+            .iter()
+            .map(|unanswered| unanswered.blame)
+            .collect();
         assert_eq!(blames, expected, "{version:?} {sent} {answered:?}");
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Happens {
+enum Stimulus {
     Given,
     Answered(u64),
     Emitted(u64),
@@ -392,14 +401,14 @@ enum Happens {
     YieldsAll,
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn stimuli() -> impl Strategy<Value = Stimulus> {
     let id = || 1u64..8;
     prop_oneof![
-        3 => Just(Happens::Given),
-        3 => id().prop_map(Happens::Answered),
-        2 => id().prop_map(Happens::Emitted),
-        3 => (id(), any::<bool>()).prop_map(|(id, taken)| Happens::Confirmed(id, taken)),
-        1 => Just(Happens::YieldsAll),
+        3 => Just(Stimulus::Given),
+        3 => id().prop_map(Stimulus::Answered),
+        2 => id().prop_map(Stimulus::Emitted),
+        3 => (id(), any::<bool>()).prop_map(|(id, taken)| Stimulus::Confirmed(id, taken)),
+        1 => Just(Stimulus::YieldsAll),
     ]
 }
 
@@ -429,17 +438,17 @@ proptest! {
     /// Each message is settled once: with the later of its answer and the last of its confirmations,
     /// and as what the two of them say.
     #[test]
-    fn a_message_is_settled_by_its_answer_and_its_emits(all in proptest::collection::vec(happens(), 0..80)) {
+    fn a_message_is_settled_by_its_answer_and_its_emits(all in proptest::collection::vec(stimuli(), 0..80)) {
         let (now, mut in_flight) = of([]);
         let mut model: BTreeMap<u64, Known> = BTreeMap::new();
         for one in all {
             let (about, settled) = match one {
-                Happens::Given => {
+                Stimulus::Given => {
                     model.insert(in_flight.next_id(), Known::default());
                     in_flight.push(delivery(None, false), (0, 10), None, true, now);
                     (0, None)
                 }
-                Happens::Answered(id) => {
+                Stimulus::Answered(id) => {
                     let taken = in_flight.answer(done(Some(id)), TWO, 10, now);
                     let open = model.get_mut(&id).filter(|known| !known.answered);
                     prop_assert_eq!(taken.is_ok(), open.is_some());
@@ -448,7 +457,7 @@ proptest! {
                     }
                     (id, taken.ok().and_then(|(_, settled)| settled))
                 }
-                Happens::Emitted(id) => {
+                Stimulus::Emitted(id) => {
                     let emit = Output::new(Status::EMIT, Some(id), "x");
                     let taken = in_flight.emit(emit, TWO, 10, &policy());
                     let open = model.get_mut(&id).filter(|known| !known.answered);
@@ -458,7 +467,7 @@ proptest! {
                     }
                     (id, None)
                 }
-                Happens::Confirmed(id, taken) => {
+                Stimulus::Confirmed(id, taken) => {
                     let Some(known) = model.get_mut(&id).filter(|known| known.unconfirmed > 0) else {
                         continue;
                     };
@@ -467,7 +476,7 @@ proptest! {
                     let error = || PublishError { queue: "q".into(), why: "no".into() };
                     (id, in_flight.confirmed(id, if taken { Ok(()) } else { Err(error()) }))
                 }
-                Happens::YieldsAll => {
+                Stimulus::YieldsAll => {
                     let open = model.iter_mut().filter(|(_, known)| !known.answered);
                     let ids: Vec<u64> = open.map(|(id, known)| { known.yields = true; *id }).collect();
                     prop_assert_eq!(in_flight.yield_all(), ids);

@@ -89,7 +89,7 @@ fn a_task_goes_on_so_often() {
         ));
         let error = refused(replied(&policy(), &message(), 100, queue));
         assert!(
-            error.contains("gone on as another message 100 times"),
+            error.contains("continued as another message 100 times"),
             "{error}"
         );
         assert!(error.contains("pools.p.steps_max is 100"), "{error}");

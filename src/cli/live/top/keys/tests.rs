@@ -38,18 +38,18 @@ fn means(model: &Model, code: KeyCode) -> Action {
     action(model, KeyEvent::new(code, KeyModifiers::NONE))
 }
 
-fn email(what: What) -> Deed {
+fn email(what: ActionKind) -> PoolAction {
     let pool = "email".to_owned();
-    Deed { pool, what }
+    PoolAction { pool, what }
 }
 
-fn confirm(what: What) -> Action {
+fn confirm(what: ActionKind) -> Action {
     Action::Prompt(confirmation(what))
 }
 
-fn confirmation(what: What) -> Prompt {
+fn confirmation(what: ActionKind) -> Prompt {
     Prompt::Confirm {
-        deed: email(what),
+        pool_action: email(what),
         why: None,
     }
 }
@@ -81,9 +81,9 @@ fn without_a_prompt() {
         (BackTab, Action::SwitchFocus),
         (Char('o'), Action::SwitchOrder),
         (Char('?'), Action::SwitchHelp),
-        (Char('p'), confirm(What::Pause)),
-        (Char('d'), confirm(What::Drain)),
-        (Char('r'), confirm(What::Restart)),
+        (Char('p'), confirm(ActionKind::Pause)),
+        (Char('d'), confirm(ActionKind::Drain)),
+        (Char('r'), confirm(ActionKind::Restart)),
         (Char('s'), Action::Prompt(number("4", true))),
         (Char('+'), Action::Prompt(number("5", true))),
         (Char('-'), Action::Prompt(number("3", true))),
@@ -110,7 +110,7 @@ fn any_key_ends_the_help_and_does_nothing_else() {
 fn what_takes_nothing_in_is_resumed_without_a_question() {
     for state in [PoolState::Paused, PoolState::Draining, PoolState::Drained] {
         let resumed = means(&model(state), KeyCode::Char('p'));
-        assert_eq!(resumed, Action::Do(email(What::Resume)), "{state:?}");
+        assert_eq!(resumed, Action::Do(email(ActionKind::Resume)), "{state:?}");
     }
 }
 
@@ -122,7 +122,7 @@ fn a_worker_is_killed_only_where_the_arrows_are_among_workers() {
         assert!(matches!(means(&model, key), Action::Say(_)), "{key:?}");
     }
     model.switch_focus();
-    let kill = What::Kill {
+    let kill = ActionKind::Kill {
         slot: 0,
         pid: Some(70),
         in_flight: 2,
@@ -130,19 +130,19 @@ fn a_worker_is_killed_only_where_the_arrows_are_among_workers() {
     assert_eq!(means(&model, killed), confirm(kill.clone()));
     assert_eq!(model.too_late_for(&email(kill)), None);
     let id = "order 7".to_owned();
-    assert_eq!(means(&model, cancelled), confirm(What::Cancel { id }));
+    assert_eq!(means(&model, cancelled), confirm(ActionKind::Cancel { id }));
     model.step(Step::Last);
     assert!(
         matches!(means(&model, cancelled), Action::Say(_)),
         "it is idle"
     );
-    let other = What::Kill {
+    let other = ActionKind::Kill {
         slot: 0,
         pid: Some(71),
         in_flight: 2,
     };
     let why = model.too_late_for(&email(other)).unwrap();
-    assert!(why.contains("another by now"), "{why}");
+    assert!(why.contains("replaced meanwhile"), "{why}");
 }
 
 #[test]
@@ -159,10 +159,10 @@ fn without_a_pool_there_is_nothing_to_steer() {
 fn a_question_is_answered_by_yes_or_no() {
     use KeyCode::{Char, Enter, Esc};
     let mut model = model(PoolState::Running);
-    model.prompt = Some(confirmation(What::Pause));
+    model.prompt = Some(confirmation(ActionKind::Pause));
     let table = [
-        (Char('y'), Action::Do(email(What::Pause))),
-        (Char('Y'), Action::Do(email(What::Pause))),
+        (Char('y'), Action::Do(email(ActionKind::Pause))),
+        (Char('Y'), Action::Do(email(ActionKind::Pause))),
         (Char('n'), Action::Cancel),
         (Char('q'), Action::Cancel),
         (Esc, Action::Cancel),
@@ -187,8 +187,8 @@ fn a_number_is_typed_or_counted() {
         (Up, Action::Edit(Edit::More)),
         (Char('-'), Action::Edit(Edit::Fewer)),
         (Down, Action::Edit(Edit::Fewer)),
-        (Char('c'), Action::Do(email(What::Scale(None)))),
-        (Enter, Action::Do(email(What::Scale(Some(12))))),
+        (Char('c'), Action::Do(email(ActionKind::Scale(None)))),
+        (Enter, Action::Do(email(ActionKind::Scale(Some(12))))),
         (Esc, Action::Cancel),
         (Char('q'), Action::Cancel),
         (Char('y'), Action::Nothing),
@@ -233,7 +233,7 @@ fn the_first_digit_replaces_what_is_suggested() {
             model.edit(Edit::Digit(digit));
             assert_eq!(model.prompt, Some(number(shown, false)), "{start:?}");
         }
-        let scale = Action::Do(email(What::Scale(Some(15))));
+        let scale = Action::Do(email(ActionKind::Scale(Some(15))));
         assert_eq!(means(&model, KeyCode::Enter), scale);
     }
 }
@@ -263,17 +263,17 @@ fn a_number_beyond_the_configured_ones_is_asked_about_once_more() {
         }
         for digits in outside {
             model.prompt = Some(number(digits, false));
-            let deed = email(What::Scale(digits.parse().ok()));
+            let pool_action = email(ActionKind::Scale(digits.parse().ok()));
             let why = Some(reason.to_owned());
             let prompt = Prompt::Confirm {
-                deed: deed.clone(),
+                pool_action: pool_action.clone(),
                 why,
             };
             let entered = means(&model, KeyCode::Enter);
             assert_eq!(entered, Action::Prompt(prompt.clone()), "{digits}");
             model.prompt = Some(prompt);
             assert_eq!(means(&model, KeyCode::Enter), Action::Nothing);
-            assert_eq!(means(&model, KeyCode::Char('y')), Action::Do(deed));
+            assert_eq!(means(&model, KeyCode::Char('y')), Action::Do(pool_action));
         }
     }
 }
@@ -287,7 +287,7 @@ fn control_c_leaves_always_and_a_released_key_means_nothing() {
     for prompt in [
         None,
         Some(number("1", true)),
-        Some(confirmation(What::Drain)),
+        Some(confirmation(ActionKind::Drain)),
     ] {
         model.prompt = prompt;
         assert_eq!(action(&model, control_c), Action::Leave);

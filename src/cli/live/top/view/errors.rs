@@ -8,7 +8,7 @@ use super::super::super::figures::count;
 use super::super::model::Errors;
 use super::canvas::{View, take};
 use super::palette::{cut, shown};
-use super::table::{self, Column, Kind, Line, column};
+use super::table::{self, Column, Kind, TableRow, column};
 use ganger_queue::dead_letter::Group;
 
 const COLUMNS: [Column; 4] = [
@@ -24,11 +24,11 @@ pub(super) fn draw(view: &View<'_>, errors: &Errors, mut area: Rect, buffer: &mu
         view.rule(&title, true, row, buffer);
     }
     let said = match &errors.groups {
-        None => "they are being read".to_owned(),
+        None => "reading them".to_owned(),
         Some(Err(why)) => shown(why),
         Some(Ok(groups)) if groups.is_empty() => "no dead letters".to_owned(),
         Some(Ok(groups)) => {
-            let lines: Vec<Line> = groups.iter().map(line).collect();
+            let lines: Vec<TableRow> = groups.iter().map(line).collect();
             let none_chosen = (0, Style::new());
             return table::draw((&COLUMNS, &lines), none_chosen, view.palette, area, buffer);
         }
@@ -39,8 +39,8 @@ pub(super) fn draw(view: &View<'_>, errors: &Errors, mut area: Rect, buffer: &mu
     }
 }
 
-fn line(group: &Group) -> Line {
-    Line {
+fn line(group: &Group) -> TableRow {
+    TableRow {
         cells: vec![
             count(group.count),
             shown(&group.reason),

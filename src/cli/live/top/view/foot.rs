@@ -3,8 +3,8 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::super::deed::{Deed, What};
 use super::super::model::{Focus, Prompt};
+use super::super::pool_action::{ActionKind, PoolAction};
 use super::canvas::View;
 use super::palette::{cut, shown, width};
 
@@ -41,23 +41,26 @@ pub(super) fn draw(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
 
 fn asked(prompt: &Prompt) -> String {
     match prompt {
-        Prompt::Confirm { deed, why: None } => format!("{deed}? y/n"),
         Prompt::Confirm {
-            deed,
+            pool_action,
+            why: None,
+        } => format!("{pool_action}? y/n"),
+        Prompt::Confirm {
+            pool_action,
             why: Some(why),
-        } => format!("{deed}? {why}. y/n"),
+        } => format!("{pool_action}? {why}. y/n"),
         Prompt::Number { pool, digits, .. } => {
             let pool = pool.clone();
-            let deed = Deed {
+            let pool_action = PoolAction {
                 pool,
-                what: What::Scale(digits.parse().ok()),
+                what: ActionKind::Scale(digits.parse().ok()),
             };
             match digits.as_str() {
                 "" => format!(
                     "scale `{}` to … worker(s)? number, c: configured, Esc",
-                    deed.pool
+                    pool_action.pool
                 ),
-                _ => format!("{deed}? Enter, + -, number, c: configured, Esc"),
+                _ => format!("{pool_action}? Enter, + -, number, c: configured, Esc"),
             }
         }
     }

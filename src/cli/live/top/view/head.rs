@@ -77,13 +77,13 @@ fn second(view: &View<'_>) -> Line<'static> {
         Link::Fresh => fresh(view, place),
         Link::Slow(since) => {
             let since = ago(since);
-            let text = format!("{place} does not answer; what is shown is {since} old");
+            let text = format!("{place} does not answer; this status is {since} old");
             Line::styled(text, view.palette.warning())
         }
         Link::Away(why, seen) => {
             let seen = match seen {
-                Some(age) => format!("away, what is shown is {} old: ", ago(age)),
-                None => "not there yet: ".to_owned(),
+                Some(age) => format!("disconnected, this status is {} old: ", ago(age)),
+                None => "not yet available: ".to_owned(),
             };
             let text = format!("{place} is {seen}{}", shown(&why.replace("\n  ", "; ")));
             Line::styled(text, view.palette.bad())

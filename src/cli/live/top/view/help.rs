@@ -10,23 +10,29 @@ use super::palette::cut;
 const KEYS: [(&str, &str); 13] = [
     (
         "↑ ↓ k j",
-        "choose a pool, or a worker; PgUp, PgDn, Home and End as well",
+        "select a pool, or a worker; PgUp, PgDn, Home and End as well",
     ),
-    ("Tab", "move among the workers, and back among the pools"),
+    ("Tab", "switch between the workers and the pools"),
     (
         "o",
-        "order the workers by the age of their message, or by slot",
+        "sort the workers by the age of their message, or by slot",
     ),
     ("p", "pause the pool, or resume it"),
     (
         "s",
-        "scale the pool: a number, + or -, c for what is configured; Enter",
+        "scale the pool: a number, + or -, c for the configured one; Enter",
     ),
-    ("+ -", "likewise, beginning with one more or one fewer"),
+    ("+ -", "scale the pool, starting with one more or one fewer"),
     ("r", "replace the workers one by one, new before old"),
-    ("d", "drain the pool: its workers leave when they are done"),
-    ("K", "kill the chosen worker; what it has in hand goes back"),
-    ("x", "cancel the message that the chosen worker has in hand"),
+    ("d", "drain the pool: its workers stop once they are idle"),
+    (
+        "K",
+        "kill the selected worker; its messages are redelivered",
+    ),
+    (
+        "x",
+        "cancel the message that the selected worker has in hand",
+    ),
     ("e", "count the pool's dead letters by error"),
     ("? h", "show or hide this"),
     ("q Esc", "leave"),

@@ -7,7 +7,7 @@ use super::super::super::figures::{count, depth, latency, oldest, rate};
 use super::super::model::Focus;
 use super::canvas::{View, range, take};
 use super::palette::shown;
-use super::table::{self, Column, Kind, Line, column, first_shown};
+use super::table::{self, Column, Kind, TableRow, column, first_shown};
 use ganger_pool::status::PoolStatus;
 
 const COLUMNS: [Column; 16] = [
@@ -42,12 +42,12 @@ pub(super) fn draw(view: &View<'_>, mut area: Rect, buffer: &mut Buffer) {
     for row in rule.rows() {
         view.rule(&title, has_focus, row, buffer);
     }
-    let lines: Vec<Line> = pools.iter().map(|pool| line(view, pool)).collect();
+    let lines: Vec<TableRow> = pools.iter().map(|pool| line(view, pool)).collect();
     let chosen = (place, view.palette.chosen(has_focus));
     table::draw((&COLUMNS, &lines), chosen, view.palette, area, buffer);
 }
 
-fn line(view: &View<'_>, pool: &PoolStatus) -> Line {
+fn line(view: &View<'_>, pool: &PoolStatus) -> TableRow {
     let in_state = |state: &str| {
         let workers = pool.workers.iter();
         workers.filter(|worker| worker.state == state).count() as u64
@@ -56,7 +56,7 @@ fn line(view: &View<'_>, pool: &PoolStatus) -> Line {
     let history = view.model.history(&pool.name);
     let failed = history.and_then(|history| history.failed_per_second());
     let counts = &pool.counts;
-    Line {
+    TableRow {
         cells: vec![
             shown(&pool.name),
             pool.state.as_str().to_owned(),

@@ -37,13 +37,13 @@ pub(super) enum Kind {
 
 /// A row: its cells, and the style of one of them.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct TableRow {
     pub(super) cells: Vec<String>,
     pub(super) marked: (usize, Style),
 }
 
 /// Returns the columns that are shown, by number, and their widths.
-fn fitting(columns: &[Column], lines: &[Line], room: usize) -> Vec<(usize, usize)> {
+fn fitting(columns: &[Column], lines: &[TableRow], room: usize) -> Vec<(usize, usize)> {
     let natural = |number: usize| {
         let cells = lines.iter().map(|line| width(&line.cells[number]));
         let widest = cells.max().unwrap_or_default();
@@ -92,7 +92,7 @@ pub(super) fn first_shown(lines: usize, chosen: usize, room: usize) -> usize {
 
 /// Draws the titles and the lines around the selected one.
 pub(super) fn draw(
-    (columns, lines): (&[Column], &[Line]),
+    (columns, lines): (&[Column], &[TableRow]),
     chosen: (usize, Style),
     palette: Palette,
     area: Rect,
@@ -175,7 +175,7 @@ mod tests {
 
     fn fits(room: usize) -> Vec<(usize, usize)> {
         let cells = ["a-long-name", "running", "12345", "1"];
-        let line = Line {
+        let line = TableRow {
             cells: cells.map(str::to_owned).into(),
             marked: (0, Style::new()),
         };

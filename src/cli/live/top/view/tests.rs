@@ -213,7 +213,7 @@ fn a_source_that_is_down() {
         down.autoscale = Some(ScalingStatus {
             min: 1,
             max: 16,
-            why: "its source can't be used".to_owned(),
+            why: "its source is unavailable".to_owned(),
             queued: Some(17),
             ..ScalingStatus::default()
         });
@@ -248,9 +248,9 @@ fn dead_letters_are_counted_by_error() {
             .skip_while(|line| !line.contains("dead letters of email by error"));
         lines.skip(1).take(4).map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(lines(&model)[0], "they are being read");
+    assert_eq!(lines(&model)[0], "reading them");
     model.saw_errors("reports", Ok(Vec::new()));
-    assert_eq!(lines(&model)[0], "they are being read", "of another pool");
+    assert_eq!(lines(&model)[0], "reading them", "of another pool");
     model.saw_errors("email", Err("no answer".to_owned()));
     assert_eq!(lines(&model)[0], "no answer");
     model.saw_errors("email", Ok(Vec::new()));
@@ -316,12 +316,12 @@ fn a_daemon_that_is_away_and_comes_back() {
     let mut model = with_workers(now, 4);
     assert_eq!(
         head(&model),
-        "ganger.toml does not answer; what is shown is 1m 23s old"
+        "ganger.toml does not answer; this status is 1m 23s old"
     );
     model.missed("no daemon answers at ganger.sock".to_owned());
     assert_eq!(
         head(&model),
-        "ganger.toml is away, what is shown is 1m 23s old: no daemon answers at ganger.s…"
+        "ganger.toml is disconnected, this status is 1m 23s old: no daemon answers at ga…"
     );
     model.saw(status(1, vec![pool("email", 4, 1)]), later);
     assert_eq!(head(&model), "ganger.toml: ready");
@@ -338,7 +338,7 @@ fn what_is_asked_for_and_what_came_of_it() {
     press(&mut model, &[KeyCode::Char('p')]);
     assert_eq!(
         foot(&model, now),
-        "pause `email`: it takes nothing in, its workers stay? y/n"
+        "pause `email`: stop its intake, keep its workers? y/n"
     );
     press(&mut model, &[KeyCode::Esc, KeyCode::Char('+')]);
     assert_eq!(

@@ -8,7 +8,7 @@ use super::super::super::figures::{age, bytes, count, percent};
 use super::super::model::{Focus, Order};
 use super::canvas::{View, range, take};
 use super::palette::shown;
-use super::table::{self, Column, Kind, Line, column, first_shown};
+use super::table::{self, Column, Kind, TableRow, column, first_shown};
 use ganger_pool::status::WorkerStatus;
 
 const COLUMNS: [Column; 11] = [
@@ -42,7 +42,7 @@ pub(super) fn draw(view: &View<'_>, mut area: Rect, buffer: &mut Buffer) {
     for row in rule.rows() {
         view.rule(&format!("{title}{order}"), has_focus, row, buffer);
     }
-    let lines: Vec<Line> = workers.iter().map(|worker| line(view, worker)).collect();
+    let lines: Vec<TableRow> = workers.iter().map(|worker| line(view, worker)).collect();
     // Nothing can be done with one before the arrows are among them.
     let style = match has_focus {
         true => view.palette.chosen(true),
@@ -57,9 +57,9 @@ pub(super) fn draw(view: &View<'_>, mut area: Rect, buffer: &mut Buffer) {
     );
 }
 
-fn line(view: &View<'_>, worker: &WorkerStatus) -> Line {
+fn line(view: &View<'_>, worker: &WorkerStatus) -> TableRow {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    Line {
+    TableRow {
         cells: vec![
             worker.slot.to_string(),
             or_dash(worker.pid.map(|pid| pid.to_string())),

@@ -15,7 +15,7 @@ const LEVELS: [&str; 8] = [
 
 /// Observed frames, by the duty that they belong to.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Observations {
     /// First frame, if it is a HELLO.
     pub(super) hello: Option<Output>,
     counts: BTreeMap<Duty, u64>,
@@ -23,7 +23,7 @@ pub(super) struct Seen {
     complaints: BTreeMap<Duty, (String, &'static str)>,
 }
 
-impl Seen {
+impl Observations {
     /// Examines a frame.
     pub(super) fn take(&mut self, output: &Output, is_first: bool) {
         let duty = match output.status.meaning() {
@@ -32,7 +32,7 @@ impl Seen {
                 return;
             }
             Meaning::Note(Note::Hello) => {
-                let said = "a HELLO that is not the first frame: it is ignored".to_owned();
+                let said = "a HELLO that is not the first frame is ignored".to_owned();
                 let mend = "send HELLO once, as the first frame of all";
                 self.complaints.entry(Duty::Hello).or_insert((said, mend));
                 return;
@@ -55,8 +55,7 @@ impl Seen {
     pub(super) fn take_bare(&mut self, answer: &Output) {
         *self.counts.entry(Duty::BareValue).or_default() += 1;
         let status = answer.status;
-        let said =
-            format!("an answer that is no map: it counts as {status}, with the value's text");
+        let said = format!("an answer that is not a map counts as {status}, with the value's text");
         let mend = "write a map with \"0\" (message) and \"1\" (status 500) also for an exception";
         let complaints = &mut self.complaints;
         complaints.entry(Duty::BareValue).or_insert((said, mend));
@@ -108,7 +107,7 @@ fn complaint(duty: Duty, output: &Output) -> Option<(String, &'static str)> {
             let known = LEVELS.contains(&level.to_ascii_lowercase().as_str());
             (!known).then(|| {
                 (
-                    format!("a LOG of the level `{level}`, which counts as info"),
+                    format!("a LOG with the level `{level}`, which counts as info"),
                     "use trace, debug, info, warn or error",
                 )
             })
@@ -131,9 +130,9 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_counted_and_what_is_not_is_no_fault() {
-        let mut seen = Seen::default();
+        let mut seen = Observations::default();
         seen.take(&log("WARN"), true);
-        let mut other = Seen::default();
+        let mut other = Observations::default();
         other.take(&log("info"), true);
         seen.add(other);
         assert_eq!(seen.finding(Duty::Log).said, "2 frames, all well formed");
@@ -142,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_should_be_mended_is_told() {
-        let mut seen = Seen::default();
+        let mut seen = Observations::default();
         seen.take(&log("loud"), true);
         seen.take(&Output::new(Status::EMIT, None, ""), false);
         seen.take(&Output::new(Status::HELLO, None, ""), false);

@@ -10,17 +10,17 @@ use ganger_protocol::Output;
 use ganger_protocol::status::{Answer, Meaning};
 use ganger_queue::client::shown::body;
 use ganger_queue::delivery::Headers;
-use ganger_workerkit::conformance::{Single, Told};
+use ganger_workerkit::conformance::{AttemptResult, Single};
 
 /// Returns whether the message is done.
-pub(super) fn is_good(told: &Told) -> bool {
+pub(super) fn is_good(told: &AttemptResult) -> bool {
     let meaning = told.answer.as_ref().map(|answer| answer.status.meaning());
     let done = matches!(meaning, Some(Meaning::Answer(Answer::Done | Answer::Reply)));
     done && told.trouble.is_none()
 }
 
 /// Formats the result for programs.
-pub(super) fn as_json(single: &Single, told: &Told) -> Value {
+pub(super) fn as_json(single: &Single, told: &AttemptResult) -> Value {
     let note = |(after, output): &(Duration, Output)| {
         let mut fields = frame_json(output);
         fields.insert("after_seconds".into(), json!(seconds(*after)));
@@ -97,7 +97,7 @@ fn seconds(time: Duration) -> f64 {
 }
 
 /// Formats the result for people.
-pub(super) fn as_text(single: &Single, told: &Told) -> String {
+pub(super) fn as_text(single: &Single, told: &AttemptResult) -> String {
     let mut text = String::new();
     if let Some(answer) = &told.answer {
         field(&mut text, "answer", &answer.status.to_string());
@@ -136,7 +136,7 @@ fn frame(text: &mut String, output: &Output) {
     }
 }
 
-fn figures(text: &mut String, told: &Told) {
+fn figures(text: &mut String, told: &AttemptResult) {
     field(text, "took", &shown(told.took));
     if let Some(used) = told.used {
         field(text, "cpu", &shown(used.cpu));
@@ -157,7 +157,7 @@ fn figures(text: &mut String, told: &Told) {
     };
     let end = match told.exit {
         Some(exit) => exit.to_string(),
-        None => "killed: it did not leave".to_owned(),
+        None => "killed: it did not exit".to_owned(),
     };
     field(
         text,

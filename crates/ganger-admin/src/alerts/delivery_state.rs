@@ -11,14 +11,14 @@ use super::alert::{Alert, AlertKey, Ended};
 
 /// Actual and known state of the alerts of a webhook.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    entries: BTreeMap<AlertKey, ToldAlert>,
+pub(super) struct DeliveryState {
+    entries: BTreeMap<AlertKey, DeliveredAlert>,
     /// The message in flight.
-    on_its_way: Option<OnItsWay>,
+    on_its_way: Option<InFlight>,
 }
 
 #[derive(Debug)]
-struct ToldAlert {
+struct DeliveredAlert {
     /// The alert, in its last state.
     alert: Alert,
     /// Its end, and when that was observed.
@@ -49,7 +49,7 @@ enum Known {
 }
 
 #[derive(Debug)]
-struct OnItsWay {
+struct InFlight {
     key: AlertKey,
     is_end: bool,
     before: Known,
@@ -66,7 +66,7 @@ pub(super) struct Message {
 
 /// Result of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum SendResult {
     /// The webhook has taken it, or will never take it.
     Done,
     /// The webhook has not received it.
@@ -75,14 +75,14 @@ pub(super) enum Fate {
     Unclear,
 }
 
-impl Told {
+impl DeliveryState {
     /// Sets the current alerts.
     pub(super) fn firing<'a>(&mut self, alerts: impl Iterator<Item = (&'a AlertKey, &'a Alert)>) {
         for (key, alert) in alerts {
             let entry = self
                 .entries
                 .entry(key.clone())
-                .or_insert_with(|| ToldAlert {
+                .or_insert_with(|| DeliveredAlert {
                     alert: alert.clone(),
                     end: None,
                     known: Known::Nothing,
@@ -118,7 +118,7 @@ impl Told {
         if self.on_its_way.is_some() {
             return None;
         }
-        let is_due = |entry: &ToldAlert| match (entry.end, entry.known) {
+        let is_due = |entry: &DeliveredAlert| match (entry.end, entry.known) {
             (Some(_), known) => known != Known::Nothing,
             (None, Known::Nothing | Known::Unclear) => true,
             (None, Known::Firing) => repeat
@@ -127,7 +127,7 @@ impl Told {
         };
         let due = self.entries.iter_mut().filter(|(_, entry)| is_due(entry));
         let (key, entry) = due.min_by_key(|(_, entry)| entry.alert.since)?;
-        self.on_its_way = Some(OnItsWay {
+        self.on_its_way = Some(InFlight {
             key: key.clone(),
             is_end: entry.end.is_some(),
             before: entry.known,
@@ -140,8 +140,8 @@ impl Told {
     }
 
     /// Takes the result of the message in flight.
-    pub(super) fn became(&mut self, fate: Fate, now: Instant) {
-        let Some(OnItsWay {
+    pub(super) fn handle_result(&mut self, result: SendResult, now: Instant) {
+        let Some(InFlight {
             key,
             is_end,
             before,
@@ -150,13 +150,13 @@ impl Told {
             return;
         };
         if let Some(entry) = self.entries.get_mut(&key) {
-            entry.known = match fate {
-                Fate::Unseen => before,
-                Fate::Unclear => Known::Unclear,
-                Fate::Done if is_end => Known::Nothing,
-                Fate::Done => Known::Firing,
+            entry.known = match result {
+                SendResult::Unseen => before,
+                SendResult::Unclear => Known::Unclear,
+                SendResult::Done if is_end => Known::Nothing,
+                SendResult::Done => Known::Firing,
             };
-            if fate == Fate::Done {
+            if result == SendResult::Done {
                 entry.told_at = Some(now);
             }
         }
@@ -164,7 +164,8 @@ impl Told {
     }
 
     fn forget(&mut self) {
-        let needless = |entry: &ToldAlert| entry.end.is_some() && entry.known == Known::Nothing;
+        let needless =
+            |entry: &DeliveredAlert| entry.end.is_some() && entry.known == Known::Nothing;
         self.entries.retain(|_, entry| !needless(entry));
     }
 }
@@ -180,10 +181,11 @@ mod tests {
 
     const AT: SystemTime = SystemTime::UNIX_EPOCH;
 
-    impl Told {
+    impl DeliveryState {
         /// Returns whether no message waits or is in flight.
         fn is_done(&self) -> bool {
-            let is_told = |entry: &ToldAlert| entry.end.is_none() && entry.known == Known::Firing;
+            let is_told =
+                |entry: &DeliveredAlert| entry.end.is_none() && entry.known == Known::Firing;
             self.on_its_way.is_none() && self.entries.values().all(is_told)
         }
     }
@@ -205,76 +207,88 @@ mod tests {
         (key, Alert { finding, since: AT })
     }
 
-    fn fire(told: &mut Told, subject: &str) {
+    fn fire(delivery: &mut DeliveryState, subject: &str) {
         let (key, alert) = alert(subject);
-        told.firing([(&key, &alert)].into_iter());
+        delivery.firing([(&key, &alert)].into_iter());
     }
 
-    fn end(told: &mut Told, subject: &str) {
-        told.ended(&[(alert(subject).0, Ended::Over)], AT);
+    fn end(delivery: &mut DeliveryState, subject: &str) {
+        delivery.ended(&[(alert(subject).0, Ended::Over)], AT);
     }
 
     /// Returns the next message, and gives it this result.
-    fn says(told: &mut Told, fate: Fate) -> Option<String> {
+    fn says(delivery: &mut DeliveryState, result: SendResult) -> Option<String> {
         let now = Instant::now();
-        let message = told.next(now, None)?;
-        assert_eq!(told.next(now, None), None, "one at a time");
-        told.became(fate, now);
+        let message = delivery.next(now, None)?;
+        assert_eq!(delivery.next(now, None), None, "one at a time");
+        delivery.handle_result(result, now);
         let state = if message.end.is_some() { "end of " } else { "" };
         Some(format!("{state}{}", message.alert.finding.subject))
     }
 
     #[test]
     fn each_is_told_once_and_so_is_its_end() {
-        let mut told = Told::default();
+        let mut delivery = DeliveryState::default();
         for _ in 0..1000 {
-            fire(&mut told, "p");
-            let said = says(&mut told, Fate::Done);
+            fire(&mut delivery, "p");
+            let said = says(&mut delivery, SendResult::Done);
             assert!(said.is_none_or(|it| it == "p"));
         }
-        assert!(told.is_done());
-        end(&mut told, "p");
-        assert_eq!(says(&mut told, Fate::Done).as_deref(), Some("end of p"));
-        assert_eq!(says(&mut told, Fate::Done), None);
-        assert!(told.entries.is_empty());
+        assert!(delivery.is_done());
+        end(&mut delivery, "p");
+        assert_eq!(
+            says(&mut delivery, SendResult::Done).as_deref(),
+            Some("end of p")
+        );
+        assert_eq!(says(&mut delivery, SendResult::Done), None);
+        assert!(delivery.entries.is_empty());
     }
 
     #[test]
     fn of_what_came_and_went_while_it_was_away_nothing_is_told() {
-        let mut told = Told::default();
-        fire(&mut told, "p");
-        assert_eq!(says(&mut told, Fate::Unseen).as_deref(), Some("p"));
-        end(&mut told, "p");
-        assert_eq!(says(&mut told, Fate::Done), None);
-        fire(&mut told, "q");
-        assert_eq!(says(&mut told, Fate::Unclear).as_deref(), Some("q"));
-        end(&mut told, "q");
-        let said = says(&mut told, Fate::Done);
+        let mut delivery = DeliveryState::default();
+        fire(&mut delivery, "p");
+        assert_eq!(
+            says(&mut delivery, SendResult::Unseen).as_deref(),
+            Some("p")
+        );
+        end(&mut delivery, "p");
+        assert_eq!(says(&mut delivery, SendResult::Done), None);
+        fire(&mut delivery, "q");
+        assert_eq!(
+            says(&mut delivery, SendResult::Unclear).as_deref(),
+            Some("q")
+        );
+        end(&mut delivery, "q");
+        let said = says(&mut delivery, SendResult::Done);
         assert_eq!(said.as_deref(), Some("end of q"), "it may have heard of it");
     }
 
     #[test]
     fn what_ends_while_it_is_on_its_way_is_told_to_have_ended() {
-        let mut told = Told::default();
-        fire(&mut told, "p");
-        assert!(told.next(Instant::now(), None).is_some());
-        end(&mut told, "p");
-        told.became(Fate::Done, Instant::now());
-        assert_eq!(says(&mut told, Fate::Done).as_deref(), Some("end of p"));
-        assert!(told.is_done());
+        let mut delivery = DeliveryState::default();
+        fire(&mut delivery, "p");
+        assert!(delivery.next(Instant::now(), None).is_some());
+        end(&mut delivery, "p");
+        delivery.handle_result(SendResult::Done, Instant::now());
+        assert_eq!(
+            says(&mut delivery, SendResult::Done).as_deref(),
+            Some("end of p")
+        );
+        assert!(delivery.is_done());
     }
 
     #[test]
     fn what_goes_on_is_repeated_if_that_is_wanted() {
-        let mut told = Told::default();
+        let mut delivery = DeliveryState::default();
         let start = Instant::now();
         let hour = Duration::from_secs(3600);
-        fire(&mut told, "p");
+        fire(&mut delivery, "p");
         let mut said = Vec::new();
         for minute in 0..=150 {
             let now = start + Duration::from_secs(60) * minute;
-            if told.next(now, Some(hour)).is_some() {
-                told.became(Fate::Done, now);
+            if delivery.next(now, Some(hour)).is_some() {
+                delivery.handle_result(SendResult::Done, now);
                 said.push(minute);
             }
         }
@@ -289,7 +303,7 @@ mod tests {
             steps in prop::collection::vec((0..3_usize, any::<bool>(), 0..4_u8, any::<bool>()), 1..200),
         ) {
             let names = ["a", "b", "c"];
-            let (mut told, now) = (Told::default(), Instant::now());
+            let (mut delivery, now) = (DeliveryState::default(), Instant::now());
             let (mut so, mut known) = (BTreeSet::new(), BTreeSet::new());
             let hear = |message: &Message, known: &mut BTreeSet<String>| {
                 let subject = message.alert.finding.subject.clone();
@@ -298,27 +312,27 @@ mod tests {
                     None => known.insert(subject),
                 };
             };
-            for (which, fires, fate, arrives) in steps {
-                let message = told.next(now, None);
+            for (which, fires, result, arrives) in steps {
+                let message = delivery.next(now, None);
                 // It changes while a message is on its way.
-                if fires { fire(&mut told, names[which]); so.insert(names[which].to_owned()); }
-                else { end(&mut told, names[which]); so.remove(names[which]); }
+                if fires { fire(&mut delivery, names[which]); so.insert(names[which].to_owned()); }
+                else { end(&mut delivery, names[which]); so.remove(names[which]); }
                 if let Some(message) = message {
-                    let fate = match fate { 0 | 1 => Fate::Done, 2 => Fate::Unseen, _ => Fate::Unclear };
-                    if fate == Fate::Done || (fate == Fate::Unclear && arrives) {
+                    let result = match result { 0 | 1 => SendResult::Done, 2 => SendResult::Unseen, _ => SendResult::Unclear };
+                    if result == SendResult::Done || (result == SendResult::Unclear && arrives) {
                         hear(&message, &mut known);
                     }
-                    told.became(fate, now);
+                    delivery.handle_result(result, now);
                 }
-                prop_assert!(told.entries.len() <= names.len());
+                prop_assert!(delivery.entries.len() <= names.len());
             }
-            while let Some(message) = told.next(now, None) {
+            while let Some(message) = delivery.next(now, None) {
                 hear(&message, &mut known);
-                told.became(Fate::Done, now);
+                delivery.handle_result(SendResult::Done, now);
             }
             prop_assert_eq!(&known, &so);
-            prop_assert!(told.is_done());
-            prop_assert_eq!(told.entries.len(), so.len());
+            prop_assert!(delivery.is_done());
+            prop_assert_eq!(delivery.entries.len(), so.len());
         }
     }
 }

@@ -70,14 +70,14 @@ fn not_started(pool: &PoolConfig, source: source::SourceError) -> DaemonError {
 /// A change that is being prepared, ready once everything new in it is open. If dropped, it has no
 /// effect: a source without a pool ends by itself.
 #[derive(Debug)]
-pub(super) struct Becoming {
+pub(super) struct PendingReload {
     pub(super) config: Config,
     pub(super) changes: Vec<Change>,
     opening: VecDeque<Opening>,
     pub(super) opened: HashMap<String, Opened>,
 }
 
-impl Becoming {
+impl PendingReload {
     /// Begins to open the sources that these changes need.
     pub(super) fn begin(
         config: Config,
@@ -109,9 +109,9 @@ impl Becoming {
 }
 
 /// Waits for a change that is being prepared, if there is one.
-pub(super) async fn ready(becoming: &mut Option<Becoming>) -> Result<(), DaemonError> {
-    match becoming {
-        Some(becoming) => becoming.ready().await,
+pub(super) async fn ready(pending_reload: &mut Option<PendingReload>) -> Result<(), DaemonError> {
+    match pending_reload {
+        Some(pending_reload) => pending_reload.ready().await,
         None => pending().await,
     }
 }
