@@ -311,7 +311,7 @@ mod tests {
         let overview = Overview::new(Budget::new(Some(1 << 20)), &config);
         let stalled = shown(&overview.status(), ["pool-p"].into_iter());
         let running = "starting: 0 pool(s), 0 of 0 worker(s) up";
-        assert_eq!(stalled, format!("{running}; thread pool-p stands still"));
+        assert_eq!(stalled, format!("{running}; thread pool-p is stalled"));
         overview.reload_refused(vec!["no\nMAINPID=1".to_owned()]);
         let refused = format!("{running}; the last reload was refused: no\\nMAINPID=1");
         assert_eq!(shown(&overview.status(), std::iter::empty()), refused);

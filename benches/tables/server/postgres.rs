@@ -61,7 +61,7 @@ CREATE TABLE plain (
 CREATE INDEX plain_ready ON plain (queue, id) WHERE NOT claimed;",
     rest: &["VACUUM ANALYZE", "CHECKPOINT"],
     unrest: None,
-    writes: "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint",
+    writes: "SELECT txid_snapshot_xmax(txid_current_snapshot())",
     connections: "
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
     waits: "

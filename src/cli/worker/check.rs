@@ -52,7 +52,14 @@ pub(crate) struct WorkerCheckArgs {
     jobs: usize,
     /// Format of the report
     // It was called `--format`, and its `text` was `table`.
-    #[arg(long, short = 'o', alias = "format", value_enum, default_value_t, value_name = "FORMAT")]
+    #[arg(
+        long,
+        short = 'o',
+        alias = "format",
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
     output: ReportFormat,
     #[command(flatten)]
     start: WorkerStart,

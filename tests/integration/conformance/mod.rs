@@ -316,15 +316,7 @@ fn the_report_has_three_forms() {
     let site = Workspace::new();
     let own = own_program();
     let ran = |flag: &str, format: &str| {
-        let options = [
-            "worker",
-            "check",
-            "--protocol",
-            "1",
-            flag,
-            format,
-            "--",
-        ];
+        let options = ["worker", "check", "--protocol", "1", flag, format, "--"];
         let worker = [own.as_str(), faulty::NAME, "bad-map", "1"];
         let ran = site.ganger(&[&options[..], &worker].concat());
         assert_eq!(ran.code, Some(1), "{ran:#?}");

@@ -90,7 +90,7 @@ impl Database {
     /// How many transactions that change something were begun on the server so far, or a few more.
     pub(crate) fn transactions(&self) -> i64 {
         let begun = match self {
-            Self::Postgres(_) => "SELECT pg_snapshot_xmax(pg_current_snapshot())",
+            Self::Postgres(_) => "SELECT txid_snapshot_xmax(txid_current_snapshot())",
             Self::Mariadb(_) => {
                 "SELECT variable_value FROM information_schema.global_status
                  WHERE variable_name = 'Com_begin'"

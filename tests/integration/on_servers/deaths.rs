@@ -226,9 +226,7 @@ fn rows_that_cannot_be_taken_back_wait_and_hold_nobody_up() {
     scene.daemon.crash();
     scene.site.touch("go");
     let other = scene.site.start(std::slice::from_ref(&pool));
-    let refused = other.logged(
-        "the messages of a dead owner can't be taken back; retried later",
-    );
+    let refused = other.logged("the messages of a dead owner can't be taken back; retried later");
     let problem = refused["problem"].as_str().unwrap();
     assert!(problem.contains("not this one"), "{refused}");
     scene.send(&["new"]);

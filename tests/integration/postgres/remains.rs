@@ -13,7 +13,8 @@ const MESSAGES: usize = 300;
 /// ended; and how many transactions there have been.
 const READ: &str = "SELECT idx_tup_read FROM pg_stat_user_indexes \
                     WHERE indexrelname = 'consumer_messages_ready'";
-const WRITES: &str = "SELECT pg_snapshot_xmax(pg_current_snapshot())";
+// By these names PostgreSQL 12 has them, too.
+const WRITES: &str = "SELECT txid_snapshot_xmax(txid_current_snapshot())";
 
 /// Looks from the start are seldom then. All the same what comes in before the others is found, as what is
 /// committed late, and what is more urgent.
@@ -24,7 +25,7 @@ fn what_is_gone_is_not_stepped_over_for_each_message() {
     let pool = Pool::new(&[]).set("workers", "1").set("prefetch", "1");
     let daemon = site.start(&[pool]);
     let (server, table) = (site.postgres(), site.table());
-    server.ask("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'open'");
+    server.ask("BEGIN; SELECT txid_current(); PREPARE TRANSACTION 'open'");
     // In one transaction, so that none is ever seen.
     server.ask(&format!(
         "INSERT INTO consumer_messages (queue, body)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::keys::{beside, body_hash, identity};
+use super::keys::{body_hash, identity, with_body};
 use super::{Gate, InFlight, PendingEntry};
 use crate::rules::{BYTES_PER_TURN_MAX, bytes, fitting_together};
 use crate::table::Fault;

@@ -149,7 +149,10 @@ impl Client {
         Ok(!answers[seen].rows.is_empty())
     }
 
-    async fn remove_and_release(&mut self, snapshot: &OwnerSnapshot) -> Result<Option<u64>, CallError> {
+    async fn remove_and_release(
+        &mut self,
+        snapshot: &OwnerSnapshot,
+    ) -> Result<Option<u64>, CallError> {
         if !self.lock_owner(snapshot).await? {
             self.roll_back().await?;
             return Ok(None);
@@ -240,7 +243,7 @@ impl Registry for Client {
     }
 
     async fn missing_owners(&mut self) -> Result<Vec<i64>, RequestFailure> {
-        let (mut last, mut missing_owners) = (i64::MIN, Vec::new());
+        let (mut last, mut orphans) = (i64::MIN, Vec::new());
         while let Some(row) = self.query_opt(NEXT_CLAIMING, &[last.into()]).await? {
             last = row.get(0)?;
             if row.get::<i64>(1)? == 0 {

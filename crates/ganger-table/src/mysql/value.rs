@@ -263,9 +263,9 @@ mod tests {
             (Value::from(None::<&str>), "NULL"),
             (Value::Later(0), "0"),
         ] {
-            assert_eq!(told("= ?", &[value]), format!("= {expected}"));
+            assert_eq!(written("= ?", &[value]), format!("= {expected}"));
         }
-        assert_eq!(told("? ?", &["?".into(), 2.into()]), "'?' 2");
+        assert_eq!(written("? ?", &["?".into(), 2.into()]), "'?' 2");
     }
 
     #[test]

@@ -302,10 +302,6 @@ impl Registry for RawConnection {
         Ok(self.client.execute(RELEASE_ORPHANS, &[&owner]).await?)
     }
 
-    async fn release_rows(&mut self, owner: i64, rows: &[i64]) -> Result<u64, RequestFailure> {
-        Ok(self.client.execute(RELEASE_ROWS, &[&owner, &rows]).await?)
-    }
-
     fn abort(self) {
         self.abort();
     }

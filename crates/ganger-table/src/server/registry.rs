@@ -115,7 +115,10 @@ pub(crate) trait Registry: Send + 'static {
     fn missing_owners(&mut self) -> impl Future<Output = Result<Vec<i64>, RequestFailure>> + Send;
 
     /// Releases the claims of such an owner. Returns their number.
-    fn release_orphans(&mut self, owner: i64) -> impl Future<Output = Result<u64, RequestFailure>> + Send;
+    fn release_orphans(
+        &mut self,
+        owner: i64,
+    ) -> impl Future<Output = Result<u64, RequestFailure>> + Send;
 
     /// Closes the connection at once, even while a request is running.
     fn abort(self);

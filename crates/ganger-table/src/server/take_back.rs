@@ -79,7 +79,10 @@ impl TakeBack {
 }
 
 /// Releases the claims of an owner that is gone, unless it is back.
-async fn take_from<R: Registry>(connection: &mut R, snapshot: &OwnerSnapshot) -> Result<bool, RequestFailure> {
+async fn take_from<R: Registry>(
+    connection: &mut R,
+    snapshot: &OwnerSnapshot,
+) -> Result<bool, RequestFailure> {
     let freed = connection.take_back(snapshot).await?;
     if let Some(rows) = freed {
         let why = match snapshot.free {
@@ -92,7 +95,10 @@ async fn take_from<R: Registry>(connection: &mut R, snapshot: &OwnerSnapshot) ->
 }
 
 /// Releases claims whose owner is not in the table.
-async fn release_orphans<R: Registry>(connection: &mut R, owner: i64) -> Result<bool, RequestFailure> {
+async fn release_orphans<R: Registry>(
+    connection: &mut R,
+    owner: i64,
+) -> Result<bool, RequestFailure> {
     let rows = connection.release_orphans(owner).await?;
     if rows > 0 {
         log_taken_back(owner, rows, "it is not registered as an owner");
@@ -101,10 +107,5 @@ async fn release_orphans<R: Registry>(connection: &mut R, owner: i64) -> Result<
 }
 
 fn log_taken_back(owner: i64, rows: u64, why: &str) {
-    tracing::warn!(
-        owner,
-        rows,
-        why,
-        "took back the messages of a dead owner"
-    );
+    tracing::warn!(owner, rows, why, "took back the messages of a dead owner");
 }
