@@ -12,7 +12,7 @@ type Tables<'a> = [(&'static str, BTreeMap<&'a str, &'a str>); 2];
 
 /// A required feature that is missing.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Lacking {
+pub struct MissingFeature {
     /// Property that requires it; it may be a default.
     pub property: &'static str,
     /// Tables of properties that may hold it, the likeliest first.
@@ -25,7 +25,7 @@ pub struct Lacking {
 
 /// A feature that a property requires.
 #[derive(Debug)]
-struct Demand {
+struct RequiredFeature {
     /// Name of the feature in `builtin.features`.
     feature: &'static str,
     property: &'static str,
@@ -40,27 +40,27 @@ const NO_TLS: &str = "reach the brokers without TLS";
 const NO_PLUGINS: &str = "leave the plugins out";
 
 /// Returns the features that the source requires and this build of librdkafka lacks.
-pub fn lacking(config: &KafkaSource) -> Vec<Lacking> {
+pub fn lacking(config: &KafkaSource) -> Vec<MissingFeature> {
     let built_in = ClientConfig::new()
         .create_native_config()
         .and_then(|native| native.get("builtin.features"));
     match built_in {
-        Ok(features) => lacking_in(config, &features),
+        Ok(features) => missing_in(config, &features),
         Err(error) => {
-            tracing::debug!(%error, "librdkafka does not tell what it can do");
+            tracing::debug!(%error, "the features of librdkafka are unknown");
             Vec::new()
         }
     }
 }
 
 /// Returns the required features missing from a comma-separated list.
-fn lacking_in(config: &KafkaSource, built_in: &str) -> Vec<Lacking> {
+fn missing_in(config: &KafkaSource, built_in: &str) -> Vec<MissingFeature> {
     let known: BTreeSet<&str> = built_in.split(',').map(str::trim).collect();
-    let mut found: Vec<Lacking> = Vec::new();
+    let mut found: Vec<MissingFeature> = Vec::new();
     for (table, properties) in tables(config) {
         let wanted = wanted(&properties).into_iter();
         for wanted in wanted.filter(|wanted| !known.contains(wanted.feature)) {
-            let lacking = told(table, &wanted, built_in);
+            let lacking = missing_feature(table, &wanted, built_in);
             let is_told = found.iter().any(|other| other.message == lacking.message);
             found.extend((!is_told).then_some(lacking));
         }
@@ -85,14 +85,18 @@ fn merged<'a>(
         .collect()
 }
 
-fn told(table: &'static str, wanted: &Demand, built_in: &str) -> Lacking {
-    let Demand {
+fn missing_feature(
+    table: &'static str,
+    wanted: &RequiredFeature,
+    built_in: &str,
+) -> MissingFeature {
+    let RequiredFeature {
         feature,
         property,
         value,
         instead,
     } = wanted;
-    Lacking {
+    MissingFeature {
         property,
         tables: ["client", table],
         message: format!(
@@ -105,7 +109,7 @@ fn told(table: &'static str, wanted: &Demand, built_in: &str) -> Lacking {
     }
 }
 
-fn wanted(properties: &BTreeMap<&str, &str>) -> Vec<Demand> {
+fn wanted(properties: &BTreeMap<&str, &str>) -> Vec<RequiredFeature> {
     let get = |names: &[&'static str]| {
         let mut set = names.iter();
         set.find_map(|name| Some((*name, *properties.get(name)?)))
@@ -113,7 +117,7 @@ fn wanted(properties: &BTreeMap<&str, &str>) -> Vec<Demand> {
     let mut wanted = Vec::new();
     let mut want = |feature, property, value: &str, instead| {
         let value = value.to_owned();
-        wanted.push(Demand {
+        wanted.push(RequiredFeature {
             feature,
             property,
             value,
@@ -188,7 +192,7 @@ mod tests {
     }
 
     fn features(properties: &str, built_in: &str) -> Vec<(&'static str, String)> {
-        let lacking = lacking_in(&source(properties), built_in).into_iter();
+        let lacking = missing_in(&source(properties), built_in).into_iter();
         let named = lacking.map(|it| {
             let feature = it.message.split("needs `").nth(1).unwrap();
             let feature = feature.split('`').next().unwrap().to_owned();
