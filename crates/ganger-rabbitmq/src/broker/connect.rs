@@ -16,9 +16,9 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::error::{RabbitMqError, soft, words};
+use super::error::{RabbitMqError, error_text, soft};
 use super::returned::Returns;
-use super::socket::{Kit, Socket};
+use super::socket::{LapinRuntime, Socket};
 use super::tls::Encryption;
 use super::{socket, tls};
 use ganger_config::model::{Host, RabbitMqSource, Tls};
@@ -111,8 +111,10 @@ impl Broker {
         let goodbye = self.connection.close(200, "OK".into());
         match timeout(CLOSE_WITHIN, goodbye).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(error = words(&error), "the connection was gone"),
-            Err(_) => tracing::debug!("the broker did not say good-bye; the connection is cut"),
+            Ok(Err(error)) => {
+                tracing::debug!(error = error_text(&error), "connection already closed")
+            }
+            Err(_) => tracing::debug!("broker did not confirm the close; connection cut"),
         }
     }
 }
@@ -125,8 +127,8 @@ pub(crate) async fn close(channel: &Channel) {
     }
     match timeout(CLOSE_WITHIN, channel.close(200, "OK".into())).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(error = words(&error), "the channel was gone"),
-        Err(_) => tracing::debug!("the broker did not close the channel"),
+        Ok(Err(error)) => tracing::debug!(error = error_text(&error), "channel already closed"),
+        Err(_) => tracing::debug!("broker did not confirm the close of the channel"),
     }
 }
 
@@ -201,10 +203,10 @@ async fn connect_to(
         Some(tls) => tls.encrypt(host, stream).await?,
         None => Socket::from(stream),
     };
-    let socket = socket.telling(returns.clone());
+    let socket = socket.with_returns(returns.clone());
     // The library asks for a socket by a function that it may call again; we never let it.
     let ready = Mutex::new(Some(AsyncTcpStream::Plain(socket)));
-    let hand_over = async move |_: AMQPUri, _: Runtime<Kit>| {
+    let hand_over = async move |_: AMQPUri, _: Runtime<LapinRuntime>| {
         let socket = ready.lock().ok().and_then(|mut ready| ready.take());
         socket.ok_or_else(|| lapin::Error::from(io::Error::from(io::ErrorKind::NotConnected)))
     };
@@ -243,17 +245,17 @@ async fn explained(error: RabbitMqError, host: &Host, tls: Option<&Encryption>) 
         return error;
     };
     match tls {
-        Some(tls) if tls.was_asked_in_vain() => RabbitMqError::ClientCertificate {
+        Some(tls) if tls.lacked_certificate() => RabbitMqError::ClientCertificate {
             host: shown,
-            why: "it asked for one and hung up".to_owned(),
+            why: "the server asked for one and closed the connection".to_owned(),
         },
-        Some(tls) if tls.was_asked() => RabbitMqError::HungUp {
+        Some(tls) if tls.certificate_was_requested() => RabbitMqError::HungUp {
             host: shown,
             hint: " It asked for a client certificate, and may not trust the one of `cert_file`",
         },
-        None if tls::is_spoken(host).await => RabbitMqError::Tls {
+        None if tls::speaks_tls(host).await => RabbitMqError::Tls {
             host: shown,
-            why: "it speaks nothing else on this port: write amqps:// in the URL".to_owned(),
+            why: "the server requires TLS on this port: write amqps:// in the URL".to_owned(),
         },
         Some(_) | None => RabbitMqError::HungUp {
             host: shown,

@@ -28,7 +28,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 pub(crate) struct Encryption {
     connector: TlsConnector,
     server_name: Option<String>,
-    passport: Arc<Passport>,
+    client_identity: Arc<ClientIdentity>,
 }
 
 impl fmt::Debug for Encryption {
@@ -48,18 +48,18 @@ impl Encryption {
         };
         let provider = Arc::new(ring::default_provider());
         let identity = tls.identity.as_ref();
-        let passport = Arc::new(Passport {
+        let client_identity = Arc::new(ClientIdentity {
             key: identity
                 .map(|identity| read_identity(identity, &provider))
                 .transpose()?,
-            asked: AtomicBool::new(false),
+            requested: AtomicBool::new(false),
         });
         let config = trusting(provider, authorities)?
-            .with_client_cert_resolver(Arc::clone(&passport) as Arc<dyn ResolvesClientCert>);
+            .with_client_cert_resolver(Arc::clone(&client_identity) as Arc<dyn ResolvesClientCert>);
         Ok(Self {
             connector: TlsConnector::from(Arc::new(config)),
             server_name: tls.server_name.clone(),
-            passport,
+            client_identity,
         })
     }
 
@@ -69,7 +69,9 @@ impl Encryption {
         host: &Host,
         stream: TcpStream,
     ) -> Result<Socket, RabbitMqError> {
-        self.passport.asked.store(false, Ordering::Relaxed);
+        self.client_identity
+            .requested
+            .store(false, Ordering::Relaxed);
         let shown = host.to_string();
         let wanted = self.server_name.as_ref().unwrap_or(&host.name);
         let name = ServerName::try_from(wanted.clone()).map_err(|error| RabbitMqError::Tls {
@@ -83,26 +85,26 @@ impl Encryption {
 
     /// Returns whether the server asked for a client certificate, the last time. One that does not
     /// accept the answer hangs up after the handshake, and its reason can be lost on the way.
-    pub(crate) fn was_asked(&self) -> bool {
-        self.passport.asked.load(Ordering::Relaxed)
+    pub(crate) fn certificate_was_requested(&self) -> bool {
+        self.client_identity.requested.load(Ordering::Relaxed)
     }
 
     /// Returns whether the server asked for a client certificate, and we had none.
-    pub(crate) fn was_asked_in_vain(&self) -> bool {
-        self.was_asked() && self.passport.key.is_none()
+    pub(crate) fn lacked_certificate(&self) -> bool {
+        self.certificate_was_requested() && self.client_identity.key.is_none()
     }
 }
 
 /// Shows our certificate, if we have one, and records that it was asked for.
 #[derive(Debug)]
-struct Passport {
+struct ClientIdentity {
     key: Option<Arc<CertifiedKey>>,
-    asked: AtomicBool,
+    requested: AtomicBool,
 }
 
-impl ResolvesClientCert for Passport {
+impl ResolvesClientCert for ClientIdentity {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        self.asked.store(true, Ordering::Relaxed);
+        self.requested.store(true, Ordering::Relaxed);
         self.key.clone()
     }
 
@@ -112,7 +114,7 @@ impl ResolvesClientCert for Passport {
 }
 
 /// Returns whether a server that hung up on an unencrypted connection speaks TLS.
-pub(crate) async fn is_spoken(host: &Host) -> bool {
+pub(crate) async fn speaks_tls(host: &Host) -> bool {
     let provider = Arc::new(ring::default_provider());
     let Ok(trusts_nobody) = trusting(provider, RootCertStore::empty()) else {
         return false;
@@ -150,7 +152,7 @@ fn authorities_in(path: &Path) -> Result<RootCertStore, RabbitMqError> {
     for certificate in certificates_in(path)? {
         store
             .add(certificate)
-            .map_err(|error| unfit(path, &error))?;
+            .map_err(|error| unusable(path, &error))?;
     }
     Ok(store)
 }
@@ -175,9 +177,10 @@ fn read_identity(
 ) -> Result<Arc<CertifiedKey>, RabbitMqError> {
     let chain = certificates_in(&identity.cert_file)?;
     let pem = read(&identity.key_file)?;
-    let unfit = |error: &dyn fmt::Display| unfit(&identity.key_file, error);
-    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| unfit(&error))?;
-    let certified = CertifiedKey::from_der(chain, key, provider).map_err(|error| unfit(&error))?;
+    let unusable = |error: &dyn fmt::Display| unusable(&identity.key_file, error);
+    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| unusable(&error))?;
+    let certified =
+        CertifiedKey::from_der(chain, key, provider).map_err(|error| unusable(&error))?;
     Ok(Arc::new(certified))
 }
 
@@ -185,19 +188,19 @@ fn certificates_in(path: &Path) -> Result<Vec<CertificateDer<'static>>, RabbitMq
     let pem = read(path)?;
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<_, _>>()
-        .map_err(|error| unfit(path, &error))?;
+        .map_err(|error| unusable(path, &error))?;
     if certificates.is_empty() {
-        return Err(unfit(path, &"it holds no certificate"));
+        return Err(unusable(path, &"it holds no certificate"));
     }
     Ok(certificates)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, RabbitMqError> {
-    let bytes = fs::read(path).map_err(|error| unfit(path, &error))?;
+    let bytes = fs::read(path).map_err(|error| unusable(path, &error))?;
     Ok(foreign::without_mark(&bytes).to_vec())
 }
 
-fn unfit(path: &Path, why: &dyn fmt::Display) -> RabbitMqError {
+fn unusable(path: &Path, why: &dyn fmt::Display) -> RabbitMqError {
     RabbitMqError::TlsFile {
         path: path.to_owned(),
         why: why.to_string(),
