@@ -79,7 +79,7 @@ fn a_reply_for_a_partition_without_a_leader_waits_alone() {
     second.kill();
     site.kafka.lacks_a_leader(&answers);
     ask("stuck", &away);
-    let silence = format!("nothing is confirmed of what is for the topic `{answers}`");
+    let silence = format!("no record for the topic `{answers}` is confirmed");
     daemon.logs("replies and copies can't be published", |record| {
         field(record, "problem") == silence
     });

@@ -106,7 +106,7 @@ fn what_no_commit_could_hold_is_not_taken_in() {
     daemon.stop();
 }
 
-const FULL: &str = "no commit could hold more: nothing is taken in until older messages are done";
+const FULL: &str = "commit metadata is full: intake paused until older messages are done";
 
 fn all_that_is_earned_is_committed_on_the_way_out() {
     let site = Plan::new(3).source(r#"commit_interval = "1m""#).make();
@@ -183,7 +183,7 @@ fn after_commit_with(metadata: &str, why: &str) {
         7,
         "what was committed is done"
     );
-    let ignored = format!("the commit's metadata is ignored: {why}; more may run twice");
+    let ignored = format!("metadata of the commit ignored: {why}; more messages may run twice");
     let warning = daemon.logs(&ignored, |record| field(record, "topic") == site.topic);
     assert_eq!(field(&warning, "partition"), "0", "{warning}");
     assert_eq!(field(&warning, "level"), "WARN", "{warning}");

@@ -325,7 +325,7 @@ fn a_member_whose_name_is_taken_says_so_and_comes_back() {
     site.send(&[slow]);
     site.begun(&first, &[slow]);
     let second = site.start(&pool);
-    first.logs("the group is joined anew after a pause", |_| true);
+    first.logs("rejoining the group after a pause", |_| true);
     first.signal(Signal::SIGUSR1);
     first.logs("status of the pool", |status| {
         field(status, "state") == "source down" && !status["source_problem"].is_null()
@@ -381,7 +381,7 @@ fn a_member_without_a_partition_is_well() {
     site.done(&second, 2);
     first.signal(Signal::SIGCONT);
     first.logs(
-        "partitions lost: what is in hand of them may run twice",
+        "partitions lost: their messages in hand may run twice",
         |_| true,
     );
     second.eventually("both to be members", || {

@@ -196,7 +196,7 @@ fn a_deleted_dead_letter_topic_loses_no_letter() {
     daemon.stop();
     assert!(asked.elapsed() < DRAIN, "{:?}", asked.elapsed());
     daemon.logged(
-        "not all that was published was taken: its messages are not committed, and run again",
+        "not all publications were accepted: their messages are not committed and run again",
     );
     let daemon = site.start(&pool);
     site.settled(&daemon);

@@ -131,8 +131,8 @@ fn a_broker_that_comes_back_elsewhere() {
     site.kafka.move_secure();
     site.kafka.start_again();
     is_settled(&site, &daemon, &answers);
-    let consumer = "no broker was reached for long: the consumer is made anew, and what was in hand may \
-                    run twice";
+    let consumer = "no broker was reached for long: the consumer is recreated, and messages in \
+                    hand may run twice";
     assert!(daemon.times_logged(consumer) > 0);
     assert_eq!(daemon.times_logged("worker lost"), 0);
     daemon.stop();

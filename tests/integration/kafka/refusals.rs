@@ -67,7 +67,7 @@ fn a_topic_that_may_not_be_read_for_a_while() {
     let (site, daemon) = as_user(Kafka::own_with(WITH_ACLS));
     let topic = ["--operation", "Read", "--topic", &site.topic];
     site.kafka.deny(&topic, true);
-    in_trouble(&daemon, "we are not allowed to use the topic");
+    in_trouble(&daemon, "access to the topic is denied");
     site.kafka.deny(&topic, false);
     // Also if nothing comes that would show it.
     is_well(&daemon);
@@ -79,10 +79,10 @@ fn commits_that_are_refused_pause_the_intake() {
     let (site, daemon) = as_user(Kafka::own_with(WITH_ACLS));
     let group = ["--operation", "Read", "--group", site.group.name()];
     site.kafka.deny(&group, true);
-    let trouble = "what is done can't be committed";
+    let trouble = "progress can't be committed";
     site.send(&["not committed"]);
     daemon.logged(trouble);
-    in_trouble(&daemon, "we are not allowed to use the group");
+    in_trouble(&daemon, "access to the group is denied");
     site.send(&["later"]);
     site.kafka.deny(&group, false);
     daemon.logged(&format!("resolved: {trouble}"));
@@ -101,7 +101,7 @@ fn commits_that_are_refused_are_no_trouble_of_a_member_without_partitions() {
     let group = ["--operation", "Read", "--group", site.group.name()];
     site.kafka.deny(&group, true);
     site.send(&["not committed"]);
-    daemon.logged("what is done can't be committed");
+    daemon.logged("progress can't be committed");
     let other = Plan::on(Arc::clone(&site.kafka), 0)
         .group(site.group.name())
         .make();
@@ -143,9 +143,8 @@ fn a_producer_that_is_refused_is_made_anew_in_good_time() {
     let daemon = site.start(&site.pool(&["--v2=1"]));
     let question = site.message("mode:reply a").header("ReplyTo", &answers);
     site.kafka.send(&[question]);
-    in_trouble(&daemon, "we are not allowed to do that in this cluster");
-    let anew =
-        "the producer is of no use any more and is made anew: what is not confirmed may come twice";
+    in_trouble(&daemon, "this is not permitted in this cluster");
+    let anew = "producer is unusable and is recreated: unconfirmed records may be sent twice";
     daemon.eventually("some more tries", || daemon.times_logged(anew) > 4);
     let tries = daemon.records(|record| said(record, anew));
     let gaps: Vec<u64> = tries
@@ -176,7 +175,7 @@ fn a_member_that_can_not_come_back_tries_again() {
     fs::rename(&certificate, &away).unwrap();
     let other = named(Plan::on(kafka, 1).group(site.group.name())).make();
     let usurper = other.start(&other.pool(&["--v2=1"]));
-    daemon.logged("no new consumer could be made");
+    daemon.logged("no new consumer could be created");
     usurper.stop();
     fs::rename(&away, &certificate).unwrap();
     site.send(&["after"]);
@@ -201,7 +200,7 @@ fn a_dead_letter_that_may_not_be_written_is_kept_until_it_may() {
     let dead = "mode:answer:400 a";
     let letter = site.message(dead).key("k").header("colour", "red");
     site.kafka.send(&[letter]);
-    in_trouble(&daemon, "we are not allowed to use the topic");
+    in_trouble(&daemon, "access to the topic is denied");
     in_trouble(&daemon, &dead_topic);
     let since = Instant::now();
     let mut progress = site.progress();

@@ -188,7 +188,8 @@ fn a_long_wait_leaves_the_order_and_comes_when_due() {
     site.done(&daemon, 1);
     let wait = daemon.logs("attempt failed", |_| true);
     assert_eq!(field(&wait, "delay"), "1.5s", "{wait}");
-    let leaves = "a message is to wait for longer than retry.in_place_max: it leaves the order";
+    let leaves =
+        "message waits for longer than retry.in_place_max: it loses its place in the order";
     daemon.logged(leaves);
     site.done(&daemon, 3);
     site.all_done(&daemon);

@@ -218,7 +218,7 @@ fn a_broker_that_does_not_know_the_groups_protocol_is_told() {
     let site = Plan::new(1).newer_protocol().make();
     let daemon = site.start(&site.pool(&["--v2=1"]));
     if is_before_4() {
-        in_trouble(&daemon, "does not know our group.protocol");
+        in_trouble(&daemon, "does not support this group.protocol");
     } else {
         site.send(&["known"]);
         site.all_done(&daemon);

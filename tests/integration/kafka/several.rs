@@ -195,7 +195,7 @@ fn what_matches_is_read_as_it_appears_and_forgotten_when_it_is_gone() {
     let site = Plan::new(0).make();
     let pool = site.pool(&["--v2=1"]).text("queue", &pattern(&site));
     let daemon = site.start(&pool);
-    daemon.logged("no topic matches yet: they are read as they appear");
+    daemon.logged("no topic matches yet: topics are read as they appear");
     let [first, second, other] = ["first", "second", "other"].map(|name| site.named(name));
     let appears = |topic: &str, bodies: &[&str]| {
         site.kafka.make_topic(topic, 2);
@@ -217,7 +217,7 @@ fn what_matches_is_read_as_it_appears_and_forgotten_when_it_is_gone() {
         appears(topic, &["not for us"]);
     }
     site.kafka.delete_topic(&first);
-    daemon.logs("a topic that a pattern matched is gone", |record| {
+    daemon.logs("topic that matched a pattern no longer exists", |record| {
         field(record, "topic") == first
     });
     appears(&other, &["d"]);

@@ -173,7 +173,7 @@ fn an_offset_below_what_is_there() {
 fn out_of_range(site: &KafkaSite, daemon: &Daemon) {
     let partition = format!("{}/0", site.topic);
     let told = daemon.logs(
-        "the offset to go on from is gone; reading goes on at another",
+        "offset to resume from no longer exists; resuming at another",
         |record| field(record, "partition") == partition,
     );
     assert_eq!(field(&told, "level"), "WARN", "{told}");
@@ -190,8 +190,8 @@ fn an_offset_past_the_end() {
     site.all_done(&daemon);
     site.record().assert_done_once(&bodies);
     let told = daemon.logs(
-        "the log has lost messages that were read: a topic made anew, or an unclean election; \
-         reading goes on where it departs",
+        "log has lost messages that were read (topic recreated, or unclean election); resuming \
+         where it diverges",
         |record| field(record, "partition") == format!("{}/0", site.topic),
     );
     assert_eq!(field(&told, "level"), "ERROR", "{told}");
@@ -222,7 +222,7 @@ fn many_places_lost_at_once_are_asked_about_at_once() {
     (1..PARTITIONS).for_each(|partition| site.kafka.delete_records(&site.topic, partition, 2));
     daemon.signal(Signal::SIGCONT);
     let mut most = 0;
-    let lost = "the offset to go on from is gone; reading goes on at another";
+    let lost = "offset to resume from no longer exists; resuming at another";
     daemon.eventually("most of them to go on elsewhere", || {
         most = daemon.threads().len().max(most);
         daemon.times_logged(lost) > 40

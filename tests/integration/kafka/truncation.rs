@@ -81,8 +81,8 @@ impl Scene {
 
     fn is_told(&self) {
         let told = self.daemon.logs(
-            "the log has lost messages that were read: a topic made anew, or an unclean election; \
-             reading goes on where it departs",
+            "log has lost messages that were read (topic recreated, or unclean election); resuming \
+             where it diverges",
             |record| field(record, "partition") == format!("{}/{PARTITION}", self.site.topic),
         );
         assert_eq!(field(&told, "level"), "ERROR", "{told}");

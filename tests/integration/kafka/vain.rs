@@ -50,8 +50,7 @@ fn what_nobody_takes_holds_up_no_stop() {
     });
     // With exit code 0: nothing is lost.
     daemon.stop();
-    let left =
-        "not all that was published was taken: its messages are not committed, and run again";
+    let left = "not all publications were accepted: their messages are not committed and run again";
     let left = daemon.logged(left);
     assert_eq!(
         (field(&left, "replies"), field(&left, "retries")),

@@ -65,7 +65,7 @@ fn an_exchange_that_is_missing_refuses_the_start() {
     let vhost = Vhost::shared();
     let untyped = pool(&[r#"{ exchange = "jobs", routing_key = "a" }"#]);
     let complaint = refused(&vhost.url(), "", std::slice::from_ref(&untyped));
-    let says = "the exchange `jobs` is missing: make it, or say in `bind` of which `type` it is";
+    let says = "the exchange `jobs` is missing: create it, or set its `type` in `bind`";
     assert!(complaint.contains(says), "{complaint}");
     let site = rabbit_site(&vhost.url(), "");
     site.configure_commands(&[untyped]);

@@ -250,9 +250,9 @@ fn a_single_active_consumer_that_is_outgrown_is_told_of_and_made_anew_after_a_pa
     has_in_hand(&scene, 2);
     scene.reload(&[single(waiting_pool(8, 1))]);
     let told = scene.daemon.logged(
-        "the workers could use more than the single active consumer of their queue was made for, \
-         and it stays: pause and resume the pool, which hands the queue to a daemon that waits for \
-         it, or set `workers` or `prefetch` so high from the start",
+        "the prefetch of the queue's single active consumer is too low for the workers, and \
+         changing it would hand the queue to another daemon: pause and resume the pool, which does \
+         that too, or set `workers` or `prefetch` that high from the start",
     );
     let figures = (told["prefetch"].as_u64(), told["useful"].as_u64());
     assert_eq!(figures, (Some(2), Some(8)), "{told}");
@@ -453,11 +453,7 @@ fn a_message_that_is_late_when_the_broker_cancels_its_consumer_is_counted() {
     let scene = cancelling("consumer_timeout = \"1s\"", pool);
     scene.send(&["long"]);
     scene.begun(&["long"]);
-    let warned = |record: &Value| {
-        record
-            .to_string()
-            .contains("is being worked on for so long")
-    };
+    let warned = |record: &Value| record.to_string().contains("held by a worker for so long");
     // At half of the time, and at three quarters of it.
     scene
         .daemon

@@ -22,8 +22,8 @@ trials![
 const DIRECT: &str = "amq.rabbitmq.reply-to";
 /// The broker looks into it for a process of its own.
 const DAMAGED: &str = "amq.rabbitmq.reply-to.aGVsbG8=.abc";
-const ISOLATES: &str = "the connection was lost twice with the same messages unconfirmed; they are sent \
-                        one at a time over another";
+const ISOLATES: &str = "connection lost twice with the same messages unconfirmed; sending them one \
+                        at a time over a separate connection";
 /// How long an answer may take.
 const LONG: Duration = Duration::from_secs(60);
 /// How often one is sent at most: until the connection was lost twice, and once alone.
@@ -107,7 +107,7 @@ fn a_stop_in_the_middle_ends_well_and_a_start_begins_nothing_anew() {
     let last = scene.site.start(&[Pool::new(&["--mode=reply"])]);
     scene.send(&["mode:answer:200"]);
     scene.settled();
-    assert_eq!(last.times_logged("not connected for publishing"), 0);
+    assert_eq!(last.times_logged("no connection for publishing"), 0);
     last.stop();
 }
 
@@ -148,7 +148,7 @@ fn what_can_be_stored_in_no_form_is_kept_and_holds_up_nobody() {
     let all: Vec<String> = (0..20).map(|n| format!("message {n}")).collect();
     scene.send(&[POISON]);
     scene.send(&all);
-    scene.has_problem("refuses for good what there is to publish for 1 messages");
+    scene.has_problem("permanently rejects the publications for 1 messages");
     scene
         .daemon
         .eventually("the others to be settled", || scene.left() == 1);

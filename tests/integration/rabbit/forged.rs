@@ -11,7 +11,7 @@ trials![
     a_forged_dead_letter_goes_only_where_its_pool_reads,
 ];
 
-const IGNORED: &str = "says that it is a copy of ours and is not signed by this source";
+const IGNORED: &str = "claims to be a copy made by ganger but is not signed by this source";
 
 /// All that a copy says, as a producer with the daemon's own account would write it.
 fn forged(body: &str) -> Letter {
@@ -135,7 +135,7 @@ fn a_forged_dead_letter_goes_only_where_its_pool_reads() {
     let why = scene.site.ganger(&["dead", "retry", "--all"]).bad(1);
     assert!(why.contains("retried 1 before that"), "{why}");
     assert!(
-        why.contains("`payments`, which no pool reads whose dead letters"),
+        why.contains("`payments`, which no pool with this dead-letter queue reads"),
         "{why}"
     );
     assert!(why.contains("`--to`"), "{why}");

@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_mins(5);
 /// The broker's channel waits so long for a queue that does not know it yet.
 const STANDSTILL: Duration = Duration::from_secs(65);
 const LOST: &str = "not connected to the broker";
-const PAUSES: &str = "too much waits to be published; intake pauses";
+const PAUSES: &str = "publish backlog is full; intake paused";
 
 fn bodies(what: &str, count: usize) -> Vec<String> {
     (0..count).map(|n| format!("{what} {n}")).collect()

@@ -218,7 +218,10 @@ fn an_alarm_is_told_before_anything_is_taken() {
     for command in ["list", "show letter-00001", "drop --all"] {
         let args: Vec<&str> = ["dead"].into_iter().chain(command.split(' ')).collect();
         let why = site.ganger(&args).bad(1);
-        assert!(why.contains("each must be put back"), "{command}: {why}");
+        assert!(
+            why.contains("because they could not be put back"),
+            "{command}: {why}"
+        );
         assert!(why.contains("out of memory or disk"), "{command}: {why}");
     }
     node.set_memory_alarm(false);

@@ -154,7 +154,7 @@ fn one_that_waits_to_run_alone_goes_back_in_time() {
     insert_rows(&scene, &rows);
     scene.begun(&rows);
     scene.daemon.logged(
-        "messages have waited for a worker for half of the broker's consumer_timeout and go back",
+        "messages waited for a worker for half of the broker's consumer_timeout and are returned",
     );
     assert!(scene.record().of(Event::Began, WAITS).is_empty());
     scene.site.touch("go");

@@ -23,12 +23,12 @@ trials![
 /// What many messages may take on a busy machine.
 const LONG: Duration = Duration::from_mins(5);
 const LOST: &str = "not connected to the broker";
-const UNPUBLISHED: &str = "not connected for publishing";
-const PUBLISHED: &str = "resolved: not connected for publishing";
+const UNPUBLISHED: &str = "no connection for publishing";
+const PUBLISHED: &str = "resolved: no connection for publishing";
 /// What RabbitMQ takes unless it is told otherwise: 3 takes more.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 const TWICE: &str = "messages may run twice";
-const PAUSES: &str = "too much waits to be published; intake pauses";
+const PAUSES: &str = "publish backlog is full; intake paused";
 
 fn bodies(what: &str, count: usize) -> Vec<String> {
     (0..count).map(|n| format!("{what} {n}")).collect()
@@ -150,7 +150,7 @@ fn callers_who_do_not_take_their_replies_stop_nobody() {
         letter.says("x-ganger-reason", "unroutable_reply")
             && letter
                 .word("x-ganger-error")
-                .contains("too much else waits")
+                .contains("publish backlog is full")
     };
     assert!(dead.iter().all(is_kept), "{:#?}", dead[0]);
     let buried: Vec<String> = dead.iter().map(|letter| letter.text().to_owned()).collect();
@@ -183,7 +183,7 @@ fn messages_that_have_become_too_large_to_bury_hold_nobody_up() {
     let url = vhost.url();
     let pool = [Pool::new(&[]).set("prefetch", "2")];
     let mut scene = RabbitScene::by(&url, vhost, "", &pool);
-    scene.has_problem("refuses for good what there is to publish");
+    scene.has_problem("permanently rejects the publications");
     let small = bodies("small", 50);
     scene.send(&small);
     scene.done(small.len());
@@ -340,7 +340,7 @@ fn a_reply_queue_that_is_full_for_five_minutes_costs_dead_letters() {
     assert!(
         errors
             .iter()
-            .all(|error| error.contains("taken nothing for 300s")),
+            .all(|error| error.contains("accepted nothing for 300s")),
         "{errors:?}"
     );
     scene.client.take_all("answers");

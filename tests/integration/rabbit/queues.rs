@@ -202,7 +202,11 @@ fn a_dead_letter_queue_of_an_older_version_is_used() {
     client.publish(&[Letter::new(DEAD, "an old one")]);
     let before = vhost.queues()[DEAD].clone();
     let scene = RabbitScene::at(vhost, "", &[pool()]);
-    let warns = |record: &Value| record.to_string().contains("was made without `x-overflow");
+    let warns = |record: &Value| {
+        record
+            .to_string()
+            .contains("was declared without `x-overflow")
+    };
     assert_eq!(scene.daemon.records(warns).len(), 1);
     scene.send(&["mode:answer:400"]);
     scene.settled();

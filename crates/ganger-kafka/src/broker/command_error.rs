@@ -8,15 +8,15 @@ use super::parts::Torn;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// A topic that no pool reads and that does not exist.
-    #[error("there is no topic `{topic}`, or we may not see it")]
+    #[error("topic `{topic}` does not exist, or access to it is denied")]
     NoTopic {
         /// Name of the topic.
         topic: String,
     },
     /// No tier can hold the message for its delay.
     #[error(
-        "no tier of topic `{topic}` holds a message for a delay of {delay:?}: the pool's \
-         `retry.max` says how long the longest is"
+        "no tier of topic `{topic}` holds a message for a delay of {delay:?}: the longest is the \
+         pool's `retry.max`"
     )]
     NoTier {
         /// Topic of the message.
@@ -25,7 +25,7 @@ pub enum CommandError {
         delay: Duration,
     },
     /// The brokers permanently reject a message.
-    #[error("a message for topic `{topic}` is refused: {why}")]
+    #[error("the brokers rejected a message for topic `{topic}`: {why}")]
     Refused {
         /// Destination topic.
         topic: String,
@@ -52,7 +52,7 @@ pub enum CommandError {
     #[error(
         "the dead letter {id} can't be sent back: {why}: name the topic with `--to` (in the API `to`)"
     )]
-    NoWayBack {
+    CannotSendBack {
         /// Id of the dead letter.
         id: String,
         /// Reason.

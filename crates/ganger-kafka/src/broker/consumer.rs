@@ -22,9 +22,9 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 use tokio::sync::Notify;
 
+use super::arrivals::{ArrivalFlag, ArrivalSet};
 use super::error::{KafkaError, reason, without_times};
 use super::headers::Raw;
-use super::rung::{News, Rung};
 use super::statistics;
 use super::statistics::Lag;
 use ganger_queue::delivery::KafkaFigures;
@@ -155,11 +155,7 @@ impl ConsumerContext for Context {
             let gone = unassign(consumer, list);
             if let Err(error) = gone {
                 let error = super::error::of(&error);
-                tracing::debug!(
-                    pool = self.pool,
-                    error,
-                    "partitions could not be given back"
-                );
+                tracing::debug!(pool = self.pool, error, "partitions could not be released");
             }
             return;
         }
@@ -217,8 +213,8 @@ pub(crate) struct Start {
 /// A consumer.
 pub(crate) struct Consumer {
     native: Arc<BaseConsumer<Context>>,
-    bell: Arc<Notify>,
-    rung: Rung,
+    wakeup: Arc<Notify>,
+    arrivals: ArrivalSet,
 }
 
 impl fmt::Debug for Consumer {
@@ -230,25 +226,25 @@ impl fmt::Debug for Consumer {
 /// Queue of the messages of one partition.
 pub(crate) struct Inbox {
     queue: PartitionQueue<Context>,
-    news: News,
+    flag: ArrivalFlag,
 }
 
 impl fmt::Debug for Inbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inbox")
-            .field("news", &self.news)
+            .field("flag", &self.flag)
             .finish_non_exhaustive()
     }
 }
 
 impl Inbox {
     /// Returns the next message, or the partition's error; none if the queue is empty: the partition is
-    /// among those that have rung once it has something.
+    /// in the set of arrivals once it has something.
     pub(crate) fn next(&self) -> Option<Result<BorrowedMessage<'_>, Code>> {
         // Cleared before the check, or an arrival right after it would go unnoticed.
-        self.news.look();
+        self.flag.clear();
         let polled = self.queue.poll(Duration::ZERO)?;
-        self.news.found();
+        self.flag.set();
         Some(polled.map_err(|error| match error {
             // The only error for which the library has no code.
             Fault::PartitionEOF(_) => Code::PartitionEOF,
@@ -262,7 +258,7 @@ impl Consumer {
     pub(crate) fn new(
         properties: &ClientConfig,
         pool: &str,
-        bell: Arc<Notify>,
+        wakeup: Arc<Notify>,
     ) -> Result<Self, KafkaError> {
         let context = Context {
             pool: pool.to_owned(),
@@ -272,12 +268,12 @@ impl Consumer {
         };
         let native = BaseConsumer::from_config_and_context(properties, context);
         let mut native = native.map_err(KafkaError::of_client)?;
-        let ring = Arc::clone(&bell);
+        let ring = Arc::clone(&wakeup);
         native.set_nonempty_callback(move || ring.notify_one());
         Ok(Self {
             native: Arc::new(native),
-            bell,
-            rung: Rung::default(),
+            wakeup,
+            arrivals: ArrivalSet::default(),
         })
     }
 
@@ -319,20 +315,20 @@ impl Consumer {
     }
 
     /// Returns the partitions that have received something.
-    pub(crate) fn rung(&self) -> &Rung {
-        &self.rung
+    pub(crate) fn arrivals(&self) -> &ArrivalSet {
+        &self.arrivals
     }
 
     /// Opens a partition's own queue: before the assignment, so that nothing bypasses it.
     pub(crate) fn inbox(&self, topic: &str, partition: i32) -> Option<Inbox> {
         let mut queue = self.native.split_partition_queue(topic, partition)?;
-        let news = News::new(topic, partition, &self.rung);
-        let (told, bell) = (news.clone(), Arc::clone(&self.bell));
+        let flag = ArrivalFlag::new(topic, partition, &self.arrivals);
+        let (arrived, wakeup) = (flag.clone(), Arc::clone(&self.wakeup));
         queue.set_nonempty_callback(move || {
-            told.ring();
-            bell.notify_one();
+            arrived.mark();
+            wakeup.notify_one();
         });
-        Some(Inbox { queue, news })
+        Some(Inbox { queue, flag })
     }
 
     /// Acknowledges an assignment of partitions whose commits are known, keeping their leader epochs.
@@ -361,7 +357,7 @@ impl Consumer {
             element.set_metadata("");
         }
         let assigned = assign(&self.native, &list);
-        assigned.map_err(|error| KafkaError::of_request("taking partitions", &error))
+        assigned.map_err(|error| KafkaError::of_request("assigning partitions", &error))
     }
 
     /// Acknowledges an assignment.
@@ -373,14 +369,14 @@ impl Consumer {
             offset.map_err(|error| KafkaError::of_request("assigning", &error))?;
         }
         let assigned = assign(&self.native, &list);
-        assigned.map_err(|error| KafkaError::of_request("taking partitions", &error))
+        assigned.map_err(|error| KafkaError::of_request("assigning partitions", &error))
     }
 
     /// Acknowledges a revocation.
     pub(crate) fn unassign(&self, partitions: &[TopicPartition]) -> Result<(), KafkaError> {
-        const WHAT: &str = "giving partitions back";
+        const ACTION: &str = "releasing partitions";
         let ours = self.native.assignment();
-        let ours = ours.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+        let ours = ours.map_err(|error| KafkaError::of_request(ACTION, &error))?;
         let mut list = TopicPartitionList::with_capacity(partitions.len());
         for (topic, partition) in partitions {
             // One partition that never began would make the call fail for all.
@@ -389,7 +385,7 @@ impl Consumer {
             }
         }
         let unassigned = unassign(&self.native, &list);
-        unassigned.map_err(|error| KafkaError::of_request(WHAT, &error))
+        unassigned.map_err(|error| KafkaError::of_request(ACTION, &error))
     }
 
     /// Starts a partition of an acknowledged assignment. `others` holds the positions of all others.
@@ -477,7 +473,7 @@ pub(crate) fn headers(message: &BorrowedMessage<'_>) -> Raw {
                 topic = message.topic(),
                 partition = message.partition(),
                 offset = message.offset(),
-                "a header is left out: its name is not UTF-8"
+                "header left out: its name is not UTF-8"
             ),
         }
     }

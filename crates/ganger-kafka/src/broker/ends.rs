@@ -63,7 +63,9 @@ fn ask_each(
         match ask(these) {
             Ok(ends) => {
                 let end = |these: &TopicPartition| ends.get(these).copied();
-                let told = |these: &TopicPartition| end(these).ok_or("it was not told".to_owned());
+                let told = |these: &TopicPartition| {
+                    end(these).ok_or("the broker did not report it".to_owned())
+                };
                 these
                     .iter()
                     .map(|each| (each.clone(), told(each)))
@@ -108,15 +110,15 @@ fn ask_ends(
     partitions: &[TopicPartition],
     end: Offset,
 ) -> Result<HashMap<TopicPartition, i64>, KafkaError> {
-    const WHAT: &str = "asking where partitions begin or end";
+    const ACTION: &str = "asking where partitions begin or end";
     let mut asked = TopicPartitionList::with_capacity(partitions.len());
     for (topic, partition) in partitions {
         // As a timestamp, these values ask for that end.
         let set = asked.add_partition(topic, *partition).set_offset(end);
-        set.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+        set.map_err(|error| KafkaError::of_request(ACTION, &error))?;
     }
     let told = native.offsets_for_times(asked, ANSWER_WITHIN);
-    let told = told.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    let told = told.map_err(|error| KafkaError::of_request(ACTION, &error))?;
     let known = told.elements().into_iter().filter_map(|element| {
         let Offset::Offset(offset) = element.offset() else {
             return None;

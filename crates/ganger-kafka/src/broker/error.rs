@@ -19,7 +19,7 @@ pub enum KafkaError {
         property: String,
     },
     /// The properties conflict, or a file that they name cannot be read.
-    #[error("a client can't be made of these properties: {0}")]
+    #[error("no client can be created with these properties: {0}")]
     Client(String),
     /// No broker answers; one may later.
     #[error("no broker answers: {0}")]
@@ -29,7 +29,7 @@ pub enum KafkaError {
     Refused(String),
     /// Required topics are missing.
     #[error(
-        "these topics are missing, or we may not see them, and `declare` is off: {}",
+        "these topics are missing, or access to them is denied, and `declare` is off: {}",
         .0.join(", ")
     )]
     MissingTopics(Vec<String>),
@@ -56,10 +56,10 @@ pub enum KafkaError {
     #[error(transparent)]
     Command(#[from] super::command_error::CommandError),
     /// A request failed.
-    #[error("{what} failed: {why}")]
+    #[error("{action} failed: {why}")]
     Failed {
         /// The request.
-        what: &'static str,
+        action: &'static str,
         /// Reason.
         why: String,
     },
@@ -78,7 +78,7 @@ impl KafkaError {
     }
 
     /// Returns whether waiting may help.
-    pub(crate) fn may_pass(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::Failed { .. })
     }
 
@@ -90,7 +90,7 @@ impl KafkaError {
     /// Error of a query without an answer.
     pub(crate) fn unanswered(why: &str) -> Self {
         Self::Failed {
-            what: "a request",
+            action: "a request",
             why: why.to_owned(),
         }
     }
@@ -112,11 +112,13 @@ impl KafkaError {
     }
 
     /// Error of a failed request.
-    pub(crate) fn of_request(what: &'static str, error: &Native) -> Self {
+    pub(crate) fn of_request(action: &'static str, error: &Native) -> Self {
         let why = of(error);
         match error.rdkafka_error_code() {
-            Some(code) if is_refusal(code) => Self::Refused(format!("{what} is refused: {why}")),
-            _ => Self::Failed { what, why },
+            Some(code) if is_refusal(code) => {
+                Self::Refused(format!("{action} was rejected: {why}"))
+            }
+            _ => Self::Failed { action, why },
         }
     }
 }
@@ -196,15 +198,15 @@ pub(crate) fn words(code: Code) -> String {
         Code::Authentication | Code::SaslAuthenticationFailed => "SASL authentication failed",
         Code::UnsupportedSASLMechanism => "the broker does not know this SASL mechanism",
         Code::SSL => "TLS failed",
-        Code::TopicAuthorizationFailed => "we are not allowed to use the topic",
-        Code::GroupAuthorizationFailed => "we are not allowed to use the group",
-        Code::ClusterAuthorizationFailed => "we are not allowed to do that in this cluster",
+        Code::TopicAuthorizationFailed => "access to the topic is denied",
+        Code::GroupAuthorizationFailed => "access to the group is denied",
+        Code::ClusterAuthorizationFailed => "this is not permitted in this cluster",
         Code::UnknownTopic | Code::UnknownTopicOrPartition => "there is no such topic",
         Code::UnknownPartition => "there is no such partition",
-        Code::InvalidTopic => "no topic can have this name",
-        Code::MessageSizeTooLarge => "the message is larger than the topic or the producer takes",
-        Code::MessageTimedOut => "the topic has taken nothing for too long",
-        Code::OffsetMetadataTooLarge => "the commit's metadata is larger than the broker takes",
+        Code::InvalidTopic => "invalid topic name",
+        Code::MessageSizeTooLarge => "the message is larger than the topic or the producer accepts",
+        Code::MessageTimedOut => "the topic has accepted nothing for too long",
+        Code::OffsetMetadataTooLarge => "the commit's metadata is larger than the broker accepts",
         Code::PollExceeded => "the consumer did not poll for longer than max.poll.interval.ms",
         Code::Fenced | Code::FencedInstanceId => {
             "another member has our group.instance.id: it must be unique"
@@ -284,8 +286,8 @@ mod tests {
         assert!(is_permanent(Code::MessageSizeTooLarge) && !is_permanent(Code::MessageTimedOut));
         assert!(is_refusal(Code::SSL) && !is_refusal(Code::BrokerTransportFailure));
         let timed_out = Native::MetadataFetch(Code::OperationTimedOut);
-        assert!(KafkaError::of_request("metadata", &timed_out).may_pass());
+        assert!(KafkaError::of_request("metadata", &timed_out).is_transient());
         let denied = Native::MetadataFetch(Code::GroupAuthorizationFailed);
-        assert!(!KafkaError::of_request("metadata", &denied).may_pass());
+        assert!(!KafkaError::of_request("metadata", &denied).is_transient());
     }
 }

@@ -8,7 +8,7 @@ use rdkafka::producer::BaseProducer;
 
 use super::error::KafkaError;
 use super::settings;
-use super::settings::Way;
+use super::settings::ProducerProfile;
 use ganger_config::model::KafkaSource;
 
 /// Name of the clients, which no broker sees.
@@ -27,7 +27,7 @@ pub fn refusal(config: &KafkaSource) -> Option<String> {
         .split(',')
         .any(|name| ACTIVE.contains(&name.trim()));
     let consumer = settings::consumer(config, CLIENT, config.buffered_bytes_max);
-    let producer = settings::producer(config, CLIENT, Way::default());
+    let producer = settings::producer(config, CLIENT, ProducerProfile::default());
     let error = refused::<BaseConsumer>(consumer, is_active)
         .or_else(|| refused::<BaseProducer>(producer, is_active))?;
     let why = KafkaError::of_client(error);

@@ -169,8 +169,8 @@ fn faults(
                 faults.push(format!("{POLICY} must be compact: `{policy}`"));
             } else if policy.contains("delete") && forgets {
                 faults.push(format!(
-                    "{POLICY} must be compact alone, or letters are deleted by their age and number: \
-                     `{policy}`"
+                    "{POLICY} must be compact alone, or dead letters are deleted by their age and \
+                     number: `{policy}`"
                 ));
             }
         }
@@ -285,8 +285,8 @@ mod tests {
                 "max.message.bytes must be at least 1000: `999`",
             ]
         );
-        let forgetful = "cleanup.policy must be compact alone, or letters are deleted by their age \
-                         and number: `compact,delete`";
+        let forgetful = "cleanup.policy must be compact alone, or dead letters are deleted by \
+                         their age and number: `compact,delete`";
         let both = (POLICY, "compact,delete");
         let limits = [(RETENTION, "604800000"), (RETENTION_BYTES, "-1")];
         let expected = [forgetful];

@@ -82,13 +82,13 @@ fn judge(read_to: i64, end: Option<i64>, probed: Probed) -> Fork {
     match (probed, end) {
         (Probed::Message(first), _) => Ok((first < read_to).then_some(first)),
         (Probed::End, Some(end)) => Ok((end < read_to).then_some(end)),
-        (Probed::End, None) => Err("nobody knows where it ends".to_owned()),
+        (Probed::End, None) => Err("its end is unknown".to_owned()),
         (Probed::Nothing(why), _) => Err(why),
     }
 }
 
 /// One partition being checked.
-struct Look {
+struct PartitionProbe {
     name: TopicPartition,
     to: i64,
     inbox: Inbox,
@@ -101,18 +101,18 @@ async fn seek(
     read: &TopicPartitionList,
     read_to: &[(TopicPartition, i64)],
 ) -> Result<Vec<((TopicPartition, i64), Probed)>, KafkaError> {
-    const WHAT: &str = "looking whether partitions are what was read";
+    const ACTION: &str = "checking whether logs have diverged";
     let deadline = Instant::now() + WITHIN;
-    let bell = Arc::new(Notify::new());
-    let consumer = Consumer::new(properties, pool, Arc::clone(&bell))?;
-    let mut looks = Vec::with_capacity(read_to.len());
+    let wakeup = Arc::new(Notify::new());
+    let consumer = Consumer::new(properties, pool, Arc::clone(&wakeup))?;
+    let mut probes = Vec::with_capacity(read_to.len());
     for (name, to) in read_to {
         let inbox = consumer.inbox(&name.0, name.1);
         let inbox = inbox.ok_or(KafkaError::Failed {
-            what: WHAT,
+            action: ACTION,
             why: "a partition has no queue".to_owned(),
         })?;
-        looks.push(Look {
+        probes.push(PartitionProbe {
             name: name.clone(),
             to: *to,
             inbox,
@@ -121,33 +121,33 @@ async fn seek(
     }
     let native = consumer.native();
     let begun = native.assign(read);
-    begun.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    begun.map_err(|error| KafkaError::of_request(ACTION, &error))?;
     // librdkafka checks the epoch on a seek, not on an assignment.
     let sought = native.seek_partitions(read.clone(), WITHIN);
-    let sought = sought.map_err(|error| KafkaError::of_request(WHAT, &error))?;
-    for look in &mut looks {
-        let element = sought.find_partition(&look.name.0, look.name.1);
+    let sought = sought.map_err(|error| KafkaError::of_request(ACTION, &error))?;
+    for probe in &mut probes {
+        let element = sought.find_partition(&probe.name.0, probe.name.1);
         if let Some(Err(error)) = element.map(|element| element.error()) {
-            look.probed = Some(Probed::Nothing(super::error::of(&error)));
+            probe.probed = Some(Probed::Nothing(super::error::of(&error)));
         }
     }
     loop {
         drop(consumer.poll(|_| ()));
-        looks.iter_mut().for_each(Look::look);
-        let is_over = looks.iter().all(|look| look.probed.is_some());
-        if is_over || timeout_at(deadline, bell.notified()).await.is_err() {
+        probes.iter_mut().for_each(PartitionProbe::probe);
+        let is_over = probes.iter().all(|probe| probe.probed.is_some());
+        if is_over || timeout_at(deadline, wakeup.notified()).await.is_err() {
             break;
         }
     }
-    let probed = |look: Look| {
-        let silence = || Probed::Nothing(format!("its leader has said nothing for {WITHIN:?}"));
-        ((look.name, look.to), look.probed.unwrap_or_else(silence))
+    let probed = |probe: PartitionProbe| {
+        let silence = || Probed::Nothing(format!("its leader has not answered for {WITHIN:?}"));
+        ((probe.name, probe.to), probe.probed.unwrap_or_else(silence))
     };
-    Ok(looks.into_iter().map(probed).collect())
+    Ok(probes.into_iter().map(probed).collect())
 }
 
-impl Look {
-    fn look(&mut self) {
+impl PartitionProbe {
+    fn probe(&mut self) {
         while self.probed.is_none()
             && let Some(next) = self.inbox.next()
         {

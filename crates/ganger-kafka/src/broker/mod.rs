@@ -1,7 +1,7 @@
 //! Kafka: the clients of librdkafka, topics, records, and what a group commits. This module waits for
 //! answers and decides nothing about a message.
 
-pub(crate) mod begins;
+pub(crate) mod arrivals;
 pub(crate) mod command_error;
 pub(crate) mod commit_metadata;
 pub(crate) mod consumer;
@@ -12,16 +12,16 @@ pub mod features;
 pub(crate) mod fitness;
 pub(crate) mod fork;
 pub(crate) mod headers;
-pub(crate) mod line;
 pub(crate) mod load;
 pub(crate) mod out_of_reach;
 pub(crate) mod parts;
 pub(crate) mod producer;
+pub(crate) mod producer_client;
 pub(crate) mod record;
-pub(crate) mod rung;
 pub(crate) mod settings;
 pub(crate) mod setup;
+pub(crate) mod start_positions;
 pub(crate) mod statistics;
 pub(crate) mod topic_names;
+pub(crate) mod topic_requirements;
 pub(crate) mod topics;
-pub(crate) mod wanted;

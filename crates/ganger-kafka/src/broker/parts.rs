@@ -77,7 +77,8 @@ pub(crate) fn of_key(key: &str) -> Option<(&str, u32)> {
 
 /// Cuts a record into parts of at most so many bytes: the numbered ones first, part 0 last.
 pub(crate) fn split(record: &Outbound, part_bytes_max: usize) -> Vec<Outbound> {
-    let (riding, staying): (Raw, Raw) = record.headers.iter().cloned().partition(rides);
+    let (riding, staying): (Raw, Raw) =
+        record.headers.iter().cloned().partition(is_stored_in_parts);
     let mut all = BytesMut::new();
     write(&mut all, &riding);
     let headers_bytes = all.len();
@@ -147,7 +148,7 @@ pub(crate) fn join(
 
 /// Returns whether a header is stored in the parts: all that are not ganger's own, and those of its own
 /// that may be of any size.
-fn rides((name, _): &(String, Option<Bytes>)) -> bool {
+fn is_stored_in_parts((name, _): &(String, Option<Bytes>)) -> bool {
     let is_ours = name.starts_with(OWN_HEADER_PREFIX);
     !is_ours || [headers::KEY, header::REPLY_HEADERS].contains(&name.as_str())
 }

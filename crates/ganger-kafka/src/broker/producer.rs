@@ -17,11 +17,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::error::{KafkaError, is_its_fault};
-use super::line::Line;
 use super::load::Load;
+use super::producer_client::ProducerClient;
 use super::record::Outbound;
 use super::settings;
-use super::settings::Way;
+use super::settings::ProducerProfile;
 use ganger_config::model::KafkaSource;
 use ganger_core::backoff::AWAY;
 
@@ -40,11 +40,11 @@ pub(crate) struct Report<P> {
 
 /// Action after a failed publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
+pub(crate) enum FailureAction {
     /// Sends it again: the error may soon pass.
-    Again,
+    Retry,
     /// Sends it again although the broker rejects it, until the broker's configuration changes.
-    Insist,
+    RetryRejected,
     /// Gives it up.
     GiveUp,
 }
@@ -74,8 +74,8 @@ struct Job<P> {
 }
 
 impl<P> Job<P> {
-    fn way(&self) -> Way {
-        Way {
+    fn profile(&self) -> ProducerProfile {
+        ProducerProfile {
             compressed: self.record.compressed,
             alone: self.alone,
         }
@@ -86,9 +86,9 @@ impl<P> Job<P> {
 pub(crate) struct Producer<P> {
     source: KafkaSource,
     pool: String,
-    bell: Arc<Notify>,
+    wakeup: Arc<Notify>,
     /// Clients, each created on first use.
-    lines: BTreeMap<Way, Line>,
+    clients: BTreeMap<ProducerProfile, ProducerClient>,
     /// Unconfirmed publications, the oldest first.
     jobs: BTreeMap<usize, Job<P>>,
     /// Publications that are not rejected.
@@ -97,12 +97,12 @@ pub(crate) struct Producer<P> {
     paused: BTreeSet<(Instant, usize)>,
     last_id: usize,
     /// Latest confirmed publication.
-    last_taken: usize,
+    last_confirmed: usize,
     /// Size of all publications in bytes.
     bytes: usize,
     /// Load of those that are not rejected, and of those among them for external topics.
     load: Load,
-    strangers: Load,
+    external_load: Load,
 }
 
 impl<P> fmt::Debug for Producer<P> {
@@ -115,29 +115,29 @@ impl<P> fmt::Debug for Producer<P> {
 }
 
 impl<P> Producer<P> {
-    /// Creates a producer. `bell` fires when there are reports.
+    /// Creates a producer. `wakeup` fires when there are reports.
     pub(crate) fn new(
         source: &KafkaSource,
         pool: &str,
-        bell: Arc<Notify>,
+        wakeup: Arc<Notify>,
     ) -> Result<Self, KafkaError> {
-        let usual = Way::default();
+        let usual = ProducerProfile::default();
         // Opened at once, so that its errors are reported at the start.
-        let line = open(source, pool, usual, &bell)?;
+        let client = open(source, pool, usual, &wakeup)?;
         Ok(Self {
             source: source.clone(),
             pool: pool.to_owned(),
-            bell,
-            lines: BTreeMap::from([(usual, line)]),
+            wakeup,
+            clients: BTreeMap::from([(usual, client)]),
             jobs: BTreeMap::new(),
             open: BTreeSet::new(),
             paused: BTreeSet::new(),
             // Zero would be a null pointer to librdkafka.
             last_id: 0,
-            last_taken: 0,
+            last_confirmed: 0,
             bytes: 0,
             load: Load::default(),
-            strangers: Load::default(),
+            external_load: Load::default(),
         })
     }
 
@@ -170,11 +170,11 @@ impl<P> Producer<P> {
     /// If publications for external topics fill it, gives up the oldest one that `may` be given up and
     /// was rejected, or has long been unconfirmed although later ones were confirmed.
     pub(crate) fn make_room(&mut self, now: Instant, may: impl Fn(&P) -> bool) -> Option<P> {
-        if !self.strangers.is_full() {
+        if !self.external_load.is_full() {
             return None;
         }
         let is_stuck = |(id, job): &(usize, &Job<P>)| {
-            let is_overtaken = *id < self.last_taken && now >= job.since + SILENCE_MAX;
+            let is_overtaken = *id < self.last_confirmed && now >= job.since + SILENCE_MAX;
             !job.record.compressed && (job.failures > 0 || is_overtaken) && may(&job.purpose)
         };
         let open = self
@@ -187,14 +187,14 @@ impl<P> Producer<P> {
     }
 
     /// Returns the publications that were rejected, or are undeliverable after so long.
-    pub(crate) fn in_vain(
+    pub(crate) fn undeliverable(
         &self,
         now: Instant,
-        is_in_vain: impl Fn(&P, Duration) -> bool,
+        is_undeliverable: impl Fn(&P, Duration) -> bool,
     ) -> impl Iterator<Item = &P> {
         let age = move |job: &Job<P>| now.saturating_duration_since(job.since);
         let jobs = self.jobs.values();
-        jobs.filter(move |job| job.is_refused || is_in_vain(&job.purpose, age(job)))
+        jobs.filter(move |job| job.is_refused || is_undeliverable(&job.purpose, age(job)))
             .map(|job| &job.purpose)
     }
 
@@ -213,9 +213,9 @@ impl<P> Producer<P> {
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let paused = self.paused.first().map(|(due, _)| *due);
         let renewal = self
-            .lines
+            .clients
             .keys()
-            .filter_map(|way| self.renew_at(*way))
+            .filter_map(|profile| self.renew_at(*profile))
             .min();
         // Once that time has passed, nothing more falls due.
         let silence = self.oldest().map(|job| job.since + SILENCE_MAX);
@@ -225,10 +225,13 @@ impl<P> Producer<P> {
 
     /// Returns the time at which a client is to be recreated. While nothing is sent by it, it need not
     /// be sound.
-    fn renew_at(&self, way: Way) -> Option<Instant> {
-        let line = self.lines.get(&way).filter(|line| line.is_unsound())?;
-        let oldest = self.jobs.values().find(|job| job.way() == way)?;
-        line.renew_at(oldest.since)
+    fn renew_at(&self, profile: ProducerProfile) -> Option<Instant> {
+        let client = self
+            .clients
+            .get(&profile)
+            .filter(|client| client.needs_renewal())?;
+        let oldest = self.jobs.values().find(|job| job.profile() == profile)?;
+        client.renew_at(oldest.since)
     }
 
     /// Returns the oldest publication that is not rejected.
@@ -237,7 +240,7 @@ impl<P> Producer<P> {
     }
 
     /// Returns the topic that has not confirmed something for suspiciously long.
-    pub(crate) fn unheard(&self, now: Instant) -> Option<&str> {
+    pub(crate) fn silent_topic(&self, now: Instant) -> Option<&str> {
         let oldest = self.oldest()?;
         (now >= oldest.since + SILENCE_MAX).then_some(oldest.record.topic.as_str())
     }
@@ -250,7 +253,7 @@ impl<P> Producer<P> {
         self.bytes += bytes;
         self.load.add(bytes);
         if !record.compressed {
-            self.strangers.add(bytes);
+            self.external_load.add(bytes);
         }
         let job = Job {
             record,
@@ -268,32 +271,32 @@ impl<P> Producer<P> {
 
     /// Queues a publication with its client.
     fn queue(&mut self, id: usize) {
-        let Some(way) = self.jobs.get(&id).map(Job::way) else {
+        let Some(profile) = self.jobs.get(&id).map(Job::profile) else {
             return;
         };
-        if !self.lines.contains_key(&way) {
-            match self.line(way) {
-                Ok(line) => drop(self.lines.insert(way, line)),
+        if !self.clients.contains_key(&profile) {
+            match self.client(profile) {
+                Ok(client) => drop(self.clients.insert(profile, client)),
                 Err(error) => {
-                    tracing::error!(pool = self.pool, %error, "no producer could be made");
+                    tracing::error!(pool = self.pool, %error, "no producer could be created");
                     return self.pause(id, Instant::now());
                 }
             }
         }
-        if let Some(line) = self.lines.get_mut(&way) {
-            line.queue(id);
+        if let Some(client) = self.clients.get_mut(&profile) {
+            client.queue(id);
         }
     }
 
-    fn line(&self, way: Way) -> Result<Line, KafkaError> {
-        open(&self.source, &self.pool, way, &self.bell)
+    fn client(&self, profile: ProducerProfile) -> Result<ProducerClient, KafkaError> {
+        open(&self.source, &self.pool, profile, &self.wakeup)
     }
 
     /// Hands over to librdkafka as much as it has room for.
     fn push(&mut self) {
         let jobs = &self.jobs;
-        for line in self.lines.values_mut() {
-            line.push(|id| jobs.get(&id).map(|job| &job.record));
+        for client in self.clients.values_mut() {
+            client.push(|id| jobs.get(&id).map(|job| &job.record));
         }
     }
 
@@ -301,16 +304,16 @@ impl<P> Producer<P> {
     pub(crate) fn reports(
         &mut self,
         now: Instant,
-        then: impl Fn(&P, Code, Duration) -> Then,
+        then: impl Fn(&P, Code, Duration) -> FailureAction,
     ) -> Reports<P> {
         let mut reports = Reports {
             ended: Vec::new(),
             refused: Vec::new(),
             errors: Vec::new(),
         };
-        let ways: Vec<Way> = self.lines.keys().copied().collect();
-        for way in ways {
-            self.read(way, now, &then, &mut reports);
+        let profiles: Vec<ProducerProfile> = self.clients.keys().copied().collect();
+        for profile in profiles {
+            self.read(profile, now, &then, &mut reports);
         }
         self.wake(now);
         self.push();
@@ -320,12 +323,12 @@ impl<P> Producer<P> {
     /// Handles the events of one client.
     fn read(
         &mut self,
-        way: Way,
+        profile: ProducerProfile,
         now: Instant,
-        then: &impl Fn(&P, Code, Duration) -> Then,
+        then: &impl Fn(&P, Code, Duration) -> FailureAction,
         all: &mut Reports<P>,
     ) {
-        let Some(notes) = self.lines.get(&way).map(Line::notes) else {
+        let Some(notes) = self.clients.get(&profile).map(ProducerClient::notes) else {
             return;
         };
         let is_away = notes
@@ -340,25 +343,25 @@ impl<P> Producer<P> {
         for (id, result) in notes.reports {
             self.judge(id, result, now, then, &mut reports);
         }
-        let Some(line) = self.lines.get_mut(&way) else {
+        let Some(client) = self.clients.get_mut(&profile) else {
             return;
         };
         if reports.ended.iter().any(|report| report.result.is_ok()) {
-            line.is_well();
+            client.record_success();
         }
         if is_away {
-            line.is_away(now);
+            client.record_unreachable(now);
         }
         // The code of a fatal error need not show that it is one.
-        let asked = (!reports.errors.is_empty()).then(|| line.fatal());
+        let asked = (!reports.errors.is_empty()).then(|| client.fatal());
         if let Some(fatal) = asked.flatten() {
             // All other errors follow from it.
             reports.refused.clear();
             reports.errors = vec![fatal];
-            line.plan_renewal(now);
+            client.plan_renewal(now);
         }
-        if self.renew_at(way).is_some_and(|when| when <= now) {
-            self.renew(way, now);
+        if self.renew_at(profile).is_some_and(|when| when <= now) {
+            self.renew(profile, now);
         }
         all.ended.extend(reports.ended);
         all.refused.extend(reports.refused);
@@ -370,7 +373,7 @@ impl<P> Producer<P> {
         id: usize,
         result: Result<(), Code>,
         now: Instant,
-        then: &impl Fn(&P, Code, Duration) -> Then,
+        then: &impl Fn(&P, Code, Duration) -> FailureAction,
         reports: &mut Reports<P>,
     ) {
         let Some(job) = self.jobs.get_mut(&id) else {
@@ -385,12 +388,12 @@ impl<P> Producer<P> {
             return self.queue(id);
         }
         match then(&job.purpose, code, now.duration_since(job.since)) {
-            Then::GiveUp => reports.ended.extend(self.end(id, result)),
-            Then::Again => {
+            FailureAction::GiveUp => reports.ended.extend(self.end(id, result)),
+            FailureAction::Retry => {
                 reports.errors.push((code, job.record.topic.clone()));
                 self.pause(id, now);
             }
-            Then::Insist => {
+            FailureAction::RetryRejected => {
                 job.is_refused = true;
                 reports.refused.push((code, job.record.topic.clone()));
                 self.close(id);
@@ -404,7 +407,7 @@ impl<P> Producer<P> {
         let job = self.jobs.remove(&id)?;
         self.bytes -= job.record.bytes();
         if result.is_ok() {
-            self.last_taken = self.last_taken.max(id);
+            self.last_confirmed = self.last_confirmed.max(id);
         }
         Some(Report {
             purpose: job.purpose,
@@ -418,7 +421,7 @@ impl<P> Producer<P> {
         if let Some(record) = record.filter(|_| self.open.remove(&id)) {
             self.load.take(record.bytes());
             if !record.compressed {
-                self.strangers.take(record.bytes());
+                self.external_load.take(record.bytes());
             }
         }
     }
@@ -441,28 +444,28 @@ impl<P> Producer<P> {
     /// Recreates a client. An idempotent producer that has lost track of its sequence is unusable, as
     /// is one that finds no broker. Everything unconfirmed goes through a new one, and so may be
     /// published twice.
-    fn renew(&mut self, way: Way, now: Instant) {
-        let its = self.jobs.iter().filter(|(_, job)| job.way() == way);
+    fn renew(&mut self, profile: ProducerProfile, now: Instant) {
+        let its = self.jobs.iter().filter(|(_, job)| job.profile() == profile);
         let ids: Vec<usize> = its.map(|(id, _)| *id).collect();
         tracing::warn!(
             pool = self.pool,
             unconfirmed = ids.len(),
-            "the producer is of no use any more and is made anew: what is not confirmed may come twice"
+            "producer is unusable and is recreated: unconfirmed records may be sent twice"
         );
-        let new = match self.line(way) {
+        let new = match self.client(profile) {
             Ok(mut new) => {
                 self.paused.retain(|(_, id)| ids.binary_search(id).is_err());
                 ids.iter().for_each(|id| new.queue(*id));
                 Some(new)
             }
             Err(error) => {
-                tracing::error!(pool = self.pool, %error, "no new producer could be made");
+                tracing::error!(pool = self.pool, %error, "no new producer could be created");
                 ids.iter().for_each(|id| self.pause(*id, now));
                 None
             }
         };
-        if let Some(line) = self.lines.get_mut(&way) {
-            line.renewed(new);
+        if let Some(client) = self.clients.get_mut(&profile) {
+            client.renewed(new);
         }
     }
 }
@@ -471,11 +474,16 @@ impl<P> Producer<P> {
 fn open(
     source: &KafkaSource,
     pool: &str,
-    way: Way,
-    bell: &Arc<Notify>,
-) -> Result<Line, KafkaError> {
-    let properties = settings::producer(source, pool, way);
-    Line::open(&properties, pool, settings::out_of_reach_max(source), bell)
+    profile: ProducerProfile,
+    wakeup: &Arc<Notify>,
+) -> Result<ProducerClient, KafkaError> {
+    let properties = settings::producer(source, pool, profile);
+    ProducerClient::open(
+        &properties,
+        pool,
+        settings::out_of_reach_max(source),
+        wakeup,
+    )
 }
 
 #[cfg(test)]

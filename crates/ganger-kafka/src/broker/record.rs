@@ -216,7 +216,7 @@ impl Record {
     }
 
     /// Returns a copy for the dead letters, with the headers of a dead letter.
-    pub(crate) fn as_letter(&self, topic: &str, id: &str, letter: OwnHeaders) -> Outbound {
+    pub(crate) fn as_dead_letter(&self, topic: &str, id: &str, letter: OwnHeaders) -> Outbound {
         let mut headers = self.headers.clone();
         headers.extend(headers::own(letter));
         headers.extend(headers::own(self.origin()));
@@ -250,7 +250,7 @@ impl Record {
 }
 
 /// Returns the reply of a dead letter that is too large for its headers.
-pub(crate) fn reply_of_letter(topic: &str, id: &str, apart: SeparateReply) -> Outbound {
+pub(crate) fn reply_of_dead_letter(topic: &str, id: &str, apart: SeparateReply) -> Outbound {
     Outbound {
         topic: topic.to_owned(),
         key: Some(reply_key(id).into()),
@@ -308,7 +308,7 @@ mod tests {
         let has = |property| message.properties.contains(&property);
         assert!(has(("tombstone", Property::Boolean(true))));
         assert!(has(("key", Property::Bytes(Bytes::from_static(b"\xff")))));
-        let letter = tombstone.as_letter("orders.g.dead", "id-1", Vec::new());
+        let letter = tombstone.as_dead_letter("orders.g.dead", "id-1", Vec::new());
         assert_eq!(letter.value, Some(Bytes::new()));
         assert_eq!(
             headers::find(&letter.headers, headers::TOMBSTONE).as_deref(),

@@ -173,9 +173,9 @@ pub(crate) fn queue_bytes(properties: &ClientConfig) -> usize {
         .saturating_add(fetched.unwrap_or_default())
 }
 
-/// Way of publishing a record.
+/// Profile of a producer: how its records are published.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Way {
+pub(crate) struct ProducerProfile {
     /// True for compression, so that a copy of a compressed message, too, takes no more than the
     /// message.
     pub(crate) compressed: bool,
@@ -184,10 +184,10 @@ pub(crate) struct Way {
 }
 
 /// Returns the properties of a producer.
-pub(crate) fn producer(config: &KafkaSource, name: &str, way: Way) -> ClientConfig {
+pub(crate) fn producer(config: &KafkaSource, name: &str, profile: ProducerProfile) -> ClientConfig {
     let mut properties = base(config, name, PRODUCER_DEFAULTS, &config.producer);
     let mut patience = patience(config).unwrap_or_default();
-    if way.compressed {
+    if profile.compressed {
         for name in COMPRESSION {
             properties.remove(name);
         }
@@ -199,7 +199,7 @@ pub(crate) fn producer(config: &KafkaSource, name: &str, way: Way) -> ClientConf
         properties.remove(name);
     }
     properties.set("message.timeout.ms", patience.as_millis().to_string());
-    if way.alone {
+    if profile.alone {
         properties.set("batch.num.messages", "1");
     }
     all(&mut properties, PRODUCER_MUSTS);
@@ -363,7 +363,7 @@ pub(crate) mod tests {
         );
         assert_eq!(get("auto.offset.reset"), Some("error"));
         assert_eq!(reset(&config), Reset::Latest);
-        let properties = producer(&config, "p", Way::default());
+        let properties = producer(&config, "p", ProducerProfile::default());
         assert_eq!(properties.get("message.max.bytes"), Some("1000000000"));
         assert_eq!(properties.get("acks"), Some("all"));
     }
@@ -376,11 +376,11 @@ pub(crate) mod tests {
             config.producer.insert(name.to_owned(), value.to_owned());
         }
         let compression = |compressed| {
-            let way = Way {
+            let profile = ProducerProfile {
                 compressed,
-                ..Way::default()
+                ..ProducerProfile::default()
             };
-            let properties = producer(&config, "p", way);
+            let properties = producer(&config, "p", profile);
             let get = |name| properties.get(name).map(ToOwned::to_owned);
             [
                 get("compression.type"),
@@ -412,9 +412,9 @@ pub(crate) mod tests {
             admin(&config, "p"),
             looking(&config, "p"),
         ];
-        all.extend(
-            ways.map(|(compressed, alone)| producer(&config, "p", Way { compressed, alone })),
-        );
+        all.extend(ways.map(|(compressed, alone)| {
+            producer(&config, "p", ProducerProfile { compressed, alone })
+        }));
         for properties in all {
             properties.create_native_config().unwrap();
         }
@@ -428,11 +428,11 @@ pub(crate) mod tests {
                 .producer
                 .extend(set.map(|(name, value)| (name.to_owned(), value.to_owned())));
             let of = |compressed| {
-                let way = Way {
+                let profile = ProducerProfile {
                     compressed,
-                    ..Way::default()
+                    ..ProducerProfile::default()
                 };
-                let properties = producer(&config, "p", way);
+                let properties = producer(&config, "p", profile);
                 assert_eq!(properties.get("delivery.timeout.ms"), None, "it may win");
                 properties.get("message.timeout.ms").map(ToOwned::to_owned)
             };

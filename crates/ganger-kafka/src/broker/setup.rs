@@ -14,9 +14,9 @@ use super::consumer::Consumer;
 use super::error::{KafkaError, is_refusal, of, reason};
 use super::out_of_reach::OutOfReach;
 use super::producer::Producer;
-use super::settings::{Reset, Way};
+use super::settings::{ProducerProfile, Reset};
 use super::topic_names::LADDER;
-use super::wanted::{Found, Wanted};
+use super::topic_requirements::{Found, TopicRequirements};
 use super::{settings, topic_names, topics};
 use ganger_config::model::{KafkaOptions, KafkaSource, Options, Order, PoolConfig};
 use ganger_queue::ladder::Tier;
@@ -24,7 +24,7 @@ use ganger_queue::ladder::Tier;
 /// Time that a start waits for a broker before it continues without one.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// Timeout of one attempt.
-const LOOK: Duration = Duration::from_millis(500);
+const ATTEMPT_WITHIN: Duration = Duration::from_millis(500);
 /// Minimum number of partitions assumed where more topics may appear.
 const PATTERN_PARTITIONS_MIN: usize = 32;
 /// Minimum and maximum size of a partition's messages kept locally by librdkafka.
@@ -46,7 +46,7 @@ pub(crate) struct Plan {
     pub(crate) pool: String,
     pub(crate) order: Order,
     pub(crate) reset: Reset,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: TopicRequirements,
 }
 
 /// A source that has not started.
@@ -69,7 +69,7 @@ impl Setup {
             Options::Kafka(options) => options.clone(),
             Options::Table | Options::RabbitMq(_) => KafkaOptions::default(),
         };
-        settings::producer(config, &pool.name, Way::default())
+        settings::producer(config, &pool.name, ProducerProfile::default())
             .create_native_config()
             .map_err(KafkaError::of_client)?;
         let mut properties = settings::consumer(config, &pool.name, LOCAL_BYTES_MIN);
@@ -78,7 +78,7 @@ impl Setup {
             config: config.clone(),
             pool: pool.name.clone(),
             order: options.order,
-            wanted: Wanted {
+            wanted: TopicRequirements {
                 topics: options.topics,
                 tiers: tiers(options.order, pool),
                 dead: options.dead_letter,
@@ -96,7 +96,7 @@ impl Setup {
     }
 
     /// Waits up to `patience` for a broker, then checks and creates the topics.
-    pub(crate) async fn look(&mut self, patience: Duration) -> Result<Found, KafkaError> {
+    pub(crate) async fn prepare(&mut self, patience: Duration) -> Result<Found, KafkaError> {
         let reached = reach(&self.probe, &mut self.last_failure, patience);
         match &reached {
             Ok(()) => self.away.is_over(),
@@ -117,8 +117,8 @@ impl Setup {
     }
 
     /// Runs `look` on a thread that may block.
-    pub(crate) fn look_blocking(&mut self, patience: Duration) -> Result<Found, KafkaError> {
-        event_loop()?.block_on(self.look(patience))
+    pub(crate) fn prepare_blocking(&mut self, patience: Duration) -> Result<Found, KafkaError> {
+        event_loop()?.block_on(self.prepare(patience))
     }
 }
 
@@ -133,9 +133,9 @@ impl Plan {
     pub(crate) fn consumer(
         &self,
         found: &Found,
-        bell: &Arc<Notify>,
+        wakeup: &Arc<Notify>,
     ) -> Result<Consumer, KafkaError> {
-        Consumer::new(&self.properties(found), &self.pool, Arc::clone(bell))
+        Consumer::new(&self.properties(found), &self.pool, Arc::clone(wakeup))
     }
 
     pub(crate) fn properties(&self, found: &Found) -> ClientConfig {
@@ -155,8 +155,8 @@ impl Plan {
     }
 
     /// Creates the producer.
-    pub(crate) fn producer<P>(&self, bell: &Arc<Notify>) -> Result<Producer<P>, KafkaError> {
-        Producer::new(&self.config, &self.pool, Arc::clone(bell))
+    pub(crate) fn producer<P>(&self, wakeup: &Arc<Notify>) -> Result<Producer<P>, KafkaError> {
+        Producer::new(&self.config, &self.pool, Arc::clone(wakeup))
     }
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn reach(
 ) -> Result<(), KafkaError> {
     let deadline = Instant::now() + patience;
     loop {
-        let answer = probe.native().fetch_metadata(None, LOOK);
+        let answer = probe.native().fetch_metadata(None, ATTEMPT_WITHIN);
         // Also after an answer: another broker may have rejected the client.
         let notes = probe.poll(|_| ());
         let Err(error) = answer else {

@@ -43,7 +43,7 @@ pub(crate) fn fault_in(name: &str) -> Option<&'static str> {
         "." | ".." => Some("must not be `.` or `..`"),
         name if name.len() > NAME_BYTES_MAX => Some("must be at most 249 bytes long"),
         name if !name.bytes().all(is_legal_in_topics) => {
-            Some("must be made of letters of ASCII, digits, `.`, `_` and `-`")
+            Some("must consist of ASCII letters, digits, `.`, `_` and `-`")
         }
         _ => None,
     }

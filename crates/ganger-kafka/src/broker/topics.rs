@@ -15,7 +15,9 @@ use super::consumer::Context;
 use super::error::{KafkaError, words};
 use super::fitness::{Described, Needed, POLICY, RETENTION, Role, check, made_with, number};
 use super::settings;
-use super::wanted::{Found, There, Wanted, names, roles, split, tiers};
+use super::topic_requirements::{
+    ExistingTopics, Found, TopicRequirements, names, roles, split, tiers,
+};
 use ganger_config::model::KafkaSource;
 
 /// Timeout of a request.
@@ -26,7 +28,7 @@ const APPEARANCE: Duration = Duration::from_secs(10);
 const REPLY_RETENTION: Duration = Duration::from_secs(3600);
 /// A tier only delivers what is due, and keeps just the first message of each partition in memory.
 const TIER_PARTITIONS_MAX: i32 = 3;
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const RECHECK_AFTER: Duration = Duration::from_millis(50);
 
 /// Client that queries topics. A consumer's, for a producer's query may create the topic.
 type Client = BaseConsumer<Context>;
@@ -34,7 +36,7 @@ type Client = BaseConsumer<Context>;
 /// Checks the topics, and creates missing ones if `declare` is on.
 pub(crate) async fn prepare(
     config: &KafkaSource,
-    wanted: &Wanted,
+    wanted: &TopicRequirements,
     client: &Client,
 ) -> Result<Found, KafkaError> {
     let admin = admin(config)?;
@@ -76,9 +78,9 @@ pub(crate) async fn prepare(
 
 /// Checks the topics and creates none. Returns what is missing and may not be created, and what does
 /// not meet the requirements, a sentence each.
-pub(crate) async fn look(
+pub(crate) async fn find_problems(
     config: &KafkaSource,
-    wanted: &Wanted,
+    wanted: &TopicRequirements,
     client: &Client,
 ) -> Result<Vec<String>, KafkaError> {
     let there = list(client)?;
@@ -117,14 +119,14 @@ pub(crate) async fn create_for_replies(
 
 /// Deletes a topic.
 pub(crate) async fn delete(config: &KafkaSource, topic: &str) -> Result<(), KafkaError> {
-    const WHAT: &str = "deleting a topic";
+    const ACTION: &str = "deleting a topic";
     let options = AdminOptions::new().request_timeout(Some(REQUEST));
     let results = admin(config)?.delete_topics(&[topic], &options).await;
-    let results = results.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    let results = results.map_err(|error| KafkaError::of_request(ACTION, &error))?;
     match results.into_iter().find_map(Result::err) {
         None => Ok(()),
         Some((_, code)) => Err(KafkaError::Failed {
-            what: WHAT,
+            action: ACTION,
             why: words(code),
         }),
     }
@@ -154,14 +156,14 @@ pub(crate) fn list(client: &Client) -> Result<BTreeMap<String, usize>, KafkaErro
 }
 
 /// Returns the existing topics among those that a pool reads.
-pub(crate) fn there(
+pub(crate) fn existing(
     config: &KafkaSource,
-    wanted: &Wanted,
+    wanted: &TopicRequirements,
     client: &Client,
-) -> Result<There, KafkaError> {
+) -> Result<ExistingTopics, KafkaError> {
     let metadata = metadata(client)?;
     let all = metadata.topics().iter().map(|topic| topic.name());
-    Ok(There {
+    Ok(ExistingTopics {
         topics: all
             .filter(|name| wanted.topics.include(name))
             .map(str::to_owned)
@@ -200,7 +202,7 @@ async fn appeared(
                     why: format!("it has no leader after {APPEARANCE:?}"),
                 });
             }
-            Some(_) => sleep(LOOK_AGAIN).await,
+            Some(_) => sleep(RECHECK_AFTER).await,
         }
     }
 }

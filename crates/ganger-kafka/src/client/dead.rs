@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
 use super::KafkaClient;
-use super::letter_index::{
-    At, Index, IndexEntry, back, chunks, is_letter, keeps_its_time, letter_of,
+use super::dead_letter_index::{
+    Index, IndexEntry, RecordPosition, back, chunks, dead_letter_of, is_dead_letter, keeps_its_time,
 };
-use super::pile::Pile;
+use super::fetched_records::FetchedRecords;
 use super::reader::{Reader, Span, Stored};
 use super::send::refused;
 use crate::broker::command_error::CommandError;
@@ -20,7 +20,7 @@ use crate::broker::error::{KafkaError, is_too_large};
 use crate::broker::parts::Torn;
 use crate::broker::record::Outbound;
 use crate::broker::setup::Setup;
-use crate::broker::{topics, wanted};
+use crate::broker::{topic_requirements, topics};
 use ganger_config::model::{Options, PoolConfig};
 use ganger_queue::client::{DeadFilter, Each, Listed, Page, Partial, RetryTarget};
 use ganger_queue::dead_letter;
@@ -36,16 +36,16 @@ const CHUNK_BYTES: usize = 16 << 20;
 #[derive(Debug, Default)]
 struct Tally {
     done: usize,
-    trouble: Option<KafkaError>,
+    first_error: Option<KafkaError>,
 }
 
 impl Tally {
     fn note(&mut self, error: impl Into<KafkaError>) {
-        self.trouble.get_or_insert_with(|| error.into());
+        self.first_error.get_or_insert_with(|| error.into());
     }
 
     fn result(self) -> Result<usize, Partial> {
-        match self.trouble {
+        match self.first_error {
             None => Ok(self.done),
             Some(error) => Err(Partial {
                 done: self.done,
@@ -56,17 +56,17 @@ impl Tally {
 }
 
 /// An existing topic of dead letters and the live ones in it.
-struct LetterTopic {
+struct DeadLetterTopic {
     topic: String,
     /// Pools whose dead letters these are.
     pools: Vec<Arc<PoolConfig>>,
     reader: Reader,
     index: Index,
     /// Current or former place of the dead letter that was searched for.
-    sought: Option<At>,
+    sought: Option<RecordPosition>,
 }
 
-impl LetterTopic {
+impl DeadLetterTopic {
     /// Returns whether one of its pools reads a topic.
     fn is_read(&self, topic: &str) -> bool {
         self.pools.iter().any(|pool| match &pool.options {
@@ -76,8 +76,9 @@ impl LetterTopic {
     }
 
     /// Reads the records of these dead letters.
-    fn fetch(&self, entries: &[IndexEntry]) -> Result<Pile, KafkaError> {
-        let wanted: BTreeSet<At> = entries.iter().flat_map(IndexEntry::places).collect();
+    fn fetch(&self, entries: &[IndexEntry]) -> Result<FetchedRecords, KafkaError> {
+        let wanted: BTreeSet<RecordPosition> =
+            entries.iter().flat_map(IndexEntry::places).collect();
         let mut spans: BTreeMap<i32, Span> = BTreeMap::new();
         for at in &wanted {
             let (from, end) = (at.offset, at.offset + 1);
@@ -85,28 +86,28 @@ impl LetterTopic {
             span.from = span.from.min(from);
             span.end = span.end.max(end);
         }
-        let mut pile = Pile::default();
+        let mut fetched = FetchedRecords::default();
         self.reader.read(&self.topic, &spans, |stored| {
-            if wanted.contains(&At::of(&stored)) {
-                pile.put(stored);
+            if wanted.contains(&RecordPosition::of(&stored)) {
+                fetched.put(stored);
             }
         })?;
-        Ok(pile)
+        Ok(fetched)
     }
 
     /// Reads these dead letters, with their replies.
-    fn letters(&self, entries: &[IndexEntry]) -> Result<Vec<DeadLetter>, KafkaError> {
-        let mut pile = self.fetch(entries)?;
+    fn dead_letters(&self, entries: &[IndexEntry]) -> Result<Vec<DeadLetter>, KafkaError> {
+        let mut fetched = self.fetch(entries)?;
         let mut letters = Vec::with_capacity(entries.len());
         for entry in entries {
-            let Some((stored, torn)) = pile.take(&entry.at) else {
+            let Some((stored, torn)) = fetched.take(&entry.at) else {
                 continue;
             };
-            let mut letter = letter_of(&stored);
+            let mut letter = dead_letter_of(&stored);
             if let Some(torn) = torn {
                 letter.error = format!("{}; {torn}", letter.error);
             }
-            let reply = entry.reply.and_then(|at| pile.take(&at));
+            let reply = entry.reply.and_then(|at| fetched.take(&at));
             match reply {
                 Some((_, Some(torn))) => {
                     letter.error = format!("{}; of its reply: {torn}", letter.error);
@@ -140,7 +141,7 @@ impl KafkaClient {
         let mut all: BTreeMap<String, Vec<Arc<PoolConfig>>> = BTreeMap::new();
         for pool in &self.pools {
             let wanted = Setup::new(&self.config, pool)?.plan.wanted;
-            for topic in wanted::dead(&self.config, &wanted, self.topics.keys()) {
+            for topic in topic_requirements::dead(&self.config, &wanted, self.topics.keys()) {
                 all.entry(topic).or_default().push(Arc::clone(pool));
             }
         }
@@ -153,19 +154,19 @@ impl KafkaClient {
         (topic, pools): (String, Vec<Arc<PoolConfig>>),
         filter: &DeadFilter,
         seek: Option<&str>,
-    ) -> Result<LetterTopic, KafkaError> {
+    ) -> Result<DeadLetterTopic, KafkaError> {
         let reader = Reader::open(&self.config)?;
         let partitions = self.topics.get(&topic).copied().unwrap_or_default();
         let spans = reader.spans(&topic, partitions)?;
         let mut index = Index::default();
         let mut sought = None;
         reader.read(&topic, &spans, |stored| {
-            if seek.is_some_and(|id| is_letter(&stored, id)) {
-                sought = Some(At::of(&stored));
+            if seek.is_some_and(|id| is_dead_letter(&stored, id)) {
+                sought = Some(RecordPosition::of(&stored));
             }
             index.take(&stored, filter);
         })?;
-        Ok(LetterTopic {
+        Ok(DeadLetterTopic {
             topic,
             pools,
             reader,
@@ -191,7 +192,7 @@ impl KafkaClient {
             }
             let here = entries.len().min(left);
             for chunk in chunks(&entries[..here], CHUNK, CHUNK_BYTES) {
-                for letter in place.letters(chunk)? {
+                for letter in place.dead_letters(chunk)? {
                     if each(letter).is_break() {
                         return Ok(Listed::More);
                     }
@@ -206,7 +207,7 @@ impl KafkaClient {
     }
 
     /// Deletes the selected dead letters. Replies and parts whose dead letter was never stored stay.
-    pub(super) fn bury(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
+    pub(super) fn drop_selected(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         let mut tally = Tally::default();
         for topic in self.dead_topics()? {
             let place = match self.look_into(topic, filter, None) {
@@ -227,13 +228,13 @@ impl KafkaClient {
     pub(super) fn retry(
         &mut self,
         filter: &DeadFilter,
-        way: &RetryTarget,
+        target: &RetryTarget,
     ) -> Result<usize, Partial> {
         let mut tally = Tally::default();
         for topic in self.dead_topics()? {
             let retried = self.look_into(topic, filter, None).and_then(|place| {
                 for chunk in chunks(&place.index.entries(), CHUNK, CHUNK_BYTES) {
-                    self.send_back(&place, chunk, way, &mut tally)?;
+                    self.send_back(&place, chunk, target, &mut tally)?;
                 }
                 Ok(())
             });
@@ -247,20 +248,20 @@ impl KafkaClient {
     /// Sends some back, and deletes the dead letters of those that have arrived.
     fn send_back(
         &mut self,
-        place: &LetterTopic,
+        place: &DeadLetterTopic,
         entries: &[IndexEntry],
-        way: &RetryTarget,
+        target: &RetryTarget,
         tally: &mut Tally,
     ) -> Result<(), KafkaError> {
-        let mut pile = place.fetch(entries)?;
+        let mut fetched = place.fetch(entries)?;
         let (mut going, mut records) = (Vec::new(), Vec::new());
         for entry in entries {
             // A missing one was deleted by another client.
-            let Some((stored, torn)) = pile.take(&entry.at) else {
+            let Some((stored, torn)) = fetched.take(&entry.at) else {
                 continue;
             };
             let back = sound(entry, &stored, torn)
-                .and_then(|()| back(&stored, way, |topic| place.is_read(topic)));
+                .and_then(|()| back(&stored, target, |topic| place.is_read(topic)));
             match back {
                 Ok(record) => {
                     records.push(self.timed(record));
@@ -281,7 +282,7 @@ impl KafkaClient {
 
     /// Deletes dead letters and counts them. The records that belong to one are deleted after it, so
     /// that no dead letter is left without them.
-    fn end(&mut self, place: &LetterTopic, entries: &[IndexEntry], tally: &mut Tally) {
+    fn end(&mut self, place: &DeadLetterTopic, entries: &[IndexEntry], tally: &mut Tally) {
         let (mut ends, mut ending) = (Vec::new(), Vec::new());
         for entry in entries {
             let Some(key) = &entry.key else {
@@ -316,14 +317,14 @@ impl KafkaClient {
         let mut open: Vec<(usize, Outbound)> = records.into_iter().enumerate().collect();
         while !open.is_empty() {
             let (indices, records): (Vec<usize>, Vec<Outbound>) = open.drain(..).unzip();
-            let posted = match self.post(records) {
-                Ok(posted) => posted,
+            let sent = match self.send_records(records) {
+                Ok(sent) => sent,
                 Err(error) => {
                     tally.note(error);
                     return safe;
                 }
             };
-            for (index, result) in indices.into_iter().zip(posted.results) {
+            for (index, result) in indices.into_iter().zip(sent.results) {
                 match result {
                     Some(Ok(())) => safe[index] = true,
                     // Rejected by its topic as too old: better with a new timestamp than not at all.
@@ -339,7 +340,7 @@ impl KafkaClient {
                     None => {}
                 }
             }
-            if let Some(error) = posted.stalled {
+            if let Some(error) = sent.stalled {
                 tally.note(error);
                 return safe;
             }
@@ -375,11 +376,11 @@ fn sound(entry: &IndexEntry, stored: &Stored, torn: Option<Torn>) -> Result<(), 
     match (&entry.key, torn) {
         (Some(_), None) => Ok(()),
         (Some(_), Some(torn)) => Err(CommandError::Torn {
-            id: letter_of(stored).id,
+            id: dead_letter_of(stored).id,
             torn,
         }),
         (None, _) => Err(CommandError::Keyless {
-            id: letter_of(stored).id,
+            id: dead_letter_of(stored).id,
         }),
     }
 }

@@ -2,8 +2,8 @@
 //! done.
 
 mod dead;
-mod letter_index;
-mod pile;
+mod dead_letter_index;
+mod fetched_records;
 mod reader;
 mod replies;
 mod send;
@@ -33,7 +33,7 @@ use ganger_queue::fault::SourceFault;
 use ganger_queue::ladder::Tier;
 use reader::{Reader, Span};
 use replies::Replies;
-use send::Post;
+use send::CommandProducer;
 
 /// Timeout for reaching a broker.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ pub(crate) struct KafkaClient {
     runtime: Runtime,
     /// Client for queries about topics.
     probe: Consumer,
-    post: Option<Post>,
+    producer: Option<CommandProducer>,
     replies: Option<Replies>,
     /// Existing topics and their numbers of partitions, as last listed.
     topics: BTreeMap<String, usize>,
@@ -78,7 +78,7 @@ impl KafkaClient {
             pools: pools.to_vec(),
             runtime,
             probe,
-            post: None,
+            producer: None,
             replies: None,
             topics,
             retentions: BTreeMap::new(),
@@ -94,7 +94,7 @@ impl KafkaClient {
             match reading {
                 Some(pool) if self.config.declare => {
                     let mut setup = Setup::new(&self.config, pool)?;
-                    self.runtime.block_on(setup.look(PATIENCE))?;
+                    self.runtime.block_on(setup.prepare(PATIENCE))?;
                     self.topics = topics::list(self.probe.native())?;
                 }
                 // A topic that no pool names may be a typing error, so it is not created.
@@ -130,16 +130,16 @@ impl KafkaClient {
     }
 
     /// Sends all records and waits until the brokers have reported the outcome of each.
-    fn post(&mut self, records: Vec<Outbound>) -> Result<send::Posted, KafkaError> {
-        let mut post = match self.post.take() {
-            Some(post) => post,
-            None => Post::open(&self.config)?,
+    fn send_records(&mut self, records: Vec<Outbound>) -> Result<send::SendResults, KafkaError> {
+        let mut producer = match self.producer.take() {
+            Some(producer) => producer,
+            None => CommandProducer::open(&self.config)?,
         };
-        let posted = post.send(&self.runtime, records);
-        if posted.stalled.is_none() {
-            self.post = Some(post);
+        let sent = producer.send(&self.runtime, records);
+        if sent.stalled.is_none() {
+            self.producer = Some(producer);
         }
-        Ok(posted)
+        Ok(sent)
     }
 
     /// Returns the lag of the group in one topic.
@@ -199,7 +199,7 @@ impl ganger_queue::client::QueueClient for KafkaClient {
         let mut problems = Vec::new();
         for pool in &self.pools {
             let wanted = Setup::new(&self.config, pool)?.plan.wanted;
-            let look = topics::look(&self.config, &wanted, self.probe.native());
+            let look = topics::find_problems(&self.config, &wanted, self.probe.native());
             problems.extend(self.runtime.block_on(look)?);
         }
         problems.sort();
@@ -211,9 +211,9 @@ impl ganger_queue::client::QueueClient for KafkaClient {
         let records = messages.iter().map(|message| self.outbound(message));
         let records: Vec<Outbound> = records.collect::<Result<_, KafkaError>>()?;
         let topics: Vec<String> = records.iter().map(|record| record.topic.clone()).collect();
-        let posted = self.post(records)?;
-        let done = posted.confirmed();
-        match posted.trouble(|index| topics[index].clone()) {
+        let sent = self.send_records(records)?;
+        let done = sent.confirmed();
+        match sent.first_error(|index| topics[index].clone()) {
             None => Ok(()),
             Some(error) => Err(Partial {
                 done,
@@ -266,12 +266,12 @@ impl ganger_queue::client::QueueClient for KafkaClient {
         Ok(self.list(page, each)?)
     }
 
-    fn dead_retry(&mut self, filter: &DeadFilter, way: &RetryTarget) -> Result<usize, Partial> {
-        self.retry(filter, way)
+    fn dead_retry(&mut self, filter: &DeadFilter, target: &RetryTarget) -> Result<usize, Partial> {
+        self.retry(filter, target)
     }
 
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
-        self.bury(filter)
+        self.drop_selected(filter)
     }
 }
 

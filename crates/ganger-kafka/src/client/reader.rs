@@ -23,7 +23,7 @@ use ganger_config::model::KafkaSource;
 /// Timeout of a query.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Maximum time without an expected record.
-const COME_WITHIN: Duration = Duration::from_secs(30);
+const RECORD_WITHIN: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(200);
 /// Size of the local buffer of each partition in librdkafka.
 const LOCAL_BYTES: usize = 4 << 20;
@@ -131,7 +131,7 @@ impl Reader {
         self.assign(topic, spans)?;
         let mut open = spans.clone();
         let mut heard = Instant::now();
-        let mut last = String::from("nothing more comes");
+        let mut last = String::from("no more records arrive");
         while !open.is_empty() {
             match self.consumer.native().poll(POLL) {
                 Some(Ok(message)) => {
@@ -150,12 +150,12 @@ impl Reader {
                 Some(Err(error)) => {
                     last = error::of(&error);
                     if error.rdkafka_error_code() == Some(Code::BadMessage) {
-                        tracing::warn!(topic, problem = last, "what is damaged is left out");
+                        tracing::warn!(topic, problem = last, "damaged records are left out");
                     }
                 }
                 None => {}
             }
-            if heard.elapsed() >= COME_WITHIN {
+            if heard.elapsed() >= RECORD_WITHIN {
                 let (topic, why) = (topic.to_owned(), last);
                 return Err(CommandError::Unread { topic, why }.into());
             }
@@ -164,8 +164,8 @@ impl Reader {
     }
 
     fn assign(&self, topic: &str, spans: &BTreeMap<i32, Span>) -> Result<(), KafkaError> {
-        const WHAT: &str = "reading by hand";
-        let failed = |error: Native| KafkaError::of_request(WHAT, &error);
+        const ACTION: &str = "reading records";
+        let failed = |error: Native| KafkaError::of_request(ACTION, &error);
         let mut list = TopicPartitionList::with_capacity(spans.len());
         for (partition, span) in spans {
             let added = list.add_partition_offset(topic, *partition, Offset::Offset(span.from));

@@ -19,9 +19,9 @@ pub(super) struct Replies {
     config: KafkaSource,
     topic: String,
     reader: Reader,
-    come: Answers,
+    received: Answers,
     /// Error after which nothing more can be read.
-    trouble: Option<KafkaError>,
+    error: Option<KafkaError>,
 }
 
 impl Replies {
@@ -39,8 +39,8 @@ impl Replies {
             config: config.clone(),
             topic,
             reader,
-            come: Answers::default(),
-            trouble: None,
+            received: Answers::default(),
+            error: None,
         })
     }
 
@@ -51,7 +51,7 @@ impl Replies {
 
     /// Takes the oldest answer with this correlation id, if one has come.
     pub(super) fn take(&mut self, correlation_id: &str) -> Result<Option<Reply>, KafkaError> {
-        match (self.come.take(correlation_id), self.trouble.take()) {
+        match (self.received.take(correlation_id), self.error.take()) {
             (None, Some(error)) => Err(error),
             (reply, _) => Ok(reply),
         }
@@ -60,10 +60,10 @@ impl Replies {
     /// Waits until an answer has arrived, or for `longest`.
     pub(super) fn wait(&mut self, longest: Duration) {
         match self.reader.next(longest) {
-            Ok(Some(stored)) => self.come.push(reply(stored)),
+            Ok(Some(stored)) => self.received.push(reply(stored)),
             Ok(None) => {}
-            Err(error) if error.may_pass() => tracing::debug!(%error, "answers can't be read"),
-            Err(error) => self.trouble = Some(error),
+            Err(error) if error.is_transient() => tracing::debug!(%error, "replies can't be read"),
+            Err(error) => self.error = Some(error),
         }
     }
 
@@ -71,7 +71,7 @@ impl Replies {
     pub(super) fn remove(self, runtime: &Runtime) {
         let deleted = runtime.block_on(topics::delete(&self.config, &self.topic));
         if let Err(error) = deleted {
-            tracing::warn!(topic = self.topic, %error, "the topic for answers could not be deleted");
+            tracing::warn!(topic = self.topic, %error, "topic for replies could not be deleted");
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::broker::command_error::CommandError;
 use crate::broker::error::{KafkaError, is_permanent, reason, words};
-use crate::broker::producer::{Producer, Then};
+use crate::broker::producer::{FailureAction, Producer};
 use crate::broker::record::Outbound;
 use ganger_config::model::KafkaSource;
 
@@ -21,21 +21,21 @@ const CONFIRM_WITHIN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A producer for a command.
-pub(super) struct Post {
+pub(super) struct CommandProducer {
     producer: Producer<usize>,
-    bell: Arc<Notify>,
+    wakeup: Arc<Notify>,
 }
 
 /// Outcome of the sent records.
 #[derive(Debug)]
-pub(super) struct Posted {
+pub(super) struct SendResults {
     /// One result for each record, in order; none for an unconfirmed one.
     pub(super) results: Vec<Option<Result<(), Code>>>,
     /// Reason why some are unconfirmed.
     pub(super) stalled: Option<CommandError>,
 }
 
-impl Posted {
+impl SendResults {
     /// Number of confirmed records.
     pub(super) fn confirmed(&self) -> usize {
         let safe = |result: &&Option<Result<(), Code>>| matches!(result, Some(Ok(())));
@@ -43,7 +43,7 @@ impl Posted {
     }
 
     /// Returns the first error, if any; `topic` returns the destination of that record.
-    pub(super) fn trouble(&self, topic: impl Fn(usize) -> String) -> Option<KafkaError> {
+    pub(super) fn first_error(&self, topic: impl Fn(usize) -> String) -> Option<KafkaError> {
         let refused = self.results.iter().enumerate().find_map(|(index, result)| {
             let code = result.as_ref()?.err()?;
             Some(refused(topic(index), code))
@@ -60,31 +60,31 @@ pub(super) fn refused(topic: String, code: Code) -> CommandError {
     CommandError::Refused { topic, why }
 }
 
-impl Post {
+impl CommandProducer {
     /// Creates the producer. It connects by itself.
     pub(super) fn open(config: &KafkaSource) -> Result<Self, KafkaError> {
-        let bell = Arc::default();
+        let wakeup = Arc::default();
         Ok(Self {
-            producer: Producer::new(config, "command", Arc::clone(&bell))?,
-            bell,
+            producer: Producer::new(config, "command", Arc::clone(&wakeup))?,
+            wakeup,
         })
     }
 
     /// Sends all records. Unusable after a stall: records in flight may still arrive.
-    pub(super) fn send(&mut self, runtime: &Runtime, records: Vec<Outbound>) -> Posted {
+    pub(super) fn send(&mut self, runtime: &Runtime, records: Vec<Outbound>) -> SendResults {
         let mut results = vec![None; records.len()];
         for (index, record) in records.into_iter().enumerate() {
             self.producer.send(record, index);
         }
         let mut heard = Instant::now();
-        let mut last = "nothing was heard of them".to_owned();
+        let mut last = "they did not answer".to_owned();
         let mut stalled = None;
         while !self.producer.is_idle() && stalled.is_none() {
             let reports = self.producer.reports(Instant::now(), |_, code, _| {
                 if is_permanent(code) {
-                    Then::GiveUp
+                    FailureAction::GiveUp
                 } else {
-                    Then::Again
+                    FailureAction::Retry
                 }
             });
             if !reports.ended.is_empty() {
@@ -101,9 +101,9 @@ impl Post {
                 stalled = Some(CommandError::Unconfirmed { within, why });
             } else if !self.producer.is_idle() {
                 // Checked whether notified or not.
-                drop(runtime.block_on(async { timeout(LOOK, self.bell.notified()).await }));
+                drop(runtime.block_on(async { timeout(LOOK, self.wakeup.notified()).await }));
             }
         }
-        Posted { results, stalled }
+        SendResults { results, stalled }
     }
 }

@@ -13,21 +13,21 @@ use tokio::time::Instant;
 use super::incoming::{Fresh, Stray};
 use super::ordering::{Entry, Lane, Lanes, Position, Settled, Shared};
 use super::partition::{Partition, Pause, Read};
-use super::partitions::{Partitions, Present};
+use super::partitions::{HeldOfPartition, Partitions};
 use super::pool_link::{PoolLink, Summary};
 use super::purpose::{Publication, Purpose};
 use super::settle;
 use super::settle::{NextStep, Rules, unix_ms};
 use super::throttle::Throttle;
-use super::turns::{Here, Share, Turn};
-use crate::broker::begins::{Asked, Part};
+use super::turns::{HeldTotals, ReadState, Share};
+use crate::broker::arrivals::ArrivalSet;
 use crate::broker::consumer::{Commit, Start, TopicPartition};
 use crate::broker::emptied;
 use crate::broker::error::words;
 use crate::broker::producer::Report;
 use crate::broker::record::Record;
-use crate::broker::rung::Rung;
 use crate::broker::setup::Plan;
+use crate::broker::start_positions::{LogQuery, Part};
 use crate::broker::statistics::Lag;
 use ganger_config::model::Order;
 use ganger_queue::delivery::{Outcome, Settlement};
@@ -46,7 +46,7 @@ const CHUNK: usize = 64;
 const TURN_MAX: usize = 1000;
 /// A tier whose head is not due for longer is paused meanwhile: the messages behind it would only take
 /// room.
-const NAP: Duration = Duration::from_secs(2);
+const PAUSE_TIER_AFTER: Duration = Duration::from_secs(2);
 
 /// Assigned partitions with their messages.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(super) struct Assignment {
     partitions: Partitions,
     throttle: Throttle,
     /// True once it was logged that long waits leave the order.
-    told_of_order: bool,
+    warned_of_order: bool,
 }
 
 /// Limits of what is taken in.
@@ -76,7 +76,7 @@ pub(super) enum PartNews {
     /// A message of it was read.
     Read,
     /// Its position is gone.
-    Astray,
+    PositionLost,
     /// It cannot be read, for this reason.
     Unreadable(String),
 }
@@ -97,7 +97,7 @@ impl Assignment {
             lanes: Lanes::new(),
             partitions: Partitions::default(),
             throttle,
-            told_of_order: false,
+            warned_of_order: false,
         }
     }
 
@@ -134,12 +134,12 @@ impl Assignment {
     /// there may be more.
     pub(super) fn take_in(
         &mut self,
-        rung: &Rung,
+        arrivals: &ArrivalSet,
         limits: Limits,
         now: Instant,
     ) -> (bool, Vec<(Part, PartNews)>) {
         self.unpark(now);
-        self.partitions.listen(rung);
+        self.partitions.listen(arrivals);
         let share = self.share(limits);
         self.partitions.widen(&share);
         let (mut taken, mut news) = (0, Vec::new());
@@ -176,8 +176,8 @@ impl Assignment {
         }
     }
 
-    fn here(&self) -> Here {
-        Here {
+    fn here(&self) -> HeldTotals {
+        HeldTotals {
             bytes: self.lanes.bytes(),
             is_idle: self.lanes.out() == 0 && self.lanes.ready() == 0,
         }
@@ -199,7 +199,7 @@ impl Assignment {
                 Ok(one) if one.is_some() && one.as_ref() == last_of(part, news) => {}
                 Ok(one) => news.extend(one.map(|one| (part, one))),
                 Err(why) => {
-                    self.partitions.rest(part, why);
+                    self.partitions.stop_reading(part, why);
                     return taken;
                 }
             }
@@ -208,18 +208,18 @@ impl Assignment {
     }
 
     /// Returns why nothing more is read of a partition; none if it is read.
-    fn refusal(&self, part: Part, share: &Share) -> Option<Turn> {
+    fn refusal(&self, part: Part, share: &Share) -> Option<ReadState> {
         let is_shut = self.partitions.get(part)?.traits().is_shut;
         if is_shut {
-            return Some(Turn::Shut);
+            return Some(ReadState::Closed);
         }
         share.refusal(self.lanes.count(part), self.here())
     }
 
     /// Takes in one message, if one is available.
-    fn take_one(&mut self, part: Part, now: Instant) -> Result<Option<PartNews>, Turn> {
+    fn take_one(&mut self, part: Part, now: Instant) -> Result<Option<PartNews>, ReadState> {
         match self.partitions.change(part, Partition::read) {
-            None | Some(Read::Nothing) => Err(Turn::Asleep),
+            None | Some(Read::Nothing) => Err(ReadState::Empty),
             Some(Read::Passed) => Ok(None),
             Some(Read::New(fresh)) => {
                 self.admit(part, fresh, now);
@@ -232,7 +232,7 @@ impl Assignment {
 
     fn fault(&mut self, part: Part, code: Code) -> Option<PartNews> {
         match code {
-            Code::AutoOffsetReset => Some(PartNews::Astray),
+            Code::AutoOffsetReset => Some(PartNews::PositionLost),
             Code::PartitionEOF => None,
             Code::BadMessage | Code::BadCompression | Code::NotImplemented => {
                 self.damaged(part, &words(code))
@@ -250,7 +250,7 @@ impl Assignment {
             each.damage();
             each.progress().position()
         })?;
-        let why = format!("what follows offset {next} is damaged: {problem}");
+        let why = format!("data after offset {next} is damaged: {problem}");
         Some(PartNews::Unreadable(why))
     }
 
@@ -338,7 +338,7 @@ impl Assignment {
         });
         if let Some((part, is_full)) = full {
             self.partitions
-                .change(part, |each| each.tell_of_metadata(pool.name(), is_full));
+                .change(part, |each| each.log_metadata_limit(pool.name(), is_full));
         }
         let place = next?;
         let entry = self.lanes.get(place)?;
@@ -375,7 +375,7 @@ impl Assignment {
         let record = self.lanes.get_mut(place)?;
         record.counters.span = settlement.span.or(record.counters.span);
         let next = settle::settled(place, record, outcome, rules, now);
-        self.go_on(place, next, rules, pool, now)
+        self.apply_step(place, next, rules, pool, now)
     }
 
     fn settled_too_late(&mut self, place: Position, outcome: &Outcome, pool: &PoolLink) {
@@ -396,7 +396,7 @@ impl Assignment {
         let Report { purpose, result } = report;
         let place = purpose.place();
         if let Some(place) = place.filter(|place| self.lanes.is_void(*place)) {
-            // The new owner of the partition runs the message again, and may bury it.
+            // The new owner of the partition runs the message again, and may make a dead letter of it.
             self.done(place, pool);
             return None;
         }
@@ -407,10 +407,10 @@ impl Assignment {
                 settle::given_up(purpose, code, record, rules.plan)
             }
         };
-        self.go_on(place?, next?, rules, pool, now)
+        self.apply_step(place?, next?, rules, pool, now)
     }
 
-    fn go_on(
+    fn apply_step(
         &mut self,
         place: Position,
         next: NextStep,
@@ -425,7 +425,7 @@ impl Assignment {
             NextStep::Publish(publication) => {
                 match &publication.purpose {
                     // No worker gets it again, however long its dead letter takes.
-                    Purpose::Letter { .. } => self.lanes.let_pass(place),
+                    Purpose::DeadLetter { .. } => self.lanes.let_pass(place),
                     Purpose::Tier { due, .. } => self.leaves_the_order(*due - now, rules),
                     Purpose::Reply { .. } | Purpose::Emit { .. } => {}
                 }
@@ -442,7 +442,7 @@ impl Assignment {
             return;
         };
         if is_void {
-            let why = "what was published for them was taken after their partitions were lost";
+            let why = "their publications were accepted after their partitions were lost";
             return pool.may_run_twice(1, why);
         }
         let (part, offset) = (entry.part, entry.offset);
@@ -463,15 +463,15 @@ impl Assignment {
     }
 
     fn leaves_the_order(&mut self, delay: Duration, rules: Rules<'_>) {
-        if self.order == Order::None || self.told_of_order {
+        if self.order == Order::None || self.warned_of_order {
             return;
         }
-        self.told_of_order = true;
+        self.warned_of_order = true;
         tracing::warn!(
             pool = rules.plan.pool,
             ?delay,
             in_place_max = ?rules.in_place_max,
-            "a message is to wait for longer than retry.in_place_max: it leaves the order"
+            "message waits for longer than retry.in_place_max: it loses its place in the order"
         );
     }
 
@@ -492,9 +492,9 @@ impl Assignment {
         parts.iter().all(|part| self.partitions.is_committed(*part))
     }
 
-    /// Returns the commits to send; with `anyhow` those of all partitions.
-    pub(super) fn commit(&mut self, metadata_bytes_max: usize, anyhow: bool) -> Vec<Commit> {
-        self.partitions.commit(metadata_bytes_max, anyhow)
+    /// Returns the commits to send; with `force` those of all partitions.
+    pub(super) fn commit(&mut self, metadata_bytes_max: usize, force: bool) -> Vec<Commit> {
+        self.partitions.commit(metadata_bytes_max, force)
     }
 
     /// Handles the outcome of the commit; partitions of `missing` topics were not committed.
@@ -537,10 +537,10 @@ impl Assignment {
     }
 
     /// Returns the parameters of the query for the states of these partitions.
-    pub(super) fn asked(&self, parts: Vec<Part>) -> Vec<Asked> {
+    pub(super) fn asked(&self, parts: Vec<Part>) -> Vec<LogQuery> {
         let ours = parts.into_iter();
         let ours = ours.filter_map(|part| Some((part, self.partitions.get(part)?)));
-        ours.map(|(part, partition)| Asked {
+        ours.map(|(part, partition)| LogQuery {
             part,
             name: partition.name().clone(),
             read_to: partition.progress().read_to(),
@@ -570,11 +570,11 @@ impl Assignment {
     }
 
     /// Number of messages of these leaving partitions that are being worked on or settled, without
-    /// those at `held_in_vain`.
+    /// those at `held_undeliverable`.
     pub(super) fn in_hand(
         &self,
         parts: &[Part],
-        held_in_vain: impl Iterator<Item = Position>,
+        held_undeliverable: impl Iterator<Item = Position>,
     ) -> usize {
         let out: usize = parts.iter().map(|part| self.lanes.count(*part).out).sum();
         let leaves = |part| self.partitions.get(part).is_some_and(Partition::is_leaving);
@@ -582,7 +582,7 @@ impl Assignment {
             let entry = self.lanes.get(*place);
             entry.is_some_and(|entry| leaves(entry.part))
         };
-        out.saturating_sub(held_in_vain.filter(is_theirs).count())
+        out.saturating_sub(held_undeliverable.filter(is_theirs).count())
     }
 
     /// Forgets partitions. Their messages held by workers are void, and the workers are notified. What
@@ -590,7 +590,7 @@ impl Assignment {
     pub(super) fn forget(&mut self, parts: &[Part], pool: &PoolLink) {
         let forgotten = parts.iter().filter_map(|part| self.partitions.get(*part));
         let again = forgotten.map(|one| one.progress().uncommitted()).sum();
-        let why = "they were done, and their partitions lost before that was committed";
+        let why = "their partitions were lost before their completion was committed";
         pool.may_run_twice(again, why);
         for part in parts {
             self.lanes.forget(*part);
@@ -602,9 +602,9 @@ impl Assignment {
 
     /// Switches a partition to another log, which starts at `fork` and is read from `to` on. Its
     /// messages that are out are void. The partition is renumbered.
-    pub(super) fn begin_anew(&mut self, part: Part, to: i64, fork: i64, pool: &PoolLink) -> Part {
+    pub(super) fn switch_log(&mut self, part: Part, to: i64, fork: i64, pool: &PoolLink) -> Part {
         self.partitions
-            .change(part, |each| each.begin_anew(to, fork));
+            .change(part, |each| each.switch_log(to, fork));
         self.lanes.forget(part);
         self.throttle.forget(part);
         pool.lost();
@@ -629,14 +629,14 @@ impl Assignment {
         if !self.throttle.may_look(now) {
             return None;
         }
-        let naps = self.partitions.drowsy(now + NAP);
-        let mut pause = self.set_pause(&naps, Some(Pause::Nap));
-        let mut wakes = self.partitions.rested();
+        let tiers = self.partitions.to_pause(now + PAUSE_TIER_AFTER);
+        let mut pause = self.set_pause(&tiers, Some(Pause::HeadNotDue));
+        let mut resumed = self.partitions.to_resume();
         let (full, empty) = (self.partitions.full(), self.partitions.empty());
         let change = self.throttle.turn(full, empty, bytes, now);
         pause.extend(self.set_pause(&change.pause, Some(Pause::Turn)));
-        wakes.extend(change.resume);
-        let resume = self.set_pause(&wakes, None);
+        resumed.extend(change.resume);
+        let resume = self.set_pause(&resumed, None);
         Some(Fetching { pause, resume })
     }
 
@@ -663,7 +663,7 @@ impl Assignment {
     pub(super) fn take_statistics(&mut self, statistics: &[Lag]) -> Summary {
         let oldest = self.oldest_here();
         let lanes = &self.lanes;
-        let here = |part| Present {
+        let here = |part| HeldOfPartition {
             out: lanes.count(part).out,
             oldest_ms: oldest.get(&part).copied(),
         };

@@ -11,12 +11,12 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionLi
 use tokio::sync::{mpsc, oneshot};
 
 use super::commits::CommitAnswer;
-use crate::broker::begins::{Asked, Begins, LogState, Part, Question};
 use crate::broker::consumer::{Commit, Native, TopicPartition};
 use crate::broker::error::KafkaError;
 use crate::broker::setup::event_loop;
-use crate::broker::wanted::{Found, There, Wanted};
-use crate::broker::{begins, topics};
+use crate::broker::start_positions::{LogQuery, LogState, Part, QueryContext, StartPositions};
+use crate::broker::topic_requirements::{ExistingTopics, Found, TopicRequirements};
+use crate::broker::{start_positions, topics};
 use ganger_config::model::KafkaSource;
 
 /// More than the queries open at a time; otherwise a thread with an answer waits for room.
@@ -26,15 +26,15 @@ const ANSWERS_WAITING_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) enum Query {
     /// Start positions of the partitions that the group assigned.
-    Begins(Vec<TopicPartition>),
+    StartPositions(Vec<TopicPartition>),
     /// Start positions of those for which they were not known then.
     Later(Vec<TopicPartition>),
     /// State of partitions whose position is gone.
-    LogStates(Vec<Asked>),
+    LogStates(Vec<LogQuery>),
     /// Topics, created as needed; with the number of the query.
-    Topics(u64, Wanted),
+    Topics(u64, TopicRequirements),
     /// Existing topics and tiers.
-    There(Wanted),
+    Existing(TopicRequirements),
     /// A commit.
     Commit(Vec<Commit>),
 }
@@ -42,11 +42,11 @@ pub(super) enum Query {
 /// Result of the query of the same name.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Begins(Result<Begins, KafkaError>),
-    Later(Result<Begins, KafkaError>),
+    StartPositions(Result<StartPositions, KafkaError>),
+    Later(Result<StartPositions, KafkaError>),
     LogStates(Vec<(Part, Result<LogState, String>)>),
     Topics(u64, Result<Found, KafkaError>),
-    There(Result<There, KafkaError>),
+    Existing(Result<ExistingTopics, KafkaError>),
     Committed(CommitAnswer),
 }
 
@@ -54,10 +54,10 @@ impl Query {
     /// Returns the name of its thread.
     fn thread(&self) -> &'static str {
         match self {
-            Self::Begins(_) | Self::Later(_) => "kafka-begins",
+            Self::StartPositions(_) | Self::Later(_) => "kafka-begins",
             Self::LogStates(_) => "kafka-logs",
             Self::Topics(..) => "kafka-topics",
-            Self::There(_) => "kafka-look",
+            Self::Existing(_) => "kafka-look",
             Self::Commit(_) => "kafka-commit",
         }
     }
@@ -66,29 +66,35 @@ impl Query {
     fn failed(&self, why: &str) -> Answer {
         let error = || KafkaError::unanswered(why);
         match self {
-            Self::Begins(_) => Answer::Begins(Err(error())),
+            Self::StartPositions(_) => Answer::StartPositions(Err(error())),
             Self::Later(_) => Answer::Later(Err(error())),
             Self::LogStates(asked) => {
-                let each = |asked: &Asked| (asked.part, Err(error().to_string()));
+                let each = |asked: &LogQuery| (asked.part, Err(error().to_string()));
                 Answer::LogStates(asked.iter().map(each).collect())
             }
             Self::Topics(number, _) => Answer::Topics(*number, Err(error())),
-            Self::There(_) => Answer::There(Err(error())),
+            Self::Existing(_) => Answer::Existing(Err(error())),
             Self::Commit(_) => Answer::Committed(CommitAnswer::failed(Code::Fail)),
         }
     }
 
-    fn answer(self, native: &Native, question: &Question, config: &KafkaSource) -> Answer {
+    fn answer(self, native: &Native, query_context: &QueryContext, config: &KafkaSource) -> Answer {
         match self {
-            Self::Begins(partitions) => {
-                Answer::Begins(begins::begins(native, &partitions, question))
-            }
-            Self::Later(partitions) => Answer::Later(begins::begins(native, &partitions, question)),
+            Self::StartPositions(partitions) => Answer::StartPositions(start_positions::determine(
+                native,
+                &partitions,
+                query_context,
+            )),
+            Self::Later(partitions) => Answer::Later(start_positions::determine(
+                native,
+                &partitions,
+                query_context,
+            )),
             Self::LogStates(asked) => {
-                Answer::LogStates(begins::log_states(native, &asked, question))
+                Answer::LogStates(start_positions::log_states(native, &asked, query_context))
             }
             Self::Topics(number, wanted) => Answer::Topics(number, topics(config, &wanted, native)),
-            Self::There(wanted) => Answer::There(topics::there(config, &wanted, native)),
+            Self::Existing(wanted) => Answer::Existing(topics::existing(config, &wanted, native)),
             Self::Commit(commits) => Answer::Committed(commit(native, &commits)),
         }
     }
@@ -96,19 +102,19 @@ impl Query {
 
 /// Open queries.
 #[derive(Debug)]
-pub(super) struct Asking {
-    tell: mpsc::Sender<Answer>,
-    told: mpsc::Receiver<Answer>,
+pub(super) struct OpenQueries {
+    sender: mpsc::Sender<Answer>,
+    receiver: mpsc::Receiver<Answer>,
     /// Answers to be handled next.
     next: VecDeque<Answer>,
 }
 
-impl Asking {
+impl OpenQueries {
     pub(super) fn new() -> Self {
-        let (tell, told) = mpsc::channel(ANSWERS_WAITING_MAX);
+        let (sender, receiver) = mpsc::channel(ANSWERS_WAITING_MAX);
         Self {
-            tell,
-            told,
+            sender,
+            receiver,
             next: VecDeque::new(),
         }
     }
@@ -118,19 +124,19 @@ impl Asking {
         &mut self,
         query: Query,
         native: &Arc<Native>,
-        question: Question,
+        query_context: QueryContext,
         config: &KafkaSource,
     ) {
-        let (tell, native, config) = (self.tell.clone(), Arc::clone(native), config.clone());
+        let (sender, native, config) = (self.sender.clone(), Arc::clone(native), config.clone());
         let (name, panicked) = (query.thread(), query.failed("it panicked"));
-        let without_thread = query.failed("there is no thread to be had");
+        let without_thread = query.failed("no thread could be started");
         let body = move || {
-            let answer = AssertUnwindSafe(|| query.answer(&native, &question, &config));
+            let answer = AssertUnwindSafe(|| query.answer(&native, &query_context, &config));
             let answer = catch_unwind(answer).unwrap_or(panicked);
             // The receiver may be gone.
-            drop(tell.blocking_send(answer));
+            drop(sender.blocking_send(answer));
         };
-        if aside(name, body).is_none() {
+        if run_on_thread(name, body).is_none() {
             self.next.push_back(without_thread);
         }
     }
@@ -138,7 +144,7 @@ impl Asking {
     /// Resolves when there is an answer.
     pub(super) async fn answered(&mut self) {
         if self.next.is_empty() {
-            let answer = self.told.recv().await;
+            let answer = self.receiver.recv().await;
             self.next.extend(answer);
         }
     }
@@ -146,32 +152,36 @@ impl Asking {
     /// Returns an answer that has arrived.
     pub(super) fn answer(&mut self) -> Option<Answer> {
         let next = self.next.pop_front();
-        next.or_else(|| self.told.try_recv().ok())
+        next.or_else(|| self.receiver.try_recv().ok())
     }
 }
 
 /// Runs blocking work on a thread of its own.
-pub(super) fn aside<T: Send + 'static>(
+pub(super) fn run_on_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<oneshot::Receiver<T>> {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     // A receiver that is gone is no error.
-    let body = move || drop(tell.send(work()));
+    let body = move || drop(sender.send(work()));
     let spawned = std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(body);
     match spawned {
-        Ok(_) => Some(told),
+        Ok(_) => Some(receiver),
         Err(error) => {
-            tracing::error!(%error, name, "there is no thread to be had");
+            tracing::error!(%error, name, "no thread could be started");
             None
         }
     }
 }
 
 /// Returns the topics that a pool needs.
-fn topics(config: &KafkaSource, wanted: &Wanted, native: &Native) -> Result<Found, KafkaError> {
+fn topics(
+    config: &KafkaSource,
+    wanted: &TopicRequirements,
+    native: &Native,
+) -> Result<Found, KafkaError> {
     event_loop()?.block_on(topics::prepare(config, wanted, native))
 }
 

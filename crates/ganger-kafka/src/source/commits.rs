@@ -8,7 +8,7 @@ use std::time::Duration;
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
-use super::session_gap::Standstill;
+use super::session_gap::SessionGap;
 use crate::broker::commit_metadata::TEXT_BYTES_MAX;
 
 /// Minimum interval between two urgent commits.
@@ -26,7 +26,7 @@ pub(super) struct Commits {
     last: Instant,
     metadata_bytes_max: usize,
     failures: u32,
-    standstill: Standstill,
+    session_gap: SessionGap,
 }
 
 /// Urgency of a commit.
@@ -60,7 +60,7 @@ impl CommitAnswer {
 
 /// Meaning of a commit's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum CommitOutcome {
     /// It is confirmed.
     Done,
     /// It is retried, with at most so many bytes of metadata.
@@ -72,12 +72,12 @@ pub(super) enum Ended {
     /// None of its topics exists. That is no fault of the group's, and holds up no other.
     Missing,
     /// It failed, and has for so long that it is reported.
-    Trouble,
+    FailedRepeatedly,
     /// It failed, and is retried.
     Failed,
 }
 
-impl Ended {
+impl CommitOutcome {
     /// Returns whether only a member gets such an answer.
     fn shows_a_member(self) -> bool {
         matches!(self, Self::Done | Self::Waits)
@@ -85,7 +85,7 @@ impl Ended {
 }
 
 impl Commits {
-    pub(super) fn new(interval: Duration, standstill: Standstill) -> Self {
+    pub(super) fn new(interval: Duration, session_gap: SessionGap) -> Self {
         Self {
             interval,
             is_sent: false,
@@ -93,25 +93,25 @@ impl Commits {
             last: Instant::now(),
             metadata_bytes_max: TEXT_BYTES_MAX,
             failures: 0,
-            standstill,
+            session_gap,
         }
     }
 
     /// Records that the daemon is awake, by a clock that runs while the machine sleeps. True if it was
     /// not for too long.
     pub(super) fn awake(&mut self, now: Duration) -> bool {
-        self.standstill.awake(now, self.number)
+        self.session_gap.awake(now, self.number)
     }
 
     /// Returns whether the assignment is in doubt: until the group has answered, nothing in flight is
     /// published or done.
     pub(super) fn in_doubt(&self) -> bool {
-        self.standstill.in_doubt()
+        self.session_gap.in_doubt()
     }
 
     /// Records that no partition is assigned that could be another member's.
     pub(super) fn have_no_partition(&mut self) {
-        self.standstill.is_over();
+        self.session_gap.end_doubt();
     }
 
     /// Returns the number of the last commit that was sent.
@@ -155,35 +155,35 @@ impl Commits {
     }
 
     /// Handles the outcome of a commit, for a member with so many partitions.
-    pub(super) fn ended(&mut self, result: Result<(), Code>, partitions: usize) -> Ended {
+    pub(super) fn ended(&mut self, result: Result<(), Code>, partitions: usize) -> CommitOutcome {
         self.is_sent = false;
         let ended = self.judge(result, partitions);
         if ended.shows_a_member() {
-            self.standstill.commit_answered(self.number);
+            self.session_gap.commit_answered(self.number);
         }
         ended
     }
 
-    fn judge(&mut self, result: Result<(), Code>, partitions: usize) -> Ended {
+    fn judge(&mut self, result: Result<(), Code>, partitions: usize) -> CommitOutcome {
         let Err(code) = result else {
             self.failures = 0;
-            return Ended::Done;
+            return CommitOutcome::Done;
         };
         if code == Code::UnknownTopicOrPartition {
-            return Ended::Missing;
+            return CommitOutcome::Missing;
         }
         self.failures = self.failures.saturating_add(1);
         match code {
             Code::OffsetMetadataTooLarge => {
                 self.metadata_bytes_max /= 2;
-                Ended::Shorter(self.metadata_bytes_max)
+                CommitOutcome::Shorter(self.metadata_bytes_max)
             }
-            Code::RebalanceInProgress => Ended::Waits,
+            Code::RebalanceInProgress => CommitOutcome::Waits,
             Code::IllegalGeneration | Code::UnknownMemberId | Code::FencedInstanceId => {
-                Ended::TooLate
+                CommitOutcome::TooLate
             }
-            _ if is_trouble(self.failures, partitions) => Ended::Trouble,
-            _ => Ended::Failed,
+            _ if is_trouble(self.failures, partitions) => CommitOutcome::FailedRepeatedly,
+            _ => CommitOutcome::Failed,
         }
     }
 }
@@ -200,8 +200,8 @@ mod tests {
     use super::*;
 
     fn commits() -> Commits {
-        let standstill = Standstill::new(Duration::from_secs(30), Duration::ZERO);
-        Commits::new(Duration::from_secs(5), standstill)
+        let session_gap = SessionGap::new(Duration::from_secs(30), Duration::ZERO);
+        Commits::new(Duration::from_secs(5), session_gap)
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
         commits.send();
         assert_eq!(due(&commits, Urgency::Urgent), None, "one is on its way");
         assert_eq!(commits.number(), 1);
-        assert_eq!(commits.ended(Err(Code::Fail), 1), Ended::Failed);
+        assert_eq!(commits.ended(Err(Code::Fail), 1), CommitOutcome::Failed);
         assert_eq!(due(&commits, Urgency::Urgent), Some(URGENT + 2 * URGENT));
         commits.send();
         commits.forget_sent();
@@ -257,24 +257,30 @@ mod tests {
     fn what_an_end_means() {
         let mut commits = commits();
         let table = [
-            (Err(Code::OffsetMetadataTooLarge), Ended::Shorter(2000)),
-            (Err(Code::OffsetMetadataTooLarge), Ended::Shorter(1000)),
-            (Err(Code::RebalanceInProgress), Ended::Waits),
-            (Err(Code::UnknownMemberId), Ended::TooLate),
-            (Err(Code::NotCoordinator), Ended::Trouble),
-            (Ok(()), Ended::Done),
-            (Err(Code::UnknownTopicOrPartition), Ended::Missing),
-            (Err(Code::UnknownTopicOrPartition), Ended::Missing),
-            (Err(Code::UnknownTopicOrPartition), Ended::Missing),
-            (Err(Code::NotCoordinator), Ended::Failed),
-            (Err(Code::NotCoordinator), Ended::Failed),
-            (Err(Code::NotCoordinator), Ended::Trouble),
+            (
+                Err(Code::OffsetMetadataTooLarge),
+                CommitOutcome::Shorter(2000),
+            ),
+            (
+                Err(Code::OffsetMetadataTooLarge),
+                CommitOutcome::Shorter(1000),
+            ),
+            (Err(Code::RebalanceInProgress), CommitOutcome::Waits),
+            (Err(Code::UnknownMemberId), CommitOutcome::TooLate),
+            (Err(Code::NotCoordinator), CommitOutcome::FailedRepeatedly),
+            (Ok(()), CommitOutcome::Done),
+            (Err(Code::UnknownTopicOrPartition), CommitOutcome::Missing),
+            (Err(Code::UnknownTopicOrPartition), CommitOutcome::Missing),
+            (Err(Code::UnknownTopicOrPartition), CommitOutcome::Missing),
+            (Err(Code::NotCoordinator), CommitOutcome::Failed),
+            (Err(Code::NotCoordinator), CommitOutcome::Failed),
+            (Err(Code::NotCoordinator), CommitOutcome::FailedRepeatedly),
         ];
         for (result, expected) in table {
             commits.send();
             assert_eq!(commits.ended(result, 1), expected, "{result:?}");
         }
-        assert!(Ended::Waits.shows_a_member() && !Ended::TooLate.shows_a_member());
-        assert!(!Ended::Missing.shows_a_member(), "it was not asked");
+        assert!(CommitOutcome::Waits.shows_a_member() && !CommitOutcome::TooLate.shows_a_member());
+        assert!(!CommitOutcome::Missing.shows_a_member(), "it was not asked");
     }
 }

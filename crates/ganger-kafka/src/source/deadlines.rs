@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use tokio::time::Instant;
 
-use crate::broker::begins::Part;
+use crate::broker::start_positions::Part;
 
 /// At most one deadline for each partition.
 #[derive(Debug, Default)]

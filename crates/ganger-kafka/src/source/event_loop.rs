@@ -8,26 +8,26 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::assignment::{Assignment, Limits};
-use super::beginning::{Begun, begin};
-use super::blocking_calls::{Answer, Asking, Query, aside};
-use super::commits::{CommitAnswer, Commits, Ended, Urgency};
+use super::blocking_calls::{Answer, OpenQueries, Query, run_on_thread};
+use super::commits::{CommitAnswer, CommitOutcome, Commits, Urgency};
 use super::contact::Contact;
-use super::group::{Group, Next};
+use super::external_topics::ExternalTopics;
+use super::group::{Group, NextAction};
 use super::health::{Health, HealthIssue};
 use super::known_topics::KnownTopics;
 use super::member::{Member, MemberContext};
 use super::outbox::Outbox;
 use super::pool_link::PoolLink;
 use super::purpose::Publication;
-use super::session_gap::{Standstill, boot_time};
+use super::session_gap::{SessionGap, boot_time};
 use super::settle::{Rules, emit};
-use super::strangers::Strangers;
+use super::startup::{Startup, begin};
 use super::throttle::Throttle;
-use crate::broker::begins::Question;
 use crate::broker::error::words;
 use crate::broker::out_of_reach::OutOfReach;
 use crate::broker::setup::{Plan, Setup};
-use crate::broker::wanted::Found;
+use crate::broker::start_positions::QueryContext;
+use crate::broker::topic_requirements::Found;
 use crate::broker::{settings, setup};
 use ganger_core::budget::Share;
 use ganger_queue::source::link::Link;
@@ -41,7 +41,7 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 struct Task {
     plan: Plan,
-    bell: Arc<Notify>,
+    wakeup: Arc<Notify>,
     pool: PoolLink,
     /// Topics that are read, and those beside them.
     topics: KnownTopics,
@@ -49,7 +49,7 @@ struct Task {
     assignment: Assignment,
     outbox: Outbox,
     commits: Commits,
-    asking: Asking,
+    open_queries: OpenQueries,
     /// Memory budget for what is read and not done, and what librdkafka holds.
     budget: Share,
     /// True if more is available than one turn takes.
@@ -61,15 +61,15 @@ struct Task {
 /// Runs a source to its end.
 pub(super) async fn run(setup: Setup, found: Option<Found>, mut link: Link) {
     let mut health = Health::new(&setup.plan.pool);
-    let (end, bell) = (&mut link.end, Arc::new(Notify::new()));
-    if let Some(begun) = begin(setup, found, end, &mut health, &bell).await {
-        Task::new(begun, bell, link, health).run().await;
+    let (end, wakeup) = (&mut link.end, Arc::new(Notify::new()));
+    if let Some(begun) = begin(setup, found, end, &mut health, &wakeup).await {
+        Task::new(begun, wakeup, link, health).run().await;
     }
 }
 
 impl Task {
-    fn new(begun: Begun, bell: Arc<Notify>, link: Link, health: Health) -> Self {
-        let Begun {
+    fn new(begun: Startup, wakeup: Arc<Notify>, link: Link, health: Health) -> Self {
+        let Startup {
             plan,
             found,
             consumer,
@@ -80,30 +80,30 @@ impl Task {
         let session_timeout = settings::session_timeout(config);
         let contact = Contact::new(OutOfReach::new(settings::out_of_reach_max(config)));
         let group = Group::new(max_poll_interval);
-        let standstill = Standstill::new(session_timeout, boot_time());
+        let session_gap = SessionGap::new(session_timeout, boot_time());
         let poll_every = POLL_EVERY.min(max_poll_interval / 4);
         Self {
             pool: PoolLink::new(&plan.pool, link.end, link.policy, health),
             member: Member::new(consumer, contact, group, plan.reset),
             assignment: Assignment::new(&plan, Throttle::of(&plan, &found)),
-            outbox: Outbox::new(producer, Strangers::new(settings::patience(config))),
-            commits: Commits::new(config.commit_interval, standstill),
-            asking: Asking::new(),
+            outbox: Outbox::new(producer, ExternalTopics::new(settings::patience(config))),
+            commits: Commits::new(config.commit_interval, session_gap),
+            open_queries: OpenQueries::new(),
             topics: {
                 let every = settings::topics_every(config);
                 KnownTopics::new(found, plan.wanted.clone(), every, now)
             },
             budget: link.share,
             more: false,
-            poll_every: poll_every.min(Standstill::turn_every_max(session_timeout)),
+            poll_every: poll_every.min(SessionGap::turn_every_max(session_timeout)),
             next_poll: now,
-            bell,
+            wakeup,
             plan,
         }
     }
 
     async fn run(mut self) {
-        self.topics.tell_of_none(&self.pool);
+        self.topics.log_if_no_topics(&self.pool);
         while !self.is_finished() {
             self.event().await;
             self.turn();
@@ -128,9 +128,9 @@ impl Task {
         let takes_publishes = self.takes_publishes();
         let has_new_policy = tokio::select! {
             biased;
-            () = self.asking.answered() => false,
+            () = self.open_queries.answered() => false,
             is_new = self.pool.event(takes_publishes) => is_new,
-            () = self.bell.notified() => false,
+            () = self.wakeup.notified() => false,
             () = self.budget.freed() => false,
             () = sleep_until(timer) => false,
         };
@@ -162,7 +162,7 @@ impl Task {
     fn turn(&mut self) {
         let now = Instant::now();
         self.next_poll = now + self.poll_every;
-        self.look_at_clock();
+        self.check_clock();
         self.poll(now);
         self.take_answers(now);
         self.member.subscribe(&self.topics, &mut self.pool, now);
@@ -179,12 +179,12 @@ impl Task {
         self.pool.note_pending(self.outbox.pending());
     }
 
-    fn look_at_clock(&mut self) {
+    fn check_clock(&mut self) {
         if self.commits.awake(boot_time()) {
             tracing::warn!(
                 pool = self.plan.pool,
-                "the daemon stood still for about as long as its session: what is in hand waits \
-                 until the group has answered"
+                "daemon was suspended for about as long as its session timeout: messages in hand \
+                 wait until the group has answered"
             );
         }
     }
@@ -208,24 +208,24 @@ impl Task {
             Ok(None) => {}
             Ok(Some(statistics)) => {
                 let summary = self.assignment.take_statistics(&statistics);
-                self.member.are_not_fetched(&summary.idle, now);
-                self.pool.tell_lag(summary, self.assignment.out());
+                self.member.check_unfetched(&summary.idle, now);
+                self.pool.report_lag(summary, self.assignment.out());
             }
             Err(problem) => {
-                let pause = self.member.put_out(problem, &mut self.pool);
+                let pause = self.member.handle_unusable(problem, &mut self.pool);
                 self.join_as_new(Some(now + pause), now);
                 tracing::warn!(
                     pool = self.plan.pool,
                     ?pause,
-                    "the group is joined anew after a pause"
+                    "rejoining the group after a pause"
                 );
             }
         }
         if self.member.is_lost(&mut self.pool, now) {
             tracing::warn!(
                 pool = self.plan.pool,
-                "no broker was reached for long: the consumer is made anew, and what was in hand may \
-                 run twice"
+                "no broker was reached for long: the consumer is recreated, and messages in hand \
+                 may run twice"
             );
             self.join_as_new(None, now);
         }
@@ -233,18 +233,18 @@ impl Task {
 
     /// Replaces the consumer with a new one, which joins no earlier than `not_before`.
     fn join_as_new(&mut self, not_before: Option<Instant>, now: Instant) {
-        match self.plan.consumer(self.topics.found(), &self.bell) {
+        match self.plan.consumer(self.topics.found(), &self.wakeup) {
             Ok(consumer) => {
                 let (member, _, mut context) = self.membership(now);
                 member.replace(consumer, &mut context);
                 // Answers to the old one's queries are lost.
-                self.asking = Asking::new();
+                self.open_queries = OpenQueries::new();
                 self.topics.ask_again(now);
                 self.commits.forget_sent();
             }
             // It worked before, and is tried again: the old one's problem persists.
             Err(error) => {
-                tracing::error!(pool = self.plan.pool, %error, "no new consumer could be made");
+                tracing::error!(pool = self.plan.pool, %error, "no new consumer could be created");
             }
         }
         self.member.join_as_new(not_before);
@@ -255,16 +255,18 @@ impl Task {
         self.member.give_back_again(&mut self.pool, now);
         loop {
             match self.member.next() {
-                Next::Nothing => return,
-                Next::Decided(decision) => {
+                NextAction::Nothing => return,
+                NextAction::Decided(decision) => {
                     let commit = self.commits.number();
                     let (member, _, mut context) = self.membership(now);
                     let query = member.decided(decision, commit, &mut context);
                     self.ask(query);
                 }
-                Next::Draining => {
-                    let in_vain = self.outbox.held_in_vain(now);
-                    let in_hand = self.assignment.in_hand(self.member.leaving(), in_vain);
+                NextAction::Draining => {
+                    let undeliverable = self.outbox.held_undeliverable(now);
+                    let in_hand = self
+                        .assignment
+                        .in_hand(self.member.leaving(), undeliverable);
                     let (member, _, mut context) = self.membership(now);
                     if !member.drained(in_hand, &mut context) {
                         return;
@@ -294,7 +296,7 @@ impl Task {
 
     fn ask(&mut self, queries: impl IntoIterator<Item = Query>) {
         for query in queries {
-            let question = Question {
+            let query_context = QueryContext {
                 pool: self.plan.pool.clone(),
                 tiers: self.topics.tiers(),
                 cluster: self.topics.found().cluster.clone(),
@@ -302,21 +304,22 @@ impl Task {
                 looking: settings::looking(&self.plan.config, &self.plan.pool),
             };
             let native = self.member.native();
-            self.asking.ask(query, native, question, &self.plan.config);
+            self.open_queries
+                .ask(query, native, query_context, &self.plan.config);
         }
     }
 
     fn take_answers(&mut self, now: Instant) {
-        while let Some(answer) = self.asking.answer() {
+        while let Some(answer) = self.open_queries.answer() {
             let (member, topics, mut context) = self.membership(now);
             match answer {
-                Answer::Begins(begins) => member.begin(begins, topics, &mut context),
+                Answer::StartPositions(begins) => member.begin(begins, topics, &mut context),
                 Answer::Later(begins) => member.begin_later(begins, topics, &mut context),
-                Answer::LogStates(states) => member.find_back(states, &mut context),
+                Answer::LogStates(states) => member.resume_all(states, &mut context),
                 Answer::Topics(number, found) => {
                     topics.take_topics(number, found, context.pool, now);
                 }
-                Answer::There(there) => {
+                Answer::Existing(there) => {
                     let query = topics.take_there(there, context.pool);
                     self.ask(query);
                 }
@@ -378,7 +381,8 @@ impl Task {
             let next = self.assignment.published(report, rules, &self.pool, now);
             self.publish(next);
         }
-        self.outbox.tell(reports.errors, &mut self.pool, now);
+        self.outbox
+            .report_errors(reports.errors, &mut self.pool, now);
     }
 
     /// Takes in what there is room for. True if there may be more.
@@ -386,8 +390,8 @@ impl Task {
         if self.pool.is_closing() {
             return false;
         }
-        let (limits, rung) = (self.limits(), self.member.rung());
-        let (is_cut_short, news) = self.assignment.take_in(rung, limits, now);
+        let (limits, arrivals) = (self.limits(), self.member.arrivals());
+        let (is_cut_short, news) = self.assignment.take_in(arrivals, limits, now);
         let (member, _, mut context) = self.membership(now);
         member.take_news(news, &mut context);
         is_cut_short
@@ -462,9 +466,9 @@ impl Task {
         if !self.commits.begin(urgency, now) {
             return;
         }
-        let anyhow = urgency == Some(Urgency::Probe);
+        let force = urgency == Some(Urgency::Probe);
         let metadata = self.commits.metadata_bytes_max();
-        let commits = self.assignment.commit(metadata, anyhow);
+        let commits = self.assignment.commit(metadata, force);
         if !commits.is_empty() {
             self.commits.send();
             self.ask([Query::Commit(commits)]);
@@ -480,30 +484,34 @@ impl Task {
             tracing::debug!(
                 pool = name,
                 ?missing,
-                "nothing is committed of topics that are gone"
+                "topics no longer exist; nothing is committed for them"
             );
         }
         let problem = result.err().map(words).unwrap_or_default();
         match self.commits.ended(result, self.assignment.len()) {
-            Ended::Done => {
+            CommitOutcome::Done => {
                 pool.over(HealthIssue::Commits);
                 pool.over(HealthIssue::Brokers);
                 pool.over(HealthIssue::Refused);
             }
-            Ended::Shorter(bytes) => tracing::warn!(
+            CommitOutcome::Shorter(bytes) => tracing::warn!(
                 pool = name,
                 bytes,
-                "the broker takes less metadata; more may run twice after a crash"
+                "broker accepts less commit metadata; more messages may run twice after a crash"
             ),
-            Ended::Waits => tracing::debug!(pool = name, problem, "a commit has to wait"),
-            Ended::TooLate => {
-                tracing::debug!(pool = name, problem, "a commit comes too late");
+            CommitOutcome::Waits => tracing::debug!(pool = name, problem, "commit postponed"),
+            CommitOutcome::TooLate => {
+                tracing::debug!(
+                    pool = name,
+                    problem,
+                    "commit rejected: the membership has ended"
+                );
                 let commit = self.commits.number();
                 let (member, _, mut context) = self.membership(now);
-                member.put_out_while_draining(commit, &mut context);
+                member.evicted_while_draining(commit, &mut context);
             }
-            Ended::Trouble => pool.begin(HealthIssue::Commits, problem),
-            Ended::Missing | Ended::Failed => {}
+            CommitOutcome::FailedRepeatedly => pool.begin(HealthIssue::Commits, problem),
+            CommitOutcome::Missing | CommitOutcome::Failed => {}
         }
     }
 
@@ -512,7 +520,7 @@ impl Task {
     /// Leaves the group and drops the clients, on a thread of its own: it may take as long as a broker
     /// takes to answer.
     async fn close(mut self) {
-        self.outbox.tell_of_what_is_left(&self.pool);
+        self.outbox.log_unfinished(&self.pool);
         let mut context = MemberContext {
             assignment: &mut self.assignment,
             pool: &mut self.pool,
@@ -530,7 +538,7 @@ impl Task {
         // All is settled: the pool need not wait for the rest.
         drop(pool);
         let is_static = settings::is_static_member(&plan.config);
-        let left = aside("kafka-close", move || {
+        let left = run_on_thread("kafka-close", move || {
             consumer.leave(is_static);
             drop(outbox);
         });
@@ -539,7 +547,8 @@ impl Task {
         {
             tracing::warn!(
                 pool = plan.pool,
-                "leaving the group takes too long; its other members will notice in time"
+                "leaving the group takes too long; its other members continue after the session \
+                 timeout"
             );
         }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::broker::begins::Part;
 use crate::broker::consumer::{Rebalanced, TopicPartition};
+use crate::broker::start_positions::Part;
 use ganger_core::backoff::Backoff;
 
 /// Pause before a failed request is retried.
@@ -27,10 +27,10 @@ const REJOIN: Backoff = Backoff {
 
 /// Decision of the group that is being carried out.
 #[derive(Debug)]
-enum Step {
+enum Phase {
     Idle,
     /// Determining start positions: queried, or to be queried again at `again`.
-    Asking {
+    Querying {
         partitions: Vec<TopicPartition>,
         again: Option<Instant>,
     },
@@ -47,7 +47,7 @@ enum Step {
 
 /// Next action.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextAction {
     /// None until another event.
     Nothing,
     /// Carry out this decision.
@@ -84,13 +84,13 @@ pub(super) struct Group {
     outside_since: Option<Instant>,
     /// Time of the last report that access to the group is denied.
     refused_at: Option<Instant>,
-    step: Step,
+    phase: Phase,
     /// Partitions that could not be given back, and the time of the next attempt.
-    owed: Option<(Instant, Vec<TopicPartition>)>,
+    unreleased: Option<(Instant, Vec<TopicPartition>)>,
     finish_within: Duration,
     commit_within: Duration,
     /// Number of times it was rejoined.
-    rebirths: u32,
+    rejoins: u32,
 }
 
 impl Group {
@@ -101,11 +101,11 @@ impl Group {
             decisions: VecDeque::new(),
             outside_since: None,
             refused_at: None,
-            step: Step::Idle,
-            owed: None,
+            phase: Phase::Idle,
+            unreleased: None,
             finish_within: max_poll_interval / 2,
             commit_within: max_poll_interval / 4,
-            rebirths: 0,
+            rejoins: 0,
         }
     }
 
@@ -116,10 +116,10 @@ impl Group {
 
     /// Returns the time of the next timer.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
-        let step = match &self.step {
-            Step::Idle => None,
-            Step::Asking { again, .. } => *again,
-            Step::Draining {
+        let phase = match &self.phase {
+            Phase::Idle => None,
+            Phase::Querying { again, .. } => *again,
+            Phase::Draining {
                 finish_by,
                 commit_by,
                 ..
@@ -131,26 +131,26 @@ impl Group {
         };
         // Once it has passed, the end of any other obstacle to joining is an event of its own.
         let join = self.not_before.filter(|not_before| *not_before > now);
-        let owed = self.owed.as_ref().map(|(when, _)| *when);
-        step.into_iter().chain(join).chain(owed).min()
+        let unreleased = self.unreleased.as_ref().map(|(when, _)| *when);
+        phase.into_iter().chain(join).chain(unreleased).min()
     }
 
     /// Returns the next action.
-    pub(super) fn next(&mut self) -> Next {
-        match self.step {
-            Step::Idle => match self.decisions.pop_front() {
-                Some(decision) => Next::Decided(decision),
-                None => Next::Nothing,
+    pub(super) fn next(&mut self) -> NextAction {
+        match self.phase {
+            Phase::Idle => match self.decisions.pop_front() {
+                Some(decision) => NextAction::Decided(decision),
+                None => NextAction::Nothing,
             },
-            Step::Asking { .. } => Next::Nothing,
-            Step::Draining { .. } => Next::Draining,
+            Phase::Querying { .. } => NextAction::Nothing,
+            Phase::Draining { .. } => NextAction::Draining,
         }
     }
 
     /// Returns whether the group waits for no answer. One about single partitions would be taken for
     /// it.
     pub(super) fn is_settled(&self) -> bool {
-        matches!(self.step, Step::Idle) && self.decisions.is_empty() && self.owed.is_none()
+        matches!(self.phase, Phase::Idle) && self.decisions.is_empty() && self.unreleased.is_none()
     }
 
     // -- joining --
@@ -161,23 +161,23 @@ impl Group {
     }
 
     /// Returns whether topics are subscribed.
-    pub(super) fn has_asked(&self) -> bool {
+    pub(super) fn is_subscribed(&self) -> bool {
         !self.subscribed.is_empty()
     }
 
     /// Returns whether exactly these topics are subscribed.
-    pub(super) fn has_asked_for(&self, topics: &BTreeSet<String>) -> bool {
+    pub(super) fn is_subscribed_to(&self, topics: &BTreeSet<String>) -> bool {
         self.subscribed == *topics
     }
 
     /// Records that these topics are subscribed.
-    pub(super) fn asked_for(&mut self, topics: BTreeSet<String>) {
+    pub(super) fn subscribed_to(&mut self, topics: BTreeSet<String>) {
         self.not_before = None;
         self.subscribed = topics;
     }
 
     /// Records that subscribing failed.
-    pub(super) fn could_not_ask(&mut self, now: Instant) {
+    pub(super) fn subscribe_failed(&mut self, now: Instant) {
         self.not_before = Some(now + AGAIN);
     }
 
@@ -198,7 +198,7 @@ impl Group {
         // The evidence of membership may have been on its way when access was denied.
         let lately = |refused: Instant| now < refused + REFUSAL_LASTS;
         let is_admitted = is_in_group && !self.refused_at.is_some_and(lately);
-        if is_in_group || !self.has_asked() || are_away {
+        if is_in_group || !self.is_subscribed() || are_away {
             self.outside_since = None;
             return Admission {
                 is_admitted,
@@ -213,9 +213,9 @@ impl Group {
     }
 
     /// Records that the consumer is unusable; returns how long the next one waits before it joins.
-    pub(super) fn put_out(&mut self, dice: f64) -> Duration {
-        self.rebirths = self.rebirths.saturating_add(1);
-        REJOIN.wait(self.rebirths, dice)
+    pub(super) fn record_unusable(&mut self, dice: f64) -> Duration {
+        self.rejoins = self.rejoins.saturating_add(1);
+        REJOIN.wait(self.rejoins, dice)
     }
 
     /// Resets the state for a new consumer, which joins no earlier than `not_before`.
@@ -223,7 +223,7 @@ impl Group {
         let max_poll_interval = self.finish_within * 2;
         *self = Self {
             not_before,
-            rebirths: self.rebirths,
+            rejoins: self.rejoins,
             ..Self::new(max_poll_interval)
         };
     }
@@ -231,16 +231,16 @@ impl Group {
     // -- partitions that come --
 
     /// Records that start positions are queried, or will be at `again`.
-    pub(super) fn asks(&mut self, partitions: Vec<TopicPartition>, again: Option<Instant>) {
+    pub(super) fn begin_query(&mut self, partitions: Vec<TopicPartition>, again: Option<Instant>) {
         // Any earlier debt is settled, and these are assigned.
-        self.owed = None;
-        self.step = Step::Asking { partitions, again };
+        self.unreleased = None;
+        self.phase = Phase::Querying { partitions, again };
     }
 
     /// Takes the partitions to query again, if it is time.
-    pub(super) fn take_unasked(&mut self, now: Instant) -> Option<Vec<TopicPartition>> {
-        match &mut self.step {
-            Step::Asking {
+    pub(super) fn take_due_query(&mut self, now: Instant) -> Option<Vec<TopicPartition>> {
+        match &mut self.phase {
+            Phase::Querying {
                 partitions,
                 again: Some(again),
             } if *again <= now => Some(std::mem::take(partitions)),
@@ -250,12 +250,12 @@ impl Group {
 
     /// Takes the partitions whose query was answered; none if no answer was expected.
     pub(super) fn answered(&mut self) -> Option<Vec<TopicPartition>> {
-        if !matches!(self.step, Step::Asking { .. }) {
+        if !matches!(self.phase, Phase::Querying { .. }) {
             return None;
         }
-        match std::mem::replace(&mut self.step, Step::Idle) {
-            Step::Asking { partitions, .. } => Some(partitions),
-            Step::Idle | Step::Draining { .. } => None,
+        match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Querying { partitions, .. } => Some(partitions),
+            Phase::Idle | Phase::Draining { .. } => None,
         }
     }
 
@@ -271,7 +271,7 @@ impl Group {
         now: Instant,
     ) {
         let finish_by = now + self.finish_within;
-        self.step = Step::Draining {
+        self.phase = Phase::Draining {
             leaving,
             parts,
             finish_by,
@@ -282,14 +282,14 @@ impl Group {
 
     /// Returns whether partitions are draining.
     pub(super) fn is_draining(&self) -> bool {
-        matches!(self.step, Step::Draining { .. })
+        matches!(self.phase, Phase::Draining { .. })
     }
 
     /// Returns the partitions that are draining.
     pub(super) fn leaving(&self) -> &[Part] {
-        match &self.step {
-            Step::Draining { parts, .. } => parts,
-            Step::Idle | Step::Asking { .. } => &[],
+        match &self.phase {
+            Phase::Draining { parts, .. } => parts,
+            Phase::Idle | Phase::Querying { .. } => &[],
         }
     }
 
@@ -301,12 +301,12 @@ impl Group {
         is_committed: bool,
         now: Instant,
     ) -> Option<Drained> {
-        let Step::Draining {
+        let Phase::Draining {
             leaving,
             finish_by,
             commit_by,
             ..
-        } = &mut self.step
+        } = &mut self.phase
         else {
             return None;
         };
@@ -314,7 +314,7 @@ impl Group {
             return None;
         }
         let partitions = std::mem::take(leaving);
-        self.step = Step::Idle;
+        self.phase = Phase::Idle;
         Some(Drained {
             partitions,
             in_flight,
@@ -325,12 +325,12 @@ impl Group {
     /// partitions lost by it. While librdkafka waits for partitions to be released, it does not report
     /// that by itself.
     pub(super) fn lost_while_draining(&mut self, number: u64) -> Option<Vec<TopicPartition>> {
-        match &mut self.step {
-            Step::Draining {
+        match &mut self.phase {
+            Phase::Draining {
                 leaving, commit, ..
             } if number > *commit => {
                 let leaving = std::mem::take(leaving);
-                self.step = Step::Idle;
+                self.phase = Phase::Idle;
                 Some(leaving)
             }
             _ => None,
@@ -338,22 +338,22 @@ impl Group {
     }
 
     /// Records that these partitions could not be given back.
-    pub(super) fn owes(&mut self, partitions: Vec<TopicPartition>, now: Instant) {
-        self.owed = Some((now + AGAIN, partitions));
+    pub(super) fn not_released(&mut self, partitions: Vec<TopicPartition>, now: Instant) {
+        self.unreleased = Some((now + AGAIN, partitions));
     }
 
     /// Takes the partitions to give back again, if it is time.
-    pub(super) fn take_owed(&mut self, now: Instant) -> Option<Vec<TopicPartition>> {
-        let owed = self.owed.take_if(|(when, _)| *when <= now);
-        owed.map(|(_, partitions)| partitions)
+    pub(super) fn take_unreleased(&mut self, now: Instant) -> Option<Vec<TopicPartition>> {
+        let unreleased = self.unreleased.take_if(|(when, _)| *when <= now);
+        unreleased.map(|(_, partitions)| partitions)
     }
 
     /// Takes all decisions that the group awaits an answer to, in order to leave.
     pub(super) fn unanswered(&mut self) -> Vec<Rebalanced> {
-        let pending = match std::mem::replace(&mut self.step, Step::Idle) {
-            Step::Idle => None,
-            Step::Asking { partitions, .. } => Some(Rebalanced::Assigned(partitions)),
-            Step::Draining { leaving, .. } => Some(Rebalanced::Revoked(leaving)),
+        let pending = match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Idle => None,
+            Phase::Querying { partitions, .. } => Some(Rebalanced::Assigned(partitions)),
+            Phase::Draining { leaving, .. } => Some(Rebalanced::Revoked(leaving)),
         };
         let decisions = std::mem::take(&mut self.decisions);
         pending.into_iter().chain(decisions).collect()
@@ -376,7 +376,7 @@ mod tests {
     fn a_pause_before_joining_ends_once() {
         let (mut group, now) = group();
         assert!(group.may_join(now) && group.due(now).is_none());
-        group.could_not_ask(now);
+        group.subscribe_failed(now);
         let over = now + AGAIN;
         assert!(!group.may_join(now));
         assert_eq!(group.due(now), Some(over));
@@ -394,21 +394,24 @@ mod tests {
         let (assigned, revoked) = (Rebalanced::Assigned(some()), Rebalanced::Revoked(some()));
         group.note(vec![assigned.clone(), revoked.clone()]);
         assert!(!group.is_settled());
-        assert_eq!(group.next(), Next::Decided(assigned));
-        group.asks(some(), None);
-        assert_eq!(group.next(), Next::Nothing);
+        assert_eq!(group.next(), NextAction::Decided(assigned));
+        group.begin_query(some(), None);
+        assert_eq!(group.next(), NextAction::Nothing);
         assert_eq!(group.answered(), Some(some()));
         assert_eq!(group.answered(), None, "it was not asked again");
-        assert_eq!(group.next(), Next::Decided(revoked.clone()));
+        assert_eq!(group.next(), NextAction::Decided(revoked.clone()));
         group.drain(some(), vec![7], 4, now);
-        assert_eq!((group.next(), group.leaving()), (Next::Draining, &[7][..]));
+        assert_eq!(
+            (group.next(), group.leaving()),
+            (NextAction::Draining, &[7][..])
+        );
         group.note(vec![Rebalanced::Assigned(some())]);
         assert_eq!(
             group.unanswered(),
             [revoked, Rebalanced::Assigned(some())],
             "in their order"
         );
-        assert!(group.is_settled() && group.next() == Next::Nothing);
+        assert!(group.is_settled() && group.next() == NextAction::Nothing);
     }
 
     #[test]
@@ -450,14 +453,14 @@ mod tests {
     #[test]
     fn what_could_not_be_given_back_is_owed_until_it_is_ours_again() {
         let (mut group, now) = group();
-        group.owes(some(), now);
+        group.not_released(some(), now);
         assert!(!group.is_settled());
         assert_eq!(group.due(now), Some(now + AGAIN));
-        assert_eq!(group.take_owed(now), None);
-        assert_eq!(group.take_owed(now + AGAIN), Some(some()));
-        group.owes(some(), now);
-        group.asks(some(), None);
-        assert_eq!(group.take_owed(now + AGAIN), None);
+        assert_eq!(group.take_unreleased(now), None);
+        assert_eq!(group.take_unreleased(now + AGAIN), Some(some()));
+        group.not_released(some(), now);
+        group.begin_query(some(), None);
+        assert_eq!(group.take_unreleased(now + AGAIN), None);
     }
 
     #[test]
@@ -469,7 +472,7 @@ mod tests {
         };
         let none = Duration::ZERO;
         assert_eq!(seen(&mut group, false, false, none), (false, Some(true)));
-        group.asked_for(["orders".to_owned()].into());
+        group.subscribed_to(["orders".to_owned()].into());
         assert_eq!(seen(&mut group, false, false, none), (false, None));
         assert_eq!(
             seen(&mut group, false, false, OUTSIDE_MAX),
@@ -491,9 +494,9 @@ mod tests {
     #[test]
     fn each_time_it_is_put_out_the_pause_is_longer() {
         let (mut group, now) = group();
-        let first = group.put_out(0.5);
+        let first = group.record_unusable(0.5);
         group.join_as_new(Some(now + first));
         assert!(group.may_join(now + first) && !group.may_join(now));
-        assert!(group.put_out(0.5) > first && !group.has_asked());
+        assert!(group.record_unusable(0.5) > first && !group.is_subscribed());
     }
 }

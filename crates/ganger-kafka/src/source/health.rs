@@ -27,7 +27,7 @@ pub(super) enum HealthIssue {
     /// Replies and copies are not accepted.
     Publishing,
     /// Dead letters are rejected.
-    Letters,
+    DeadLetters,
 }
 
 impl health::Issue for HealthIssue {
@@ -35,14 +35,14 @@ impl health::Issue for HealthIssue {
         match self {
             Self::Setup => "Kafka can't be used yet",
             Self::Brokers => "Kafka can't be reached; intake pauses",
-            Self::Refused => "a broker does not let us in",
-            Self::NotAdmitted => "the consumer group does not let us in",
-            Self::Group => "there is trouble with the consumer group",
+            Self::Refused => "a broker rejects this client",
+            Self::NotAdmitted => "access to the consumer group is denied",
+            Self::Group => "the consumer group reports an error",
             Self::Coordinator => "the consumer group does not answer",
             Self::Partitions => "a partition can't be read",
-            Self::Commits => "what is done can't be committed",
+            Self::Commits => "progress can't be committed",
             Self::Publishing => "replies and copies can't be published",
-            Self::Letters => "dead letters are refused; they are kept and sent again",
+            Self::DeadLetters => "dead letters are rejected; they are kept and sent again",
         }
     }
 }

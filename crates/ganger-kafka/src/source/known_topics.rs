@@ -12,7 +12,7 @@ use super::blocking_calls::Query;
 use super::health::HealthIssue;
 use super::pool_link::PoolLink;
 use crate::broker::error::KafkaError;
-use crate::broker::wanted::{Found, There, Wanted};
+use crate::broker::topic_requirements::{ExistingTopics, Found, TopicRequirements};
 use ganger_core::backoff::Backoff;
 use ganger_queue::ladder::Tier;
 
@@ -51,7 +51,7 @@ pub(super) struct Changes {
 #[derive(Debug)]
 pub(super) struct KnownTopics {
     found: Found,
-    wanted: Wanted,
+    wanted: TopicRequirements,
     /// True while some of them are being created.
     is_missing: bool,
     /// Number of the query whose answer counts.
@@ -66,7 +66,12 @@ pub(super) struct KnownTopics {
 
 impl KnownTopics {
     /// Creates the state, with librdkafka's interval for new topics.
-    pub(super) fn new(found: Found, wanted: Wanted, topics_every: Duration, now: Instant) -> Self {
+    pub(super) fn new(
+        found: Found,
+        wanted: TopicRequirements,
+        topics_every: Duration,
+        now: Instant,
+    ) -> Self {
         let may_come = wanted.topics.has_patterns();
         let look_every = topics_every * if may_come { 1 } else { SELDOM };
         Self {
@@ -130,19 +135,19 @@ impl KnownTopics {
         let make = is_due.then(|| self.ask()).flatten();
         let look = (self.look_at <= now).then(|| {
             self.look_at = now + self.look_every;
-            Query::There(self.wanted.clone())
+            Query::Existing(self.wanted.clone())
         });
         make.into_iter().chain(look)
     }
 
     /// Logs that there is nothing to read yet, if so.
-    pub(super) fn tell_of_none(&self, pool: &PoolLink) {
+    pub(super) fn log_if_no_topics(&self, pool: &PoolLink) {
         if self.found.topics.is_empty() {
             let queue = &*pool.queue();
             tracing::warn!(
                 pool = pool.name(),
                 queue,
-                "no topic matches yet: they are read as they appear"
+                "no topic matches yet: topics are read as they appear"
             );
         }
     }
@@ -189,7 +194,7 @@ impl KnownTopics {
                     tracing::info!(
                         pool = pool.name(),
                         topic,
-                        "a topic that matches has appeared, and is read"
+                        "new topic matches a pattern and is read"
                     );
                 }
                 pool.over(HealthIssue::Setup);
@@ -232,13 +237,13 @@ impl KnownTopics {
     /// Handles the existing topics; returns a query if some are to be created for new ones.
     pub(super) fn take_there(
         &mut self,
-        there: Result<There, KafkaError>,
+        there: Result<ExistingTopics, KafkaError>,
         pool: &PoolLink,
     ) -> Option<Query> {
         let changes = match there {
-            Ok(there) => self.see(there),
+            Ok(there) => self.update(there),
             Err(error) => {
-                tracing::debug!(pool = pool.name(), %error, "topics could not be looked for");
+                tracing::debug!(pool = pool.name(), %error, "topics could not be listed");
                 return None;
             }
         };
@@ -246,18 +251,18 @@ impl KnownTopics {
             tracing::info!(
                 pool = pool.name(),
                 topic,
-                "a tier that someone else has made is read, too"
+                "tier created by another daemon is read too"
             );
         }
         for topic in &changes.gone {
             tracing::warn!(
                 pool = pool.name(),
                 topic,
-                "a topic that a pattern matched is gone"
+                "topic that matched a pattern no longer exists"
             );
         }
         if !changes.gone.is_empty() {
-            self.tell_of_none(pool);
+            self.log_if_no_topics(pool);
         }
         if changes.appeared.is_empty() {
             return None;
@@ -273,7 +278,7 @@ impl KnownTopics {
 
     /// Handles the existing topics and returns the changes. A missing tier is not forgotten: it may be
     /// without a leader. A topic is, unless it is named, when it was missing twice.
-    fn see(&mut self, there: There) -> Changes {
+    fn update(&mut self, there: ExistingTopics) -> Changes {
         let mut changes = Changes::default();
         for (topic, tiers) in there.tiers {
             let known = self.found.tiers.entry(topic).or_default();
@@ -325,16 +330,16 @@ mod tests {
         }
     }
 
-    fn there(topics: &[&str], found: Found) -> There {
-        There {
+    fn there(topics: &[&str], found: Found) -> ExistingTopics {
+        ExistingTopics {
             topics: topics.iter().map(ToString::to_string).collect(),
             tiers: found.tiers,
         }
     }
 
-    fn wanted(topics: &[&str], seconds: &[u64]) -> Wanted {
+    fn wanted(topics: &[&str], seconds: &[u64]) -> TopicRequirements {
         let topics: Vec<String> = topics.iter().map(ToString::to_string).collect();
-        Wanted {
+        TopicRequirements {
             topics: Topics::read(&topics).unwrap(),
             tiers: seconds.iter().map(|seconds| tier(*seconds)).collect(),
             dead: None,
@@ -350,12 +355,12 @@ mod tests {
         knowing(topics, wanted(topics, seconds))
     }
 
-    fn knowing(topics: &[&str], wanted: Wanted) -> KnownTopics {
+    fn knowing(topics: &[&str], wanted: TopicRequirements) -> KnownTopics {
         let found = found(topics, &[1]);
         KnownTopics::new(found, wanted, Duration::from_secs(1), Instant::now())
     }
 
-    fn asked(query: Option<Query>) -> (u64, Wanted) {
+    fn asked(query: Option<Query>) -> (u64, TopicRequirements) {
         match query {
             Some(Query::Topics(number, wanted)) => (number, wanted),
             query => panic!("{query:?}"),
@@ -395,9 +400,12 @@ mod tests {
         assert!(topics.queries(Instant::now()).next().is_none());
         let then = topics.due(false).unwrap();
         assert_eq!(topics.due(true), None);
-        assert!(matches!(topics.queries(then).next(), Some(Query::There(_))));
+        assert!(matches!(
+            topics.queries(then).next(),
+            Some(Query::Existing(_))
+        ));
         assert!(topics.queries(then).next().is_none());
-        let mut see = |seconds| topics.see(there(&["orders"], found(&["orders"], seconds)));
+        let mut see = |seconds| topics.update(there(&["orders"], found(&["orders"], seconds)));
         assert_eq!(see(&[1, 64]).tiers, ["orders.64"]);
         assert_eq!(see(&[64]), Changes::default());
         assert_eq!(topics.all().len(), 3);
@@ -407,7 +415,7 @@ mod tests {
     #[test]
     fn a_topic_comes_at_once_and_goes_when_it_was_missed_twice_but_not_its_tiers() {
         let mut topics = knowing(&["a.1", "named"], wanted(&[r"^a\.", "named"], &[1]));
-        let mut see = |there_are: &[&str]| topics.see(there(there_are, Found::default()));
+        let mut see = |there_are: &[&str]| topics.update(there(there_are, Found::default()));
         assert_eq!(see(&["a.1", "a.2", "named"]).appeared, ["a.2"]);
         assert_eq!(see(&["a.1"]), Changes::default());
         assert_eq!(see(&[]), Changes::default(), "it may have no leader");

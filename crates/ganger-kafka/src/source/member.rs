@@ -14,19 +14,19 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
 use super::assignment::Assignment;
-use super::blocking_calls::{Query, aside};
+use super::blocking_calls::{Query, run_on_thread};
 use super::contact::Contact;
-use super::group::{Drained, Group, Next};
+use super::group::{Drained, Group, NextAction};
 use super::health::HealthIssue;
 use super::incoming::stray;
 use super::known_topics::KnownTopics;
 use super::pool_link::PoolLink;
 use super::positions::Positions;
-use crate::broker::begins::Part;
+use crate::broker::arrivals::ArrivalSet;
 use crate::broker::consumer::{Consumer, Native, Rebalanced, TopicPartition};
 use crate::broker::error::{is_refusal, reason};
-use crate::broker::rung::Rung;
 use crate::broker::settings::Reset;
+use crate::broker::start_positions::Part;
 use crate::broker::statistics::Lag;
 
 /// Parts of the task that the membership acts on, at this time.
@@ -72,8 +72,8 @@ impl Member {
     }
 
     /// Returns the partitions that have received something.
-    pub(super) fn rung(&self) -> &Rung {
-        self.consumer.rung()
+    pub(super) fn arrivals(&self) -> &ArrivalSet {
+        self.consumer.arrivals()
     }
 
     pub(super) fn is_draining(&self) -> bool {
@@ -152,8 +152,8 @@ impl Member {
         match admission.answers {
             Some(true) => pool.over(HealthIssue::Coordinator),
             Some(false) => {
-                let problem =
-                    "the group's coordinator is away, or does not know our group.protocol";
+                let problem = "the group's coordinator is unavailable, or does not support this \
+                               group.protocol";
                 pool.begin(HealthIssue::Coordinator, problem);
             }
             None => {}
@@ -164,19 +164,19 @@ impl Member {
 
     /// Joins the group as soon as there is a worker, and again when the topics change.
     pub(super) fn subscribe(&mut self, topics: &KnownTopics, pool: &mut PoolLink, now: Instant) {
-        let is_unwanted = !self.group.has_asked() && pool.room(0) == 0;
+        let is_unwanted = !self.group.is_subscribed() && pool.room(0) == 0;
         if pool.is_closing() || is_unwanted || !self.group.may_join(now) {
             return;
         }
         let topics = topics.all();
-        if self.group.has_asked_for(&topics) {
+        if self.group.is_subscribed_to(&topics) {
             return;
         }
         let names: Vec<&str> = topics.iter().map(String::as_str).collect();
         match self.consumer.subscribe(&names) {
-            Ok(()) => self.group.asked_for(topics),
+            Ok(()) => self.group.subscribed_to(topics),
             Err(error) => {
-                self.group.could_not_ask(now);
+                self.group.subscribe_failed(now);
                 pool.begin(HealthIssue::Group, error.to_string());
             }
         }
@@ -184,9 +184,9 @@ impl Member {
 
     /// Handles an unusable consumer, as when another member has the same name: the assigned partitions
     /// are lost without a report. Returns the pause before a new one joins.
-    pub(super) fn put_out(&mut self, problem: String, pool: &mut PoolLink) -> Duration {
+    pub(super) fn handle_unusable(&mut self, problem: String, pool: &mut PoolLink) -> Duration {
         pool.begin(HealthIssue::Group, problem);
-        self.group.put_out(fastrand::f64())
+        self.group.record_unusable(fastrand::f64())
     }
 
     /// Returns whether the consumer has reached no broker for so long that it may know of none.
@@ -210,7 +210,7 @@ impl Member {
         let old = std::mem::replace(&mut self.consumer, consumer);
         old.begin_to_leave();
         // Its end is not awaited.
-        drop(aside("kafka-close", move || drop(old)));
+        drop(run_on_thread("kafka-close", move || drop(old)));
     }
 
     /// Answers the group's decisions that are not carried out yet: it waits for the answers, and could
@@ -221,11 +221,15 @@ impl Member {
             match decision {
                 Rebalanced::Assigned(_) => {
                     if let Err(error) = self.consumer.assign(&[]) {
-                        tracing::debug!(pool = context.pool.name(), %error, "no answer to the group");
+                        tracing::debug!(
+                            pool = context.pool.name(),
+                            %error,
+                            "the group's decision could not be answered"
+                        );
                     }
                 }
                 Rebalanced::Revoked(partitions) | Rebalanced::Lost(partitions) => {
-                    self.let_go(&partitions, context);
+                    self.release_partitions(&partitions, context);
                 }
             }
         }
@@ -235,7 +239,7 @@ impl Member {
     // -- decisions of the group --
 
     /// Returns what is to be done next for the group.
-    pub(super) fn next(&mut self) -> Next {
+    pub(super) fn next(&mut self) -> NextAction {
         self.group.next()
     }
 
@@ -254,7 +258,7 @@ impl Member {
                     partitions = names,
                     "partitions assigned"
                 );
-                return Some(self.ask_where_they_begin(partitions));
+                return Some(self.query_start_positions(partitions));
             }
             Rebalanced::Revoked(partitions) => {
                 let names = names(&partitions);
@@ -276,12 +280,12 @@ impl Member {
         tracing::warn!(
             pool = context.pool.name(),
             partitions = names(partitions),
-            "partitions lost: what is in hand of them may run twice"
+            "partitions lost: their messages in hand may run twice"
         );
-        self.let_go(partitions, context);
+        self.release_partitions(partitions, context);
         context
             .pool
-            .begin(HealthIssue::Group, "the group has put us out");
+            .begin(HealthIssue::Group, "the group has expelled this member");
     }
 
     /// Returns the partitions that are draining.
@@ -304,22 +308,26 @@ impl Member {
             tracing::warn!(
                 pool = context.pool.name(),
                 in_flight,
-                "partitions leave before all of theirs is done: that may run twice"
+                "partitions released before all their messages were done: those may run twice"
             );
         }
-        self.let_go(&partitions, context);
+        self.release_partitions(&partitions, context);
         true
     }
 
     /// Handles that this commit was rejected because the membership has ended.
-    pub(super) fn put_out_while_draining(&mut self, commit: u64, context: &mut MemberContext<'_>) {
+    pub(super) fn evicted_while_draining(&mut self, commit: u64, context: &mut MemberContext<'_>) {
         if let Some(leaving) = self.group.lost_while_draining(commit) {
             self.lost(&leaving, context);
         }
     }
 
     /// Forgets partitions and gives them back to the group.
-    fn let_go(&mut self, partitions: &[TopicPartition], context: &mut MemberContext<'_>) {
+    fn release_partitions(
+        &mut self,
+        partitions: &[TopicPartition],
+        context: &mut MemberContext<'_>,
+    ) {
         let parts = context.assignment.all_named(partitions);
         // Otherwise they would still be paused when they come back.
         self.wake(&parts, context);
@@ -327,7 +335,7 @@ impl Member {
         self.positions.forget(&parts, partitions);
         // Those that had not begun are another member's to read now, too.
         for partition in partitions {
-            self.can_be_read(&name(partition), context.pool);
+            self.mark_readable(&name(partition), context.pool);
         }
         if context.assignment.is_empty() {
             // There is nothing left to commit, and so no commit that would show it.
@@ -340,13 +348,13 @@ impl Member {
     fn give_back(&mut self, partitions: Vec<TopicPartition>, pool: &mut PoolLink, now: Instant) {
         if let Err(error) = self.consumer.unassign(&partitions) {
             pool.begin(HealthIssue::Group, error.to_string());
-            self.group.owes(partitions, now);
+            self.group.not_released(partitions, now);
         }
     }
 
     /// Gives back again what could not be given back, if it is time.
     pub(super) fn give_back_again(&mut self, pool: &mut PoolLink, now: Instant) {
-        if let Some(partitions) = self.group.take_owed(now) {
+        if let Some(partitions) = self.group.take_unreleased(now) {
             self.give_back(partitions, pool, now);
         }
     }

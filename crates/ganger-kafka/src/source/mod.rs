@@ -1,18 +1,18 @@
 //! Source of a pool that reads from Kafka: one consumer for the pool, however many workers it has.
-//! `beginning` waits for a broker, `event_loop` for all else, and does one thing after the other by
+//! `startup` waits for a broker, `event_loop` for all else, and does one thing after the other by
 //! asking parts that keep their state to themselves and return what is to be done: `pool_link` (the
 //! pool), `member` (the consumer and its group), `assignment` (partitions and their messages), `outbox`
 //! (publications), `known_topics`, `commits`, `blocking_calls` (queries). The other files are parts of
 //! these, or decide something for them.
 
 mod assignment;
-mod beginning;
 mod blocking_calls;
-mod burial;
 mod commits;
 mod contact;
+mod dead_letter_write;
 mod deadlines;
 mod event_loop;
+mod external_topics;
 mod group;
 mod health;
 mod incoming;
@@ -26,13 +26,13 @@ mod pool_link;
 mod positions;
 mod progress;
 mod purpose;
+mod resume_position;
 mod session_gap;
 mod settle;
-mod strangers;
+mod startup;
 mod throttle;
 mod turns;
 mod watermark;
-mod whence;
 
 use std::sync::Arc;
 
@@ -49,13 +49,13 @@ use ganger_queue::source::Link;
 /// unreachable broker is no error: the source waits for it.
 pub(crate) fn open(config: &KafkaSource, link: Link) -> Result<impl FnOnce() + use<>, KafkaError> {
     let runtime = setup::event_loop()?;
-    let heart = Heartbeat::of_this_thread().on(runtime.handle());
+    let heartbeat = Heartbeat::of_this_thread().on(runtime.handle());
     let pool = Arc::clone(&link.policy.borrow());
     let mut setup = Setup::new(config, &pool)?;
     // It makes blocking queries, for as long as a broker may take.
-    let found = match heart.away(|| runtime.block_on(setup.look(setup::PATIENCE))) {
+    let found = match heartbeat.away(|| runtime.block_on(setup.prepare(setup::PATIENCE))) {
         Ok(found) => Some(found),
-        Err(error) if error.may_pass() => {
+        Err(error) if error.is_transient() => {
             let problem = error.to_string();
             tracing::warn!(pool = pool.name, problem, "waiting for Kafka");
             None
@@ -63,7 +63,7 @@ pub(crate) fn open(config: &KafkaSource, link: Link) -> Result<impl FnOnce() + u
         Err(error) => return Err(error),
     };
     Ok(move || {
-        let _heart = heart;
+        let _heartbeat = heartbeat;
         runtime.block_on(event_loop::run(setup, found, link));
     })
 }

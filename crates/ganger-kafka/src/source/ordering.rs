@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::broker::begins::Part;
+use crate::broker::start_positions::Part;
 
 /// Index of a message here. It is returned with the message's settlement.
 pub(super) type Position = usize;
@@ -117,7 +117,7 @@ pub(super) struct Count {
 }
 
 #[derive(Debug, Default)]
-struct Stock {
+struct PartitionMessages {
     ready: BinaryHeap<Reverse<(i64, Position)>>,
     /// True if it is in the ring of turns.
     in_turn: bool,
@@ -134,7 +134,7 @@ pub(super) struct Lanes<T> {
     slots: Vec<Option<Slot<T>>>,
     free: Vec<Position>,
     queues: HashMap<Lane, Queue>,
-    stocks: HashMap<Part, Stock>,
+    messages_of: HashMap<Part, PartitionMessages>,
     ring: VecDeque<Part>,
     held: BTreeSet<(Instant, Position)>,
     bytes: usize,
@@ -149,7 +149,7 @@ impl<T> Lanes<T> {
             slots: Vec::new(),
             free: Vec::new(),
             queues: HashMap::new(),
-            stocks: HashMap::new(),
+            messages_of: HashMap::new(),
             ring: VecDeque::new(),
             held: BTreeSet::new(),
             bytes: 0,
@@ -165,9 +165,9 @@ impl<T> Lanes<T> {
             self.slots.push(None);
         }
         self.bytes += entry.bytes;
-        let stock = self.stocks.entry(entry.part).or_default();
-        stock.places.insert(place);
-        stock.bytes += entry.bytes;
+        let messages = self.messages_of.entry(entry.part).or_default();
+        messages.places.insert(place);
+        messages.bytes += entry.bytes;
         let waits = self.queue_up(&entry, place);
         let state = if waits { State::Waiting } else { State::Ready };
         let (part, offset) = (entry.part, entry.offset);
@@ -195,11 +195,11 @@ impl<T> Lanes<T> {
     }
 
     fn push_ready(&mut self, part: Part, offset: i64, place: Position) {
-        let stock = self.stocks.entry(part).or_default();
-        stock.ready.push(Reverse((offset, place)));
+        let messages = self.messages_of.entry(part).or_default();
+        messages.ready.push(Reverse((offset, place)));
         self.ready += 1;
-        if !stock.in_turn {
-            stock.in_turn = true;
+        if !messages.in_turn {
+            messages.in_turn = true;
             self.ring.push_back(part);
         }
     }
@@ -209,20 +209,20 @@ impl<T> Lanes<T> {
     pub(super) fn next(&mut self, mut may: impl FnMut(Part, i64) -> bool) -> Option<Position> {
         for _ in 0..self.ring.len() {
             let part = self.ring.pop_front()?;
-            let stock = self.stocks.get_mut(&part)?;
-            let Some(&Reverse((offset, place))) = stock.ready.peek() else {
-                stock.in_turn = false;
+            let messages = self.messages_of.get_mut(&part)?;
+            let Some(&Reverse((offset, place))) = messages.ready.peek() else {
+                messages.in_turn = false;
                 continue;
             };
             self.ring.push_back(part);
             if may(part, offset) {
-                stock.ready.pop();
-                stock.out += 1;
+                messages.ready.pop();
+                messages.out += 1;
                 self.ready -= 1;
                 let slot = self.slots.get_mut(place)?.as_mut()?;
                 slot.state = State::Out;
                 self.out += 1;
-                stock.bytes -= slot.entry.bytes;
+                messages.bytes -= slot.entry.bytes;
                 return Some(place);
             }
         }
@@ -285,9 +285,9 @@ impl<T> Lanes<T> {
         let (part, offset) = (slot.entry.part, slot.entry.offset);
         let bytes = slot.entry.bytes;
         self.out -= usize::from(is_out);
-        if let Some(stock) = self.stocks.get_mut(&part) {
-            stock.out -= 1;
-            stock.bytes += bytes;
+        if let Some(messages) = self.messages_of.get_mut(&part) {
+            messages.out -= 1;
+            messages.bytes += bytes;
         }
         match from {
             Some(from) => {
@@ -305,9 +305,9 @@ impl<T> Lanes<T> {
     pub(super) fn remove(&mut self, place: Position) -> Option<Entry<T>> {
         let is_void = self.slot(place)?.state.is_void();
         let entry = self.take(place)?;
-        if !is_void && let Some(stock) = self.stocks.get_mut(&entry.part) {
-            stock.out -= 1;
-            stock.places.remove(&place);
+        if !is_void && let Some(messages) = self.messages_of.get_mut(&entry.part) {
+            messages.out -= 1;
+            messages.places.remove(&place);
         }
         self.pass_on(entry.lane.as_ref(), place);
         Some(entry)
@@ -376,11 +376,11 @@ impl<T> Lanes<T> {
     /// Removes a partition. Its messages that are out become void, and keep their lanes until they are
     /// settled; returns their number.
     pub(super) fn forget(&mut self, part: Part) -> usize {
-        let Some(stock) = self.stocks.remove(&part) else {
+        let Some(messages) = self.messages_of.remove(&part) else {
             return 0;
         };
-        self.ready -= stock.ready.len();
-        let places = &stock.places;
+        self.ready -= messages.ready.len();
+        let places = &messages.places;
         let slots = places
             .iter()
             .filter_map(|place| self.slots[*place].as_ref());
@@ -439,12 +439,12 @@ impl<T> Lanes<T> {
 
     /// Returns the numbers of messages held of a partition.
     pub(super) fn count(&self, part: Part) -> Count {
-        let stock = self.stocks.get(&part);
-        stock.map_or_else(Count::default, |stock| Count {
-            messages: stock.places.len(),
-            ready: stock.ready.len(),
-            out: stock.out,
-            bytes: stock.bytes,
+        let messages = self.messages_of.get(&part);
+        messages.map_or_else(Count::default, |messages| Count {
+            messages: messages.places.len(),
+            ready: messages.ready.len(),
+            out: messages.out,
+            bytes: messages.bytes,
         })
     }
 }

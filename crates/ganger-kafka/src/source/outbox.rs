@@ -3,12 +3,12 @@
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
+use super::external_topics::ExternalTopics;
 use super::health::HealthIssue;
 use super::ordering::Position;
 use super::pool_link::PoolLink;
 use super::purpose::{Publication, Purpose, WITHIN};
-use super::strangers::Strangers;
-use crate::broker::producer::{Producer, Report, Reports, Then};
+use crate::broker::producer::{FailureAction, Producer, Report, Reports};
 use crate::broker::{error, topic_names};
 
 /// Number of unconfirmed publications, rejected dead letters included, above which nothing more is
@@ -19,14 +19,14 @@ const UNCONFIRMED_MAX: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct Outbox {
     producer: Producer<Purpose>,
-    strangers: Strangers,
+    external_topics: ExternalTopics,
 }
 
 impl Outbox {
-    pub(super) fn new(producer: Producer<Purpose>, strangers: Strangers) -> Self {
+    pub(super) fn new(producer: Producer<Purpose>, external_topics: ExternalTopics) -> Self {
         Self {
             producer,
-            strangers,
+            external_topics,
         }
     }
 
@@ -34,9 +34,9 @@ impl Outbox {
     /// back, as if one had rejected it.
     pub(super) fn send(&mut self, publication: Publication) -> Option<Report<Purpose>> {
         let Publication { record, purpose } = publication;
-        let fault = match purpose.stranger() {
+        let fault = match purpose.external_topic() {
             Some(topic) if topic_names::fault_in(topic).is_some() => Some(Code::InvalidTopic),
-            Some(topic) if self.strangers.refuse(topic) => Some(Code::MessageTimedOut),
+            Some(topic) if self.external_topics.refuse(topic) => Some(Code::MessageTimedOut),
             Some(_) | None => None,
         };
         match fault {
@@ -59,17 +59,18 @@ impl Outbox {
         pool: &mut PoolLink,
         now: Instant,
     ) -> Reports<Purpose> {
-        self.strangers.look(now, pool.has(HealthIssue::Brokers));
-        let strangers = &self.strangers;
+        self.external_topics
+            .note_brokers(now, pool.has(HealthIssue::Brokers));
+        let external_topics = &self.external_topics;
         let mut reports = self
             .producer
             .reports(now, |purpose, code, age| match purpose.place() {
-                Some(place) if is_void(place) => Then::GiveUp,
-                _ => purpose.then(code, strangers.is_too_long(now, age)),
+                Some(place) if is_void(place) => FailureAction::GiveUp,
+                _ => purpose.on_failure(code, external_topics.is_too_long(now, age)),
             });
         for report in &reports.ended {
-            if let Some(topic) = report.purpose.stranger() {
-                self.strangers.heard(topic, report.result);
+            if let Some(topic) = report.purpose.external_topic() {
+                self.external_topics.record_outcome(topic, report.result);
             }
         }
         let is_taken = reports.ended.iter().any(|report| report.result.is_ok());
@@ -79,14 +80,14 @@ impl Outbox {
         }
         // A refusal is an answer, too.
         let is_heard = is_taken || !reports.refused.is_empty();
-        if is_heard && self.producer.unheard(now).is_none() || self.producer.is_idle() {
+        if is_heard && self.producer.silent_topic(now).is_none() || self.producer.is_idle() {
             pool.over(HealthIssue::Publishing);
         }
         for (code, topic) in reports.refused.drain(..) {
-            pool.begin(HealthIssue::Letters, error::reason(code, &topic));
+            pool.begin(HealthIssue::DeadLetters, error::reason(code, &topic));
         }
         if self.producer.refused() == 0 {
-            pool.over(HealthIssue::Letters);
+            pool.over(HealthIssue::DeadLetters);
         }
         reports
     }
@@ -99,8 +100,8 @@ impl Outbox {
         }
         let is_reply = |purpose: &Purpose| matches!(purpose, Purpose::Reply { .. });
         let purpose = self.producer.make_room(now, is_reply)?;
-        if let Some(topic) = purpose.stranger() {
-            self.strangers.given_up(topic);
+        if let Some(topic) = purpose.external_topic() {
+            self.external_topics.given_up(topic);
         }
         Some(Report {
             purpose,
@@ -109,12 +110,17 @@ impl Outbox {
     }
 
     /// Reports the producer's errors, and silence.
-    pub(super) fn tell(&self, errors: Vec<(Code, String)>, pool: &mut PoolLink, now: Instant) {
+    pub(super) fn report_errors(
+        &self,
+        errors: Vec<(Code, String)>,
+        pool: &mut PoolLink,
+        now: Instant,
+    ) {
         // A reported reason is more useful.
-        if let Some(topic) = self.producer.unheard(now)
+        if let Some(topic) = self.producer.silent_topic(now)
             && !pool.has(HealthIssue::Publishing)
         {
-            let problem = format!("nothing is confirmed of what is for the topic `{topic}`");
+            let problem = format!("no record for the topic `{topic}` is confirmed");
             pool.begin(HealthIssue::Publishing, problem);
         }
         for (code, detail) in errors {
@@ -155,43 +161,48 @@ impl Outbox {
 
     /// Returns the time of the next timer. In a hurry, publications are not awaited for ever.
     pub(super) fn due(&self, is_hurried: bool) -> Option<Instant> {
-        let in_vain = || self.producer.next_of_age(Instant::now(), WITHIN);
-        let in_vain = is_hurried.then(in_vain).flatten();
-        self.producer.next_due().into_iter().chain(in_vain).min()
+        let undeliverable = || self.producer.next_of_age(Instant::now(), WITHIN);
+        let undeliverable = is_hurried.then(undeliverable).flatten();
+        self.producer
+            .next_due()
+            .into_iter()
+            .chain(undeliverable)
+            .min()
     }
 
-    // -- publications in vain --
+    // -- undeliverable publications --
 
     /// Returns the undeliverable publications, when there is no time to wait for them: neither a
     /// shutdown nor a revoked partition waits for them. Their messages are not committed, so they run
     /// again.
-    fn in_vain(&self, now: Instant) -> impl Iterator<Item = &Purpose> {
-        self.producer.in_vain(now, Purpose::is_in_vain)
+    fn undeliverable(&self, now: Instant) -> impl Iterator<Item = &Purpose> {
+        self.producer.undeliverable(now, Purpose::is_undeliverable)
     }
 
     /// Returns the messages of such publications.
-    pub(super) fn held_in_vain(&self, now: Instant) -> impl Iterator<Item = Position> {
-        self.in_vain(now).filter_map(Purpose::place)
+    pub(super) fn held_undeliverable(&self, now: Instant) -> impl Iterator<Item = Position> {
+        self.undeliverable(now).filter_map(Purpose::place)
     }
 
     /// Returns whether a publication is in flight that a shutdown waits for.
     pub(super) fn is_still_publishing(&self, now: Instant) -> bool {
-        self.in_vain(now).count() < self.pending()
+        self.undeliverable(now).count() < self.pending()
     }
 
     /// Logs what a shutdown leaves undone.
-    pub(super) fn tell_of_what_is_left(&self, pool: &PoolLink) {
+    pub(super) fn log_unfinished(&self, pool: &PoolLink) {
         let left = |is: fn(&Purpose) -> bool| self.producer.purposes().filter(|p| is(p)).count();
         let replies = left(|purpose| matches!(purpose, Purpose::Reply { .. }));
         let retries = left(|purpose| matches!(purpose, Purpose::Tier { .. }));
-        let letters = left(|purpose| matches!(purpose, Purpose::Letter { .. }));
+        let letters = left(|purpose| matches!(purpose, Purpose::DeadLetter { .. }));
         if replies + retries + letters > 0 {
             tracing::warn!(
                 pool = pool.name(),
                 replies,
                 retries,
                 letters,
-                "not all that was published was taken: its messages are not committed, and run again"
+                "not all publications were accepted: their messages are not committed and run \
+                 again"
             );
         }
     }

@@ -43,7 +43,7 @@ pub(super) struct Partition {
     /// anew.
     is_damaged: bool,
     /// Number of queries of its state since something was read of it.
-    times_astray: u32,
+    state_queries: u32,
     /// Number of successive commits for which its topic did not exist.
     times_missing: u32,
     /// Reason why the source has paused it.
@@ -58,7 +58,7 @@ pub(super) enum Pause {
     /// It is the turn of others.
     Turn,
     /// Its head is not due for long.
-    Nap,
+    HeadNotDue,
 }
 
 /// A message that is not due.
@@ -120,7 +120,7 @@ impl Partition {
             is_full: false,
             is_idle: false,
             is_damaged: false,
-            times_astray: 0,
+            state_queries: 0,
             times_missing: 0,
             pause: None,
             read_up_to_ms: None,
@@ -198,7 +198,7 @@ impl Partition {
 
     /// Takes in a message, with its former attempts. Returns it, unless it is not due yet.
     pub(super) fn admit(&mut self, mut fresh: Fresh, now: Instant, now_ms: i64) -> Option<Fresh> {
-        self.times_astray = 0;
+        self.state_queries = 0;
         self.read_up_to_ms = fresh.record.timestamp_ms.or(self.read_up_to_ms);
         if let Some(tried) = self.progress.tried(fresh.offset) {
             let counters = &mut fresh.record.counters;
@@ -240,10 +240,10 @@ impl Partition {
     }
 
     /// Returns its next commit.
-    pub(super) fn commit(&mut self, metadata_bytes_max: usize, anyhow: bool) -> Option<Commit> {
+    pub(super) fn commit(&mut self, metadata_bytes_max: usize, force: bool) -> Option<Commit> {
         let (offset, metadata) = self
             .progress
-            .commit(self.place, metadata_bytes_max, anyhow)?;
+            .commit(self.place, metadata_bytes_max, force)?;
         Some(Commit {
             topic: self.name.0.clone(),
             partition: self.name.1,
@@ -275,7 +275,7 @@ impl Partition {
 
     /// Switches to another log, which starts at `fork` and is read from `to` on. Messages of the old
     /// one that are out are void: they run again as far as they still exist.
-    pub(super) fn begin_anew(&mut self, to: i64, fork: i64) {
+    pub(super) fn switch_log(&mut self, to: i64, fork: i64) {
         let mut carried = self.progress.carried();
         carried.cut(fork);
         self.progress = Progress::new(to, None, carried);
@@ -310,8 +310,8 @@ impl Partition {
 
     /// Counts a query of its state; returns the number since something was read of it.
     pub(super) fn ask_again(&mut self) -> u32 {
-        self.times_astray = self.times_astray.saturating_add(1);
-        self.times_astray
+        self.state_queries = self.state_queries.saturating_add(1);
+        self.state_queries
     }
 
     /// Sets the reason why it is paused. False if that is unchanged.
@@ -325,7 +325,7 @@ impl Partition {
     }
 
     /// Logs whether a commit could not hold more.
-    pub(super) fn tell_of_metadata(&mut self, pool: &str, is_full: bool) {
+    pub(super) fn log_metadata_limit(&mut self, pool: &str, is_full: bool) {
         self.is_full = is_full;
         let ((topic, partition), undone) = (&self.name, self.progress.undone());
         if is_full {
@@ -334,10 +334,10 @@ impl Partition {
                 topic,
                 partition,
                 undone,
-                "no commit could hold more: nothing is taken in until older messages are done"
+                "commit metadata is full: intake paused until older messages are done"
             );
         } else {
-            tracing::info!(pool, topic, partition, "commits can hold more again");
+            tracing::info!(pool, topic, partition, "commit metadata has room again");
         }
     }
 
@@ -460,7 +460,7 @@ mod tests {
         let delivery: Delivery = pool.deliveries.try_recv().unwrap();
         partition.skip_to(5);
         assert!(!delivery.is_void());
-        partition.begin_anew(3, 3);
+        partition.switch_log(3, 3);
         assert!(delivery.is_void());
         assert_eq!(partition.progress().position(), 3);
     }

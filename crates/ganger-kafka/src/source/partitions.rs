@@ -10,10 +10,10 @@ use super::deadlines::Deadlines;
 use super::ordering::Count;
 use super::partition::{Partition, Pause, Traits};
 use super::pool_link::Summary;
-use super::turns::{Here, Share, Turn, Turns};
-use crate::broker::begins::Part;
+use super::turns::{HeldTotals, ReadState, Share, Turns};
+use crate::broker::arrivals::ArrivalSet;
 use crate::broker::consumer::{Commit, TopicPartition};
-use crate::broker::rung::Rung;
+use crate::broker::start_positions::Part;
 use crate::broker::statistics::Lag;
 
 /// All assigned partitions.
@@ -26,9 +26,9 @@ pub(super) struct Partitions {
     /// Times of the next checks of heads.
     parked: Deadlines,
     /// Times of the next checks of heads of partitions that are fetched meanwhile.
-    drowsy: Deadlines,
+    to_pause: Deadlines,
     /// Partitions that are paused for a head that is gone.
-    rested: BTreeSet<Part>,
+    to_resume: BTreeSet<Part>,
     /// Partitions that are fetched and have something in their local buffer.
     full: BTreeSet<Part>,
     /// Partitions that are fetched and have an empty one.
@@ -124,11 +124,11 @@ impl Partitions {
         } = traits;
         let is_fetched = pause.is_none() && !is_leaving;
         self.parked.set(part, look_at);
-        self.drowsy.set(part, look_at.filter(|_| is_fetched));
+        self.to_pause.set(part, look_at.filter(|_| is_fetched));
         put(
-            &mut self.rested,
+            &mut self.to_resume,
             part,
-            pause == Some(Pause::Nap) && look_at.is_none(),
+            pause == Some(Pause::HeadNotDue) && look_at.is_none(),
         );
         put(&mut self.uncommitted, part, is_uncommitted);
         if !is_shut {
@@ -138,24 +138,24 @@ impl Partitions {
     }
 
     fn index_fetched(&mut self, part: Part, is_fetched: bool) {
-        let is_asleep = self.turns.is_asleep(part);
-        put(&mut self.full, part, is_fetched && !is_asleep);
-        put(&mut self.empty, part, is_fetched && is_asleep);
+        let has_nothing = self.turns.has_nothing(part);
+        put(&mut self.full, part, is_fetched && !has_nothing);
+        put(&mut self.empty, part, is_fetched && has_nothing);
     }
 
     // -- turns --
 
     /// Updates the partitions that have received something.
-    pub(super) fn listen(&mut self, rung: &Rung) {
-        for name in rung.take() {
+    pub(super) fn listen(&mut self, arrivals: &ArrivalSet) {
+        for name in arrivals.take() {
             if let Some(part) = self.named(&name) {
-                self.rang(part);
+                self.arrived(part);
             }
         }
     }
 
-    fn rang(&mut self, part: Part) {
-        if self.turns.rang(part) && self.empty.remove(&part) {
+    fn arrived(&mut self, part: Part) {
+        if self.turns.arrived(part) && self.empty.remove(&part) {
             self.full.insert(part);
         }
     }
@@ -171,19 +171,19 @@ impl Partitions {
     }
 
     /// Returns the next partition that may have something for which there is room.
-    pub(super) fn next(&mut self, share: &Share, here: Here) -> Option<Part> {
+    pub(super) fn next(&mut self, share: &Share, here: HeldTotals) -> Option<Part> {
         self.turns.next(share, here)
     }
 
     /// Returns whether there may be such a partition.
-    pub(super) fn has_next(&self, share: &Share, here: Here) -> bool {
+    pub(super) fn has_next(&self, share: &Share, here: HeldTotals) -> bool {
         self.turns.peek(share, here).is_some()
     }
 
     /// Stops reading a partition for this reason.
-    pub(super) fn rest(&mut self, part: Part, why: Turn) {
+    pub(super) fn stop_reading(&mut self, part: Part, why: ReadState) {
         self.turns.put(part, why);
-        if why == Turn::Asleep && self.full.remove(&part) {
+        if why == ReadState::Empty && self.full.remove(&part) {
             self.empty.insert(part);
         }
     }
@@ -218,13 +218,13 @@ impl Partitions {
     }
 
     /// Returns the partitions that are fetched although their heads are not due by then.
-    pub(super) fn drowsy(&self, until: Instant) -> Vec<Part> {
-        self.drowsy.after(until)
+    pub(super) fn to_pause(&self, until: Instant) -> Vec<Part> {
+        self.to_pause.after(until)
     }
 
     /// Returns the partitions that are paused for a head that is gone.
-    pub(super) fn rested(&self) -> Vec<Part> {
-        self.rested.iter().copied().collect()
+    pub(super) fn to_resume(&self) -> Vec<Part> {
+        self.to_resume.iter().copied().collect()
     }
 
     // -- commits --
@@ -239,16 +239,16 @@ impl Partitions {
         !self.uncommitted.contains(&part)
     }
 
-    /// Returns the commits to send; with `anyhow` those of all partitions.
-    pub(super) fn commit(&mut self, metadata_bytes_max: usize, anyhow: bool) -> Vec<Commit> {
-        let parts: Vec<Part> = if anyhow {
+    /// Returns the commits to send; with `force` those of all partitions.
+    pub(super) fn commit(&mut self, metadata_bytes_max: usize, force: bool) -> Vec<Commit> {
+        let parts: Vec<Part> = if force {
             self.all.keys().copied().collect()
         } else {
             self.uncommitted.iter().copied().collect()
         };
         let mut commits = Vec::with_capacity(parts.len());
         for part in parts {
-            let commit = self.change(part, |each| each.commit(metadata_bytes_max, anyhow));
+            let commit = self.change(part, |each| each.commit(metadata_bytes_max, force));
             if let Some(commit) = commit.flatten() {
                 self.sent.push(part);
                 commits.push(commit);
@@ -273,7 +273,7 @@ impl Partitions {
     pub(super) fn take_statistics(
         &mut self,
         all: &[Lag],
-        here: impl Fn(Part) -> Present,
+        here: impl Fn(Part) -> HeldOfPartition,
     ) -> Summary {
         let mut summary = Summary::default();
         for statistics in all {
@@ -309,7 +309,7 @@ impl Partitions {
 
 /// Messages held of a partition.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Present {
+pub(super) struct HeldOfPartition {
     /// Number of those that the pool has.
     pub(super) out: usize,
     /// Send time of the oldest of the others without earlier attempts.

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
 use super::health::{Health, HealthIssue};
-use crate::broker::begins::Part;
 use crate::broker::record::Record;
+use crate::broker::start_positions::Part;
 use ganger_config::model::PoolConfig;
 use ganger_queue::backlog::Oldest;
 use ganger_queue::credit;
@@ -196,7 +196,7 @@ impl PoolLink {
     }
 
     /// Reports the lag, with `out` messages in flight.
-    pub(super) fn tell_lag(&mut self, summary: Summary, out: usize) {
+    pub(super) fn report_lag(&mut self, summary: Summary, out: usize) {
         let (lag, delayed) = (summary.lag, summary.delayed);
         self.end
             .facts

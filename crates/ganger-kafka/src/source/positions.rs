@@ -6,17 +6,17 @@ use tokio::time::Instant;
 
 use super::deadlines::Deadlines;
 use super::group::AGAIN;
-use crate::broker::begins::Part;
 use crate::broker::consumer::TopicPartition;
+use crate::broker::start_positions::Part;
 
 /// Partitions with unknown positions.
 #[derive(Debug, Default)]
 pub(super) struct Positions {
     /// Assigned partitions whose start position is not known yet.
-    unbegun: Vec<TopicPartition>,
-    ask_unbegun_at: Option<Instant>,
+    unstarted: Vec<TopicPartition>,
+    ask_unstarted_at: Option<Instant>,
     /// Partitions whose position is gone, and the times at which to query their state.
-    astray: Deadlines,
+    lost: Deadlines,
     /// True while the state of some is being queried.
     is_asking: bool,
     /// Partitions that cannot be read, by name.
@@ -26,64 +26,64 @@ pub(super) struct Positions {
 impl Positions {
     /// Returns the time of the next timer.
     pub(super) fn due(&self) -> Option<Instant> {
-        let astray = self.astray.next().filter(|_| !self.is_asking);
-        astray.into_iter().chain(self.ask_unbegun_at).min()
+        let lost = self.lost.next().filter(|_| !self.is_asking);
+        lost.into_iter().chain(self.ask_unstarted_at).min()
     }
 
     /// Forgets partitions that are no longer assigned; those that had not started have no number.
     pub(super) fn forget(&mut self, parts: &[Part], names: &[TopicPartition]) {
-        parts.iter().for_each(|part| self.astray.set(*part, None));
-        self.unbegun.retain(|each| !names.contains(each));
+        parts.iter().for_each(|part| self.lost.set(*part, None));
+        self.unstarted.retain(|each| !names.contains(each));
     }
 
     // -- start positions --
 
     /// Records that a partition's start position is not known yet.
     pub(super) fn unknown(&mut self, partition: TopicPartition, now: Instant) {
-        self.unbegun.push(partition);
-        self.ask_for_unbegun(now);
+        self.unstarted.push(partition);
+        self.ask_for_unstarted(now);
     }
 
     /// Schedules the next query for partitions without a start position.
-    pub(super) fn ask_for_unbegun(&mut self, now: Instant) {
-        self.ask_unbegun_at = Some(now + AGAIN);
+    pub(super) fn ask_for_unstarted(&mut self, now: Instant) {
+        self.ask_unstarted_at = Some(now + AGAIN);
     }
 
     /// Returns the partitions to query now for their start position.
-    pub(super) fn take_unbegun(&mut self, now: Instant) -> Option<Vec<TopicPartition>> {
-        self.ask_unbegun_at.take_if(|when| *when <= now)?;
-        (!self.unbegun.is_empty()).then(|| self.unbegun.clone())
+    pub(super) fn take_unstarted(&mut self, now: Instant) -> Option<Vec<TopicPartition>> {
+        self.ask_unstarted_at.take_if(|when| *when <= now)?;
+        (!self.unstarted.is_empty()).then(|| self.unstarted.clone())
     }
 
     /// Returns whether a partition has no start position and is still assigned.
-    pub(super) fn is_unbegun(&self, partition: &TopicPartition) -> bool {
-        self.unbegun.contains(partition)
+    pub(super) fn is_unstarted(&self, partition: &TopicPartition) -> bool {
+        self.unstarted.contains(partition)
     }
 
     /// Records that a partition has started.
     pub(super) fn begun(&mut self, partition: &TopicPartition) {
-        self.unbegun.retain(|each| each != partition);
+        self.unstarted.retain(|each| each != partition);
     }
 
     // -- states --
 
     /// Returns whether its state is to be queried.
-    pub(super) fn is_astray(&self, part: Part) -> bool {
-        self.astray.has(part)
+    pub(super) fn has_lost_position(&self, part: Part) -> bool {
+        self.lost.has(part)
     }
 
     /// Schedules the query of its state.
     pub(super) fn ask_at(&mut self, part: Part, when: Instant) {
-        self.astray.set(part, Some(when));
+        self.lost.set(part, Some(when));
     }
 
     /// Takes the partitions whose state is to be queried now. None while another query is open.
-    pub(super) fn take_astray(&mut self, now: Instant) -> Vec<Part> {
+    pub(super) fn take_lost_positions(&mut self, now: Instant) -> Vec<Part> {
         if self.is_asking {
             return Vec::new();
         }
-        let due = self.astray.until(now);
-        due.iter().for_each(|part| self.astray.set(*part, None));
+        let due = self.lost.until(now);
+        due.iter().for_each(|part| self.lost.set(*part, None));
         due
     }
 
@@ -122,18 +122,18 @@ mod tests {
         let partition = |number| ("orders".to_owned(), number);
         positions.unknown(partition(1), now);
         positions.unknown(partition(2), now);
-        assert_eq!(positions.take_unbegun(now), None);
+        assert_eq!(positions.take_unstarted(now), None);
         let then = positions.due().unwrap();
         assert_eq!(
-            positions.take_unbegun(then),
+            positions.take_unstarted(then),
             Some(vec![partition(1), partition(2)])
         );
         assert_eq!(positions.due(), None, "it is being asked");
         positions.begun(&partition(1));
-        positions.ask_for_unbegun(then);
-        assert!(!positions.is_unbegun(&partition(1)) && positions.is_unbegun(&partition(2)));
+        positions.ask_for_unstarted(then);
+        assert!(!positions.is_unstarted(&partition(1)) && positions.is_unstarted(&partition(2)));
         positions.forget(&[], &[partition(2)]);
-        assert_eq!(positions.take_unbegun(then + AGAIN), None);
+        assert_eq!(positions.take_unstarted(then + AGAIN), None);
     }
 
     #[test]
@@ -144,13 +144,16 @@ mod tests {
         positions.ask_at(2, now);
         positions.ask_at(3, later);
         assert_eq!(positions.due(), Some(now));
-        assert_eq!(positions.take_astray(now), [1, 2]);
+        assert_eq!(positions.take_lost_positions(now), [1, 2]);
         positions.set_asking(true);
-        assert_eq!((positions.due(), positions.is_astray(1)), (None, false));
-        assert!(positions.take_astray(later).is_empty());
+        assert_eq!(
+            (positions.due(), positions.has_lost_position(1)),
+            (None, false)
+        );
+        assert!(positions.take_lost_positions(later).is_empty());
         positions.set_asking(false);
         positions.forget(&[3], &[]);
-        assert!(positions.take_astray(later).is_empty());
+        assert!(positions.take_lost_positions(later).is_empty());
     }
 
     #[test]

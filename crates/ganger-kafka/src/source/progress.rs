@@ -90,14 +90,14 @@ impl Progress {
             && self.tried.len() <= TRIED_MAX
     }
 
-    /// Returns the commit to send, if it differs from the last; with `anyhow`, even if not.
+    /// Returns the commit to send, if it differs from the last; with `force`, even if not.
     pub(super) fn commit(
         &mut self,
         place: PartitionSeed,
         metadata_bytes_max: usize,
-        anyhow: bool,
+        force: bool,
     ) -> Option<(i64, String)> {
-        if !self.dirty && !anyhow {
+        if !self.dirty && !force {
             return None;
         }
         self.dirty = false;
@@ -106,7 +106,7 @@ impl Progress {
         self.tried = self.tried.split_off(&offset);
         let text = commit_metadata::encode(place, offset, &self.carried(), metadata_bytes_max);
         let commit = (offset, text);
-        if self.committed.as_ref() == Some(&commit) && !anyhow {
+        if self.committed.as_ref() == Some(&commit) && !force {
             return None;
         }
         self.sent = Some(commit.clone());

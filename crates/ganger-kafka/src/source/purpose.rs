@@ -7,10 +7,10 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::burial::Burial;
+use super::dead_letter_write::DeadLetterWrite;
 use super::ordering::Position;
 use crate::broker::error;
-use crate::broker::producer::Then;
+use crate::broker::producer::FailureAction;
 use crate::broker::record::Outbound;
 use ganger_queue::delivery::{Outgoing, PublishError};
 
@@ -35,9 +35,9 @@ pub(super) enum Purpose {
     /// Copy that waits in a tier; the message is done with it.
     Tier { place: Position, due: Instant },
     /// Record of a dead letter; the message is done with the last one.
-    Letter {
+    DeadLetter {
         place: Position,
-        burial: Box<Burial>,
+        write: Box<DeadLetterWrite>,
     },
     /// An emit: its caller waits for the result.
     Emit {
@@ -50,44 +50,44 @@ impl Purpose {
     /// Returns the action after such a failure. A dead letter is all that is left of its message: it is
     /// sent until it is accepted, in a smaller form if need be. What an external topic has not accepted
     /// for too long is given up.
-    pub(super) fn then(&self, code: Code, is_too_long: bool) -> Then {
+    pub(super) fn on_failure(&self, code: Code, is_too_long: bool) -> FailureAction {
         let gives_up = match self {
-            Self::Letter { burial, .. } => burial.may_shrink(code),
+            Self::DeadLetter { write, .. } => write.may_shrink(code),
             Self::Tier { .. } => error::is_permanent(code),
             Self::Reply { .. } | Self::Emit { .. } => is_too_long || error::is_permanent(code),
         };
         if gives_up {
-            Then::GiveUp
+            FailureAction::GiveUp
         } else if error::is_permanent(code) {
-            Then::Insist
+            FailureAction::RetryRejected
         } else {
-            Then::Again
+            FailureAction::Retry
         }
     }
 
     /// Returns the external topic that it is for.
-    pub(super) fn stranger(&self) -> Option<&str> {
+    pub(super) fn external_topic(&self) -> Option<&str> {
         match self {
             Self::Reply { reply, .. } => Some(&reply.queue),
             Self::Emit { queue, .. } => Some(queue),
-            Self::Tier { .. } | Self::Letter { .. } => None,
+            Self::Tier { .. } | Self::DeadLetter { .. } => None,
         }
     }
 
     /// Returns the message that it settles.
     pub(super) fn place(&self) -> Option<Position> {
         match self {
-            Self::Reply { place, .. } | Self::Tier { place, .. } | Self::Letter { place, .. } => {
-                Some(*place)
-            }
+            Self::Reply { place, .. }
+            | Self::Tier { place, .. }
+            | Self::DeadLetter { place, .. } => Some(*place),
             Self::Emit { .. } => None,
         }
     }
 
     /// Returns whether, at this age, it holds up neither a shutdown nor the release of a partition.
-    pub(super) fn is_in_vain(&self, age: Duration) -> bool {
+    pub(super) fn is_undeliverable(&self, age: Duration) -> bool {
         match self {
-            Self::Reply { .. } | Self::Tier { .. } | Self::Letter { .. } => age >= WITHIN,
+            Self::Reply { .. } | Self::Tier { .. } | Self::DeadLetter { .. } => age >= WITHIN,
             // Its caller is gone: the task behind it has failed, and is tried again.
             Self::Emit { confirmed, .. } => confirmed.is_closed(),
         }
@@ -110,16 +110,19 @@ mod tests {
             due: Instant::now(),
         };
         for purpose in [reply, tier] {
-            assert!(!purpose.is_in_vain(WITHIN - Duration::from_millis(1)));
-            assert!(purpose.is_in_vain(WITHIN));
+            assert!(!purpose.is_undeliverable(WITHIN - Duration::from_millis(1)));
+            assert!(purpose.is_undeliverable(WITHIN));
         }
         let (confirmed, told) = oneshot::channel();
         let emit = Purpose::Emit {
             queue: "q".to_owned(),
             confirmed,
         };
-        assert!(!emit.is_in_vain(WITHIN * 100), "its task is worked on");
+        assert!(
+            !emit.is_undeliverable(WITHIN * 100),
+            "its task is worked on"
+        );
         drop(told);
-        assert!(emit.is_in_vain(Duration::ZERO));
+        assert!(emit.is_undeliverable(Duration::ZERO));
     }
 }

@@ -10,9 +10,9 @@ pub(super) fn boot_time() -> Duration {
     Duration::try_from(now).unwrap_or_default()
 }
 
-/// Detector of standstills.
+/// Detector of gaps as long as a session.
 #[derive(Debug)]
-pub(super) struct Standstill {
+pub(super) struct SessionGap {
     last_turn: Duration,
     /// Longer than the interval of the turns, shorter than a session.
     longest: Duration,
@@ -20,7 +20,7 @@ pub(super) struct Standstill {
     doubt: Option<u64>,
 }
 
-impl Standstill {
+impl SessionGap {
     pub(super) fn new(session_timeout: Duration, now: Duration) -> Self {
         Self {
             last_turn: now,
@@ -29,7 +29,7 @@ impl Standstill {
         }
     }
 
-    /// Returns the maximum interval between turns that is not taken for a standstill.
+    /// Returns the maximum interval between turns that is not taken for a gap.
     pub(super) fn turn_every_max(session_timeout: Duration) -> Duration {
         session_timeout / 3
     }
@@ -51,13 +51,13 @@ impl Standstill {
     }
 
     /// Records that the group has answered a commit as one of a member. One that was sent before the
-    /// standstill proves nothing.
+    /// gap proves nothing.
     pub(super) fn commit_answered(&mut self, commit: u64) {
         self.doubt = self.doubt.filter(|before| commit <= *before);
     }
 
     /// Ends the doubt: no partition is assigned that could be another member's.
-    pub(super) fn is_over(&mut self) {
+    pub(super) fn end_doubt(&mut self) {
         self.doubt = None;
     }
 }
@@ -69,15 +69,15 @@ mod tests {
     #[test]
     fn only_a_long_gap_raises_doubt_and_only_a_later_answer_ends_it() {
         let at = Duration::from_secs;
-        let mut standstill = Standstill::new(at(30), at(0));
-        assert!(!standstill.awake(at(10), 1) && !standstill.awake(at(29), 2));
-        assert!(!standstill.in_doubt());
-        assert!(standstill.awake(at(50), 3) && standstill.in_doubt());
-        assert!(!standstill.awake(at(51), 3));
-        standstill.commit_answered(3);
-        assert!(standstill.in_doubt());
-        standstill.commit_answered(4);
-        assert!(!standstill.in_doubt());
+        let mut session_gap = SessionGap::new(at(30), at(0));
+        assert!(!session_gap.awake(at(10), 1) && !session_gap.awake(at(29), 2));
+        assert!(!session_gap.in_doubt());
+        assert!(session_gap.awake(at(50), 3) && session_gap.in_doubt());
+        assert!(!session_gap.awake(at(51), 3));
+        session_gap.commit_answered(3);
+        assert!(session_gap.in_doubt());
+        session_gap.commit_answered(4);
+        assert!(!session_gap.in_doubt());
     }
 
     #[test]

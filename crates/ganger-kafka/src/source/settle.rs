@@ -6,13 +6,13 @@ use std::time::Duration;
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
-use super::burial::Burial;
+use super::dead_letter_write::DeadLetterWrite;
 use super::known_topics::KnownTopics;
 use super::ordering::Position;
 use super::purpose::{Publication, Purpose};
 use crate::broker::error::words;
 use crate::broker::headers;
-use crate::broker::record::{Outbound, Record, reply_of_letter};
+use crate::broker::record::{Outbound, Record, reply_of_dead_letter};
 use crate::broker::setup::Plan;
 use crate::broker::topic_names::LADDER;
 use ganger_config::model::Order;
@@ -75,7 +75,7 @@ pub(super) fn settled(
             record.charge(failure.reason, unix_ms());
             later(place, record, delay, rules, now)
         }
-        Outcome::DeadLetter(failure) => bury(place, record, &failure, rules.plan),
+        Outcome::DeadLetter(failure) => write_dead_letter(place, record, &failure, rules.plan),
     }
 }
 
@@ -118,7 +118,12 @@ fn later(
     })
 }
 
-fn bury(place: Position, record: &mut Record, failure: &Failure, plan: &Plan) -> NextStep {
+fn write_dead_letter(
+    place: Position,
+    record: &mut Record,
+    failure: &Failure,
+    plan: &Plan,
+) -> NextStep {
     record.charge(failure.reason, unix_ms());
     let id = dead_letter::id(unix_ms(), fastrand::u128(..));
     let written = DeadLetterRecord {
@@ -132,18 +137,18 @@ fn bury(place: Position, record: &mut Record, failure: &Failure, plan: &Plan) ->
     }
     .write();
     let dead = plan.dead(&record.topic);
-    let letter = record.as_letter(&dead, &id, written.headers);
+    let letter = record.as_dead_letter(&dead, &id, written.headers);
     let reply = written.reply;
-    let reply = reply.map(|apart| reply_of_letter(&dead, &id, apart));
-    bury_next(place, Box::new(Burial::new(reply, letter)))
+    let reply = reply.map(|apart| reply_of_dead_letter(&dead, &id, apart));
+    write_next_record(place, Box::new(DeadLetterWrite::new(reply, letter)))
 }
 
 /// Returns the next record of a dead letter; once there is none, its message is done.
-fn bury_next(place: Position, burial: Box<Burial>) -> NextStep {
-    match burial.next().cloned() {
+fn write_next_record(place: Position, write: Box<DeadLetterWrite>) -> NextStep {
+    match write.next().cloned() {
         Some(record) => NextStep::Publish(Publication {
             record,
-            purpose: Purpose::Letter { place, burial },
+            purpose: Purpose::DeadLetter { place, write },
         }),
         None => NextStep::Done,
     }
@@ -175,9 +180,9 @@ pub(super) fn emit(publish: Publish) -> Option<Publication> {
 pub(super) fn confirmed(purpose: Purpose) -> Option<NextStep> {
     match purpose {
         Purpose::Reply { .. } | Purpose::Tier { .. } => Some(NextStep::Done),
-        Purpose::Letter { place, mut burial } => {
-            burial.stored();
-            Some(bury_next(place, burial))
+        Purpose::DeadLetter { place, mut write } => {
+            write.stored();
+            Some(write_next_record(place, write))
         }
         Purpose::Emit { confirmed, queue } => {
             confirm(confirmed, &queue, Ok(()));
@@ -203,20 +208,20 @@ pub(super) fn given_up(
             let record = record?;
             let failure = undeliverable(reply, &why);
             dead_lettered(pool, &LogName::of(&record.message()), &failure);
-            bury(place, record, &failure, plan)
+            write_dead_letter(place, record, &failure, plan)
         }
         Purpose::Tier { due, .. } => {
             tracing::error!(
                 pool,
                 why,
-                "a tier does not take a copy; the message waits here"
+                "tier rejected a copy; the message waits in memory"
             );
             NextStep::Hold(due)
         }
-        Purpose::Letter { place, mut burial } => {
-            tracing::warn!(pool, why, "a dead letter is not taken as it is");
-            burial.shrink(code);
-            bury_next(place, burial)
+        Purpose::DeadLetter { place, mut write } => {
+            tracing::warn!(pool, why, "dead letter rejected in this form");
+            write.shrink(code);
+            write_next_record(place, write)
         }
     })
 }

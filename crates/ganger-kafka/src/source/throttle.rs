@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::broker::begins::Part;
 use crate::broker::settings;
 use crate::broker::setup::Plan;
-use crate::broker::wanted::Found;
+use crate::broker::start_positions::Part;
+use crate::broker::topic_requirements::Found;
 
 /// Time that partitions whose turn comes have to be fetched, before others are resumed too.
 const GRACE: Duration = Duration::from_millis(150);
 /// Maximum length of a turn while others wait.
 const TURN: Duration = Duration::from_secs(10);
 /// Minimum interval between two checks.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const CHECK_EVERY: Duration = Duration::from_millis(5);
 
 /// State of the turns.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Throttle {
         let may = self.next_look <= now;
         self.is_due = !may;
         if may {
-            self.next_look = now + LOOK_EVERY;
+            self.next_look = now + CHECK_EVERY;
         }
         may
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::ordering::Count;
-use crate::broker::begins::Part;
+use crate::broker::start_positions::Part;
 
 /// Limits of each partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) struct Share {
 
 /// Messages held of all partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Here {
+pub(super) struct HeldTotals {
     pub(super) bytes: usize,
     /// True if nothing is out or may go out.
     pub(super) is_idle: bool,
@@ -31,13 +31,13 @@ pub(super) struct Here {
 
 /// State of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum ReadState {
     /// Possibly has something to read and room for it.
     Open,
     /// Has nothing to read.
-    Asleep,
+    Empty,
     /// Not to be read.
-    Shut,
+    Closed,
     /// At its limit, until a message of it goes out or is done.
     Full,
     /// `Full`, or until more than this may be ready of each.
@@ -45,17 +45,17 @@ pub(super) enum Turn {
     /// `Full`, or until each may have more bytes than this.
     BytesMax(usize),
     /// All of them together have reached the limit.
-    Gated,
+    AtTotalLimit,
 }
 
 impl Share {
     /// Returns why there is no room for more of a partition with this count; none if there is.
-    pub(super) fn refusal(&self, count: Count, here: Here) -> Option<Turn> {
+    pub(super) fn refusal(&self, count: Count, here: HeldTotals) -> Option<ReadState> {
         if count.messages - count.out >= self.look_ahead {
-            return Some(Turn::Full);
+            return Some(ReadState::Full);
         }
         if count.ready >= self.ready {
-            return Some(Turn::ReadyMax(count.ready));
+            return Some(ReadState::ReadyMax(count.ready));
         }
         let has_none = if self.is_scarce {
             here.is_idle
@@ -65,46 +65,46 @@ impl Share {
         if has_none {
             None
         } else if !self.has_bytes(here) {
-            Some(Turn::Gated)
+            Some(ReadState::AtTotalLimit)
         } else {
-            (count.bytes >= self.bytes).then_some(Turn::BytesMax(count.bytes))
+            (count.bytes >= self.bytes).then_some(ReadState::BytesMax(count.bytes))
         }
     }
 
-    fn has_bytes(&self, here: Here) -> bool {
+    fn has_bytes(&self, here: HeldTotals) -> bool {
         here.bytes < self.bytes_of_all
     }
 
     /// Returns whether to admit one message to keep this pool going while all pools are at their limit.
-    fn wants_one(&self, here: Here) -> bool {
+    fn wants_one(&self, here: HeldTotals) -> bool {
         self.is_scarce && here.is_idle
     }
 }
 
 /// State of one partition.
 #[derive(Debug)]
-struct Seat {
-    turn: Turn,
+struct TurnEntry {
+    state: ReadState,
     /// Its number in its queue.
     number: u64,
     /// True if messages of it are held here.
     is_here: bool,
 }
 
-impl Seat {
+impl TurnEntry {
     /// Returns whether it counts among the partitions that share the limits.
     fn shares(&self) -> bool {
-        self.is_here || self.turn != Turn::Asleep
+        self.is_here || self.state != ReadState::Empty
     }
 }
 
 /// All assigned partitions.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    seats: HashMap<Part, Seat>,
+    entries: HashMap<Part, TurnEntry>,
     last_number: u64,
     open: BTreeMap<u64, Part>,
-    gated: BTreeMap<u64, Part>,
+    at_total_limit: BTreeMap<u64, Part>,
     by_ready: BTreeSet<(usize, Part)>,
     by_bytes: BTreeSet<(usize, Part)>,
     sharers: usize,
@@ -115,80 +115,86 @@ impl Turns {
     /// Adds a partition. It may have something.
     pub(super) fn add(&mut self, part: Part) {
         self.remove(part);
-        let seat = Seat {
-            turn: Turn::Shut,
+        let entry = TurnEntry {
+            state: ReadState::Closed,
             number: 0,
             is_here: false,
         };
-        self.sharers += usize::from(seat.shares());
-        self.seats.insert(part, seat);
-        self.put(part, Turn::Open);
+        self.sharers += usize::from(entry.shares());
+        self.entries.insert(part, entry);
+        self.put(part, ReadState::Open);
     }
 
     /// Removes a partition.
     pub(super) fn remove(&mut self, part: Part) {
-        self.put(part, Turn::Shut);
-        if let Some(seat) = self.seats.remove(&part) {
-            self.sharers -= usize::from(seat.shares());
+        self.put(part, ReadState::Closed);
+        if let Some(entry) = self.entries.remove(&part) {
+            self.sharers -= usize::from(entry.shares());
         }
     }
 
     /// Sets the state of a partition after a check. An open one goes to the end of the queue.
-    pub(super) fn put(&mut self, part: Part, turn: Turn) {
-        let Some(seat) = self.seats.get_mut(&part) else {
+    pub(super) fn put(&mut self, part: Part, state: ReadState) {
+        let Some(entry) = self.entries.get_mut(&part) else {
             return;
         };
-        let did_share = seat.shares();
-        match seat.turn {
-            Turn::Open => drop(self.open.remove(&seat.number)),
-            Turn::Gated => drop(self.gated.remove(&seat.number)),
-            Turn::ReadyMax(ready) => drop(self.by_ready.remove(&(ready, part))),
-            Turn::BytesMax(bytes) => drop(self.by_bytes.remove(&(bytes, part))),
-            Turn::Asleep | Turn::Shut | Turn::Full => {}
+        let did_share = entry.shares();
+        match entry.state {
+            ReadState::Open => drop(self.open.remove(&entry.number)),
+            ReadState::AtTotalLimit => drop(self.at_total_limit.remove(&entry.number)),
+            ReadState::ReadyMax(ready) => drop(self.by_ready.remove(&(ready, part))),
+            ReadState::BytesMax(bytes) => drop(self.by_bytes.remove(&(bytes, part))),
+            ReadState::Empty | ReadState::Closed | ReadState::Full => {}
         }
         self.last_number += 1;
-        (seat.turn, seat.number) = (turn, self.last_number);
-        match turn {
-            Turn::Open => drop(self.open.insert(seat.number, part)),
-            Turn::Gated => drop(self.gated.insert(seat.number, part)),
-            Turn::ReadyMax(ready) => drop(self.by_ready.insert((ready, part))),
-            Turn::BytesMax(bytes) => drop(self.by_bytes.insert((bytes, part))),
-            Turn::Asleep | Turn::Shut | Turn::Full => {}
+        (entry.state, entry.number) = (state, self.last_number);
+        match state {
+            ReadState::Open => drop(self.open.insert(entry.number, part)),
+            ReadState::AtTotalLimit => drop(self.at_total_limit.insert(entry.number, part)),
+            ReadState::ReadyMax(ready) => drop(self.by_ready.insert((ready, part))),
+            ReadState::BytesMax(bytes) => drop(self.by_bytes.insert((bytes, part))),
+            ReadState::Empty | ReadState::Closed | ReadState::Full => {}
         }
-        self.sharers += usize::from(seat.shares());
+        self.sharers += usize::from(entry.shares());
         self.sharers -= usize::from(did_share);
     }
 
     /// Records an arrival. True if the partition had nothing.
-    pub(super) fn rang(&mut self, part: Part) -> bool {
-        let slept = self.is_asleep(part);
+    pub(super) fn arrived(&mut self, part: Part) -> bool {
+        let slept = self.has_nothing(part);
         if slept {
-            self.put(part, Turn::Open);
+            self.put(part, ReadState::Open);
         }
         slept
     }
 
     /// Reopens a partition for reading.
     pub(super) fn opened(&mut self, part: Part) {
-        if self.seat(part).is_some_and(|seat| seat.turn == Turn::Shut) {
-            self.put(part, Turn::Open);
+        if self
+            .entry(part)
+            .is_some_and(|entry| entry.state == ReadState::Closed)
+        {
+            self.put(part, ReadState::Open);
         }
     }
 
     /// Updates the messages held of a partition.
     pub(super) fn counted(&mut self, part: Part, count: Count) {
-        let Some(seat) = self.seats.get_mut(&part) else {
+        let Some(entry) = self.entries.get_mut(&part) else {
             return;
         };
-        let did_share = seat.shares();
-        seat.is_here = count.messages > 0;
-        self.sharers += usize::from(seat.shares());
+        let did_share = entry.shares();
+        entry.is_here = count.messages > 0;
+        self.sharers += usize::from(entry.shares());
         self.sharers -= usize::from(did_share);
-        match seat.turn {
-            Turn::Full | Turn::ReadyMax(_) | Turn::BytesMax(_) | Turn::Gated => {
-                self.put(part, Turn::Open);
+        match entry.state {
+            ReadState::Full
+            | ReadState::ReadyMax(_)
+            | ReadState::BytesMax(_)
+            | ReadState::AtTotalLimit => {
+                self.put(part, ReadState::Open);
             }
-            Turn::Open | Turn::Asleep | Turn::Shut => {}
+            ReadState::Open | ReadState::Empty | ReadState::Closed => {}
         }
     }
 
@@ -201,29 +207,29 @@ impl Turns {
         open.extend(bytes.map(|(_, part)| *part));
         // Now each may have one, not only all together.
         if std::mem::replace(&mut self.was_scarce, share.is_scarce) && !share.is_scarce {
-            open.extend(self.gated.values());
+            open.extend(self.at_total_limit.values());
             open.extend(self.by_bytes.iter().map(|(_, part)| *part));
         }
         for part in open {
-            self.put(part, Turn::Open);
+            self.put(part, ReadState::Open);
         }
     }
 
     /// Returns the next partition that may have something for which there is room. It goes to the end
     /// of the queue.
-    pub(super) fn next(&mut self, share: &Share, here: Here) -> Option<Part> {
+    pub(super) fn next(&mut self, share: &Share, here: HeldTotals) -> Option<Part> {
         let part = self.peek(share, here)?;
-        self.put(part, Turn::Open);
+        self.put(part, ReadState::Open);
         Some(part)
     }
 
     /// Returns the same partition and leaves it in its place.
-    pub(super) fn peek(&self, share: &Share, here: Here) -> Option<Part> {
+    pub(super) fn peek(&self, share: &Share, here: HeldTotals) -> Option<Part> {
         let wants_one = share.wants_one(here);
         let may_pass = wants_one || share.has_bytes(here);
-        let gated = self.gated.values().next().filter(|_| may_pass);
+        let at_total_limit = self.at_total_limit.values().next().filter(|_| may_pass);
         let full = self.by_bytes.first().filter(|_| wants_one);
-        gated
+        at_total_limit
             .or_else(|| self.open.values().next())
             .or(full.map(|(_, part)| part))
             .copied()
@@ -234,13 +240,13 @@ impl Turns {
         self.sharers
     }
 
-    pub(super) fn is_asleep(&self, part: Part) -> bool {
-        self.seat(part)
-            .is_some_and(|seat| seat.turn == Turn::Asleep)
+    pub(super) fn has_nothing(&self, part: Part) -> bool {
+        self.entry(part)
+            .is_some_and(|entry| entry.state == ReadState::Empty)
     }
 
-    fn seat(&self, part: Part) -> Option<&Seat> {
-        self.seats.get(&part)
+    fn entry(&self, part: Part) -> Option<&TurnEntry> {
+        self.entries.get(&part)
     }
 }
 

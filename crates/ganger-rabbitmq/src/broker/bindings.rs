@@ -8,14 +8,14 @@ use lapin::{Channel, ExchangeKind};
 
 use super::connect::{Broker, close};
 use super::consumers::table;
-use super::error::{RabbitMqError, soft, words};
+use super::error::{RabbitMqError, error_text, soft};
 use ganger_config::model::{Binding, ExchangeType};
 
 /// Binds the queue as configured. An exchange whose type is given is declared.
 ///
 /// # Errors
 /// If an exchange is missing or not as it should be, or the connection is lost.
-pub(super) async fn see_to(
+pub(super) async fn ensure(
     broker: &Broker,
     queue: &str,
     bindings: &[Binding],
@@ -34,7 +34,7 @@ pub(super) async fn see_to(
 ///
 /// # Errors
 /// If the connection is lost.
-pub(super) async fn look(
+pub(super) async fn find_problems(
     broker: &Broker,
     bindings: &[Binding],
 ) -> Result<Vec<RabbitMqError>, RabbitMqError> {
@@ -106,7 +106,7 @@ fn short(name: &str) -> Result<ShortString, RabbitMqError> {
 }
 
 fn refusal(exchange: &str, error: &lapin::Error) -> RabbitMqError {
-    let (exchange, why) = (exchange.to_owned(), words(error));
+    let (exchange, why) = (exchange.to_owned(), error_text(error));
     match soft(error) {
         // Also of a queue that is gone since it was looked for, which is looked for again.
         Some(AMQPSoftError::NOTFOUND) if why.contains("no queue") => {

@@ -12,15 +12,16 @@ pub enum CommandError {
         queue: String,
     },
     /// A queue accepts no message at the moment.
-    #[error("the queue `{queue}` is full and takes no more")]
+    #[error("the queue `{queue}` is full and accepts no more messages")]
     Full {
         /// Name of the queue.
         queue: String,
     },
     /// Dead letters that were read could not be put back.
     #[error(
-        "the queue `{queue}` has no room for {count} of the letters that were read; they come back by \
-         themselves, which the broker counts and may have a limit for: make room before you look again"
+        "the queue `{queue}` has no room for {count} of the dead letters that were read; the \
+         broker redelivers them, counts that and may limit it: make room in the queue before \
+         reading them again"
     )]
     NoRoom {
         /// Name of the queue.
@@ -29,7 +30,7 @@ pub enum CommandError {
         count: usize,
     },
     /// The broker permanently rejects a message.
-    #[error("a message for `{queue}` is refused: {why}")]
+    #[error("the broker rejected a message for `{queue}`: {why}")]
     Refused {
         /// Queue that the message was published to.
         queue: String,
@@ -51,15 +52,20 @@ pub enum CommandError {
         within: Duration,
     },
     /// Dead letters can't be put back, so none is taken.
-    #[error("the letters in `{queue}` can't be read, since each must be put back: {why}")]
-    NoWayIn {
+    #[error(
+        "the dead letters in `{queue}` can't be read, because they could not be put back: {why}"
+    )]
+    CannotPutBack {
         /// Name of the queue.
         queue: String,
         /// Result of an attempt to publish.
         why: String,
     },
     /// Someone else is reading the dead letters.
-    #[error("another command is at the dead letters in `{queue}`, and still was after {within:?}")]
+    #[error(
+        "another command is using the dead letters in `{queue}` and has not finished within \
+         {within:?}"
+    )]
     Busy {
         /// Name of the queue.
         queue: String,
@@ -67,7 +73,7 @@ pub enum CommandError {
         within: Duration,
     },
     /// The broker does not deliver the messages that are in the queue.
-    #[error("the broker hands out no more of `{queue}`, though {left} are to come")]
+    #[error("the broker delivers no more messages of `{queue}`, although {left} are left")]
     Stuck {
         /// Name of the queue.
         queue: String,
@@ -76,7 +82,7 @@ pub enum CommandError {
     },
     /// A dead letter can't be sent back.
     #[error("the dead letter {id} can't be sent back: {why}")]
-    NoWayBack {
+    CannotSendBack {
         /// Id of the dead letter.
         id: String,
         /// Reason.

@@ -16,10 +16,9 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::error::{RabbitMqError, soft, words};
+use super::error::{RabbitMqError, error_text, soft};
 use super::returned::Returns;
-use super::socket;
-use super::socket::{Kit, Socket};
+use super::socket::{LapinRuntime, Socket};
 use super::tls::Encryption;
 use ganger_config::model::{Host, RabbitMqSource, Tls};
 use ganger_core::threads::or_refused;
@@ -111,8 +110,10 @@ impl Broker {
         let goodbye = self.connection.close(200, "OK".into());
         match timeout(CLOSE_WITHIN, goodbye).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(error = words(&error), "the connection was gone"),
-            Err(_) => tracing::debug!("the broker did not say good-bye; the connection is cut"),
+            Ok(Err(error)) => {
+                tracing::debug!(error = error_text(&error), "connection already closed")
+            }
+            Err(_) => tracing::debug!("broker did not confirm the close; connection cut"),
         }
     }
 }
@@ -125,8 +126,8 @@ pub(crate) async fn close(channel: &Channel) {
     }
     match timeout(CLOSE_WITHIN, channel.close(200, "OK".into())).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(error = words(&error), "the channel was gone"),
-        Err(_) => tracing::debug!("the broker did not close the channel"),
+        Ok(Err(error)) => tracing::debug!(error = error_text(&error), "channel already closed"),
+        Err(_) => tracing::debug!("broker did not confirm the close of the channel"),
     }
 }
 
@@ -201,10 +202,10 @@ async fn connect_to(
         Some(tls) => tls.encrypt(host, stream).await?,
         None => Socket::from(stream),
     };
-    let socket = socket.telling(returns.clone());
+    let socket = socket.with_returns(returns.clone());
     // The library asks for a socket by a function that it may call again; we never let it.
     let ready = Mutex::new(Some(AsyncTcpStream::Plain(socket)));
-    let hand_over = async move |_: AMQPUri, _: Runtime<Kit>| {
+    let hand_over = async move |_: AMQPUri, _: Runtime<LapinRuntime>| {
         let socket = ready.lock().ok().and_then(|mut ready| ready.take());
         socket.ok_or_else(|| lapin::Error::from(io::Error::from(io::ErrorKind::NotConnected)))
     };

@@ -15,7 +15,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, Consumer};
 
 use super::connect::Broker;
-use super::error::{RabbitMqError, words};
+use super::error::{RabbitMqError, error_text};
 use super::field_table::long;
 use super::republish::fitting;
 use crate::rules::demand::Flow;
@@ -88,15 +88,15 @@ pub(crate) struct Consumers {
     channel: Channel,
     spec: ConsumerSpec,
     /// The consumers, in the order of their creation.
-    taps: Vec<Tap>,
+    consumers: Vec<TrackedConsumer>,
     changing: Option<(ConsumerChange, u16)>,
     /// The broker has cancelled a consumer: the queue is gone.
-    cut_off: bool,
-    made: usize,
+    queue_gone: bool,
+    created: usize,
 }
 
 /// One consumer.
-struct Tap {
+struct TrackedConsumer {
     consumer: Consumer,
     /// Prefetch: maximum number of unacknowledged messages.
     prefetch: u16,
@@ -107,7 +107,7 @@ struct Tap {
 impl fmt::Debug for Consumers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumers")
-            .field("taps", &self.taps.len())
+            .field("consumers", &self.consumers.len())
             .finish_non_exhaustive()
     }
 }
@@ -130,10 +130,10 @@ impl Consumers {
             broker,
             channel,
             spec,
-            taps: Vec::new(),
+            consumers: Vec::new(),
             changing: None,
-            cut_off: false,
-            made: 0,
+            queue_gone: false,
+            created: 0,
         }
     }
 
@@ -145,8 +145,8 @@ impl Consumers {
 
     /// Current prefetch; `full` tells whether it was used up since the last change.
     pub(crate) fn flow(&self, full: bool) -> Flow {
-        let live = self.taps.iter().filter(|tap| !tap.leaving);
-        let mut each = live.map(|tap| tap.prefetch);
+        let live = self.consumers.iter().filter(|tracked| !tracked.leaving);
+        let mut each = live.map(|tracked| tracked.prefetch);
         Flow {
             steady: each.next().unwrap_or(0),
             extra: each.next().unwrap_or(0),
@@ -168,18 +168,18 @@ impl Consumers {
 
     /// Returns whether a change is in progress or messages of a cancelled consumer are still to come.
     pub(crate) fn is_changing(&self) -> bool {
-        self.changing.is_some() || self.taps.iter().any(|tap| tap.leaving)
+        self.changing.is_some() || self.consumers.iter().any(|tracked| tracked.leaving)
     }
 
     /// Returns whether no message can come any more.
     pub(crate) fn is_dry(&self) -> bool {
-        self.changing.is_none() && self.taps.is_empty()
+        self.changing.is_none() && self.consumers.is_empty()
     }
 
     /// Begins to add a consumer. Not to be called while a change is in progress.
     pub(crate) fn add(&mut self, prefetch: u16) {
-        self.made += 1;
-        let tag = format!("{}-{}", self.spec.pool, self.made);
+        self.created += 1;
+        let tag = format!("{}-{}", self.spec.pool, self.created);
         let (broker, channel) = (Rc::clone(&self.broker), self.channel.clone());
         let added = add(broker, channel, self.spec.clone(), tag, prefetch);
         self.changing = Some((Box::pin(added), prefetch));
@@ -188,7 +188,7 @@ impl Consumers {
     /// Begins to cancel the newest consumer. Messages already sent to it still come. Not to be
     /// called while a change is in progress.
     pub(crate) fn cancel_newest(&mut self) {
-        self.cancel_from(self.taps.len().saturating_sub(1));
+        self.cancel_from(self.consumers.len().saturating_sub(1));
     }
 
     /// Begins to cancel all consumers likewise.
@@ -197,9 +197,9 @@ impl Consumers {
     }
 
     fn cancel_from(&mut self, first: usize) {
-        let tags = self.taps.iter_mut().skip(first).map(|tap| {
-            tap.leaving = true;
-            tap.consumer.tag()
+        let tags = self.consumers.iter_mut().skip(first).map(|tracked| {
+            tracked.leaving = true;
+            tracked.consumer.tag()
         });
         let (broker, channel) = (Rc::clone(&self.broker), self.channel.clone());
         let cancelled = cancel(broker, channel, tags.collect());
@@ -220,20 +220,20 @@ impl Consumers {
             return Poll::Ready(Ok(news));
         }
         let mut has_ended = false;
-        for index in (0..self.taps.len()).rev() {
-            let Tap {
+        for index in (0..self.consumers.len()).rev() {
+            let TrackedConsumer {
                 consumer, leaving, ..
-            } = &mut self.taps[index];
-            let is_dry =
-                drain(consumer, cx, most, read).map_err(|error| RabbitMqError::lost(&error))?;
+            } = &mut self.consumers[index];
+            let is_dry = read_available(consumer, cx, most, read)
+                .map_err(|error| RabbitMqError::lost(&error))?;
             if is_dry {
-                self.cut_off |= !*leaving;
-                self.taps.remove(index);
+                self.queue_gone |= !*leaving;
+                self.consumers.remove(index);
                 has_ended = true;
             }
         }
-        if self.cut_off && self.is_dry() {
-            self.cut_off = false;
+        if self.queue_gone && self.is_dry() {
+            self.queue_gone = false;
             Poll::Ready(Ok(ConsumerNews::Cancelled))
         } else if !read.is_empty() {
             Poll::Ready(Ok(ConsumerNews::Read))
@@ -254,7 +254,7 @@ impl Consumers {
         let prefetch = *prefetch;
         self.changing = None;
         if let Some(consumer) = changed? {
-            self.taps.push(Tap {
+            self.consumers.push(TrackedConsumer {
                 consumer,
                 prefetch,
                 leaving: false,
@@ -265,7 +265,7 @@ impl Consumers {
 }
 
 /// Reads the messages of one consumer. Returns whether it has ended.
-fn drain(
+fn read_available(
     consumer: &mut Consumer,
     cx: &mut Context<'_>,
     most: usize,
@@ -312,7 +312,7 @@ async fn cancel(
     for tag in tags {
         let cancelled = channel.basic_cancel(tag, BasicCancelOptions::default());
         if let Err(error) = broker.ask(cancelled).await? {
-            tracing::debug!(error = words(&error), "the consumer was gone");
+            tracing::debug!(error = error_text(&error), "consumer already cancelled");
         }
     }
     Ok(None)

@@ -61,9 +61,7 @@ pub enum RabbitMqError {
         why: String,
     },
     /// The server's certificate is signed by an unknown authority.
-    #[error(
-        "the certificate of `{host}` is signed by no authority that is trusted here: see `ca_file`"
-    )]
+    #[error("the certificate of `{host}` is not signed by a trusted authority: see `ca_file`")]
     UnknownAuthority {
         /// Host and port.
         host: String,
@@ -169,8 +167,8 @@ pub enum RabbitMqError {
     },
     /// The exchange to bind a queue to is missing.
     #[error(
-        "the exchange `{exchange}` is missing: make it, or say in `bind` of which `type` it is, and \
-         it is declared"
+        "the exchange `{exchange}` is missing: create it, or set its `type` in `bind` to have it \
+         declared"
     )]
     MissingExchange {
         /// Name of the exchange.
@@ -268,7 +266,7 @@ impl RabbitMqError {
     pub(crate) fn tls(host: &str, error: &io::Error) -> Self {
         let host = host.to_owned();
         let Some(inner) = rustls_error(error) else {
-            if is_an_end(error) {
+            if is_hang_up(error) {
                 return Self::HungUp { host };
             }
             let why = error.to_string();
@@ -305,7 +303,7 @@ impl RabbitMqError {
     pub(crate) fn handshake(host: &str, who: (&str, &str), error: &lapin::Error) -> Self {
         let (user, vhost) = (who.0.to_owned(), who.1.to_owned());
         let host = host.to_owned();
-        let why = words(error);
+        let why = error_text(error);
         match error.kind() {
             ErrorKind::ProtocolError(refusal) => match refusal.kind() {
                 AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => {
@@ -332,7 +330,7 @@ impl RabbitMqError {
                 _ => Self::NotAmqp { host, why },
             },
             ErrorKind::IOError(error) if rustls_error(error).is_some() => Self::tls(&host, error),
-            ErrorKind::IOError(error) if is_an_end(error) => Self::HungUp { host },
+            ErrorKind::IOError(error) if is_hang_up(error) => Self::HungUp { host },
             ErrorKind::IOError(error) => Self::unreachable(&host, error),
             ErrorKind::ParsingError(_) | ErrorKind::InvalidProtocolVersion(_) => {
                 Self::NotAmqp { host, why }
@@ -343,7 +341,7 @@ impl RabbitMqError {
 
     /// Builds the error of an established connection that was lost.
     pub(crate) fn lost(error: &lapin::Error) -> Self {
-        let why = words(error);
+        let why = error_text(error);
         match error.kind() {
             ErrorKind::ProtocolError(refusal)
                 if matches!(refusal.kind(), AMQPErrorKind::Soft(_)) =>
@@ -356,17 +354,17 @@ impl RabbitMqError {
 }
 
 /// Text of an error, in the broker's own words where it has given any.
-pub(crate) fn words(error: &lapin::Error) -> String {
+pub(crate) fn error_text(error: &lapin::Error) -> String {
     match error.kind() {
         ErrorKind::ProtocolError(refusal) => refusal.get_message().to_string(),
         ErrorKind::MissingHeartbeatError => {
-            "nothing was heard of the broker for two heartbeats".to_owned()
+            "no heartbeat from the broker for two intervals".to_owned()
         }
         ErrorKind::IOError(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
-            "the broker hung up".to_owned()
+            "the broker closed the connection".to_owned()
         }
         ErrorKind::IOError(error) => error.to_string(),
-        ErrorKind::ParsingError(_) => "the broker sent what can't be read".to_owned(),
+        ErrorKind::ParsingError(_) => "the broker sent malformed data".to_owned(),
         ErrorKind::InvalidChannelState(..) => "the channel is closed".to_owned(),
         ErrorKind::InvalidConnectionState(_) => "the connection is closed".to_owned(),
         _ => error.to_string(),
@@ -374,7 +372,7 @@ pub(crate) fn words(error: &lapin::Error) -> String {
 }
 
 /// Returns whether the error ends one channel only, while the connection lives on.
-pub(crate) fn is_of_the_channel(error: &lapin::Error) -> bool {
+pub(crate) fn is_channel_error(error: &lapin::Error) -> bool {
     error.is_amqp_soft_error()
         || matches!(
             error.kind(),
@@ -393,7 +391,7 @@ pub(crate) fn soft(error: &lapin::Error) -> Option<&AMQPSoftError> {
     }
 }
 
-fn is_an_end(error: &io::Error) -> bool {
+fn is_hang_up(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted

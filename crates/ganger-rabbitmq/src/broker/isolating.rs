@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::error::RabbitMqError;
-use super::line::LineChange;
+use super::publish_connection::PublishConnectionChange;
 use super::publisher::{OutboundMessage, Publisher, PublisherNews, Verdict};
 use super::quarantine::Quarantine;
 use ganger_config::model::RabbitMqSource;
@@ -50,14 +50,14 @@ impl IsolatingPublisher {
     /// Stops waiting for a message: it is not sent again. Returns whether its verdict may still
     /// come.
     pub(crate) fn forget(&mut self, id: u64) -> bool {
-        let has_verdict = self.of(id).forget(id);
+        let has_verdict = self.publisher_mut(id).forget(id);
         self.release(id);
         has_verdict
     }
 
     /// Marks a message as long unanswered: others need not wait for it.
-    pub(crate) fn be_silent(&mut self, id: u64) {
-        self.of(id).be_silent(id);
+    pub(crate) fn mark_silent(&mut self, id: u64) {
+        self.publisher_mut(id).mark_silent(id);
     }
 
     /// Returns whether the message waits for a queue that has been silent for long.
@@ -71,9 +71,9 @@ impl IsolatingPublisher {
     }
 
     /// Restarts the time for the broker's answers, since it reads again.
-    pub(crate) fn wait_anew(&mut self, now: Instant) {
-        self.shared.wait_anew(now);
-        self.alone.wait_anew(now);
+    pub(crate) fn restart_waits(&mut self, now: Instant) {
+        self.shared.restart_waits(now);
+        self.alone.restart_waits(now);
     }
 
     /// Number of messages sent again since the last call although the broker may have had them.
@@ -94,7 +94,7 @@ impl IsolatingPublisher {
         }
     }
 
-    fn of(&mut self, id: u64) -> &mut Publisher {
+    fn publisher_mut(&mut self, id: u64) -> &mut Publisher {
         match self.parcels.contains_key(&id) {
             true => &mut self.alone,
             false => &mut self.shared,
@@ -118,7 +118,7 @@ impl IsolatingPublisher {
         loop {
             self.send_alone();
             if let Poll::Ready(news) = self.alone.poll_news(cx) {
-                let verdicts = self.heard_alone(news?);
+                let verdicts = self.handle_isolated_news(news?);
                 if !verdicts.is_empty() {
                     return Poll::Ready(Ok(verdicts.into()));
                 }
@@ -126,7 +126,7 @@ impl IsolatingPublisher {
             }
             if let Poll::Ready(news) = self.shared.poll_news(cx) {
                 let news = news?;
-                self.heard(&news);
+                self.handle_shared_news(&news);
                 return Poll::Ready(Ok(news));
             }
             if !self.is_due(cx) {
@@ -149,7 +149,7 @@ impl IsolatingPublisher {
     }
 
     /// Handles the news of the shared connection.
-    fn heard(&mut self, news: &PublisherNews) {
+    fn handle_shared_news(&mut self, news: &PublisherNews) {
         for (id, _) in &news.verdicts {
             self.release(*id);
         }
@@ -160,8 +160,8 @@ impl IsolatingPublisher {
         tracing::warn!(
             connection = self.name,
             count = moved.len(),
-            "the connection was lost twice with the same messages unconfirmed; they are sent one at a \
-             time over another"
+            "connection lost twice with the same messages unconfirmed; sending them one at a time \
+             over a separate connection"
         );
         for id in moved {
             if let Some(parcel) = self.shared.withdraw(id) {
@@ -171,7 +171,7 @@ impl IsolatingPublisher {
     }
 
     /// Handles the news of the quarantine's connection.
-    fn heard_alone(&mut self, news: PublisherNews) -> Vec<(u64, Verdict)> {
+    fn handle_isolated_news(&mut self, news: PublisherNews) -> Vec<(u64, Verdict)> {
         let PublisherNews {
             mut verdicts,
             change,
@@ -188,12 +188,12 @@ impl IsolatingPublisher {
             }
         }
         if let Some(id) = loss.blamed
-            && let Some(LineChange::Down(error)) = change
+            && let Some(PublishConnectionChange::Down(error)) = change
         {
             self.alone.withdraw(id);
             self.parcels.remove(&id);
-            self.alone.excuse();
-            self.shared.excuse();
+            self.alone.reset_backoff();
+            self.shared.reset_backoff();
             let why = format!("the connection ended each time that it was sent: {error}");
             verdicts.push((id, Verdict::EndsConnection(why)));
         }

@@ -7,7 +7,7 @@ use lapin::options::QueueDeclareOptions;
 use lapin::types::{FieldTable, ShortString};
 
 use super::connect::{Broker, close};
-use super::error::{RabbitMqError, soft, words};
+use super::error::{RabbitMqError, error_text, soft};
 use super::field_table::long;
 
 /// Queue argument by which an unused queue is deleted.
@@ -80,7 +80,7 @@ pub(crate) async fn lifetime(
                 break;
             }
             Err(error) if soft(&error).is_none() => return Err(RabbitMqError::lost(&error)),
-            Err(error) => match read(&words(&error)) {
+            Err(error) => match read(&error_text(&error)) {
                 Difference::Durability => {}
                 Difference::Lifetime(lifetime) => return Ok(lifetime),
             },
@@ -97,12 +97,12 @@ enum Difference {
     Lifetime(Lifetime),
 }
 
-fn read(words: &str) -> Difference {
-    let differs = |what| words.contains(&format!("inequivalent arg '{what}'"));
+fn read(text: &str) -> Difference {
+    let differs = |what| text.contains(&format!("inequivalent arg '{what}'"));
     if differs("durable") {
         return Difference::Durability;
     }
-    let expires = differs(EXPIRES).then(|| current_number(words)).flatten();
+    let expires = differs(EXPIRES).then(|| current_number(text)).flatten();
     Difference::Lifetime(match expires {
         Some(ms) => Lifetime::Expires(ms.to_owned()),
         None if differs("auto_delete") => Lifetime::AutoDelete,
@@ -112,8 +112,8 @@ fn read(words: &str) -> Difference {
 
 /// Value that the queue has, out of the broker's words: `… but current is the value '1000' of type
 /// 'signedint'`, or `… but current is '1000'`.
-fn current_number(words: &str) -> Option<&str> {
-    let (_, current) = words.rsplit_once("but current is")?;
+fn current_number(text: &str) -> Option<&str> {
+    let (_, current) = text.rsplit_once("but current is")?;
     let mut quoted = current.split('\'').skip(1).step_by(2);
     quoted.find(|text| text.parse::<u64>().is_ok())
 }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_first_difference_tells_the_lifetime() {
-        let says = |words: &str| read(&format!("PRECONDITION_FAILED - {words}"));
+        let says = |text: &str| read(&format!("PRECONDITION_FAILED - {text}"));
         let other = "for queue 'q' in vhost '/': received 'true' but current is 'false'";
         let durable = format!("inequivalent arg 'durable' {other}");
         assert_eq!(says(&durable), Difference::Durability);

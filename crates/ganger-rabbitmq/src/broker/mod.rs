@@ -1,6 +1,7 @@
 //! RabbitMQ in the terms of its protocol: the connection and its socket, queues, consumers, and
 //! publishing. It waits for answers, and decides nothing about a message.
 
+pub(crate) mod ack_writes;
 mod bindings;
 pub(crate) mod command_error;
 pub(crate) mod connect;
@@ -10,7 +11,7 @@ pub(crate) mod field_table;
 pub(crate) mod isolating;
 pub(crate) mod ledger;
 pub(crate) mod lifetime;
-pub(crate) mod line;
+pub(crate) mod publish_connection;
 pub(crate) mod publisher;
 mod quarantine;
 pub(crate) mod republish;
@@ -21,4 +22,3 @@ pub(crate) mod tls;
 pub(crate) mod topology;
 mod tracks;
 pub(crate) mod utf8;
-pub(crate) mod words;

@@ -1,5 +1,5 @@
 //! Publishing: persistent, mandatory, confirmed, many at once. The content and the consequences of
-//! a verdict are decided elsewhere; the connection is in `line.rs`, the choice of channels in
+//! a verdict are decided elsewhere; the connection is in `publish_connection.rs`, the choice of channels in
 //! `tracks`. A publish that the broker permanently rejects ends its channel with everything in
 //! flight there; then each of those is sent again alone, until the one to blame is found. When a
 //! connection of its own is lost, everything in flight is sent again over the next; `isolating.rs`
@@ -23,8 +23,8 @@ use lapin::{BasicProperties, Channel, Confirmation};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::connect::{Broker, close};
-use super::error::{RabbitMqError, is_of_the_channel, words};
-use super::line::{Line, LineChange, open_channel};
+use super::error::{RabbitMqError, error_text, is_channel_error};
+use super::publish_connection::{PublishConnection, PublishConnectionChange, open_channel};
 use super::returned;
 use super::tracks::flight::Unconfirmed;
 use super::tracks::{TrackStep, Tracks};
@@ -66,9 +66,9 @@ type Verdicts = Vec<(u64, Verdict)>;
 pub(crate) struct PublisherNews {
     /// Messages whose fate is known.
     pub(crate) verdicts: Verdicts,
-    /// Change of the line's state.
-    pub(crate) change: Option<LineChange>,
-    /// Publications that were unconfirmed when the line was lost.
+    /// Change of the connection's state.
+    pub(crate) change: Option<PublishConnectionChange>,
+    /// Publications that were unconfirmed when the connection was lost.
     pub(crate) lost: Vec<Unconfirmed>,
 }
 
@@ -84,22 +84,22 @@ impl From<Verdicts> for PublisherNews {
 /// The broker's error text when it ends the connection for more channels than it allows.
 const TOO_MANY_CHANNELS: &str = "number of channels opened";
 
-type InFlight = Pin<Box<dyn Future<Output = Landed>>>;
+type InFlight = Pin<Box<dyn Future<Output = PublishResult>>>;
 type ChannelOpening = Pin<Box<dyn Future<Output = (usize, lapin::Result<Channel>)>>>;
 
 /// The end of one flight.
-struct Landed {
+struct PublishResult {
     /// Number of the message.
     id: u64,
     track: usize,
     /// Number of the flight; a message that is sent again gets another.
     number: u64,
-    word: lapin::Result<Confirmation>,
+    result: lapin::Result<Confirmation>,
 }
 
-/// The line, and the messages in flight.
+/// The connection, and the messages in flight.
 pub(crate) struct Publisher {
-    line: Line,
+    connection: PublishConnection,
     next_id: u64,
     /// Messages whose fate is open.
     parcels: HashMap<u64, Rc<OutboundMessage>>,
@@ -116,7 +116,7 @@ pub(crate) struct Publisher {
 impl fmt::Debug for Publisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Publisher")
-            .field("line", &self.line)
+            .field("connection", &self.connection)
             .field("open", &self.tracks.len())
             .finish_non_exhaustive()
     }
@@ -125,19 +125,19 @@ impl fmt::Debug for Publisher {
 impl Publisher {
     /// Publishes over a connection that others have made, and one channel.
     pub(crate) async fn over(broker: Rc<Broker>) -> Result<Self, RabbitMqError> {
-        let mut publisher = Self::new(Line::over(broker).await?, Tracks::one());
+        let mut publisher = Self::new(PublishConnection::over(broker).await?, Tracks::one());
         publisher.adopt();
         Ok(publisher)
     }
 
     /// Publishes over a connection of its own, which the broker lists by this name.
     pub(crate) fn own(config: RabbitMqSource, name: String) -> Self {
-        Self::new(Line::own(config, name), Tracks::each())
+        Self::new(PublishConnection::own(config, name), Tracks::each())
     }
 
-    fn new(line: Line, tracks: Tracks<Rc<Channel>>) -> Self {
+    fn new(connection: PublishConnection, tracks: Tracks<Rc<Channel>>) -> Self {
         Self {
-            line,
+            connection,
             next_id: 0,
             parcels: HashMap::new(),
             tracks,
@@ -149,9 +149,9 @@ impl Publisher {
         }
     }
 
-    /// Takes over the channel of a line that has opened.
+    /// Takes over the channel of a connection that has opened.
     fn adopt(&mut self) {
-        if let Some(end) = self.line.end() {
+        if let Some(end) = self.connection.opened() {
             let most = end.broker.connection().configuration().channel_max();
             let channel = Rc::clone(&end.channel);
             self.tracks.adopt(channel, most, Instant::now());
@@ -193,8 +193,8 @@ impl Publisher {
 
     /// Marks a message as long unanswered. A message that ends the channel does so at once: this
     /// one is not to blame for that, and others need not wait for it.
-    pub(crate) fn be_silent(&mut self, id: u64) {
-        self.tracks.be_silent(id);
+    pub(crate) fn mark_silent(&mut self, id: u64) {
+        self.tracks.mark_silent(id);
     }
 
     /// Returns whether the message waits for a queue that has been silent for long.
@@ -209,8 +209,8 @@ impl Publisher {
     }
 
     /// Restarts the time for the broker's answers, since it reads again.
-    pub(crate) fn wait_anew(&mut self, now: Instant) {
-        self.tracks.begin_anew(now);
+    pub(crate) fn restart_waits(&mut self, now: Instant) {
+        self.tracks.restart_waits(now);
     }
 
     /// The channel, if all messages share one and it is open.
@@ -225,15 +225,15 @@ impl Publisher {
         std::mem::take(&mut self.sent_again)
     }
 
-    /// Resets the line's back-off, since the cause of its loss is found.
-    pub(crate) fn excuse(&mut self) {
-        self.line.excuse();
+    /// Resets the connection's back-off, since the cause of its loss is found.
+    pub(crate) fn reset_backoff(&mut self) {
+        self.connection.reset_backoff();
     }
 
-    /// Closes the line in order.
+    /// Closes the connection in order.
     pub(crate) async fn close(self) {
         let Self {
-            line,
+            connection,
             tracks,
             flights,
             openings,
@@ -244,7 +244,7 @@ impl Publisher {
         let channels: Vec<Rc<Channel>> = tracks.into_channels().collect();
         join_all(channels.iter().map(|channel| close(channel))).await;
         drop(channels);
-        line.close().await;
+        connection.close().await;
     }
 
     /// Resolves when there is news; never, while nothing is in flight.
@@ -256,19 +256,19 @@ impl Publisher {
         cx: &mut Context<'_>,
     ) -> Poll<Result<PublisherNews, RabbitMqError>> {
         loop {
-            // Before the line: what was confirmed before its end is not sent again.
-            let landed = self.poll_landed(cx);
-            if !landed.is_empty() || self.tracks.ended().is_some() {
-                match self.hear(landed) {
+            // Before the connection: what was confirmed before its end is not sent again.
+            let finished = self.poll_finished(cx);
+            if !finished.is_empty() || self.tracks.ended().is_some() {
+                match self.handle_results(finished) {
                     Ok(verdicts) if verdicts.is_empty() => continue,
                     Ok(verdicts) => return Poll::Ready(Ok(verdicts.into())),
                     Err((verdicts, error)) => return Poll::Ready(self.lose(verdicts, error)),
                 }
             }
-            if let Some(change) = ready!(self.line.poll(cx, !self.tracks.is_empty())) {
-                return Poll::Ready(Ok(self.told(Vec::new(), change)));
+            if let Some(change) = ready!(self.connection.poll(cx, !self.tracks.is_empty())) {
+                return Poll::Ready(Ok(self.with_change(Vec::new(), change)));
             }
-            let has_sent = self.take_off();
+            let has_sent = self.send_ready();
             match self.poll_openings(cx) {
                 Ok(has_opened) if has_sent || has_opened || self.is_due(cx) => {}
                 Ok(_) => return Poll::Pending,
@@ -277,22 +277,25 @@ impl Publisher {
         }
     }
 
-    /// Evaluates the broker's answers; the error is one that makes the line unusable.
-    fn hear(&mut self, mut landed: Vec<Landed>) -> Result<Verdicts, (Verdicts, RabbitMqError)> {
+    /// Evaluates the broker's answers; the error is one that makes the connection unusable.
+    fn handle_results(
+        &mut self,
+        mut finished: Vec<PublishResult>,
+    ) -> Result<Verdicts, (Verdicts, RabbitMqError)> {
         // One that is alone is the one that came back.
         if let Some(track) = self.unnumbered() {
             // It may be any of those that were taken there: each is sent again, by itself.
-            let is_taken = |one: &Landed| matches!(one.word, Ok(Confirmation::Ack(_)));
-            landed.retain(|one| one.track != track || !is_taken(one));
-            let verdicts = self.sort(landed);
+            let is_taken = |one: &PublishResult| matches!(one.result, Ok(Confirmation::Ack(_)));
+            finished.retain(|one| one.track != track || !is_taken(one));
+            let verdicts = self.sort_results(finished);
             self.tracks.suspect_all(track);
-            let why = "a message came back without the number that it was sent with";
+            let why = "a message was returned without the number that it was sent with";
             let error = RabbitMqError::Lost { why: why.into() };
             return Err((verdicts, error));
         }
-        let mut verdicts = self.sort(landed);
+        let mut verdicts = self.sort_results(finished);
         while let Some(track) = self.tracks.ended() {
-            match self.settle_the_end(track) {
+            match self.settle_channel_end(track) {
                 Ok(refused) => verdicts.extend(refused),
                 Err(error) => return Err((verdicts, error)),
             }
@@ -300,22 +303,26 @@ impl Publisher {
         Ok(verdicts)
     }
 
-    fn told(&mut self, verdicts: Verdicts, change: LineChange) -> PublisherNews {
+    fn with_change(
+        &mut self,
+        verdicts: Verdicts,
+        change: PublishConnectionChange,
+    ) -> PublisherNews {
         let mut lost = Vec::new();
         match change {
-            LineChange::Up => self.adopt(),
+            PublishConnectionChange::Up => self.adopt(),
             // It would not be opened before the broker listens again.
-            LineChange::Blocked(_) => self.tracks.hold(true),
-            LineChange::Unblocked => self.tracks.hold(false),
-            LineChange::Down(ref error) => {
+            PublishConnectionChange::Blocked(_) => self.tracks.hold(true),
+            PublishConnectionChange::Unblocked => self.tracks.hold(false),
+            PublishConnectionChange::Down(ref error) => {
                 if error.to_string().contains(TOO_MANY_CHANNELS) {
-                    self.tracks.are_enough();
+                    self.tracks.limit_to_open();
                 }
                 self.openings.clear();
                 self.flights.clear();
                 self.ends.clear();
                 lost = self.tracks.unconfirmed();
-                self.sent_again += self.tracks.line_up_again();
+                self.sent_again += self.tracks.requeue_all();
             }
         }
         PublisherNews {
@@ -331,17 +338,17 @@ impl Publisher {
         verdicts: Verdicts,
         error: RabbitMqError,
     ) -> Result<PublisherNews, RabbitMqError> {
-        if !self.line.is_own() {
+        if !self.connection.is_own() {
             return Err(error);
         }
-        let change = self.line.lost(error);
-        Ok(self.told(verdicts, change))
+        let change = self.connection.handle_loss(error);
+        Ok(self.with_change(verdicts, change))
     }
 
     /// Sends what may be sent. Returns whether there was anything.
-    fn take_off(&mut self) -> bool {
+    fn send_ready(&mut self) -> bool {
         let (now, mut any) = (Instant::now(), false);
-        while let Some(broker) = self.line.end().map(|end| Rc::clone(&end.broker))
+        while let Some(broker) = self.connection.opened().map(|end| Rc::clone(&end.broker))
             && let Some(step) = self.tracks.next(now)
         {
             match step {
@@ -349,25 +356,25 @@ impl Publisher {
                     let opened = open_channel(&broker).await;
                     (track, opened)
                 })),
-                TrackStep::Send { track, id } => self.launch(&broker, track, id),
+                TrackStep::Send { track, id } => self.start_publish(&broker, track, id),
             }
             any = true;
         }
         any
     }
 
-    fn launch(&mut self, broker: &Broker, track: usize, id: u64) {
+    fn start_publish(&mut self, broker: &Broker, track: usize, id: u64) {
         let channel = self.tracks.channel(track);
         if let (Some(channel), Some(parcel)) = (channel, self.parcels.get(&id)) {
             let number = broker.returns().number();
             let flight = publish(Rc::clone(channel), Rc::clone(parcel), number);
             self.flights.push(Box::pin(async move {
-                let word = flight.await;
-                Landed {
+                let result = flight.await;
+                PublishResult {
                     id,
                     track,
                     number,
-                    word,
+                    result,
                 }
             }));
         }
@@ -385,12 +392,12 @@ impl Publisher {
     }
 
     /// Flights that have ended by now.
-    fn poll_landed(&mut self, cx: &mut Context<'_>) -> Vec<Landed> {
-        let mut landed = Vec::new();
+    fn poll_finished(&mut self, cx: &mut Context<'_>) -> Vec<PublishResult> {
+        let mut finished = Vec::new();
         while let Poll::Ready(Some(one)) = Pin::new(&mut self.flights).poll_next(cx) {
-            landed.push(one);
+            finished.push(one);
         }
-        landed
+        finished
     }
 
     /// Returns whether it is time to see what may be sent although nothing was answered.
@@ -405,16 +412,16 @@ impl Publisher {
     }
 
     /// Separates the broker's answers from the end of a channel.
-    fn sort(&mut self, landed: Vec<Landed>) -> Verdicts {
-        let (mut verdicts, now) = (Vec::with_capacity(landed.len()), Instant::now());
-        for one in landed {
+    fn sort_results(&mut self, finished: Vec<PublishResult>) -> Verdicts {
+        let (mut verdicts, now) = (Vec::with_capacity(finished.len()), Instant::now());
+        for one in finished {
             // Asked in any case: nobody else takes it out.
-            let came_back = self.came_back(&one);
-            let Landed {
-                id, track, word, ..
+            let was_returned = self.was_returned(&one);
+            let PublishResult {
+                id, track, result, ..
             } = one;
-            let verdict = match word {
-                Ok(_) if came_back => Verdict::Returned,
+            let verdict = match result {
+                Ok(_) if was_returned => Verdict::Returned,
                 Ok(Confirmation::Ack(_)) => Verdict::Confirmed,
                 Ok(Confirmation::Nack(_) | Confirmation::NotRequested) => Verdict::NotNow,
                 Err(error) => {
@@ -424,15 +431,15 @@ impl Publisher {
                 }
             };
             self.parcels.remove(&id);
-            let had_it = self.tracks.land(id, now);
+            let had_it = self.tracks.record_answer(id, now);
             self.sent_again += u64::from(had_it && verdict == Verdict::Confirmed);
             verdicts.push((id, verdict));
         }
         verdicts
     }
 
-    fn came_back(&self, one: &Landed) -> bool {
-        let Some(end) = self.line.end() else {
+    fn was_returned(&self, one: &PublishResult) -> bool {
+        let Some(end) = self.connection.opened() else {
             return false;
         };
         let returns = end.broker.returns();
@@ -444,29 +451,29 @@ impl Publisher {
 
     /// Track over which a message was returned that may be any of those there, if there is one.
     fn unnumbered(&self) -> Option<usize> {
-        let unnumbered = self.line.end()?.broker.returns().unnumbered();
+        let unnumbered = self.connection.opened()?.broker.returns().unnumbered();
         let is_it = |channel: &Rc<Channel>| unnumbered.contains(&channel.id());
         self.tracks.crowded(is_it)
     }
 
     /// Finds the message to blame once all flights of a track have ended after its channel's end.
     /// An error is that of a connection of our own.
-    fn settle_the_end(&mut self, track: usize) -> Result<Verdicts, RabbitMqError> {
+    fn settle_channel_end(&mut self, track: usize) -> Result<Verdicts, RabbitMqError> {
         let error = self.ends.remove(&track);
-        let end = self.line.end();
+        let end = self.connection.opened();
         let is_connected = end.is_some_and(|end| end.broker.connection().status().connected());
-        let is_of_the_channel = is_connected && error.as_ref().is_some_and(is_of_the_channel);
-        if self.line.is_own()
-            && !is_of_the_channel
+        let is_channel_error = is_connected && error.as_ref().is_some_and(is_channel_error);
+        if self.connection.is_own()
+            && !is_channel_error
             && let Some(error) = &error
         {
             return Err(RabbitMqError::lost(error));
         }
-        let end = self.tracks.settle_end(track, is_of_the_channel);
+        let end = self.tracks.settle_end(track, is_channel_error);
         let mut verdicts = Verdicts::new();
         if let (Some(id), Some(error)) = (end.refused, error) {
             self.parcels.remove(&id);
-            verdicts.push((id, Verdict::Refused(words(&error))));
+            verdicts.push((id, Verdict::Refused(error_text(&error))));
         }
         let gone = end.forgotten.into_iter();
         verdicts.extend(gone.map(|id| (id, Verdict::NotNow)));

@@ -80,7 +80,7 @@ pub(crate) fn unwrap(received: Received, is_copy: bool) -> (Original, Arrival) {
     let Some(headers) = original.properties.headers() else {
         return (original, arrival);
     };
-    let theirs = |(name, _): (&ShortString, &AMQPValue)| is_the_brokers(name.as_str());
+    let theirs = |(name, _): (&ShortString, &AMQPValue)| is_set_by_broker(name.as_str());
     arrival.returns = headers.inner().get(DELIVERY_COUNT).map_or(0, whole);
     if is_copy {
         let own = own_headers(headers);
@@ -102,7 +102,7 @@ pub(crate) fn unwrap(received: Received, is_copy: bool) -> (Original, Arrival) {
 /// added since, and without what would let it overtake others.
 pub(crate) fn moved(properties: &BasicProperties, pass: &str) -> BasicProperties {
     let headers = properties.headers().iter().flatten();
-    let mut table = table_of(headers.filter(|(name, _)| !is_the_brokers(name.as_str())));
+    let mut table = table_of(headers.filter(|(name, _)| !is_set_by_broker(name.as_str())));
     table.insert(kept::PASS.into(), long(pass));
     if let Some(priority) = properties.priority() {
         table.insert(kept::PRIORITY.into(), long(&priority.to_string()));
@@ -112,7 +112,7 @@ pub(crate) fn moved(properties: &BasicProperties, pass: &str) -> BasicProperties
         .with_delivery_mode(PERSISTENT)
 }
 
-fn is_the_brokers(name: &str) -> bool {
+fn is_set_by_broker(name: &str) -> bool {
     name == DELIVERY_COUNT || name == ACQUIRED_COUNT
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn claims_to_be_of(message: &BasicProperties, queue: &str) -> bool {
 fn as_sent(copy: &Original, headers: &FieldTable, own: &Headers) -> Original {
     let plain = headers.into_iter().filter(|(name, _)| {
         let name = name.as_str();
-        !is_ours(name) && !is_the_brokers(name) && !is_moved(name)
+        !is_ours(name) && !is_set_by_broker(name) && !is_moved(name)
     });
     let mut table = table_of(plain);
     if let Some(AMQPValue::FieldTable(moved)) = headers.inner().get(kept::HEADERS) {
@@ -366,7 +366,7 @@ fn lent(from: &BasicProperties) -> BasicProperties {
 fn headers_of(headers: &Headers, typed: Option<&FieldTable>) -> Result<FieldTable, String> {
     let mut table = FieldTable::default();
     for (name, value) in headers {
-        if is_ours(name) || is_moved(name) || is_the_brokers(name) || is_property(name) {
+        if is_ours(name) || is_moved(name) || is_set_by_broker(name) || is_property(name) {
             continue;
         }
         let known = typed.and_then(|typed| typed.inner().get(name.as_str()));

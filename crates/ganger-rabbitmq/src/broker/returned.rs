@@ -21,10 +21,10 @@ pub(crate) const NUMBER_BYTES: usize = 4 + 1 + HEADER.len() + 1 + 8;
 
 /// Messages returned over one connection, shared by the publishers and the socket.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Returns(Arc<Mutex<Seen>>);
+pub(crate) struct Returns(Arc<Mutex<ReturnedMessages>>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct ReturnedMessages {
     next: u64,
     came_back: HashSet<u64>,
     /// Channels of returned messages that nothing identifies.
@@ -34,14 +34,14 @@ struct Seen {
 impl Returns {
     /// Returns a number for a message that is published over this connection.
     pub(crate) fn number(&self) -> u64 {
-        let mut seen = self.seen();
+        let mut seen = self.lock();
         seen.next += 1;
         seen.next
     }
 
     /// Records a message returned over this channel, with this number.
     pub(crate) fn came_back(&self, channel: u16, number: Option<u64>) {
-        let mut seen = self.seen();
+        let mut seen = self.lock();
         match number {
             Some(number) => drop(seen.came_back.insert(number)),
             None => drop(seen.unnumbered.insert(channel)),
@@ -50,20 +50,20 @@ impl Returns {
 
     /// Returns whether the message was returned, only once. For use after the broker's acknowledgement.
     pub(crate) fn take(&self, number: u64) -> bool {
-        self.seen().came_back.remove(&number)
+        self.lock().came_back.remove(&number)
     }
 
     /// Channels over which a message was returned that nothing identifies.
     pub(crate) fn unnumbered(&self) -> Vec<u16> {
-        self.seen().unnumbered.iter().copied().collect()
+        self.lock().unnumbered.iter().copied().collect()
     }
 
     /// Returns whether this channel is one of those, only once.
     pub(crate) fn take_unnumbered(&self, channel: u16) -> bool {
-        self.seen().unnumbered.remove(&channel)
+        self.lock().unnumbered.remove(&channel)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, ReturnedMessages> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

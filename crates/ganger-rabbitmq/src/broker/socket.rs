@@ -17,24 +17,24 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::returned::Returns;
-use super::utf8::Mender;
+use super::utf8::Utf8Repair;
 
 /// Runtime parts that the library runs on.
-pub(crate) type Kit = RuntimeParts<Tokio, Wire>;
+pub(crate) type LapinRuntime = RuntimeParts<Tokio, SocketReactor>;
 
 /// The current runtime in the form that the library takes.
 ///
 /// # Panics
 /// Outside a runtime.
-pub(crate) fn runtime() -> Runtime<Kit> {
-    Runtime::new(Kit::new(Tokio::current(), Wire))
+pub(crate) fn runtime() -> Runtime<LapinRuntime> {
+    Runtime::new(LapinRuntime::new(Tokio::current(), SocketReactor))
 }
 
 /// A connected socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: Stream,
-    mender: Mender,
+    repair: Utf8Repair,
 }
 
 #[derive(Debug)]
@@ -45,14 +45,14 @@ enum Stream {
 
 impl Socket {
     fn of(stream: Stream) -> Self {
-        let mender = Mender::default();
-        Self { stream, mender }
+        let repair = Utf8Repair::default();
+        Self { stream, repair }
     }
 
     /// The same socket, which records returned messages in `returns`.
-    pub(crate) fn telling(self, returns: Returns) -> Self {
-        let mender = Mender::new(returns);
-        Self { mender, ..self }
+    pub(crate) fn with_returns(self, returns: Returns) -> Self {
+        let repair = Utf8Repair::new(returns);
+        Self { repair, ..self }
     }
 }
 
@@ -85,13 +85,13 @@ impl futures_io::AsyncRead for Socket {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let Self { stream, mender } = self.get_mut();
-        let mut passed = mender.rest(buffer);
+        let Self { stream, repair } = self.get_mut();
+        let mut passed = repair.rest(buffer);
         while passed == 0 {
             match ready!(stream.poll_read(cx, buffer))? {
                 // The end.
                 0 => break,
-                count => passed = mender.pass(buffer, count),
+                count => passed = repair.pass(buffer, count),
             }
         }
         Poll::Ready(Ok(passed))
@@ -138,9 +138,9 @@ impl futures_io::AsyncWrite for Socket {
 
 /// Timers of tokio, and sockets of ours. The library is given its socket and never makes one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wire;
+pub(crate) struct SocketReactor;
 
-impl Reactor for Wire {
+impl Reactor for SocketReactor {
     #![expect(
         clippy::manual_async_fn,
         refining_impl_trait_internal,

@@ -51,7 +51,7 @@ impl Encryption {
                 let key = key_in(&identity.key_file)?;
                 config
                     .with_client_auth_cert(chain, key)
-                    .map_err(|error| unfit(&identity.key_file, &error))?
+                    .map_err(|error| unusable(&identity.key_file, &error))?
             }
         };
         Ok(Self {
@@ -83,7 +83,7 @@ fn authorities_in(path: &Path) -> Result<RootCertStore, RabbitMqError> {
     for certificate in certificates_in(path)? {
         store
             .add(certificate)
-            .map_err(|error| unfit(path, &error))?;
+            .map_err(|error| unusable(path, &error))?;
     }
     Ok(store)
 }
@@ -103,26 +103,26 @@ fn authorities_of_the_system() -> Result<RootCertStore, RabbitMqError> {
 }
 
 fn key_in(path: &Path) -> Result<PrivateKeyDer<'static>, RabbitMqError> {
-    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|error| unfit(path, &error))
+    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|error| unusable(path, &error))
 }
 
 fn certificates_in(path: &Path) -> Result<Vec<CertificateDer<'static>>, RabbitMqError> {
     let pem = read(path)?;
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<_, _>>()
-        .map_err(|error| unfit(path, &error))?;
+        .map_err(|error| unusable(path, &error))?;
     if certificates.is_empty() {
-        return Err(unfit(path, &"it holds no certificate"));
+        return Err(unusable(path, &"it holds no certificate"));
     }
     Ok(certificates)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, RabbitMqError> {
-    let bytes = fs::read(path).map_err(|error| unfit(path, &error))?;
+    let bytes = fs::read(path).map_err(|error| unusable(path, &error))?;
     Ok(foreign::without_mark(&bytes).to_vec())
 }
 
-fn unfit(path: &Path, why: &dyn fmt::Display) -> RabbitMqError {
+fn unusable(path: &Path, why: &dyn fmt::Display) -> RabbitMqError {
     RabbitMqError::TlsFile {
         path: path.to_owned(),
         why: why.to_string(),

@@ -12,7 +12,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use super::bindings;
 use super::connect::{Broker, close};
 use super::consumers::table;
-use super::error::{RabbitMqError, soft, words};
+use super::error::{RabbitMqError, error_text, soft};
 use super::field_table::long;
 use super::lifetime::{ShortLived, lifetime};
 use crate::rules::tiers;
@@ -29,18 +29,18 @@ const DELIVERY_LIMIT: i64 = 1_000_000_000;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Topology {
     /// The queue that it reads.
-    pub(crate) work: Wanted,
+    pub(crate) work: QueueSpec,
     /// Queues in which delayed messages wait, one for each tier.
-    pub(crate) tiers: Vec<Wanted>,
+    pub(crate) tiers: Vec<QueueSpec>,
     /// The queue of dead letters; `None` if the broker handles them.
-    pub(crate) dead: Option<Wanted>,
+    pub(crate) dead: Option<QueueSpec>,
     /// Bindings of the queue that it reads.
     bindings: Vec<Binding>,
 }
 
 /// A queue as it should be.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct QueueSpec {
     /// Name.
     pub(crate) name: String,
     /// Arguments of its declaration.
@@ -60,19 +60,19 @@ impl Topology {
             Options::Table | Options::Kafka(_) => &default,
         };
         let queue = &*pool.queue;
-        let tier = |tier| Wanted::tier(queue, tier);
+        let tier = |tier| QueueSpec::tier(queue, tier);
         let plain = QueueDeclaration {
             queue_type: options.queue.queue_type,
             ..QueueDeclaration::default()
         };
-        let dead = dead_queue(queue, &options.dead_letter).map(|name| Wanted {
+        let dead = dead_queue(queue, &options.dead_letter).map(|name| QueueSpec {
             name,
             arguments: dead_arguments(&plain),
             before: Some(declared(&plain)),
             ours: options.dead_letter == DeadLetters::Default,
         });
         Self {
-            work: Wanted::plain(queue, &options.queue),
+            work: QueueSpec::plain(queue, &options.queue),
             tiers: tiers::tiers(pool.retry.backoff.max)
                 .into_iter()
                 .map(tier)
@@ -83,7 +83,7 @@ impl Topology {
     }
 
     /// All queues, the one that is read first.
-    fn all(&self) -> impl Iterator<Item = &Wanted> {
+    fn all(&self) -> impl Iterator<Item = &QueueSpec> {
         std::iter::once(&self.work)
             .chain(&self.tiers)
             .chain(&self.dead)
@@ -95,8 +95,8 @@ impl Topology {
     /// All queues that are missing and may not be declared; a queue of ours, or an exchange, that
     /// is not as it should be; or the loss of the connection.
     pub(crate) async fn check(&self, broker: &Broker, declare: bool) -> Result<(), RabbitMqError> {
-        see_to(broker, self.all(), declare).await?;
-        bindings::see_to(broker, &self.work.name, &self.bindings).await
+        ensure(broker, self.all(), declare).await?;
+        bindings::ensure(broker, &self.work.name, &self.bindings).await
     }
 
     /// Checks every queue, and creates none. Returns those that are missing and may not be
@@ -104,20 +104,20 @@ impl Topology {
     ///
     /// # Errors
     /// If the connection is lost.
-    pub(crate) async fn look(
+    pub(crate) async fn find_problems(
         &self,
         broker: &Broker,
         declare: bool,
     ) -> Result<Vec<RabbitMqError>, RabbitMqError> {
-        let mut asking = Asking::new(broker);
+        let mut asking = QueueQueries::new(broker);
         let (mut problems, mut missing) = (Vec::new(), Vec::new());
-        for wanted in self.all() {
-            let looked = match asking.exists(&wanted.name).await {
-                Ok(true) if declare && wanted.ours => asking.declare(wanted).await,
-                Ok(true) if wanted.ours => asking.compare(wanted).await,
+        for spec in self.all() {
+            let looked = match asking.exists(&spec.name).await {
+                Ok(true) if declare && spec.ours => asking.declare(spec).await,
+                Ok(true) if spec.ours => asking.compare(spec).await,
                 Ok(true) => Ok(()),
                 Ok(false) => {
-                    missing.push(wanted.name.clone());
+                    missing.push(spec.name.clone());
                     Ok(())
                 }
                 Err(error) => Err(error),
@@ -129,7 +129,7 @@ impl Topology {
             }
         }
         asking.end().await;
-        problems.extend(bindings::look(broker, &self.bindings).await?);
+        problems.extend(bindings::find_problems(broker, &self.bindings).await?);
         if !missing.contains(&self.work.name)
             && let Err(error) = self.refuse_stream(broker).await
         {
@@ -152,10 +152,10 @@ impl Topology {
     ) -> Result<Vec<ShortLived>, RabbitMqError> {
         let mut found = Vec::new();
         let dead = self.dead.iter().filter(|dead| !dead.ours);
-        for wanted in std::iter::once(&self.work).chain(dead) {
-            let lifetime = lifetime(broker, &wanted.short_name()?).await?;
+        for spec in std::iter::once(&self.work).chain(dead) {
+            let lifetime = lifetime(broker, &spec.short_name()?).await?;
             if lifetime.needs_consumers() {
-                let queue = wanted.name.clone();
+                let queue = spec.name.clone();
                 found.push(ShortLived { queue, lifetime });
             }
         }
@@ -174,7 +174,7 @@ impl Topology {
         let asked = channel.basic_consume(queue, "ganger-probe".into(), options, arguments);
         match broker.ask(asked).await? {
             Err(error) if soft(&error).is_some() => {
-                if is_stream(&words(&error)) {
+                if is_stream(&error_text(&error)) {
                     return Err(RabbitMqError::Stream {
                         queue: self.work.name.clone(),
                     });
@@ -191,34 +191,38 @@ impl Topology {
 }
 
 /// Ensures that these queues exist, as [`Topology::check`] does.
-pub(crate) async fn see_to(
+pub(crate) async fn ensure(
     broker: &Broker,
-    queues: impl IntoIterator<Item = &Wanted>,
+    queues: impl IntoIterator<Item = &QueueSpec>,
     declare: bool,
 ) -> Result<(), RabbitMqError> {
-    let mut asking = Asking::new(broker);
+    let mut asking = QueueQueries::new(broker);
     let mut missing = Vec::new();
-    for wanted in queues {
-        if declare && wanted.ours {
-            asking.declare(wanted).await?;
-        } else if !asking.exists(&wanted.name).await? {
-            missing.push(wanted);
-        } else if wanted.ours {
-            match asking.compare(wanted).await {
+    for spec in queues {
+        if declare && spec.ours {
+            asking.declare(spec).await?;
+        } else if !asking.exists(&spec.name).await? {
+            missing.push(spec);
+        } else if spec.ours {
+            match asking.compare(spec).await {
                 // What is put there stays, whatever else is said of it.
-                Err(error @ RabbitMqError::OtherArguments { .. }) if !wanted.is_tier() => {
-                    tracing::warn!(queue = wanted.name, %error, "dead letters may be lost there");
+                Err(error @ RabbitMqError::OtherArguments { .. }) if !spec.is_tier() => {
+                    tracing::warn!(
+                        queue = spec.name,
+                        %error,
+                        "dead letters may be lost in this queue"
+                    );
                 }
                 compared => compared?,
             }
         }
     }
     if declare {
-        for wanted in missing {
-            asking.declare(wanted).await?;
+        for spec in missing {
+            asking.declare(spec).await?;
         }
     } else if !missing.is_empty() {
-        let names: BTreeSet<&String> = missing.iter().map(|wanted| &wanted.name).collect();
+        let names: BTreeSet<&String> = missing.iter().map(|spec| &spec.name).collect();
         return Err(RabbitMqError::MissingQueues {
             queues: names.into_iter().cloned().collect(),
         });
@@ -229,7 +233,7 @@ pub(crate) async fn see_to(
 
 /// Number of ready messages of a queue; `None` if there is no such queue.
 pub(crate) async fn count(broker: &Broker, queue: &str) -> Result<Option<u64>, RabbitMqError> {
-    let mut asking = Asking::new(broker);
+    let mut asking = QueueQueries::new(broker);
     let count = asking.count(queue).await?;
     asking.end().await;
     Ok(count)
@@ -240,7 +244,7 @@ pub(crate) async fn count_all(
     broker: &Broker,
     queues: impl Iterator<Item = String>,
 ) -> Result<u64, RabbitMqError> {
-    let mut asking = Asking::new(broker);
+    let mut asking = QueueQueries::new(broker);
     let mut all = 0;
     for queue in queues {
         all += asking.count(&queue).await?.unwrap_or(0);
@@ -251,10 +255,10 @@ pub(crate) async fn count_all(
 
 /// Returns whether the broker's words about the argument indicate a stream: for other queues it names their
 /// type. (RabbitMQ 3 misses a prefetch before it checks the value, but only with a stream.)
-fn is_stream(words: &str) -> bool {
+fn is_stream(text: &str) -> bool {
     let about_the_value = "invalid arg 'x-stream-offset'";
-    words.contains("consumer prefetch count is not set")
-        || (words.contains(about_the_value) && !words.contains(" of queue type "))
+    text.contains("consumer prefetch count is not set")
+        || (text.contains(about_the_value) && !text.contains(" of queue type "))
 }
 
 /// Name of the queue of dead letters.
@@ -266,7 +270,7 @@ pub(crate) fn dead_queue(queue: &str, dead_letter: &DeadLetters) -> Option<Strin
     }
 }
 
-impl Wanted {
+impl QueueSpec {
     /// A queue without options of a pool.
     pub(crate) fn plain(queue: &str, declaration: &QueueDeclaration) -> Self {
         Self {
@@ -336,19 +340,19 @@ fn tier_arguments(queue: &str) -> FieldTable {
 }
 
 /// Requests, on a channel that is replaced when an answer has ended it.
-struct Asking<'a> {
+struct QueueQueries<'a> {
     broker: &'a Broker,
     channel: Option<Channel>,
     /// This user may not configure queues, so the broker does not compare any.
-    is_told_nothing: bool,
+    may_not_configure: bool,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> QueueQueries<'a> {
     fn new(broker: &'a Broker) -> Self {
         Self {
             broker,
             channel: None,
-            is_told_nothing: false,
+            may_not_configure: false,
         }
     }
 
@@ -370,17 +374,17 @@ impl<'a> Asking<'a> {
         }
     }
 
-    async fn declare(&mut self, wanted: &Wanted) -> Result<(), RabbitMqError> {
-        let declared = self.declare_with(wanted, &wanted.arguments).await;
-        match (&declared, &wanted.before) {
+    async fn declare(&mut self, spec: &QueueSpec) -> Result<(), RabbitMqError> {
+        let declared = self.declare_with(spec, &spec.arguments).await;
+        match (&declared, &spec.before) {
             (Err(RabbitMqError::OtherArguments { .. }), Some(before)) => {
-                let older = self.declare_with(wanted, before).await;
+                let older = self.declare_with(spec, before).await;
                 if older.is_ok() {
                     tracing::warn!(
-                        queue = wanted.name,
-                        "the queue was made without `x-overflow = reject-publish`: a policy that \
-                         limits its length would drop dead letters; delete it when it is empty, and \
-                         it is made anew"
+                        queue = spec.name,
+                        "the queue was declared without `x-overflow = reject-publish`: a policy \
+                         that limits its length would drop dead letters; delete the queue once it \
+                         is empty, and it is declared again"
                     );
                 }
                 older
@@ -391,13 +395,13 @@ impl<'a> Asking<'a> {
 
     /// Compares an existing queue with what it should be, as far as this user may. The broker
     /// compares only a declaration; if the queue is gone at this moment, it is created.
-    async fn compare(&mut self, wanted: &Wanted) -> Result<(), RabbitMqError> {
-        if self.is_told_nothing {
+    async fn compare(&mut self, spec: &QueueSpec) -> Result<(), RabbitMqError> {
+        if self.may_not_configure {
             return Ok(());
         }
-        match self.declare(wanted).await {
+        match self.declare(spec).await {
             Err(RabbitMqError::Queue { .. }) => {
-                self.is_told_nothing = true;
+                self.may_not_configure = true;
                 Ok(())
             }
             compared => compared,
@@ -406,18 +410,18 @@ impl<'a> Asking<'a> {
 
     async fn declare_with(
         &mut self,
-        wanted: &Wanted,
+        spec: &QueueSpec,
         arguments: &FieldTable,
     ) -> Result<(), RabbitMqError> {
         let options = QueueDeclareOptions {
             durable: true,
             ..QueueDeclareOptions::default()
         };
-        let asked = self.ask(wanted.short_name()?, options, arguments.clone());
+        let asked = self.ask(spec.short_name()?, options, arguments.clone());
         let answered = asked.await?;
         answered
             .map(drop)
-            .map_err(|error| refusal(&wanted.name, &error))
+            .map_err(|error| refusal(&spec.name, &error))
     }
 
     async fn ask(
@@ -445,7 +449,7 @@ impl<'a> Asking<'a> {
 }
 
 fn refusal(queue: &str, error: &lapin::Error) -> RabbitMqError {
-    let (queue, why) = (queue.to_owned(), words(error));
+    let (queue, why) = (queue.to_owned(), error_text(error));
     match soft(error) {
         Some(AMQPSoftError::PRECONDITIONFAILED) => RabbitMqError::OtherArguments { queue, why },
         Some(_) => RabbitMqError::Queue { queue, why },

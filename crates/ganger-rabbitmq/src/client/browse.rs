@@ -30,13 +30,13 @@ use lapin::types::{FieldTable, ShortString};
 use lapin::{Channel, Consumer};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::broker::ack_writes::{ACKS_AT_ONCE_MAX, PROCESSED_WITHIN, written};
 use crate::broker::command_error::CommandError;
 use crate::broker::connect::{Broker, close};
-use crate::broker::error::{RabbitMqError, soft, words};
+use crate::broker::error::{RabbitMqError, error_text, soft};
 use crate::broker::ledger::{Ledger, Others};
 use crate::broker::lifetime::{Lifetime, lifetime};
 use crate::broker::topology;
-use crate::broker::words::{TAKEN_IN, WORDS_MAX, written};
 
 /// Maximum number of messages in hand, except for those that can't be put back yet.
 const BATCH_MAX: u64 = 128;
@@ -74,7 +74,7 @@ pub(super) struct Pass<'a> {
     /// Number of bytes of their bodies.
     bytes: u64,
     /// Number of acknowledgements written.
-    words: usize,
+    acks_written: usize,
 }
 
 impl<'a> Pass<'a> {
@@ -95,8 +95,8 @@ impl<'a> Pass<'a> {
         if lifetime(broker, &name).await? == Lifetime::AutoDelete {
             unlock(broker, lock, queue).await;
             let queue = queue.to_owned();
-            let why = "it is auto-delete, and would be gone with the first batch".to_owned();
-            return Err(CommandError::NoWayIn { queue, why }.into());
+            let why = "it is auto-delete and would be deleted with the first batch".to_owned();
+            return Err(CommandError::CannotPutBack { queue, why }.into());
         }
         Ok(Some(Self {
             broker,
@@ -108,7 +108,7 @@ impl<'a> Pass<'a> {
             left,
             taken: 0,
             bytes: 0,
-            words: 0,
+            acks_written: 0,
         }))
     }
 
@@ -195,7 +195,7 @@ impl<'a> Pass<'a> {
         }
         let mut acks = Vec::new();
         self.ledger.acks(Others::Single, &mut acks);
-        self.words += acks.len();
+        self.acks_written += acks.len();
         for ack in acks {
             let options = BasicAckOptions {
                 multiple: ack.multiple,
@@ -208,9 +208,9 @@ impl<'a> Pass<'a> {
     /// Ends the pass. Messages still in hand, since they could not be put back, are returned in
     /// order; that is waited for.
     pub(super) async fn end(self) -> Result<(), RabbitMqError> {
-        if self.words > WORDS_MAX {
+        if self.acks_written > ACKS_AT_ONCE_MAX {
             // Nothing tells when the queue has taken in the last of them.
-            sleep(TAKEN_IN).await;
+            sleep(PROCESSED_WITHIN).await;
         }
         close(&self.channel).await;
         let held = u64::try_from(self.ledger.held()).unwrap_or_default();
@@ -288,7 +288,7 @@ async fn lock(broker: &Broker, queue: &str) -> Result<Option<Channel>, RabbitMqE
                 }));
             }
             Some(_) => {
-                tracing::debug!(queue, error = words(&error), "no lock may be made");
+                tracing::debug!(queue, error = error_text(&error), "lock not permitted");
                 return Ok(None);
             }
         }
@@ -308,7 +308,7 @@ async fn unlock(broker: &Broker, lock: Option<Channel>, queue: &str) {
     };
     let deleted = channel.queue_delete(lock_name(queue), QueueDeleteOptions::default());
     if let Err(error) = broker.answer(deleted).await {
-        tracing::debug!(%error, "the lock was gone");
+        tracing::debug!(%error, "lock already gone");
     }
     close(&channel).await;
 }

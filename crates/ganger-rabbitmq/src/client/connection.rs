@@ -21,7 +21,7 @@ use crate::broker::publisher::{OutboundMessage, Publisher, Verdict};
 use crate::broker::republish::{Marks, Original, check_size, fitting, published};
 use crate::broker::signature::CopyKey;
 use crate::broker::topology;
-use crate::broker::topology::{Topology, Wanted};
+use crate::broker::topology::{QueueSpec, Topology};
 use crate::rules::tiers;
 use ganger_config::model::{PoolConfig, RabbitMqSource};
 use ganger_queue::client::{Depth, Partial, Reply, SourceWarning};
@@ -34,7 +34,7 @@ const PROBE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A connection, and everything opened over it.
 #[derive(Debug)]
-pub(super) struct Clerk {
+pub(super) struct CommandConnection {
     pub(super) config: RabbitMqSource,
     /// Key by which copies are recognised.
     pub(super) key: CopyKey,
@@ -44,10 +44,10 @@ pub(super) struct Clerk {
     publisher: Option<Publisher>,
     replies: Option<Replies>,
     /// Queues that exist, and so are not checked again.
-    seen: BTreeSet<String>,
+    known_queues: BTreeSet<String>,
 }
 
-impl Clerk {
+impl CommandConnection {
     /// Connects.
     pub(super) async fn open(
         config: RabbitMqSource,
@@ -62,7 +62,7 @@ impl Clerk {
             broker,
             publisher: None,
             replies: None,
-            seen: BTreeSet::new(),
+            known_queues: BTreeSet::new(),
         })
     }
 
@@ -80,7 +80,9 @@ impl Clerk {
         let mut problems = BTreeSet::new();
         for pool in &self.pools {
             let topology = Topology::of(pool);
-            let found = topology.look(&self.broker, self.config.declare).await?;
+            let found = topology
+                .find_problems(&self.broker, self.config.declare)
+                .await?;
             problems.extend(found.iter().map(ToString::to_string));
         }
         Ok(problems.into_iter().collect())
@@ -122,7 +124,7 @@ impl Clerk {
     pub(super) async fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial> {
         let mut parcels = Vec::with_capacity(messages.len());
         for message in messages {
-            self.find(message).await?;
+            self.ensure_queue(message).await?;
             parcels.push(self.parcel(message)?);
         }
         let mut open: HashMap<u64, Rc<OutboundMessage>> = HashMap::with_capacity(parcels.len());
@@ -162,12 +164,12 @@ impl Clerk {
 
     /// Ensures that the queue of a message exists: one that a pool reads may be declared as the
     /// pool would.
-    async fn find(&mut self, message: &Outgoing) -> Result<(), RabbitMqError> {
+    async fn ensure_queue(&mut self, message: &Outgoing) -> Result<(), RabbitMqError> {
         if message.queue.starts_with(replies::DIRECT) {
             return Ok(());
         }
         let declare = self.config.declare;
-        if !self.seen.contains(&message.queue) {
+        if !self.known_queues.contains(&message.queue) {
             let queue = &message.queue;
             match self.pools.iter().find(|pool| *pool.queue == **queue) {
                 Some(pool) if declare => Topology::of(pool).check(&self.broker, true).await?,
@@ -178,14 +180,14 @@ impl Clerk {
                 }
                 _ => {}
             }
-            self.seen.insert(message.queue.clone());
+            self.known_queues.insert(message.queue.clone());
         }
         if !message.delay.is_zero() {
             let tier = tiers::tier(message.delay);
-            let wanted = Wanted::tier(&message.queue, tier);
-            if !self.seen.contains(&wanted.name) {
-                topology::see_to(&self.broker, [&wanted], declare).await?;
-                self.seen.insert(wanted.name);
+            let spec = QueueSpec::tier(&message.queue, tier);
+            if !self.known_queues.contains(&spec.name) {
+                topology::ensure(&self.broker, [&spec], declare).await?;
+                self.known_queues.insert(spec.name);
             }
         }
         Ok(())
@@ -221,7 +223,7 @@ impl Clerk {
 
     /// Drops the publisher, so that nothing more of it goes out once its request has failed. The
     /// channel for replies goes with it.
-    pub(super) fn leave_publisher(&mut self) {
+    pub(super) fn drop_publisher(&mut self) {
         drop((self.publisher.take(), self.replies.take()));
     }
 

@@ -1,5 +1,5 @@
 //! Actions of a command on dead letters: it passes through each of their queues once. The content of a dead
-//! letter is in `letter_index.rs`, the pass through a queue in `round.rs` and `browse.rs`.
+//! letter is in `dead_letter_index.rs`, the pass through a queue in `rotation.rs` and `browse.rs`.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use tokio::sync::mpsc::Sender;
 
 use super::browse::{Pass, lock_name};
-use super::connection::Clerk;
-use super::letter_index::{Found, Item};
+use super::connection::CommandConnection;
+use super::dead_letter_index::{FoundDeadLetter, Item};
 use super::list::List;
-use super::reader::Home;
-use super::round::{DeadLetterFate, Errand, Round, Tally};
+use super::reader::DeadLetterQueue;
+use super::rotation::{DeadLetterAction, DeadLetterFate, Rotation, Tally};
 use crate::broker::command_error::CommandError;
 use crate::broker::error::RabbitMqError;
 use crate::broker::signature::CopyKey;
@@ -23,23 +23,25 @@ use ganger_queue::client::{DeadFilter, Listed, Page, Partial, RetryTarget};
 use ganger_queue::dead_letter::DeadLetter;
 
 /// The dead-letter queues of all pools, each once.
-fn homes(pools: &[Arc<PoolConfig>]) -> Vec<Home> {
-    let mut homes: BTreeMap<String, Home> = BTreeMap::new();
+fn dead_letter_queues(pools: &[Arc<PoolConfig>]) -> Vec<DeadLetterQueue> {
+    let mut dead_letter_queues: BTreeMap<String, DeadLetterQueue> = BTreeMap::new();
     for pool in pools {
-        let Some(wanted) = Topology::of(pool).dead else {
+        let Some(spec) = Topology::of(pool).dead else {
             continue;
         };
         let theirs = (pool.name.clone(), pool.queue.to_string());
-        let home = homes.entry(wanted.name.clone()).or_insert_with(|| Home {
-            queue: wanted.name,
-            pools: Vec::new(),
-        });
-        home.pools.push(theirs);
+        let dead_queue = dead_letter_queues
+            .entry(spec.name.clone())
+            .or_insert_with(|| DeadLetterQueue {
+                queue: spec.name,
+                pools: Vec::new(),
+            });
+        dead_queue.pools.push(theirs);
     }
-    homes.into_values().collect()
+    dead_letter_queues.into_values().collect()
 }
 
-impl Clerk {
+impl CommandConnection {
     /// Lists the selected dead letters, some at a time.
     pub(super) async fn dead_list(
         &mut self,
@@ -48,10 +50,10 @@ impl Clerk {
     ) -> Result<Listed, RabbitMqError> {
         let mut list = List::new(page, to);
         let mut tally = Tally::default();
-        for home in homes(&self.pools) {
-            self.pass(home, &mut tally, &mut list, false).await?;
+        for dead_queue in dead_letter_queues(&self.pools) {
+            self.pass(dead_queue, &mut tally, &mut list, false).await?;
         }
-        if let Some(error) = tally.trouble {
+        if let Some(error) = tally.first_error {
             // One that could not be put back comes back by itself, and is counted: looking on and on
             // would lose it.
             return Err(error.into());
@@ -64,8 +66,8 @@ impl Clerk {
     pub(super) async fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         let everything = *filter == DeadFilter::default();
         let judge = |item: Item| match item {
-            Item::Letter(found) if filter.fits(&found.letter) => DeadLetterFate::Goes,
-            Item::Letter(_) | Item::Reply(..) => DeadLetterFate::Stays,
+            Item::DeadLetter(found) if filter.fits(&found.letter) => DeadLetterFate::Remove,
+            Item::DeadLetter(_) | Item::Reply(..) => DeadLetterFate::Keep,
         };
         self.change(Change(judge), everything).await
     }
@@ -74,32 +76,34 @@ impl Clerk {
     pub(super) async fn dead_retry(
         &mut self,
         filter: &DeadFilter,
-        way: &RetryTarget,
+        target: &RetryTarget,
     ) -> Result<usize, Partial> {
         let (frame_max, key) = (self.frame_max(), self.key.clone());
         let judge = |item: Item| match item {
-            Item::Letter(found) if filter.fits(&found.letter) => {
-                way_back(&found, way, frame_max, &key)
+            Item::DeadLetter(found) if filter.fits(&found.letter) => {
+                retry_fate(&found, target, frame_max, &key)
             }
-            Item::Letter(_) | Item::Reply(..) => DeadLetterFate::Stays,
+            Item::DeadLetter(_) | Item::Reply(..) => DeadLetterFate::Keep,
         };
         self.change(Change(judge), false).await
     }
 
     async fn change(
         &mut self,
-        mut errand: impl Errand,
-        orphans_go: bool,
+        mut action: impl DeadLetterAction,
+        remove_orphans: bool,
     ) -> Result<usize, Partial> {
         let mut tally = Tally::default();
         let mut result = Ok(());
-        for home in homes(&self.pools) {
+        for dead_queue in dead_letter_queues(&self.pools) {
             if result.is_ok() {
-                result = self.pass(home, &mut tally, &mut errand, orphans_go).await;
+                result = self
+                    .pass(dead_queue, &mut tally, &mut action, remove_orphans)
+                    .await;
             }
         }
-        let trouble = tally.trouble.map_or(Ok(()), |error| Err(error.into()));
-        match result.and(trouble) {
+        let first_error = tally.first_error.map_or(Ok(()), |error| Err(error.into()));
+        match result.and(first_error) {
             Ok(()) => Ok(tally.done),
             Err(error) => Err(Partial {
                 done: tally.done,
@@ -111,43 +115,48 @@ impl Clerk {
     /// Passes through one queue.
     async fn pass(
         &mut self,
-        home: Home,
+        dead_queue: DeadLetterQueue,
         tally: &mut Tally,
-        errand: &mut impl Errand,
-        orphans_go: bool,
+        action: &mut impl DeadLetterAction,
+        remove_orphans: bool,
     ) -> Result<(), RabbitMqError> {
         let broker = Rc::clone(&self.broker);
-        if topology::count(&broker, &home.queue).await?.is_none() {
+        if topology::count(&broker, &dead_queue.queue).await?.is_none() {
             return Ok(());
         }
         // Nothing is taken that could not be put back: it would come back, and be counted. Nor is the
         // lock, which would stay for as long as the broker does not listen.
-        if let Err(error) = self.can_publish(lock_name(&home.queue)).await {
-            self.leave_publisher();
-            let (queue, why) = (home.queue, error.to_string());
-            return Err(CommandError::NoWayIn { queue, why }.into());
+        if let Err(error) = self.can_publish(lock_name(&dead_queue.queue)).await {
+            self.drop_publisher();
+            let (queue, why) = (dead_queue.queue, error.to_string());
+            return Err(CommandError::CannotPutBack { queue, why }.into());
         }
-        let Some(pass) = Pass::begin(&broker, &home.queue).await? else {
+        let Some(pass) = Pass::begin(&broker, &dead_queue.queue).await? else {
             return Ok(());
         };
-        let mut round = Round::new(self, pass, tally);
-        let went = round.go(home, errand, orphans_go).await;
+        let mut rotation = Rotation::new(self, pass, tally);
+        let went = rotation.run(dead_queue, action, remove_orphans).await;
         let ended = match &went {
             Err(error) if is_silence(error) => Ok(()),
-            Ok(()) | Err(_) => round.end().await,
+            Ok(()) | Err(_) => rotation.end().await,
         };
         if went.is_err() {
             // A later command must not publish what this one has left.
-            self.leave_publisher();
+            self.drop_publisher();
         }
         went.and(ended)
     }
 }
 
-fn way_back(found: &Found, way: &RetryTarget, frame_max: u32, key: &CopyKey) -> DeadLetterFate {
-    match found.back(way, frame_max, key) {
-        Ok(parcel) => DeadLetterFate::GoesBack(Box::new(parcel)),
-        Err(why) => DeadLetterFate::IsStuck(CommandError::NoWayBack {
+fn retry_fate(
+    found: &FoundDeadLetter,
+    target: &RetryTarget,
+    frame_max: u32,
+    key: &CopyKey,
+) -> DeadLetterFate {
+    match found.back(target, frame_max, key) {
+        Ok(parcel) => DeadLetterFate::SendBack(Box::new(parcel)),
+        Err(why) => DeadLetterFate::Undeliverable(CommandError::CannotSendBack {
             id: found.letter.id.clone(),
             why,
         }),
@@ -168,7 +177,7 @@ fn is_silence(error: &RabbitMqError) -> bool {
 /// A decision that depends only on the message.
 struct Change<F>(F);
 
-impl<F: FnMut(Item) -> DeadLetterFate> Errand for Change<F> {
+impl<F: FnMut(Item) -> DeadLetterFate> DeadLetterAction for Change<F> {
     fn judge(&mut self, item: Item) -> DeadLetterFate {
         (self.0)(item)
     }

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use tokio::sync::mpsc::Sender;
 
-use super::letter_index::{Found, Item};
-use super::round::{DeadLetterFate, Errand, KEPT_BYTES_MAX};
+use super::dead_letter_index::{FoundDeadLetter, Item};
+use super::rotation::{DeadLetterAction, DeadLetterFate, KEPT_BYTES_MAX};
 use ganger_queue::client::{Listed, Page};
 use ganger_queue::dead_letter::{DeadLetter, DeadReply};
 
@@ -47,7 +47,7 @@ impl<'a> List<'a> {
     /// Hands out the remaining dead letters, which wait for nothing any more.
     pub(super) async fn end(mut self) -> Listed {
         self.letters.append(&mut self.waiting);
-        self.landed().await;
+        self.batch_done().await;
         match (self.is_before, self.more) {
             (true, _) => Listed::Lost,
             (false, true) => Listed::More,
@@ -55,7 +55,7 @@ impl<'a> List<'a> {
         }
     }
 
-    fn take(&mut self, found: Found) {
+    fn take(&mut self, found: FoundDeadLetter) {
         let mut letter = found.letter;
         let reply = self.replies.remove(&letter.id);
         if self.is_before {
@@ -101,16 +101,16 @@ impl<'a> List<'a> {
     }
 }
 
-impl Errand for List<'_> {
+impl DeadLetterAction for List<'_> {
     fn judge(&mut self, item: Item) -> DeadLetterFate {
         match item {
-            Item::Letter(found) => self.take(*found),
+            Item::DeadLetter(found) => self.take(*found),
             Item::Reply(id, reply) => self.take_reply(id, reply),
         }
-        DeadLetterFate::Stays
+        DeadLetterFate::Keep
     }
 
-    async fn landed(&mut self) {
+    async fn batch_done(&mut self) {
         self.bound();
         let letters = std::mem::take(&mut self.letters);
         if !letters.is_empty() && self.to.send(letters).await.is_err() {
@@ -134,7 +134,7 @@ mod tests {
             id: id.to_owned(),
             ..DeadLetter::default()
         };
-        Item::Letter(Box::new(Found {
+        Item::DeadLetter(Box::new(FoundDeadLetter {
             letter,
             has_reply_apart,
             may_go_back: true,
@@ -165,9 +165,9 @@ mod tests {
         let (to, mut letters) = channel(100);
         let mut list = List::new(&page, to);
         for (index, item) in items.into_iter().enumerate() {
-            assert!(matches!(list.judge(item), DeadLetterFate::Stays));
+            assert!(matches!(list.judge(item), DeadLetterFate::Keep));
             if index % 2 == 1 {
-                list.landed().await;
+                list.batch_done().await;
             }
         }
         let end = list.end().await;
@@ -219,7 +219,7 @@ mod tests {
         let mut list = List::new(&page, to);
         for n in 0..10 {
             list.judge(reply(&n.to_string(), KEPT_BYTES_MAX / 4));
-            list.landed().await;
+            list.batch_done().await;
             assert!(list.replies.len() <= 4);
         }
     }

@@ -1,15 +1,15 @@
 //! The command line's access to RabbitMQ from outside. The commands block; the connection lives on
-//! a thread of its own, where a [`Clerk`] carries out requests, so that heartbeats continue while a
+//! a thread of its own, where a [`CommandConnection`] carries out requests, so that heartbeats continue while a
 //! command waits for its input. Nothing here speaks to the broker.
 
 mod browse;
 mod connection;
 mod dead;
-mod letter_index;
+mod dead_letter_index;
 mod list;
 mod reader;
 mod replies;
-mod round;
+mod rotation;
 
 use std::fmt;
 use std::future::Future;
@@ -23,7 +23,7 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 
 use crate::broker::error::RabbitMqError;
-use connection::Clerk;
+use connection::CommandConnection;
 use ganger_config::model::{PoolConfig, RabbitMqSource};
 use ganger_queue::client::{
     DeadFilter, Depth, Each, Listed, Page, Partial, Reply, RetryTarget, SourceWarning,
@@ -31,13 +31,13 @@ use ganger_queue::client::{
 use ganger_queue::delivery::Outgoing;
 use ganger_queue::fault::SourceFault;
 
-/// A request to the clerk.
-type Order = Box<dyn FnOnce(&mut Clerk) -> Doing<'_> + Send>;
-type Doing<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+/// A request to the connection.
+type Request = Box<dyn FnOnce(&mut CommandConnection) -> RequestFuture<'_> + Send>;
+type RequestFuture<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// A connection of an operator or a producer. Dropping it closes it in order.
 pub(crate) struct RabbitMqClient {
-    orders: Option<mpsc::Sender<Order>>,
+    requests: Option<mpsc::Sender<Request>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -53,53 +53,55 @@ impl RabbitMqClient {
         config: &RabbitMqSource,
         pools: &[Arc<PoolConfig>],
     ) -> Result<Self, RabbitMqError> {
-        let (orders, coming) = mpsc::channel(1);
-        let (tell, told) = sync_channel(1);
+        let (requests, incoming) = mpsc::channel(1);
+        let (sender, receiver) = sync_channel(1);
         let (config, pools) = (config.clone(), pools.to_vec());
         let thread = thread::Builder::new()
             .name("rabbitmq-client".to_owned())
-            .spawn(move || work(config, pools, &tell, coming))
+            .spawn(move || work(config, pools, &sender, incoming))
             .map_err(|error| RabbitMqError::System {
                 why: error.to_string(),
             })?;
         let client = Self {
-            orders: Some(orders),
+            requests: Some(requests),
             thread: Some(thread),
         };
-        told.recv().unwrap_or_else(|_| Err(gone()))?;
+        receiver.recv().unwrap_or_else(|_| Err(thread_ended()))?;
         Ok(client)
     }
 
-    /// Has the clerk do something, and waits for the result.
+    /// Runs a request over the connection, and waits for its result.
     fn ask<T: Send + 'static>(
         &mut self,
-        work: impl for<'a> AsyncFnOnce(&'a mut Clerk) -> T + Send + 'static,
+        work: impl for<'a> AsyncFnOnce(&'a mut CommandConnection) -> T + Send + 'static,
     ) -> Result<T, RabbitMqError> {
-        let told = self.order(work)?;
-        told.recv().map_err(|_| gone())
+        let receiver = self.submit(work)?;
+        receiver.recv().map_err(|_| thread_ended())
     }
 
-    /// Has the clerk do something. The result comes later.
-    fn order<T: Send + 'static>(
+    /// Submits a request to the connection. Its result comes later.
+    fn submit<T: Send + 'static>(
         &mut self,
-        work: impl for<'a> AsyncFnOnce(&'a mut Clerk) -> T + Send + 'static,
+        work: impl for<'a> AsyncFnOnce(&'a mut CommandConnection) -> T + Send + 'static,
     ) -> Result<Receiver<T>, RabbitMqError> {
-        let (tell, told) = sync_channel(1);
-        let order: Order = Box::new(move |clerk| {
+        let (sender, receiver) = sync_channel(1);
+        let request: Request = Box::new(move |connection| {
             Box::pin(async move {
                 // Whoever asked is waiting.
-                drop(tell.send(work(clerk).await));
+                drop(sender.send(work(connection).await));
             })
         });
-        let orders = self.orders.as_ref().ok_or_else(gone)?;
-        orders.blocking_send(order).map_err(|_| gone())?;
-        Ok(told)
+        let requests = self.requests.as_ref().ok_or_else(thread_ended)?;
+        requests
+            .blocking_send(request)
+            .map_err(|_| thread_ended())?;
+        Ok(receiver)
     }
 }
 
 impl Drop for RabbitMqClient {
     fn drop(&mut self) {
-        self.orders = None;
+        self.requests = None;
         if let Some(thread) = self.thread.take() {
             // If it panicked, the connection is gone all the same.
             drop(thread.join());
@@ -107,70 +109,70 @@ impl Drop for RabbitMqClient {
     }
 }
 
-/// Error for the clerk's thread, which can only have panicked.
-fn gone() -> RabbitMqError {
+/// Error for the connection's thread, which can only have panicked.
+fn thread_ended() -> RabbitMqError {
     RabbitMqError::System {
-        why: "the thread of the connection is gone".to_owned(),
+        why: "the connection's thread has ended".to_owned(),
     }
 }
 
-/// Runs the clerk's thread, from its connection to the last request.
+/// Runs the connection's thread, from the connect to the last request.
 fn work(
     config: RabbitMqSource,
     pools: Vec<Arc<PoolConfig>>,
-    tell: &SyncSender<Result<(), RabbitMqError>>,
-    mut orders: mpsc::Receiver<Order>,
+    sender: &SyncSender<Result<(), RabbitMqError>>,
+    mut requests: mpsc::Receiver<Request>,
 ) {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
             let why = error.to_string();
-            drop(tell.send(Err(RabbitMqError::System { why })));
+            drop(sender.send(Err(RabbitMqError::System { why })));
             return;
         }
     };
     runtime.block_on(async {
-        let (mut clerk, opened) = match Clerk::open(config, pools).await {
-            Ok(clerk) => (Some(clerk), Ok(())),
+        let (mut connection, opened) = match CommandConnection::open(config, pools).await {
+            Ok(connection) => (Some(connection), Ok(())),
             Err(error) => (None, Err(error)),
         };
-        drop(tell.send(opened));
-        while let Some(clerk) = &mut clerk
-            && let Some(order) = orders.recv().await
+        drop(sender.send(opened));
+        while let Some(connection) = &mut connection
+            && let Some(request) = requests.recv().await
         {
-            order(clerk).await;
+            request(connection).await;
         }
-        if let Some(clerk) = clerk {
-            clerk.close().await;
+        if let Some(connection) = connection {
+            connection.close().await;
         }
     });
 }
 
 impl ganger_queue::client::QueueClient for RabbitMqClient {
     fn check(&mut self) -> Result<Vec<String>, SourceFault> {
-        let problems = self.ask(async |clerk| clerk.check().await)??;
+        let problems = self.ask(async |connection| connection.check().await)??;
         Ok(problems)
     }
 
     fn warnings(&mut self) -> Result<Vec<SourceWarning>, SourceFault> {
-        let warnings = self.ask(async |clerk| clerk.warnings().await)??;
+        let warnings = self.ask(async |connection| connection.warnings().await)??;
         Ok(warnings)
     }
 
     fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial> {
         let messages = messages.to_vec();
-        self.ask(async move |clerk| clerk.send(&messages).await)?
+        self.ask(async move |connection| connection.send(&messages).await)?
     }
 
     fn depth(&mut self, queue: &str) -> Result<Depth, SourceFault> {
         let queue = queue.to_owned();
-        let depth = self.ask(async move |clerk| clerk.depth(&queue).await)??;
+        let depth = self.ask(async move |connection| connection.depth(&queue).await)??;
         Ok(depth)
     }
 
     fn reply_to(&mut self, _unique: &str) -> Result<String, SourceFault> {
-        let name = self.ask(async |clerk| clerk.reply_to().await)??;
+        let name = self.ask(async |connection| connection.reply_to().await)??;
         Ok(name)
     }
 
@@ -180,36 +182,37 @@ impl ganger_queue::client::QueueClient for RabbitMqClient {
         correlation_id: &str,
     ) -> Result<Option<Reply>, SourceFault> {
         let id = correlation_id.to_owned();
-        let reply = self.ask(async move |clerk| clerk.take_reply(&id))??;
+        let reply = self.ask(async move |connection| connection.take_reply(&id))??;
         Ok(reply)
     }
 
     fn wait_for_change(&mut self, timeout: Duration) {
-        // What is wrong is told when the reply is asked for.
-        drop(self.ask(async move |clerk| clerk.wait_for_reply(timeout).await));
+        // A problem is reported when the reply is asked for.
+        drop(self.ask(async move |connection| connection.wait_for_reply(timeout).await));
     }
 
     fn dead_list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, SourceFault> {
         let page = page.clone();
         let (to, mut letters) = mpsc::channel(1);
-        let told = self.order(async move |clerk| clerk.dead_list(&page, to).await)?;
+        let receiver =
+            self.submit(async move |connection| connection.dead_list(&page, to).await)?;
         while let Some(some) = letters.blocking_recv() {
             if some.into_iter().try_for_each(&mut *each).is_break() {
                 break;
             }
         }
-        // The clerk goes on all the same: a pass that has begun to rotate the queue must finish.
+        // The request continues all the same: a pass that has begun to rotate the queue must finish.
         drop(letters);
-        Ok(told.recv().map_err(|_| gone())??)
+        Ok(receiver.recv().map_err(|_| thread_ended())??)
     }
 
-    fn dead_retry(&mut self, filter: &DeadFilter, way: &RetryTarget) -> Result<usize, Partial> {
-        let (filter, way) = (filter.clone(), way.clone());
-        self.ask(async move |clerk| clerk.dead_retry(&filter, &way).await)?
+    fn dead_retry(&mut self, filter: &DeadFilter, target: &RetryTarget) -> Result<usize, Partial> {
+        let (filter, target) = (filter.clone(), target.clone());
+        self.ask(async move |connection| connection.dead_retry(&filter, &target).await)?
     }
 
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         let filter = filter.clone();
-        self.ask(async move |clerk| clerk.dead_drop(&filter).await)?
+        self.ask(async move |connection| connection.dead_drop(&filter).await)?
     }
 }

@@ -9,7 +9,7 @@ use lapin::BasicProperties;
 use lapin::message::Delivery;
 use lapin::types::ShortString;
 
-use super::letter_index::{Death, Found, Item};
+use super::dead_letter_index::{Death, FoundDeadLetter, Item};
 use crate::broker::publisher::OutboundMessage;
 use crate::broker::republish::{
     HEAD_ROOM_BYTES, Original, Received, check_size, kept, moved, own_headers, unwrap,
@@ -32,14 +32,14 @@ pub(super) struct Read {
 
 /// Properties of a queue of dead letters, for messages that do not tell them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Home {
+pub(super) struct DeadLetterQueue {
     /// Name.
     pub(super) queue: String,
     /// The pools whose dead letters these are, each with the queue that it reads.
     pub(super) pools: Vec<(String, String)>,
 }
 
-impl Home {
+impl DeadLetterQueue {
     /// Returns whether one of its pools reads that queue.
     fn reads(&self, queue: &str) -> bool {
         self.pools.iter().any(|(_, theirs)| theirs == queue)
@@ -57,7 +57,7 @@ impl Home {
 /// Reads the queue's messages in order.
 #[derive(Debug)]
 pub(super) struct Reader {
-    home: Home,
+    dead_queue: DeadLetterQueue,
     /// The queue's name on the wire.
     to: ShortString,
     /// Key by which copies are recognised.
@@ -73,14 +73,14 @@ pub(super) struct Reader {
 impl Reader {
     /// Begins at the head of the queue.
     pub(super) fn new(
-        home: Home,
+        dead_queue: DeadLetterQueue,
         to: ShortString,
         key: CopyKey,
         frame_max: u32,
         pass: u64,
     ) -> Self {
         Self {
-            home,
+            dead_queue,
             to,
             key,
             pass: format!("{pass:016x}"),
@@ -121,8 +121,8 @@ impl Reader {
                     }
                 };
                 let has_reply_apart = dead_letter::has_separate_reply(&own);
-                let found = Found {
-                    may_go_back: self.home.reads(&letter.queue),
+                let found = FoundDeadLetter {
+                    may_go_back: self.dead_queue.reads(&letter.queue),
                     letter,
                     has_reply_apart,
                     original,
@@ -138,7 +138,7 @@ impl Reader {
         };
         Read {
             copy: self.copy(copy, body.clone()),
-            item: Item::Letter(Box::new(found.with_message(body))),
+            item: Item::DeadLetter(Box::new(found.with_message(body))),
             is_ours,
         }
     }
@@ -154,7 +154,7 @@ impl Reader {
 
     /// Properties of the copy that keeps a message which is no dead letter of ours: all that would act
     /// again is moved, if there is room for that, and for what the broker adds at the next delivery.
-    fn first_copy(&self, found: &Found, body: &Bytes) -> BasicProperties {
+    fn first_copy(&self, found: &FoundDeadLetter, body: &Bytes) -> BasicProperties {
         let origin = vec![(header::QUEUE, found.letter.queue.clone())];
         let copy = found.original.with_own(&origin, body, &self.key);
         let copy = moved(&copy, &self.pass);
@@ -166,9 +166,9 @@ impl Reader {
 
     /// Reads a message that is no dead letter of ours: one that the broker moved here, or that was too
     /// large for more. The broker's record of its origin counts more than ours, which may be older.
-    fn foreign(&mut self, own: &Headers, original: Original, body: &Bytes) -> Found {
+    fn foreign(&mut self, own: &Headers, original: Original, body: &Bytes) -> FoundDeadLetter {
         let death = Death::of(&original);
-        let (pool, pools_queue) = self.home.only_pool();
+        let (pool, pools_queue) = self.dead_queue.only_pool();
         let first_of_ours = own
             .iter()
             .find(|(name, queue)| name == header::QUEUE && !queue.is_empty());
@@ -183,8 +183,8 @@ impl Reader {
             id,
             pool,
             error: match &death.reason {
-                Some(reason) => format!("the broker moved it here: {reason}"),
-                None => "it does not say how it came here".to_owned(),
+                Some(reason) => format!("dead-lettered by the broker: {reason}"),
+                None => "dead-lettered for an unknown reason".to_owned(),
             },
             reason: death.reason.unwrap_or_else(|| "unknown".to_owned()),
             first_failed_at: death.time.clone().unwrap_or_default(),
@@ -192,8 +192,8 @@ impl Reader {
             queue,
             ..DeadLetter::default()
         };
-        Found {
-            may_go_back: self.home.reads(&letter.queue),
+        FoundDeadLetter {
+            may_go_back: self.dead_queue.reads(&letter.queue),
             letter,
             has_reply_apart: false,
             original,
@@ -203,7 +203,7 @@ impl Reader {
     /// Names a message by its content, and by the number of equal ones before it.
     fn name(&mut self, original: &Original, body: &Bytes) -> String {
         let mut hasher = DefaultHasher::new();
-        self.home.queue.hash(&mut hasher);
+        self.dead_queue.queue.hash(&mut hasher);
         format!("{:?}", original.bare()).hash(&mut hasher);
         original.text_headers().hash(&mut hasher);
         body.hash(&mut hasher);

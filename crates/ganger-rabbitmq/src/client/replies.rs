@@ -21,7 +21,7 @@ pub(super) const DIRECT: &str = "amq.rabbitmq.reply-to";
 #[derive(Debug)]
 pub(super) struct Replies {
     consumer: Consumer,
-    come: Answers,
+    received: Answers,
     /// Reason why no more will come.
     ended: Option<RabbitMqError>,
 }
@@ -39,14 +39,14 @@ impl Replies {
             consumer: consumer
                 .await
                 .map_err(|error| RabbitMqError::lost(&error))?,
-            come: Answers::default(),
+            received: Answers::default(),
             ended: None,
         })
     }
 
     /// Takes the oldest reply with this correlation id, if one has come.
     pub(super) fn take(&mut self, correlation_id: &str) -> Result<Option<Reply>, RabbitMqError> {
-        match (self.come.take(correlation_id), &self.ended) {
+        match (self.received.take(correlation_id), &self.ended) {
             (None, Some(error)) => Err(error.clone()),
             (reply, _) => Ok(reply),
         }
@@ -58,10 +58,10 @@ impl Replies {
             return;
         }
         match timeout(longest, self.consumer.next()).await {
-            Ok(Some(Ok(delivery))) => self.come.push(reply(delivery)),
+            Ok(Some(Ok(delivery))) => self.received.push(reply(delivery)),
             Ok(Some(Err(error))) => self.ended = Some(RabbitMqError::lost(&error)),
             Ok(None) => {
-                let why = "the broker ended it while answers were waited for".to_owned();
+                let why = "the broker closed it while replies were awaited".to_owned();
                 self.ended = Some(RabbitMqError::ChannelClosed { why });
             }
             Err(_) => {}

@@ -42,7 +42,7 @@ pub(crate) struct Demand {
 
 /// Next change of the consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum PrefetchChange {
     /// No change.
     Stay,
     /// No change until this time has passed: the pool's demand may change.
@@ -61,16 +61,18 @@ pub(crate) enum Step {
 
 /// Decides the next step from the current to the wanted prefetch. `settled` tells whether the last
 /// [`Step::Wait`] is over.
-pub(crate) fn step(flow: Flow, demand: Demand, settled: bool) -> Step {
+pub(crate) fn step(flow: Flow, demand: Demand, settled: bool) -> PrefetchChange {
     match (wanted(flow, demand, settled), flow.extra) {
-        (Step::CancelAll | Step::CancelNewest, 0) if flow.stays => Step::Stay,
-        (Step::CancelAll, _) if flow.stays => Step::CancelNewest,
+        (PrefetchChange::CancelAll | PrefetchChange::CancelNewest, 0) if flow.stays => {
+            PrefetchChange::Stay
+        }
+        (PrefetchChange::CancelAll, _) if flow.stays => PrefetchChange::CancelNewest,
         (step, _) => step,
     }
 }
 
 /// Decides the next step where a queue needs no consumer.
-fn wanted(flow: Flow, demand: Demand, settled: bool) -> Step {
+fn wanted(flow: Flow, demand: Demand, settled: bool) -> PrefetchChange {
     let Flow {
         steady,
         extra,
@@ -80,20 +82,26 @@ fn wanted(flow: Flow, demand: Demand, settled: bool) -> Step {
     } = flow;
     let Demand { now, usual } = demand;
     let all = steady.saturating_add(extra);
-    let after = |patience, step| if settled { step } else { Step::Wait(patience) };
+    let after = |patience, step| {
+        if settled {
+            step
+        } else {
+            PrefetchChange::Wait(patience)
+        }
+    };
     match (now, all) {
-        (0, 0) => Step::Stay,
-        (0, _) => Step::CancelAll,
-        (_, 0) => Step::Add(now.max(usual)),
-        _ if single && full && now / 2 >= all => after(SURPLUS_FOR, Step::Outgrown),
-        _ if single => Step::Stay,
+        (0, 0) => PrefetchChange::Stay,
+        (0, _) => PrefetchChange::CancelAll,
+        (_, 0) => PrefetchChange::Add(now.max(usual)),
+        _ if single && full && now / 2 >= all => after(SURPLUS_FOR, PrefetchChange::Outgrown),
+        _ if single => PrefetchChange::Stay,
         // The current prefetch is enough as long as the broker has no more to send.
-        _ if now > all && !full => Step::Stay,
+        _ if now > all && !full => PrefetchChange::Stay,
         _ if now > all => {
             let grow = match extra {
                 // Its workers come up one after the other.
-                0 => Step::Add(now.max(usual) - steady),
-                _ => Step::CancelNewest,
+                0 => PrefetchChange::Add(now.max(usual) - steady),
+                _ => PrefetchChange::CancelNewest,
             };
             if now / 2 >= all {
                 grow
@@ -101,9 +109,11 @@ fn wanted(flow: Flow, demand: Demand, settled: bool) -> Step {
                 after(CHANGED_AFTER, grow)
             }
         }
-        _ if now <= all / 2 && extra > 0 => after(CHANGED_AFTER, Step::CancelNewest),
-        _ if now <= all / 2 || now.max(usual) < all => after(SURPLUS_FOR, Step::CancelNewest),
-        _ => Step::Stay,
+        _ if now <= all / 2 && extra > 0 => after(CHANGED_AFTER, PrefetchChange::CancelNewest),
+        _ if now <= all / 2 || now.max(usual) < all => {
+            after(SURPLUS_FOR, PrefetchChange::CancelNewest)
+        }
+        _ => PrefetchChange::Stay,
     }
 }
 
@@ -176,42 +186,45 @@ mod tests {
             full: false,
             ..single(steady)
         };
-        let (soon, late) = (Step::Wait(CHANGED_AFTER), Step::Wait(SURPLUS_FOR));
+        let (soon, late) = (
+            PrefetchChange::Wait(CHANGED_AFTER),
+            PrefetchChange::Wait(SURPLUS_FOR),
+        );
         // What there is, what is wanted of usually 8, whether it was waited for.
         let table = [
-            (flow(0, 0), 0, false, Step::Stay),
-            (flow(0, 0), 2, false, Step::Add(8)),
-            (flow(0, 0), 20, false, Step::Add(20)),
-            (flow(8, 0), 8, false, Step::Stay),
+            (flow(0, 0), 0, false, PrefetchChange::Stay),
+            (flow(0, 0), 2, false, PrefetchChange::Add(8)),
+            (flow(0, 0), 20, false, PrefetchChange::Add(20)),
+            (flow(8, 0), 8, false, PrefetchChange::Stay),
             (flow(8, 0), 15, false, soon),
-            (flow(8, 0), 15, true, Step::Add(7)),
-            (flow(8, 0), 16, false, Step::Add(8)),
-            (idle(8, 0), 100, true, Step::Stay),
+            (flow(8, 0), 15, true, PrefetchChange::Add(7)),
+            (flow(8, 0), 16, false, PrefetchChange::Add(8)),
+            (idle(8, 0), 100, true, PrefetchChange::Stay),
             (flow(8, 8), 31, false, soon),
-            (flow(8, 8), 32, false, Step::CancelNewest),
-            (idle(8, 8), 32, true, Step::Stay),
+            (flow(8, 8), 32, false, PrefetchChange::CancelNewest),
+            (idle(8, 8), 32, true, PrefetchChange::Stay),
             (flow(8, 8), 9, false, late),
-            (flow(8, 8), 9, true, Step::CancelNewest),
+            (flow(8, 8), 9, true, PrefetchChange::CancelNewest),
             (idle(8, 8), 8, false, soon),
-            (idle(8, 8), 8, true, Step::CancelNewest),
-            (idle(8, 0), 5, true, Step::Stay),
+            (idle(8, 8), 8, true, PrefetchChange::CancelNewest),
+            (idle(8, 0), 5, true, PrefetchChange::Stay),
             (idle(8, 0), 4, false, late),
-            (idle(8, 0), 4, true, Step::CancelNewest),
+            (idle(8, 0), 4, true, PrefetchChange::CancelNewest),
             (idle(10, 0), 7, false, late),
-            (flow(8, 8), 0, false, Step::CancelAll),
-            (single(0), 2, false, Step::Add(8)),
-            (single(8), 15, true, Step::Stay),
+            (flow(8, 8), 0, false, PrefetchChange::CancelAll),
+            (single(0), 2, false, PrefetchChange::Add(8)),
+            (single(8), 15, true, PrefetchChange::Stay),
             (single(8), 16, false, late),
-            (single(8), 16, true, Step::Outgrown),
-            (single_idle(8), 80, true, Step::Stay),
-            (single(8), 1, true, Step::Stay),
-            (single(8), 0, false, Step::CancelAll),
-            (needed(0, 0), 2, false, Step::Add(8)),
-            (needed(8, 8), 0, false, Step::CancelNewest),
-            (needed(8, 0), 0, false, Step::Stay),
-            (needed(8, 0), 4, true, Step::Stay),
-            (needed(8, 0), 16, false, Step::Add(8)),
-            (needed(8, 8), 32, false, Step::CancelNewest),
+            (single(8), 16, true, PrefetchChange::Outgrown),
+            (single_idle(8), 80, true, PrefetchChange::Stay),
+            (single(8), 1, true, PrefetchChange::Stay),
+            (single(8), 0, false, PrefetchChange::CancelAll),
+            (needed(0, 0), 2, false, PrefetchChange::Add(8)),
+            (needed(8, 8), 0, false, PrefetchChange::CancelNewest),
+            (needed(8, 0), 0, false, PrefetchChange::Stay),
+            (needed(8, 0), 4, true, PrefetchChange::Stay),
+            (needed(8, 0), 16, false, PrefetchChange::Add(8)),
+            (needed(8, 8), 32, false, PrefetchChange::CancelNewest),
         ];
         for (flow, now, settled, expected) in table {
             let demand = Demand { now, usual: 8 };
@@ -220,14 +233,16 @@ mod tests {
     }
 
     /// Returns the prefetch after a step.
-    fn taken(flow: Flow, step: Step) -> Flow {
+    fn taken(flow: Flow, step: PrefetchChange) -> Flow {
         let Flow { steady, extra, .. } = flow;
         let (steady, extra) = match step {
-            Step::Stay | Step::Wait(_) | Step::Outgrown => (steady, extra),
-            Step::Add(more) if steady == 0 => (more, 0),
-            Step::Add(more) => (steady, more),
-            Step::CancelNewest if extra > 0 => (steady, 0),
-            Step::CancelNewest | Step::CancelAll => (0, 0),
+            PrefetchChange::Stay | PrefetchChange::Wait(_) | PrefetchChange::Outgrown => {
+                (steady, extra)
+            }
+            PrefetchChange::Add(more) if steady == 0 => (more, 0),
+            PrefetchChange::Add(more) => (steady, more),
+            PrefetchChange::CancelNewest if extra > 0 => (steady, 0),
+            PrefetchChange::CancelNewest | PrefetchChange::CancelAll => (0, 0),
         };
         Flow {
             steady,
@@ -280,7 +295,7 @@ mod tests {
             let step = step(flow, Demand { now, usual }, settled);
             prop_assert_eq!(taken(flow, step), flow);
             let is_outgrown = full && now / 2 >= steady;
-            prop_assert_eq!(step == Step::Outgrown, settled && is_outgrown);
+            prop_assert_eq!(step == PrefetchChange::Outgrown, settled && is_outgrown);
         }
     }
 }

@@ -9,10 +9,10 @@ use lapin::types::{FieldTable, ShortString};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::book::DeliveryBook;
+use crate::broker::ack_writes::{ACKS_AT_ONCE_MAX, PROCESSED_WITHIN, written};
 use crate::broker::connect::close;
 use crate::broker::error::RabbitMqError;
 use crate::broker::ledger::{Ack, Others};
-use crate::broker::words::{TAKEN_IN, WORDS_MAX, written};
 
 /// Time that settled deliveries wait for the one before them, so that one acknowledgement covers all.
 const ACK_WITHIN: Duration = Duration::from_millis(2);
@@ -27,7 +27,7 @@ pub(super) struct Acks {
     /// Time at which settled deliveries are acknowledged at the latest.
     at: Option<Instant>,
     /// Acknowledgements written since the consumers were cancelled, and waiting for those before.
-    words: Words,
+    pacing: AckPacing,
     due: Vec<Ack>,
 }
 
@@ -47,7 +47,7 @@ impl Acks {
         Self {
             channel,
             at: None,
-            words: Words::default(),
+            pacing: AckPacing::default(),
             due: Vec::new(),
         }
     }
@@ -63,12 +63,12 @@ impl Acks {
         if !book.has_settled() {
             // A deadline that stays in the past would make the loop spin.
             self.at = None;
-            self.words.are_said();
+            self.pacing.release();
             return Ok(());
         }
         // At the end one acknowledgement is to cover all that is still out: a channel with too many
         // holds back the rest, and nothing tells when it has not.
-        if self.words.must_be_saved(end == AcksEnd::More, now) {
+        if self.pacing.must_hold_back(end == AcksEnd::More, now) {
             // They have a moment of their own.
             self.at = None;
             return Ok(());
@@ -97,7 +97,7 @@ impl Acks {
         others: Others,
     ) -> Result<(), RabbitMqError> {
         book.acks(others, &mut self.due);
-        self.words.say(self.due.len(), Instant::now());
+        self.pacing.record(self.due.len(), Instant::now());
         for Ack { tag, multiple } in self.due.drain(..) {
             written(self.channel.basic_ack(tag, BasicAckOptions { multiple }))?;
         }
@@ -106,7 +106,7 @@ impl Acks {
 
     /// Returns one message to its queue.
     pub(super) fn give_back(&mut self, tag: u64) -> Result<(), RabbitMqError> {
-        self.words.say(1, Instant::now());
+        self.pacing.record(1, Instant::now());
         let options = BasicNackOptions {
             multiple: false,
             requeue: true,
@@ -121,20 +121,23 @@ impl Acks {
     }
 
     /// Restarts the count: the answer to the cancel comes after those before it are taken in.
-    pub(super) fn begin_anew(&mut self) {
-        self.words.begin_anew();
+    pub(super) fn restart_count(&mut self) {
+        self.pacing.restart_count();
     }
 
     /// Time at which something is to be written.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        [self.at, self.words.deadline()].into_iter().flatten().min()
+        [self.at, self.pacing.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Waits until the broker has read all that we have written, and its queue has had time for it:
     /// it may forget acknowledgements written just before a channel is closed. No message is taken
     /// from the queue for that: it would be counted when it goes back, and a queue with a single
     /// active consumer refuses it and ends the channel.
-    pub(super) async fn last_words(
+    pub(super) async fn confirm_read(
         &self,
         queue: ShortString,
         pool: &str,
@@ -143,7 +146,11 @@ impl Acks {
             // The queue is gone, and with it what there was to acknowledge.
             return Ok(());
         }
-        if let Some(at) = self.words.taken_in.filter(|_| self.words.count > WORDS_MAX) {
+        if let Some(at) = self
+            .pacing
+            .processed_at
+            .filter(|_| self.pacing.count > ACKS_AT_ONCE_MAX)
+        {
             // Nothing tells when the queue has taken it in.
             sleep_until(at).await;
         }
@@ -176,40 +183,40 @@ impl Acks {
 
 /// Acknowledgements and returns that the queue may not have taken in yet.
 #[derive(Debug, Default)]
-struct Words {
+struct AckPacing {
     count: usize,
     /// Time at which it has taken in the last of them.
-    taken_in: Option<Instant>,
+    processed_at: Option<Instant>,
     /// Time until which no more are written, if they must be held back.
     pause: Option<Instant>,
 }
 
-impl Words {
+impl AckPacing {
     /// Records that so many acknowledgements or returns are written.
-    fn say(&mut self, count: usize, now: Instant) {
+    fn record(&mut self, count: usize, now: Instant) {
         if count > 0 {
             self.count += count;
-            self.taken_in = Some(now + TAKEN_IN);
+            self.processed_at = Some(now + PROCESSED_WITHIN);
         }
     }
 
     /// Restarts the count, since an answer will come after they are taken in.
-    fn begin_anew(&mut self) {
+    fn restart_count(&mut self) {
         *self = Self::default();
     }
 
     /// Returns whether it is better to hold back now, if there is `more_to_come`.
-    fn must_be_saved(&mut self, more_to_come: bool, now: Instant) -> bool {
-        if self.taken_in.is_some_and(|at| at <= now) {
-            self.begin_anew();
+    fn must_hold_back(&mut self, more_to_come: bool, now: Instant) -> bool {
+        if self.processed_at.is_some_and(|at| at <= now) {
+            self.restart_count();
         }
-        let is_too_much = self.count >= WORDS_MAX && more_to_come;
-        self.pause = self.taken_in.filter(|_| is_too_much);
+        let is_too_much = self.count >= ACKS_AT_ONCE_MAX && more_to_come;
+        self.pause = self.processed_at.filter(|_| is_too_much);
         is_too_much
     }
 
     /// Records that nothing is held back.
-    fn are_said(&mut self) {
+    fn release(&mut self) {
         self.pause = None;
     }
 
@@ -226,37 +233,37 @@ mod tests {
     const MOMENT: Duration = Duration::from_millis(2);
 
     /// Writes so many acknowledgements, one after the other.
-    fn say(words: &mut Words, count: usize, now: &mut Instant) {
+    fn record(pacing: &mut AckPacing, count: usize, now: &mut Instant) {
         for _ in 0..count {
             *now += MOMENT;
-            words.say(1, *now);
+            pacing.record(1, *now);
         }
     }
 
     #[test]
     fn words_are_saved_until_the_queue_has_taken_in_the_last_of_them() {
-        let (mut words, mut now) = (Words::default(), Instant::now());
-        say(&mut words, WORDS_MAX - 1, &mut now);
-        assert!(!words.must_be_saved(true, now));
-        say(&mut words, 1, &mut now);
-        assert!(!words.must_be_saved(false, now), "one word does for all");
-        assert!(words.must_be_saved(true, now));
-        assert_eq!(words.deadline(), Some(now + TAKEN_IN));
+        let (mut pacing, mut now) = (AckPacing::default(), Instant::now());
+        record(&mut pacing, ACKS_AT_ONCE_MAX - 1, &mut now);
+        assert!(!pacing.must_hold_back(true, now));
+        record(&mut pacing, 1, &mut now);
+        assert!(!pacing.must_hold_back(false, now), "one word does for all");
+        assert!(pacing.must_hold_back(true, now));
+        assert_eq!(pacing.deadline(), Some(now + PROCESSED_WITHIN));
         // A message returned meanwhile counts, too.
-        let later = now + TAKEN_IN / 2;
-        words.say(1, later);
-        assert!(words.must_be_saved(true, now + TAKEN_IN));
-        assert_eq!(words.deadline(), Some(later + TAKEN_IN));
-        assert!(!words.must_be_saved(true, later + TAKEN_IN));
-        assert_eq!((words.count, words.deadline()), (0, None));
+        let later = now + PROCESSED_WITHIN / 2;
+        pacing.record(1, later);
+        assert!(pacing.must_hold_back(true, now + PROCESSED_WITHIN));
+        assert_eq!(pacing.deadline(), Some(later + PROCESSED_WITHIN));
+        assert!(!pacing.must_hold_back(true, later + PROCESSED_WITHIN));
+        assert_eq!((pacing.count, pacing.deadline()), (0, None));
     }
 
     #[test]
     fn nothing_wakes_anyone_for_words_that_are_said() {
-        let (mut words, mut now) = (Words::default(), Instant::now());
-        say(&mut words, WORDS_MAX, &mut now);
-        assert!(words.must_be_saved(true, now));
-        words.are_said();
-        assert_eq!((words.count, words.deadline()), (WORDS_MAX, None));
+        let (mut pacing, mut now) = (AckPacing::default(), Instant::now());
+        record(&mut pacing, ACKS_AT_ONCE_MAX, &mut now);
+        assert!(pacing.must_hold_back(true, now));
+        pacing.release();
+        assert_eq!((pacing.count, pacing.deadline()), (ACKS_AT_ONCE_MAX, None));
     }
 }

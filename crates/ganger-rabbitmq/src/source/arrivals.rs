@@ -17,7 +17,7 @@ pub(super) struct Arrivals {
     /// Key by which copies are recognised.
     key: CopyKey,
     /// An unsigned copy has been logged.
-    told_of_unsigned: bool,
+    warned_of_unsigned: bool,
     survived: Survived,
 }
 
@@ -25,7 +25,7 @@ impl Arrivals {
     pub(super) fn new(key: CopyKey) -> Self {
         Self {
             key,
-            told_of_unsigned: false,
+            warned_of_unsigned: false,
             survived: Survived::default(),
         }
     }
@@ -48,7 +48,7 @@ impl Arrivals {
             routing_key: delivery.routing_key,
             redelivered: delivery.redelivered,
         };
-        let shown = restore::shown(&received);
+        let shown = restore::readable(&received);
         let is_unreadable = shown.is_some();
         let (original, mut arrival) = unwrap(shown.unwrap_or(received), is_copy);
         arrival.is_unreadable = is_unreadable;
@@ -70,14 +70,14 @@ impl Arrivals {
             return false;
         }
         let is_signed = self.key.knows(&delivery.properties, &delivery.data);
-        if !is_signed && !std::mem::replace(&mut self.told_of_unsigned, true) {
+        if !is_signed && !std::mem::replace(&mut self.warned_of_unsigned, true) {
             tracing::warn!(
                 pool = pool.name,
                 queue = %pool.queue,
-                "a message says that it is a copy of ours and is not signed by this source: its \
-                 headers `x-ganger-` are ignored, and its attempts begin anew. Either another program \
-                 writes these headers, or a daemon of this queue has another password: give both the \
-                 same `signing_secret`"
+                "message claims to be a copy made by ganger but is not signed by this source: its \
+                 `x-ganger-` headers are ignored and its attempts start at zero. Either another \
+                 program writes these headers, or another daemon of this queue has a different \
+                 password: give all of them the same `signing_secret`"
             );
         }
         is_signed

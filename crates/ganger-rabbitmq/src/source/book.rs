@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::publication;
-use super::publication::{LetterDetail, Publication};
+use super::publication::{DeadLetterDetail, Publication};
 use super::purpose::Purpose;
 use super::survived::Fingerprint;
 use super::terms::Terms;
@@ -40,8 +40,8 @@ pub(super) struct DeliveryBook {
     ready: BTreeSet<u64>,
     /// Order of the suspects, of which one runs at a time.
     suspects: Suspects,
-    /// Number of those that are set aside.
-    aside: usize,
+    /// Number of those that are parked.
+    parked: usize,
 }
 
 /// Next step of a delivery.
@@ -83,7 +83,7 @@ impl DeliveryBook {
             ledger: Ledger::new(),
             ready: BTreeSet::new(),
             suspects: Suspects::default(),
-            aside: 0,
+            parked: 0,
         }
     }
 
@@ -109,7 +109,7 @@ impl DeliveryBook {
 
     /// Puts a delivery that has come, from the broker or the pool, where it belongs, which may be the
     /// dead letters.
-    pub(super) fn line_up(&mut self, tag: u64, terms: &Terms<'_>) -> Option<DeliveryStep> {
+    pub(super) fn enqueue(&mut self, tag: u64, terms: &Terms<'_>) -> Option<DeliveryStep> {
         let held = self.ledger.get_mut(tag)?;
         let arrival = &mut held.arrival;
         match rules::fate(*arrival, terms.limits) {
@@ -126,7 +126,7 @@ impl DeliveryBook {
             }
             Fate::InTurn(turn) => {
                 held.state = DeliveryState::Suspect;
-                self.suspects.come(tag, turn);
+                self.suspects.add_begun(tag, turn);
                 None
             }
             Fate::Renew(lapses) => {
@@ -136,8 +136,8 @@ impl DeliveryBook {
             Fate::Bury(counters, failure) => {
                 dead_lettered(terms.composer.pool, &held.log_name(), &failure);
                 let failure = Box::new(failure);
-                let form = LetterDetail::Full;
-                let letter = Publication::Letter {
+                let form = DeadLetterDetail::Full;
+                let letter = Publication::DeadLetter {
                     counters,
                     failure,
                     form,
@@ -150,16 +150,16 @@ impl DeliveryBook {
     /// Next delivery for the pool, with its token.
     pub(super) fn hand_out(&mut self) -> Option<(u64, &Held)> {
         let tag = self.ready.pop_first()?;
-        self.goes_out(tag)
+        self.mark_out(tag)
     }
 
     /// The suspect whose turn it is, for the pool, with its token.
     pub(super) fn hand_out_suspect(&mut self) -> Option<(u64, &Held)> {
         let tag = self.suspects.take_here()?;
-        self.goes_out(tag)
+        self.mark_out(tag)
     }
 
-    fn goes_out(&mut self, tag: u64) -> Option<(u64, &Held)> {
+    fn mark_out(&mut self, tag: u64) -> Option<(u64, &Held)> {
         let held = self.ledger.get_mut(tag)?;
         held.state = DeliveryState::Out;
         Some((self.base + tag, held))
@@ -184,7 +184,7 @@ impl DeliveryBook {
         counters.span = span.or(counters.span);
         let (counters, now_ms) = (*counters, terms.composer.now_ms);
         let charged = |failure: &Failure| attempts::charged(counters, failure.reason, now_ms);
-        let aim = match outcome {
+        let publication = match outcome {
             Outcome::Done => {
                 self.ledger.settle(tag);
                 return None;
@@ -207,13 +207,13 @@ impl DeliveryBook {
                 delay,
                 failure,
             },
-            Outcome::DeadLetter(failure) => Publication::Letter {
+            Outcome::DeadLetter(failure) => Publication::DeadLetter {
                 counters: charged(&failure),
                 failure,
-                form: LetterDetail::Full,
+                form: DeadLetterDetail::Full,
             },
         };
-        self.publish(tag, aim, terms)
+        self.publish(tag, publication, terms)
     }
 
     /// Takes back a delivery that was not begun. As long as we take messages it is handed out again
@@ -221,10 +221,10 @@ impl DeliveryBook {
     fn take_back(&mut self, tag: u64, terms: &Terms<'_>) -> Option<DeliveryStep> {
         let age = self.ledger.get(tag)?.age(terms.now);
         if age >= begin_within(terms.patience) {
-            return self.go_back(tag, terms);
+            return self.return_to_queue(tag, terms);
         }
         // At the end of all it goes back from there, when it can't come again.
-        self.line_up(tag, terms)
+        self.enqueue(tag, terms)
     }
 
     // -- published for --
@@ -233,33 +233,33 @@ impl DeliveryBook {
     fn publish(
         &mut self,
         tag: u64,
-        mut aim: Publication,
+        mut publication: Publication,
         terms: &Terms<'_>,
     ) -> Option<DeliveryStep> {
         loop {
-            if terms.rejects_dead && matches!(aim, Publication::Letter { .. }) {
+            if terms.rejects_dead && matches!(publication, Publication::DeadLetter { .. }) {
                 self.ledger.give_back(tag)?;
                 return Some(DeliveryStep::Reject(tag));
             }
             let held = self.ledger.get_mut(tag)?;
-            let why = match terms.composer.parcels(&held.subject(), &aim) {
+            let why = match terms.composer.parcels(&held.subject(), &publication) {
                 Ok(parcels) => {
-                    let purpose = aim.purpose();
-                    held.state = DeliveryState::Publishing(aim);
+                    let purpose = publication.purpose();
+                    held.state = DeliveryState::Publishing(publication);
                     return Some(DeliveryStep::Publish(tag, purpose, parcels.into()));
                 }
                 Err(why) => why,
             };
-            match plainer(held, &aim, &why, terms) {
-                Some(plainer) => aim = plainer,
-                None => return self.abandon(tag, &aim, &why, terms),
+            match substitute(held, &publication, &why, terms) {
+                Some(substitute) => publication = substitute,
+                None => return self.abandon(tag, &publication, &why, terms),
             }
         }
     }
 
     /// Settles a delivery whose publication is safe, or not wanted: it is to be acknowledged.
     pub(super) fn is_published(&mut self, tag: u64) {
-        if self.aim(tag).is_some() {
+        if self.publication(tag).is_some() {
             self.ledger.settle(tag);
         }
     }
@@ -271,10 +271,10 @@ impl DeliveryBook {
         why: &str,
         terms: &Terms<'_>,
     ) -> Option<DeliveryStep> {
-        let aim = self.aim(tag)?.clone();
-        match plainer(self.ledger.get(tag)?, &aim, why, terms) {
-            Some(plainer) => self.publish(tag, plainer, terms),
-            None => self.abandon(tag, &aim, why, terms),
+        let publication = self.publication(tag)?.clone();
+        match substitute(self.ledger.get(tag)?, &publication, why, terms) {
+            Some(substitute) => self.publish(tag, substitute, terms),
+            None => self.abandon(tag, &publication, why, terms),
         }
     }
 
@@ -285,21 +285,21 @@ impl DeliveryBook {
         why: &str,
         terms: &Terms<'_>,
     ) -> Option<DeliveryStep> {
-        let aim = self.aim(tag)?.clone();
-        self.abandon(tag, &aim, why, terms)
+        let publication = self.publication(tag)?.clone();
+        self.abandon(tag, &publication, why, terms)
     }
 
     fn abandon(
         &mut self,
         tag: u64,
-        aim: &Publication,
+        publication: &Publication,
         why: &str,
         terms: &Terms<'_>,
     ) -> Option<DeliveryStep> {
         let held = self.ledger.get_mut(tag)?;
-        match aim {
+        match publication {
             // The work is not done: it goes back as it is.
-            Publication::Back | Publication::Aside => return self.go(tag),
+            Publication::Back | Publication::Parked => return self.return_as_is(tag),
             // It runs in its turn all the same, if it is not too late for that.
             Publication::Turn => {
                 held.state = DeliveryState::Suspect;
@@ -309,14 +309,15 @@ impl DeliveryBook {
             Publication::Requeue { .. }
             | Publication::Reply(_)
             | Publication::Retry { .. }
-            | Publication::Letter { .. } => {
-                held.state = DeliveryState::Aside;
-                self.aside += 1;
+            | Publication::DeadLetter { .. } => {
+                held.state = DeliveryState::Parked;
+                self.parked += 1;
                 tracing::error!(
                     pool = terms.composer.pool,
                     tag,
                     why,
-                    "a settlement is refused for good; the message is set aside"
+                    "publication for a settled message permanently rejected; message parked until \
+                     the connection ends"
                 );
             }
         }
@@ -324,20 +325,20 @@ impl DeliveryBook {
     }
 
     /// Publication under way for a delivery.
-    fn aim(&self, tag: u64) -> Option<&Publication> {
+    fn publication(&self, tag: u64) -> Option<&Publication> {
         match &self.ledger.get(tag)?.state {
-            DeliveryState::Publishing(aim) => Some(aim),
+            DeliveryState::Publishing(publication) => Some(publication),
             DeliveryState::Here
             | DeliveryState::Ready
             | DeliveryState::Suspect
             | DeliveryState::Out
-            | DeliveryState::Aside => None,
+            | DeliveryState::Parked => None,
         }
     }
 
     /// Number of deliveries whose publication the broker refuses.
-    pub(super) fn aside(&self) -> usize {
-        self.aside
+    pub(super) fn parked(&self) -> usize {
+        self.parked
     }
 
     /// Number of deliveries settled without the broker knowing.
@@ -345,8 +346,8 @@ impl DeliveryBook {
         let publishing = self
             .ledger
             .iter()
-            .filter(|(tag, _)| self.aim(*tag).is_some());
-        publishing.count() + self.aside + self.ledger.settled()
+            .filter(|(tag, _)| self.publication(*tag).is_some());
+        publishing.count() + self.parked + self.ledger.settled()
     }
 
     // -- back --
@@ -363,7 +364,7 @@ impl DeliveryBook {
     }
 
     /// Finds deliveries in hand for long, and warns of those that workers have had for long.
-    pub(super) fn look_at_age(&mut self, terms: &Terms<'_>) -> Aged {
+    pub(super) fn find_aged(&mut self, terms: &Terms<'_>) -> Aged {
         let (patience, now) = (terms.patience, terms.now);
         let old = |held: &Held| held.age(now) >= begin_within(patience);
         let tags = self.ledger.iter().filter(|(_, held)| old(held));
@@ -378,8 +379,10 @@ impl DeliveryBook {
                 DeliveryState::Here | DeliveryState::Ready | DeliveryState::Suspect => {
                     aged.unbegun.push(tag);
                 }
-                DeliveryState::Publishing(_) | DeliveryState::Aside if late => aged.stuck.push(tag),
-                DeliveryState::Publishing(_) | DeliveryState::Aside => {}
+                DeliveryState::Publishing(_) | DeliveryState::Parked if late => {
+                    aged.stuck.push(tag)
+                }
+                DeliveryState::Publishing(_) | DeliveryState::Parked => {}
                 DeliveryState::Out => {
                     if held.is_to_be_warned_of(late) {
                         warn_of_age(held, terms);
@@ -410,34 +413,34 @@ impl DeliveryBook {
             DeliveryState::Out => None,
             DeliveryState::Ready => {
                 self.ready.remove(&tag);
-                self.go_back(tag, terms)
+                self.return_to_queue(tag, terms)
             }
             DeliveryState::Suspect => {
                 self.suspects.remove(tag);
-                self.go_back(tag, terms)
+                self.return_to_queue(tag, terms)
             }
             // A copy may be in the queue, or there is no room for one.
-            DeliveryState::Publishing(Publication::Back) => self.go(tag),
-            DeliveryState::Here | DeliveryState::Publishing(_) => self.go_back(tag, terms),
+            DeliveryState::Publishing(Publication::Back) => self.return_as_is(tag),
+            DeliveryState::Here | DeliveryState::Publishing(_) => self.return_to_queue(tag, terms),
             // Nor can anything else be published for it.
-            DeliveryState::Aside => {
-                self.aside -= 1;
-                self.go(tag)
+            DeliveryState::Parked => {
+                self.parked -= 1;
+                self.return_as_is(tag)
             }
         }
     }
 
     /// Returns a delivery to its queue, as a copy if the broker would count that once too often.
-    fn go_back(&mut self, tag: u64, terms: &Terms<'_>) -> Option<DeliveryStep> {
+    fn return_to_queue(&mut self, tag: u64, terms: &Terms<'_>) -> Option<DeliveryStep> {
         if rules::returns_as_copy(self.ledger.get(tag)?.arrival) {
             self.publish(tag, Publication::Back, terms)
         } else {
-            self.go(tag)
+            self.return_as_is(tag)
         }
     }
 
     /// Returns a delivery to its queue as it is, whatever the broker makes of that.
-    fn go(&mut self, tag: u64) -> Option<DeliveryStep> {
+    fn return_as_is(&mut self, tag: u64) -> Option<DeliveryStep> {
         self.ledger.give_back(tag)?;
         Some(DeliveryStep::Return(tag))
     }
@@ -455,8 +458,8 @@ impl DeliveryBook {
     }
 
     /// Returns whether suspects wait, if the pool is to be told.
-    pub(super) fn turn_news(&mut self) -> Option<bool> {
-        self.suspects.news()
+    pub(super) fn take_suspect_report(&mut self) -> Option<bool> {
+        self.suspects.take_report()
     }
 
     /// Takes the first copy whose turn has begun: it runs next if it is its turn here, which it is if
@@ -469,7 +472,7 @@ impl DeliveryBook {
     ) -> Option<DeliveryStep> {
         let (tag, turn) = self.suspects.take_begun()?;
         if self.suspects.is_its_turn(turn).unwrap_or_else(ask) {
-            self.suspects.is_here(tag);
+            self.suspects.mark_here(tag);
             return None;
         }
         self.publish(tag, Publication::Back, terms)
@@ -484,7 +487,8 @@ impl DeliveryBook {
         tracing::warn!(
             pool,
             lapses,
-            "daemons vanished over a message: it is a suspect, and runs with nothing else in its worker"
+            "daemons vanished while they held a message: it is a suspect and runs alone in its \
+             worker"
         );
         self.publish(tag, Publication::Turn, terms)
     }
@@ -492,7 +496,7 @@ impl DeliveryBook {
     /// Sends the suspect that came last away for a while.
     pub(super) fn send_surplus_suspect(&mut self, terms: &Terms<'_>) -> Option<DeliveryStep> {
         let tag = self.suspects.take_last()?;
-        self.publish(tag, Publication::Aside, terms)
+        self.publish(tag, Publication::Parked, terms)
     }
 
     // -- acknowledged --
@@ -531,15 +535,21 @@ impl DeliveryBook {
 
 /// Substitute for a publication that is permanently rejected. The pool takes the message to be done, or to
 /// come again: its dead letter is logged here.
-fn plainer(held: &Held, aim: &Publication, why: &str, terms: &Terms<'_>) -> Option<Publication> {
+fn substitute(
+    held: &Held,
+    publication: &Publication,
+    why: &str,
+    terms: &Terms<'_>,
+) -> Option<Publication> {
     let composer = &terms.composer;
-    let plainer = publication::plainer(aim.clone(), held.arrival, composer.now_ms, why)?;
-    if let Publication::Letter { failure, .. } = &plainer
-        && !matches!(aim, Publication::Letter { .. })
+    let substitute =
+        publication::substitute(publication.clone(), held.arrival, composer.now_ms, why)?;
+    if let Publication::DeadLetter { failure, .. } = &substitute
+        && !matches!(publication, Publication::DeadLetter { .. })
     {
         dead_lettered(composer.pool, &held.log_name(), failure);
     }
-    Some(plainer)
+    Some(substitute)
 }
 
 fn warn_of_age(held: &Held, terms: &Terms<'_>) {
@@ -550,8 +560,8 @@ fn warn_of_age(held: &Held, terms: &Terms<'_>) {
         message_name = name.message(),
         age = ?held.age(terms.now),
         consumer_timeout = ?terms.patience,
-        "a message is being worked on for so long that the broker is going to take it back, with \
-         all others of this connection: raise the broker's consumer_timeout"
+        "message held by a worker for so long that the broker will take it back, with all others \
+         of this connection: raise the broker's consumer_timeout"
     );
 }
 

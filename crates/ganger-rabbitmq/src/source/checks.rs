@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use crate::broker::connect::Broker;
 use crate::broker::error::RabbitMqError;
 use crate::broker::lifetime::ShortLived;
-use crate::broker::line::RECONNECT;
+use crate::broker::publish_connection::RECONNECT;
 use crate::broker::topology::Topology;
 
-type Look = Pin<Box<dyn Future<Output = Result<Vec<ShortLived>, RabbitMqError>>>>;
+type CheckFuture = Pin<Box<dyn Future<Output = Result<Vec<ShortLived>, RabbitMqError>>>>;
 
 /// State of the checks.
 pub(super) struct Checks {
@@ -23,7 +23,7 @@ pub(super) struct Checks {
     at: Option<Instant>,
     /// Number of times in a row that one was planned.
     planned: u32,
-    look: Option<Look>,
+    check: Option<CheckFuture>,
     /// The consumed queue exists, as far as we know.
     is_consumable: bool,
 }
@@ -44,7 +44,7 @@ impl Checks {
             topology,
             at: None,
             planned: 0,
-            look: None,
+            check: None,
             is_consumable: true,
         }
     }
@@ -58,7 +58,7 @@ impl Checks {
     pub(super) fn adopt(&mut self, topology: Topology) {
         if topology != self.topology {
             self.topology = topology;
-            self.look_now();
+            self.check_now();
         }
     }
 
@@ -67,18 +67,18 @@ impl Checks {
     }
 
     /// Records that the queue is missing, or was when last checked.
-    pub(super) fn is_lost(&mut self) {
+    pub(super) fn mark_missing(&mut self) {
         self.is_consumable = false;
-        self.look_later();
+        self.check_later();
     }
 
     /// Plans a check at once, since there may be a problem.
-    pub(super) fn look_now(&mut self) {
+    pub(super) fn check_now(&mut self) {
         self.at = Some(Instant::now());
     }
 
     /// Plans a check after a pause that grows, since there is a problem.
-    pub(super) fn look_later(&mut self) {
+    pub(super) fn check_later(&mut self) {
         if self.at.is_none() {
             self.planned = self.planned.saturating_add(1);
             let wait = RECONNECT.wait(self.planned, fastrand::f64());
@@ -91,34 +91,34 @@ impl Checks {
         if self.deadline().is_some_and(|at| at <= now) {
             self.at = None;
             let (broker, topology) = (Rc::clone(broker), self.topology.clone());
-            let look = async move { see_to_queues(&broker, &topology, declare).await };
-            self.look = Some(Box::pin(look));
+            let check = async move { ensure_queues(&broker, &topology, declare).await };
+            self.check = Some(Box::pin(check));
         }
     }
 
     /// Time of the next check. Checks do not overlap.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.at.filter(|_| self.look.is_none())
+        self.at.filter(|_| self.check.is_none())
     }
 
     /// Result of a check, once it ends.
-    pub(super) async fn seen(&mut self) -> Result<Vec<ShortLived>, RabbitMqError> {
-        let Some(look) = &mut self.look else {
+    pub(super) async fn finished(&mut self) -> Result<Vec<ShortLived>, RabbitMqError> {
+        let Some(check) = &mut self.check else {
             return pending().await;
         };
-        let seen = look.await;
-        self.look = None;
-        if seen.is_ok() {
+        let result = check.await;
+        self.check = None;
+        if result.is_ok() {
             self.planned = 0;
             self.is_consumable = true;
         }
-        seen
+        result
     }
 }
 
 /// Ensures that the queues exist and are as they should be, as far as we may. Returns those that
 /// exist and may be deleted with their messages.
-pub(super) async fn see_to_queues(
+pub(super) async fn ensure_queues(
     broker: &Broker,
     topology: &Topology,
     declare: bool,

@@ -18,14 +18,14 @@ use ganger_config::model::{PoolConfig, Workers};
 
 /// For a pool whose number of workers follows the load, the broker is asked for the queue so many
 /// times less often than the pool checks its load.
-const LOOKS: u32 = 5;
+const LOAD_CHECKS_PER_QUERY: u32 = 5;
 
 /// Interval of the queries for the queue of another pool, and for the tiers, each of which takes one.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Answer of the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum DepthAnswer {
     /// Number of messages that wait in the queue, if known.
     Ready(Option<u64>),
     /// Number of messages that wait for a later time, if known.
@@ -37,7 +37,7 @@ pub(super) enum Told {
 pub(super) struct Depth {
     next_ready: Option<Instant>,
     next_delayed: Option<Instant>,
-    asked: Option<Pin<Box<dyn Future<Output = Told>>>>,
+    asked: Option<Pin<Box<dyn Future<Output = DepthAnswer>>>>,
 }
 
 impl fmt::Debug for Depth {
@@ -54,7 +54,7 @@ impl Depth {
     /// Sends a query, if one is due.
     pub(super) fn begin(&mut self, broker: &Rc<Broker>, pool: &PoolConfig, now: Instant) {
         let every = match pool.workers {
-            Workers::Range(range) => EVERY.min(LOOKS * range.look_every()),
+            Workers::Range(range) => EVERY.min(LOAD_CHECKS_PER_QUERY * range.look_every()),
             Workers::Fixed(_) => EVERY,
         };
         let is_due = |next: Option<Instant>| next.is_none_or(|next| next <= now);
@@ -64,7 +64,8 @@ impl Depth {
         let (broker, queue) = (Rc::clone(broker), pool.queue.clone());
         if is_due(self.next_ready) {
             self.next_ready = Some(now + every);
-            let asked = async move { Told::Ready(known(topology::count(&broker, &queue).await)) };
+            let asked =
+                async move { DepthAnswer::Ready(known(topology::count(&broker, &queue).await)) };
             self.asked = Some(Box::pin(asked));
         } else if is_due(self.next_delayed) {
             self.next_delayed = Some(now + EVERY);
@@ -73,14 +74,14 @@ impl Depth {
             let asked = async move {
                 let places = tiers.map(|tier| tiers::tier_queue(&queue, tier));
                 let counted = topology::count_all(&broker, places).await;
-                Told::Delayed(known(counted.map(Some)))
+                DepthAnswer::Delayed(known(counted.map(Some)))
             };
             self.asked = Some(Box::pin(asked));
         }
     }
 
     /// Makes the queries due at once, by new rules.
-    pub(super) fn again(&mut self) {
+    pub(super) fn make_due(&mut self) {
         self.next_ready = None;
     }
 
@@ -92,25 +93,25 @@ impl Depth {
     }
 
     /// Returns whether an answer is still to come. Its channel would disturb the end of the connection.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(super) fn is_pending(&self) -> bool {
         self.asked.is_some()
     }
 
     /// The answer, once it has come.
-    pub(super) async fn answered(&mut self) -> Told {
+    pub(super) async fn answered(&mut self) -> DepthAnswer {
         let Some(asked) = &mut self.asked else {
             return pending().await;
         };
-        let told = asked.await;
+        let answer = asked.await;
         self.asked = None;
-        told
+        answer
     }
 }
 
 /// Drops an error: problems of a queue or the connection are noticed elsewhere, too.
 fn known(answer: Result<Option<u64>, RabbitMqError>) -> Option<u64> {
     answer.unwrap_or_else(|error| {
-        tracing::debug!(%error, "the broker did not say how many messages wait");
+        tracing::debug!(%error, "queue depth not available");
         None
     })
 }

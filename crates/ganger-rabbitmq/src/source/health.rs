@@ -13,7 +13,7 @@ pub(super) enum HealthIssue {
     /// The broker accepts nothing from us: it is short of memory or disk.
     Blocked,
     /// There is no connection for publishing.
-    Line,
+    PublishConnection,
     /// Too much waits to be published.
     Backlog,
     /// The queues are not as they should be, or can't be consumed.
@@ -21,19 +21,19 @@ pub(super) enum HealthIssue {
     /// A queue does not accept what we publish.
     Publishing,
     /// Publications for some messages will never be accepted.
-    Aside,
+    Parked,
 }
 
 impl health::Issue for HealthIssue {
     fn description(self) -> &'static str {
         match self {
             Self::Connection => "not connected to the broker",
-            Self::Blocked => "the broker takes nothing that is published",
-            Self::Line => "not connected for publishing",
-            Self::Backlog => "too much waits to be published; intake pauses",
+            Self::Blocked => "the broker accepts no publications",
+            Self::PublishConnection => "no connection for publishing",
+            Self::Backlog => "publish backlog is full; intake paused",
             Self::Queues => "the queue can't be consumed",
-            Self::Publishing => "a queue does not take what is published",
-            Self::Aside => "messages are set aside until the connection ends",
+            Self::Publishing => "a queue does not accept publications",
+            Self::Parked => "messages are parked until the connection ends",
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::broker::error::RabbitMqError;
 use crate::rules::demand;
 use ganger_config::model::PoolConfig;
 use ganger_core::budget::Share;
-use plan::{InboxPlan, Outlook, PlanStep, TapsState};
+use plan::{ConsumersState, InboxPlan, Outlook, PlanStep};
 
 /// The consumers and the plan for them.
 #[derive(Debug)]
@@ -135,16 +135,16 @@ impl Inbox {
             closing: needs.closing,
             consumable: needs.consumable,
         };
-        let taps = TapsState {
+        let consumers = ConsumersState {
             is_changing: self.consumers.is_changing(),
             is_dry: self.consumers.is_dry(),
             flow,
         };
-        match self.plan.step(&outlook, taps, now) {
+        match self.plan.step(&outlook, consumers, now) {
             PlanStep::Stay => InboxStep::Nothing,
             PlanStep::Surplus => InboxStep::Surplus,
             PlanStep::Outgrown => {
-                self.tell_of_too_small_a_consumer(&pool.name, outlook.useful);
+                self.warn_of_small_consumer(&pool.name, outlook.useful);
                 InboxStep::Nothing
             }
             PlanStep::Add(prefetch) => {
@@ -162,15 +162,15 @@ impl Inbox {
         }
     }
 
-    fn tell_of_too_small_a_consumer(&self, pool: &str, useful: u16) {
+    fn warn_of_small_consumer(&self, pool: &str, useful: u16) {
         tracing::warn!(
             pool,
             queue = %self.queue(),
             prefetch = self.prefetch(),
             useful,
-            "the workers could use more than the single active consumer of their queue was made \
-             for, and it stays: pause and resume the pool, which hands the queue to a daemon that \
-             waits for it, or set `workers` or `prefetch` so high from the start"
+            "the prefetch of the queue's single active consumer is too low for the workers, and \
+             changing it would hand the queue to another daemon: pause and resume the pool, which \
+             does that too, or set `workers` or `prefetch` that high from the start"
         );
     }
 

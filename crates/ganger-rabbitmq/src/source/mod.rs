@@ -22,7 +22,7 @@ mod turns;
 use tokio::time::{Instant, sleep_until};
 
 use crate::broker::error::RabbitMqError;
-use crate::broker::line::{GOOD_AFTER, RECONNECT};
+use crate::broker::publish_connection::{GOOD_AFTER, RECONNECT};
 use ganger_config::model::RabbitMqSource;
 use ganger_core::event_loop::EventLoop;
 use ganger_queue::delivery::Publish;
@@ -96,7 +96,7 @@ impl Task {
         let result = session.run(self).await;
         self.next_token = session.next_token();
         self.share.promise(0);
-        self.tell_backlog(None);
+        self.report_backlog(None);
         self.turns.lose(&self.end);
         let Err(error) = result else {
             session.close().await;

@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::purpose::Purpose;
-use super::targets::{Standing, Targets};
+use super::targets::{RefusalState, Targets};
 use crate::broker::error::RabbitMqError;
 use crate::broker::isolating::IsolatingPublisher;
-use crate::broker::line::RECONNECT;
+use crate::broker::publish_connection::RECONNECT;
 use crate::broker::publisher::{OutboundMessage, PublisherNews, Verdict};
 use ganger_queue::delivery::{Publish, PublishError};
 use ganger_queue::publishing::{UNDELIVERABLE_AFTER, confirm};
@@ -84,7 +84,7 @@ impl Job {
 }
 
 /// Place of a job.
-enum Whereabouts {
+enum JobLocation {
     /// Index among the waiting jobs,
     Waiting(usize),
     /// or the publisher's number.
@@ -109,13 +109,13 @@ pub(super) struct Outbox {
     /// Backlog at the last look.
     backlog: Backlog,
     /// The broker accepts nothing at all: it has blocked us, or there is no connection.
-    is_shut: bool,
+    is_blocked: bool,
 }
 
 impl Outbox {
     pub(super) fn new(publisher: IsolatingPublisher, pool: &str, now: Instant) -> Self {
         let mut targets = Targets::default();
-        targets.listens(true, now);
+        targets.set_accepting(true, now);
         Self {
             pool: pool.to_owned(),
             publisher,
@@ -126,7 +126,7 @@ impl Outbox {
             emits: 0,
             targets,
             backlog: Backlog::default(),
-            is_shut: false,
+            is_blocked: false,
         }
     }
 
@@ -227,9 +227,9 @@ impl Outbox {
         if *verdict != Verdict::Confirmed {
             return job;
         }
-        if self.targets.took(&queue) {
+        if self.targets.accepted(&queue) {
             let (pool, queue) = (&self.pool, queue.as_str());
-            tracing::info!(pool, queue, "the queue takes what is published again");
+            tracing::info!(pool, queue, "queue accepts publications again");
         }
         let mut job = job?;
         let Some(next) = job.then.pop_front() else {
@@ -265,17 +265,17 @@ impl Outbox {
 
     /// Records that a queue has not accepted something. Returns whether it is not waited for any more.
     fn is_given_up(&mut self, queue: &ShortString, now: Instant) -> bool {
-        let standing = self.targets.refused(queue, now);
-        if standing == Standing::IsGivenUp {
+        let state = self.targets.refused(queue, now);
+        if state == RefusalState::JustGivenUp {
             let (pool, queue) = (&self.pool, queue.as_str());
             tracing::warn!(
                 pool,
                 queue,
-                "the queue has taken nothing for {UNDELIVERABLE_AFTER:?}; until it does, replies to it become \
-                 dead letters and emits fail"
+                "the queue has accepted nothing for {UNDELIVERABLE_AFTER:?}; until it does, replies to it \
+                 become dead letters and emits fail"
             );
         }
-        standing != Standing::Waits
+        state != RefusalState::MayBeFull
     }
 
     /// Time of the next retry.
@@ -299,7 +299,7 @@ impl Outbox {
     }
 
     /// Returns whether everything refused before is accepted now, only once.
-    pub(super) fn is_over(&mut self) -> bool {
+    pub(super) fn take_recovered(&mut self) -> bool {
         let over = self.waits > 0
             && self.waiting.is_empty()
             && !self.jobs.values().any(|job| job.refused.is_some());
@@ -323,7 +323,7 @@ impl Outbox {
     }
 
     /// Removes the messages, in order, whose return their queue has no room for.
-    pub(super) fn take_backs(&mut self) -> Vec<u64> {
+    pub(super) fn take_returns(&mut self) -> Vec<u64> {
         let backs = self
             .waiting
             .extract_if(.., |job| job.purpose == Purpose::Back);
@@ -336,7 +336,7 @@ impl Outbox {
 
     /// Finds queues that accept publications and never confirm them, such as one without a leader. Returns
     /// the problem with those that are waited for, and the jobs of others that are not any more.
-    pub(super) fn look_at_silence(&mut self, now: Instant) -> (Option<String>, Vec<Job>) {
+    pub(super) fn check_unconfirmed(&mut self, now: Instant) -> (Option<String>, Vec<Job>) {
         let (mut queues, mut undeliverable) = (BTreeSet::new(), Vec::new());
         for id in self.silent(now) {
             let Some(job) = self.jobs.get_mut(&id) else {
@@ -344,7 +344,7 @@ impl Outbox {
             };
             job.refused.get_or_insert(now);
             let (queue, purpose) = (job.parcel.to.clone(), job.purpose);
-            self.publisher.be_silent(id);
+            self.publisher.mark_silent(id);
             if self.is_given_up(&queue, now) && purpose.is_for_others() {
                 undeliverable.extend(self.forget(id));
             } else {
@@ -353,14 +353,14 @@ impl Outbox {
                 queues.insert(queue);
             }
         }
-        let problem = (!queues.is_empty()).then(|| silence(&queues));
+        let problem = (!queues.is_empty()).then(|| unconfirmed_problem(&queues));
         (problem, undeliverable)
     }
 
     /// Publications sent long ago without an answer, in order, and those not sent because their queue
     /// has not answered for so long.
     fn silent(&self, now: Instant) -> Vec<u64> {
-        if self.is_shut {
+        if self.is_blocked {
             return Vec::new();
         }
         let ids = self.jobs.keys().copied();
@@ -382,7 +382,7 @@ impl Outbox {
         Some(job)
     }
 
-    // -- the line --
+    // -- the connection --
 
     /// Closes the publisher in order.
     pub(super) async fn close(self) {
@@ -398,11 +398,11 @@ impl Outbox {
     }
 
     /// Records whether the broker accepts nothing from now on.
-    pub(super) fn shut(&mut self, is_shut: bool, now: Instant) {
-        self.is_shut = is_shut;
-        self.targets.listens(!is_shut, now);
-        if !is_shut {
-            self.publisher.wait_anew(now);
+    pub(super) fn set_blocked(&mut self, is_blocked: bool, now: Instant) {
+        self.is_blocked = is_blocked;
+        self.targets.set_accepting(!is_blocked, now);
+        if !is_blocked {
+            self.publisher.restart_waits(now);
         }
     }
 
@@ -445,30 +445,30 @@ impl Outbox {
         self.backlog
     }
 
-    /// Looks at the backlog, with so many messages set aside. As long as it is full, removes the oldest
+    /// Looks at the backlog, with so many messages parked. As long as it is full, removes the oldest
     /// reply that waits: a caller that does not take its reply can't pause the intake.
-    pub(super) fn take_excess(&mut self, aside: usize) -> Option<Job> {
-        self.backlog = self.not_taken(aside);
-        if self.backlog.is_full() && !self.is_shut {
+    pub(super) fn take_excess(&mut self, parked: usize) -> Option<Job> {
+        self.backlog = self.unaccepted(parked);
+        if self.backlog.is_full() && !self.is_blocked {
             self.take_oldest_reply()
         } else {
             None
         }
     }
 
-    fn not_taken(&self, aside: usize) -> Backlog {
+    fn unaccepted(&self, parked: usize) -> Backlog {
         let mut backlog = Backlog {
-            aside,
+            parked,
             ..Backlog::default()
         };
-        if !self.is_shut && self.waits == 0 {
+        if !self.is_blocked && self.waits == 0 {
             return backlog;
         }
-        let not_taken = |job: &&Job| self.is_shut || job.refused.is_some();
-        let jobs = self.jobs.values().filter(not_taken).chain(&self.waiting);
+        let unaccepted = |job: &&Job| self.is_blocked || job.refused.is_some();
+        let jobs = self.jobs.values().filter(unaccepted).chain(&self.waiting);
         for job in jobs {
             if job.purpose == Purpose::Back {
-                backlog.aside += 1;
+                backlog.parked += 1;
                 continue;
             }
             backlog.count += 1;
@@ -483,23 +483,23 @@ impl Outbox {
         let is_reply = |job: &Job| job.purpose == Purpose::Reply;
         let waiting = self.waiting.iter().enumerate();
         let waiting = waiting.filter(|(_, job)| is_reply(job));
-        let waiting = waiting.map(|(at, job)| (job.refused, Whereabouts::Waiting(at)));
+        let waiting = waiting.map(|(at, job)| (job.refused, JobLocation::Waiting(at)));
         let publisher = &self.publisher;
         let is_silent = |(id, job): &(&u64, &Job)| {
             is_reply(job) && job.refused.is_some() && publisher.is_stuck(**id)
         };
         let silent = self.jobs.iter().filter(is_silent);
-        let silent = silent.map(|(id, job)| (job.refused, Whereabouts::InFlight(*id)));
+        let silent = silent.map(|(id, job)| (job.refused, JobLocation::InFlight(*id)));
         let (_, oldest) = waiting.chain(silent).min_by_key(|(refused, _)| *refused)?;
         match oldest {
-            Whereabouts::Waiting(at) => Some(self.waiting.remove(at)),
-            Whereabouts::InFlight(id) => self.forget(id),
+            JobLocation::Waiting(at) => Some(self.waiting.remove(at)),
+            JobLocation::InFlight(id) => self.forget(id),
         }
     }
 }
 
 /// Text of the problem with queues that answer nothing.
-fn silence(queues: &BTreeSet<ShortString>) -> String {
+fn unconfirmed_problem(queues: &BTreeSet<ShortString>) -> String {
     let shown = queues.iter().take(QUEUES_SHOWN_MAX);
     let shown: Vec<String> = shown.map(|queue| format!("`{queue}`")).collect();
     let shown = shown.join(", ");
@@ -518,7 +518,7 @@ pub(super) struct Backlog {
     pub(super) count: usize,
     pub(super) bytes: usize,
     /// Number of those never accepted, or only once others are worked on. They block nothing.
-    pub(super) aside: usize,
+    pub(super) parked: usize,
 }
 
 impl Backlog {
@@ -530,7 +530,7 @@ impl Backlog {
     /// Number of messages to send ahead in addition: those that wait are unacknowledged, and must
     /// not be in the way of others. In few steps, since each costs the broker something.
     pub(super) fn ahead(self) -> u16 {
-        let steps = match self.count + self.aside {
+        let steps = match self.count + self.parked {
             0 => 0,
             count => count.next_power_of_two(),
         };
@@ -555,11 +555,11 @@ mod tests {
             ((0, 0, 5000), false, 1024),
             ((3, 0, 2), false, 8),
         ];
-        for ((count, bytes, aside), is_full, ahead) in table {
+        for ((count, bytes, parked), is_full, ahead) in table {
             let backlog = Backlog {
                 count,
                 bytes,
-                aside,
+                parked,
             };
             assert_eq!((backlog.is_full(), backlog.ahead()), (is_full, ahead));
         }

@@ -8,7 +8,7 @@ use lapin::BasicProperties;
 use lapin::types::ShortString;
 
 use super::purpose::Purpose;
-use super::targets::{Targets, taken_nothing};
+use super::targets::{Targets, given_up_reason};
 use crate::broker::field_table::long;
 use crate::broker::publisher::OutboundMessage;
 use crate::broker::republish::{
@@ -27,7 +27,7 @@ use ganger_queue::publishing;
 const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to";
 
 /// Delay of a suspect of which too many wait.
-const ASIDE_FOR: Duration = Duration::from_secs(5);
+const PARKED_FOR: Duration = Duration::from_secs(5);
 
 /// Bytes kept of a reply that is too large for a message of its own, and bytes kept if even that is
 /// too large.
@@ -52,12 +52,12 @@ pub(super) enum Publication {
     /// Copy without a delay, marked as a suspect whose turn begins.
     Turn,
     /// Delayed copy of a suspect: too many wait.
-    Aside,
+    Parked,
     /// Dead letter.
-    Letter {
+    DeadLetter {
         counters: Counters,
         failure: Box<Failure>,
-        form: LetterDetail,
+        form: DeadLetterDetail,
     },
 }
 
@@ -68,7 +68,7 @@ impl Publication {
             Self::Reply(_) => Purpose::Reply,
             Self::Back => Purpose::Back,
             Self::Turn => Purpose::Turn,
-            Self::Retry { .. } | Self::Requeue { .. } | Self::Aside | Self::Letter { .. } => {
+            Self::Retry { .. } | Self::Requeue { .. } | Self::Parked | Self::DeadLetter { .. } => {
                 Purpose::Kept
             }
         }
@@ -77,7 +77,7 @@ impl Publication {
 
 /// Level of detail of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LetterDetail {
+pub(super) enum DeadLetterDetail {
     /// Everything that is known.
     Full,
     /// Only so many bytes from the beginning of the reply that could not be delivered.
@@ -125,9 +125,9 @@ impl Composer<'_> {
     pub(super) fn parcels(
         &self,
         subject: &Subject<'_>,
-        aim: &Publication,
+        publication: &Publication,
     ) -> Result<Vec<OutboundMessage>, String> {
-        match aim {
+        match publication {
             Publication::Reply(reply) => Ok(vec![self.outgoing(reply, Some(subject.original))?]),
             Publication::Retry {
                 counters, delay, ..
@@ -137,16 +137,16 @@ impl Composer<'_> {
             }
             Publication::Back => Ok(vec![self.copy(subject, None)?]),
             Publication::Turn => Ok(vec![self.copy(subject, subject.arrival.turn)?]),
-            Publication::Aside => Ok(vec![self.delayed(
+            Publication::Parked => Ok(vec![self.delayed(
                 subject,
                 &self.marks(subject.arrival),
-                ASIDE_FOR,
+                PARKED_FOR,
             )?]),
-            Publication::Letter {
+            Publication::DeadLetter {
                 counters,
                 failure,
                 form,
-            } => self.letter(subject, *counters, failure, *form),
+            } => self.dead_letter(subject, *counters, failure, *form),
         }
     }
 
@@ -156,8 +156,8 @@ impl Composer<'_> {
         message: &Outgoing,
         continued: Option<&Original>,
     ) -> Result<OutboundMessage, String> {
-        if self.targets.is_hopeless(&message.queue) {
-            return Err(taken_nothing());
+        if self.targets.is_unresponsive(&message.queue) {
+            return Err(given_up_reason());
         }
         let to = fitting("queue's name", &message.queue)?;
         let mandatory = !message.queue.starts_with(DIRECT_REPLY);
@@ -230,21 +230,21 @@ impl Composer<'_> {
         }
     }
 
-    fn letter(
+    fn dead_letter(
         &self,
         subject: &Subject<'_>,
         counters: Counters,
         failure: &Failure,
-        form: LetterDetail,
+        form: DeadLetterDetail,
     ) -> Result<Vec<OutboundMessage>, String> {
         let to = fitting("queue's name", self.dead)?;
         let body = subject.body.clone();
-        if form == LetterDetail::Bare {
+        if form == DeadLetterDetail::Bare {
             let parcel = self.parcel(to, true, subject.original.bare(), body)?;
             return Ok(vec![parcel]);
         }
         let id = dead_letter::id(self.now_ms, self.random);
-        let told = told(failure, form);
+        let reduced = reduced(failure, form);
         let written = DeadLetterRecord {
             id: &id,
             pool: self.pool,
@@ -252,7 +252,7 @@ impl Composer<'_> {
             message_name: message_name(self.queue, subject.arrival.number),
             counters,
             now_ms: self.now_ms,
-            failure: &told,
+            failure: &reduced,
         }
         .write();
         let mut parcels = Vec::with_capacity(2);
@@ -284,18 +284,21 @@ impl Composer<'_> {
 }
 
 /// Failure, reduced to this level of detail.
-fn told(failure: &Failure, form: LetterDetail) -> Failure {
+fn reduced(failure: &Failure, form: DeadLetterDetail) -> Failure {
     match form {
-        LetterDetail::Full => failure.clone(),
-        LetterDetail::ShortReply(bytes) => Failure {
-            reply: failure.reply.as_deref().map(|reply| cut(reply, bytes)),
+        DeadLetterDetail::Full => failure.clone(),
+        DeadLetterDetail::ShortReply(bytes) => Failure {
+            reply: failure
+                .reply
+                .as_deref()
+                .map(|reply| truncated(reply, bytes)),
             ..failure.clone()
         },
-        LetterDetail::WithoutReply => Failure {
+        DeadLetterDetail::WithoutReply => Failure {
             reply: None,
             ..failure.clone()
         },
-        LetterDetail::Short | LetterDetail::Bare => Failure {
+        DeadLetterDetail::Short | DeadLetterDetail::Bare => Failure {
             reason: failure.reason,
             ..Failure::default()
         },
@@ -303,7 +306,7 @@ fn told(failure: &Failure, form: LetterDetail) -> Failure {
 }
 
 /// Beginning of a reply, with a note of how much is missing.
-fn cut(reply: &Outgoing, bytes_max: usize) -> Box<Outgoing> {
+fn truncated(reply: &Outgoing, bytes_max: usize) -> Box<Outgoing> {
     let bytes = reply.body.len().saturating_sub(bytes_max);
     let mut short = reply.clone();
     short.body.truncate(bytes_max);
@@ -314,22 +317,22 @@ fn cut(reply: &Outgoing, bytes_max: usize) -> Box<Outgoing> {
 }
 
 /// Next lower level of detail that is really shorter; `None` if there is none.
-fn shorter(form: LetterDetail, failure: &Failure) -> Option<LetterDetail> {
+fn shorter(form: DeadLetterDetail, failure: &Failure) -> Option<DeadLetterDetail> {
     let reply = failure.reply.as_ref().map_or(0, |reply| reply.body.len());
     let said = match form {
-        LetterDetail::Full => reply,
-        LetterDetail::ShortReply(bytes) => bytes,
-        LetterDetail::WithoutReply => return Some(LetterDetail::Short),
-        LetterDetail::Short => return Some(LetterDetail::Bare),
-        LetterDetail::Bare => return None,
+        DeadLetterDetail::Full => reply,
+        DeadLetterDetail::ShortReply(bytes) => bytes,
+        DeadLetterDetail::WithoutReply => return Some(DeadLetterDetail::Short),
+        DeadLetterDetail::Short => return Some(DeadLetterDetail::Bare),
+        DeadLetterDetail::Bare => return None,
     };
     let mut less = SHORT_REPLIES_BYTES
         .into_iter()
         .filter(|bytes| *bytes < said);
     Some(match less.next() {
-        Some(bytes) => LetterDetail::ShortReply(bytes),
-        None if failure.reply.is_some() => LetterDetail::WithoutReply,
-        None => LetterDetail::Short,
+        Some(bytes) => DeadLetterDetail::ShortReply(bytes),
+        None if failure.reply.is_some() => DeadLetterDetail::WithoutReply,
+        None => DeadLetterDetail::Short,
     })
 }
 
@@ -346,21 +349,21 @@ fn own_properties(own: &OwnHeaders) -> BasicProperties {
 
 /// Substitute for a publication that the broker permanently rejects; `None` if there is none left
 /// to try.
-pub(super) fn plainer(
-    aim: Publication,
+pub(super) fn substitute(
+    publication: Publication,
     arrival: Arrival,
     now_ms: i64,
     why: &str,
 ) -> Option<Publication> {
     let counters = arrival.counters;
-    match aim {
+    match publication {
         // The work is done, and not repeated.
         Publication::Reply(reply) => {
             let failure = publishing::undeliverable(reply, why);
-            Some(Publication::Letter {
+            Some(Publication::DeadLetter {
                 counters: attempts::charged(counters, failure.reason, now_ms),
                 failure: Box::new(failure),
-                form: LetterDetail::Full,
+                form: DeadLetterDetail::Full,
             })
         }
         Publication::Retry {
@@ -368,23 +371,24 @@ pub(super) fn plainer(
             mut failure,
             ..
         } => {
-            failure.error = format!("{}; it can't be tried again: {why}", failure.error);
-            Some(Publication::Letter {
+            failure.error = format!("{}; no retry is possible: {why}", failure.error);
+            Some(Publication::DeadLetter {
                 counters,
                 failure,
-                form: LetterDetail::Full,
+                form: DeadLetterDetail::Full,
             })
         }
-        Publication::Letter {
+        Publication::DeadLetter {
             counters,
             mut failure,
             form,
         } => {
             let form = shorter(form, &failure)?;
-            if form == LetterDetail::WithoutReply {
-                failure.error = format!("{}; nor can the reply be kept: {why}", failure.error);
+            if form == DeadLetterDetail::WithoutReply {
+                failure.error =
+                    format!("{}; the reply can't be stored either: {why}", failure.error);
             }
-            Some(Publication::Letter {
+            Some(Publication::DeadLetter {
                 counters,
                 failure,
                 form,
@@ -393,28 +397,29 @@ pub(super) fn plainer(
         // It would come again at once, as often as its worker says so.
         Publication::Requeue { counters, .. } => {
             let failure = Failure {
-                error: format!("the worker asked for it to come again, and it can't: {why}"),
+                error: format!("the worker requested a requeue, which is impossible: {why}"),
                 ..Failure::default()
             };
-            Some(Publication::Letter {
+            Some(Publication::DeadLetter {
                 counters: attempts::charged(counters, failure.reason, now_ms),
                 failure: Box::new(failure),
-                form: LetterDetail::Full,
+                form: DeadLetterDetail::Full,
             })
         }
         // The broker would drop it one day, for it counts what goes back as it is.
-        Publication::Back | Publication::Aside if arrival.returns >= RETURNS_MAX => {
+        Publication::Back | Publication::Parked if arrival.returns >= RETURNS_MAX => {
             let returns = arrival.returns;
             let error = format!(
-                "the queue has taken it back {returns} times, and takes no copy of it: {why}"
+                "returned to its queue {returns} times, and the queue accepts no copy of it: \
+                 {why}"
             );
-            Some(Publication::Letter {
+            Some(Publication::DeadLetter {
                 counters,
                 failure: Box::new(Failure::new(Reason::Undeliverable, error)),
-                form: LetterDetail::Full,
+                form: DeadLetterDetail::Full,
             })
         }
-        Publication::Back | Publication::Turn | Publication::Aside => None,
+        Publication::Back | Publication::Turn | Publication::Parked => None,
     }
 }
 

@@ -18,8 +18,8 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::acks::Acks;
 use super::book::DeliveryBook;
-use super::checks::{Checks, see_to_queues};
-use super::depth::{Depth, Told};
+use super::checks::{Checks, ensure_queues};
+use super::depth::{Depth, DepthAnswer};
 use super::health::HealthIssue;
 use super::inbox::Inbox;
 use super::outbox::Outbox;
@@ -31,7 +31,7 @@ use crate::broker::consumers::{ConsumerNews, ConsumerSpec, Consumers};
 use crate::broker::error::RabbitMqError;
 use crate::broker::isolating::IsolatingPublisher;
 use crate::broker::lifetime::ShortLived;
-use crate::broker::line::LineChange;
+use crate::broker::publish_connection::PublishConnectionChange;
 use crate::broker::publisher::PublisherNews as Published;
 use crate::broker::signature::CopyKey;
 use crate::broker::topology::Topology;
@@ -84,7 +84,7 @@ enum Wake {
     Settled,
     Consumers(Result<ConsumerNews, RabbitMqError>),
     Checked(Result<Vec<ShortLived>, RabbitMqError>),
-    Depth(Told),
+    Depth(DepthAnswer),
     Time,
 }
 
@@ -101,7 +101,7 @@ impl Session {
         let name = format!("{} {}", config.connection_name, pool.name);
         let broker = connect(config, &name).await?;
         let topology = Topology::of(&pool);
-        let short_lived = match see_to_queues(&broker, &topology, config.declare).await {
+        let short_lived = match ensure_queues(&broker, &topology, config.declare).await {
             Ok(short_lived) => short_lived,
             Err(error) => {
                 broker.close().await;
@@ -124,7 +124,7 @@ impl Session {
         };
         let mut session =
             Self::new(Rc::new(broker), publisher, rules, topology, next_token).await?;
-        session.heed_lifetimes(&short_lived);
+        session.warn_of_lifetimes(&short_lived);
         Ok(session)
     }
 
@@ -205,10 +205,10 @@ impl Session {
             self.turn(task)?;
             if self.is_finished(task) {
                 let queue = self.inbox.queue();
-                return self.acks.last_words(queue, &self.rules.pool.name).await;
+                return self.acks.confirm_read(queue, &self.rules.pool.name).await;
             }
             let woken = self.event(task).await;
-            self.heed(task, woken)?;
+            self.handle(task, woken)?;
         }
     }
 
@@ -216,20 +216,20 @@ impl Session {
     fn turn(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
         let now = Instant::now();
         self.outbox.try_again(now);
-        self.look_at_what_is_old(task, now)?;
+        self.check_all_ages(task, now)?;
         self.checks.begin(&self.broker, task.config.declare, now);
         self.closing |= task.intake() == Intake::Closed;
         if !self.closing {
             self.depth.begin(&self.broker, &self.rules.pool, now);
         }
-        while let Some(job) = self.outbox.take_excess(self.book.aside()) {
-            self.refuse(job, "too much else waits to be published")?;
+        while let Some(job) = self.outbox.take_excess(self.book.parked()) {
+            self.refuse(job, "the publish backlog is full")?;
         }
         self.plan_prefetch(task, now)?;
         self.take_turns(task, now)?;
         self.hand_out(task);
         self.acknowledge(task, now)?;
-        self.tell(task);
+        self.report(task);
         Ok(())
     }
 
@@ -238,7 +238,7 @@ impl Session {
         self.closing
             && task.out == 0
             && self.inbox.has_ended()
-            && !self.depth.is_asked()
+            && !self.depth.is_pending()
             && self.outbox.pending() == 0
             && !self.book.has_settled()
             && task.end.publishes.is_empty()
@@ -266,8 +266,8 @@ impl Session {
             () = turns.called() => Wake::Turn,
             () = share.freed() => Wake::Turn,
             event = poll_fn(|cx| self.events.as_mut().poll_next(cx)) => Wake::Broker(event),
-            checked = self.checks.seen() => Wake::Checked(checked),
-            told = self.depth.answered() => Wake::Depth(told),
+            checked = self.checks.finished() => Wake::Checked(checked),
+            answer = self.depth.answered() => Wake::Depth(answer),
             Some(publish) = end.publishes.recv(), if more_emits => Wake::Emit(publish),
             news = poll_fn(|cx| self.outbox.poll_news(cx)) => Wake::Published(news),
             _ = end.settlements.recv_many(settled, BATCH), if can_settle => Wake::Settled,
@@ -280,28 +280,28 @@ impl Session {
     }
 
     /// Takes in an event.
-    fn heed(&mut self, task: &mut Task, woken: Wake) -> Result<(), RabbitMqError> {
+    fn handle(&mut self, task: &mut Task, woken: Wake) -> Result<(), RabbitMqError> {
         match woken {
             Wake::Intake | Wake::Turn | Wake::Time => {}
             Wake::Policy => self.adopt(task.pool()),
-            Wake::Broker(event) => self.hear(event)?,
+            Wake::Broker(event) => self.handle_broker_event(event)?,
             Wake::Emit(publish) => self.emit(publish),
             Wake::Published(news) => {
                 let Published {
                     verdicts, change, ..
                 } = news?;
                 if let Some(change) = change {
-                    self.line_changed(task, change);
+                    self.publish_connection_changed(task, change);
                 }
                 self.judge_all(task, verdicts)?;
             }
             Wake::Checked(checked) => self.checked(task, checked)?,
-            Wake::Depth(Told::Ready(ready)) => {
+            Wake::Depth(DepthAnswer::Ready(ready)) => {
                 // What is here and waits for credit is as good as in the queue.
                 let here = self.book.waiting() as u64;
-                task.tell_backlog(ready.map(|ready| ready.saturating_add(here)));
+                task.report_backlog(ready.map(|ready| ready.saturating_add(here)));
             }
-            Wake::Depth(Told::Delayed(delayed)) => {
+            Wake::Depth(DepthAnswer::Delayed(delayed)) => {
                 task.end.facts.note(|figures| figures.delayed = delayed);
             }
             Wake::Settled => {
@@ -340,28 +340,27 @@ impl Session {
     }
 
     /// Tells the pool the figures, and which problems there are.
-    fn tell(&mut self, task: &mut Task) {
+    fn report(&mut self, task: &mut Task) {
         task.end.facts.note(|figures| {
             figures.settlements_pending = Some(self.book.settled() as u64);
             figures.publishes_pending = Some(self.outbox.pending() as u64);
         });
         let (health, end) = (&mut task.health, &task.end);
-        if self.outbox.is_over() {
+        if self.outbox.take_recovered() {
             health.resolve(end, HealthIssue::Publishing);
         }
         if self.outbox.backlog().is_full() {
-            let problem = "what there is to publish is not taken, and no more may wait";
+            let problem = "publications are not accepted, and the backlog is full";
             health.begin(end, HealthIssue::Backlog, problem);
         } else {
             health.resolve(end, HealthIssue::Backlog);
         }
-        match self.book.aside() {
-            0 => health.resolve(end, HealthIssue::Aside),
+        match self.book.parked() {
+            0 => health.resolve(end, HealthIssue::Parked),
             count => {
-                let problem = format!(
-                    "the broker refuses for good what there is to publish for {count} messages"
-                );
-                health.begin(end, HealthIssue::Aside, problem);
+                let problem =
+                    format!("the broker permanently rejects the publications for {count} messages");
+                health.begin(end, HealthIssue::Parked, problem);
             }
         }
     }
@@ -371,11 +370,11 @@ impl Session {
     /// Adopts new rules: there may be more tiers.
     fn adopt(&mut self, pool: Arc<PoolConfig>) {
         self.checks.adopt(Topology::of(&pool));
-        self.depth.again();
+        self.depth.make_due();
         self.rules.pool = pool;
     }
 
-    fn hear(&mut self, event: Option<Event>) -> Result<(), RabbitMqError> {
+    fn handle_broker_event(&mut self, event: Option<Event>) -> Result<(), RabbitMqError> {
         match event {
             Some(Event::Error(error)) if !self.broker.connection().status().connected() => {
                 return Err(RabbitMqError::lost(&error));
@@ -387,31 +386,31 @@ impl Session {
     }
 
     /// Handles a change of the publishing connection, which invalidates nothing.
-    fn line_changed(&mut self, task: &mut Task, change: LineChange) {
+    fn publish_connection_changed(&mut self, task: &mut Task, change: PublishConnectionChange) {
         let (health, end) = (&mut task.health, &task.end);
-        let is_shut = match change {
-            LineChange::Up => {
-                health.resolve(end, HealthIssue::Line);
+        let is_blocked = match change {
+            PublishConnectionChange::Up => {
+                health.resolve(end, HealthIssue::PublishConnection);
                 false
             }
-            LineChange::Blocked(reason) => {
+            PublishConnectionChange::Blocked(reason) => {
                 let problem = format!("the broker has blocked the connection: {reason}");
                 health.begin(end, HealthIssue::Blocked, problem);
                 true
             }
-            LineChange::Unblocked => {
+            PublishConnectionChange::Unblocked => {
                 health.resolve(end, HealthIssue::Blocked);
                 false
             }
-            LineChange::Down(error) => {
+            PublishConnectionChange::Down(error) => {
                 health.resolve(end, HealthIssue::Blocked);
-                let problem = format!("what there is to publish waits: {error}");
-                health.begin(end, HealthIssue::Line, problem);
+                let problem = format!("publications are waiting: {error}");
+                health.begin(end, HealthIssue::PublishConnection, problem);
                 self.outbox.lose();
                 true
             }
         };
-        self.outbox.shut(is_shut, Instant::now());
+        self.outbox.set_blocked(is_blocked, Instant::now());
     }
 
     /// Handles a check of the queues, which follows a problem with them.
@@ -422,13 +421,13 @@ impl Session {
     ) -> Result<(), RabbitMqError> {
         match checked {
             Ok(short_lived) => {
-                self.heed_lifetimes(&short_lived);
+                self.warn_of_lifetimes(&short_lived);
                 task.health.resolve(&task.end, HealthIssue::Queues);
                 Ok(())
             }
             Err(error) if error.is_passing() => Err(error),
             Err(error) => {
-                self.checks.look_later();
+                self.checks.check_later();
                 let problem = error.to_string();
                 task.health.begin(&task.end, HealthIssue::Queues, problem);
                 Ok(())
@@ -438,7 +437,7 @@ impl Session {
 
     /// Warns of queues that may be deleted with their messages. We don't cause that ourselves as
     /// long as the pool runs: a consumer stays.
-    fn heed_lifetimes(&mut self, short_lived: &[ShortLived]) {
+    fn warn_of_lifetimes(&mut self, short_lived: &[ShortLived]) {
         for one in short_lived {
             tracing::warn!(pool = self.rules.pool.name, queue = one.queue, "{one}");
         }
@@ -458,6 +457,6 @@ impl Session {
         let problem = "the broker cancelled the consumer: its queue was deleted, or has moved, or a \
                        message took longer than the broker's consumer_timeout";
         task.health.begin(&task.end, HealthIssue::Queues, problem);
-        self.checks.is_lost();
+        self.checks.mark_missing();
     }
 }

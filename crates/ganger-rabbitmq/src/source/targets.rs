@@ -16,15 +16,15 @@ const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 /// Maximum number of known queues; beyond it the one that refused longest ago is forgotten.
 const KNOWN_MAX: usize = 1024;
 
-/// Standing of a queue that has just accepted nothing.
+/// State of a queue that has just accepted nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum RefusalState {
     /// It may be full for a moment.
-    Waits,
+    MayBeFull,
     /// It is given up, and was not before.
-    IsGivenUp,
+    JustGivenUp,
     /// It was given up before.
-    WasGivenUp,
+    GivenUpBefore,
 }
 
 /// The queues that accept nothing.
@@ -34,7 +34,7 @@ pub(super) struct Targets {
     /// Queues of publications no longer waited for whose verdict may come, by publisher's number.
     forgotten: HashMap<u64, ShortString>,
     /// Total time in which the broker was accepting from us, up to `since`.
-    listened: Duration,
+    accepting_time: Duration,
     /// Time since which it accepts; `None` while it does not.
     since: Option<Instant>,
 }
@@ -49,18 +49,18 @@ struct Refusal {
 
 impl Targets {
     /// Records whether the broker accepts from us from now on.
-    pub(super) fn listens(&mut self, listens: bool, now: Instant) {
-        self.listened = self.clock(now);
-        self.since = listens.then_some(now);
+    pub(super) fn set_accepting(&mut self, accepts: bool, now: Instant) {
+        self.accepting_time = self.clock(now);
+        self.since = accepts.then_some(now);
     }
 
     fn clock(&self, now: Instant) -> Duration {
         let current = self.since.map(|since| now.duration_since(since));
-        self.listened + current.unwrap_or_default()
+        self.accepting_time + current.unwrap_or_default()
     }
 
     /// Records that a queue has not accepted something.
-    pub(super) fn refused(&mut self, queue: &ShortString, now: Instant) -> Standing {
+    pub(super) fn refused(&mut self, queue: &ShortString, now: Instant) -> RefusalState {
         let clock = self.clock(now);
         if !self.known.contains_key(queue) {
             self.make_room();
@@ -72,7 +72,7 @@ impl Targets {
         });
         if refusal.is_given_up {
             refusal.last = clock;
-            return Standing::WasGivenUp;
+            return RefusalState::GivenUpBefore;
         }
         if clock - refusal.last >= FORGOTTEN_AFTER {
             refusal.first = clock;
@@ -80,9 +80,9 @@ impl Targets {
         refusal.last = clock;
         refusal.is_given_up = clock - refusal.first >= UNDELIVERABLE_AFTER;
         if refusal.is_given_up {
-            Standing::IsGivenUp
+            RefusalState::JustGivenUp
         } else {
-            Standing::Waits
+            RefusalState::MayBeFull
         }
     }
 
@@ -97,7 +97,7 @@ impl Targets {
     }
 
     /// Records that a queue has accepted something. Returns whether it was given up.
-    pub(super) fn took(&mut self, queue: &ShortString) -> bool {
+    pub(super) fn accepted(&mut self, queue: &ShortString) -> bool {
         let refusal = self.known.remove(queue);
         refusal.is_some_and(|refusal| refusal.is_given_up)
     }
@@ -110,7 +110,7 @@ impl Targets {
 
     /// Returns whether sending to this queue is useless: it is given up, and has not even answered
     /// to what it was sent.
-    pub(super) fn is_hopeless(&self, queue: &str) -> bool {
+    pub(super) fn is_unresponsive(&self, queue: &str) -> bool {
         self.is_given_up(queue) && self.forgotten.values().any(|other| other.as_str() == queue)
     }
 
@@ -131,8 +131,8 @@ impl Targets {
 }
 
 /// Reason why a queue is not waited for any more.
-pub(super) fn taken_nothing() -> String {
-    format!("the queue has taken nothing for {UNDELIVERABLE_AFTER:?}")
+pub(super) fn given_up_reason() -> String {
+    format!("the queue has accepted nothing for {UNDELIVERABLE_AFTER:?}")
 }
 
 #[cfg(test)]
@@ -141,38 +141,38 @@ mod tests {
 
     const STEP: Duration = Duration::from_secs(5);
 
-    /// Refuses every five seconds for that long; returns the standing at the end.
+    /// Refuses every five seconds for that long; returns the state at the end.
     fn refuse(
         targets: &mut Targets,
         queue: &str,
         now: &mut Instant,
         lasting: Duration,
-    ) -> Standing {
+    ) -> RefusalState {
         let until = *now + lasting;
-        let mut standing = targets.refused(&queue.into(), *now);
+        let mut state = targets.refused(&queue.into(), *now);
         while *now < until {
             *now += STEP;
-            standing = targets.refused(&queue.into(), *now);
+            state = targets.refused(&queue.into(), *now);
         }
-        standing
+        state
     }
 
     fn listening() -> (Targets, Instant) {
         let (mut targets, now) = (Targets::default(), Instant::now());
-        targets.listens(true, now);
+        targets.set_accepting(true, now);
         (targets, now)
     }
 
     #[test]
     fn five_minutes_are_waited_for_and_no_longer() {
         let (mut targets, mut now) = listening();
-        let standing = refuse(&mut targets, "full", &mut now, UNDELIVERABLE_AFTER - STEP);
-        assert_eq!(standing, Standing::Waits);
+        let state = refuse(&mut targets, "full", &mut now, UNDELIVERABLE_AFTER - STEP);
+        assert_eq!(state, RefusalState::MayBeFull);
         assert!(!targets.is_given_up("full"));
         now += STEP;
         let full = "full".into();
-        assert_eq!(targets.refused(&full, now), Standing::IsGivenUp);
-        assert_eq!(targets.refused(&full, now), Standing::WasGivenUp);
+        assert_eq!(targets.refused(&full, now), RefusalState::JustGivenUp);
+        assert_eq!(targets.refused(&full, now), RefusalState::GivenUpBefore);
         assert!(targets.is_given_up("full") && !targets.is_given_up("other"));
     }
 
@@ -180,12 +180,12 @@ mod tests {
     fn one_that_takes_something_is_waited_for_anew() {
         let (mut targets, mut now) = listening();
         refuse(&mut targets, "full", &mut now, UNDELIVERABLE_AFTER - STEP);
-        assert!(!targets.took(&"full".into()));
+        assert!(!targets.accepted(&"full".into()));
         now += STEP;
-        let standing = refuse(&mut targets, "full", &mut now, UNDELIVERABLE_AFTER - STEP);
-        assert_eq!(standing, Standing::Waits);
+        let state = refuse(&mut targets, "full", &mut now, UNDELIVERABLE_AFTER - STEP);
+        assert_eq!(state, RefusalState::MayBeFull);
         refuse(&mut targets, "full", &mut now, STEP);
-        assert!(targets.is_given_up("full") && targets.took(&"full".into()));
+        assert!(targets.is_given_up("full") && targets.accepted(&"full".into()));
         assert!(!targets.is_given_up("full"));
     }
 
@@ -193,26 +193,35 @@ mod tests {
     fn time_in_which_the_broker_does_not_listen_is_not_counted() {
         let (mut targets, mut now) = listening();
         refuse(&mut targets, "full", &mut now, UNDELIVERABLE_AFTER - STEP);
-        targets.listens(false, now);
+        targets.set_accepting(false, now);
         now += UNDELIVERABLE_AFTER * 10;
-        assert_eq!(targets.refused(&"full".into(), now), Standing::Waits);
-        targets.listens(true, now);
-        assert_eq!(targets.refused(&"full".into(), now), Standing::Waits);
+        assert_eq!(
+            targets.refused(&"full".into(), now),
+            RefusalState::MayBeFull
+        );
+        targets.set_accepting(true, now);
+        assert_eq!(
+            targets.refused(&"full".into(), now),
+            RefusalState::MayBeFull
+        );
         now += STEP;
-        assert_eq!(targets.refused(&"full".into(), now), Standing::IsGivenUp);
+        assert_eq!(
+            targets.refused(&"full".into(), now),
+            RefusalState::JustGivenUp
+        );
     }
 
     #[test]
     fn two_refusals_with_nothing_between_say_nothing_of_the_time_between() {
         let (mut targets, mut now) = listening();
         let full = "full".into();
-        assert_eq!(targets.refused(&full, now), Standing::Waits);
+        assert_eq!(targets.refused(&full, now), RefusalState::MayBeFull);
         now += UNDELIVERABLE_AFTER * 2;
-        assert_eq!(targets.refused(&full, now), Standing::Waits);
+        assert_eq!(targets.refused(&full, now), RefusalState::MayBeFull);
         // One that is given up stays so until it takes something.
         refuse(&mut targets, "full", &mut now, UNDELIVERABLE_AFTER);
         now += UNDELIVERABLE_AFTER * 2;
-        assert_eq!(targets.refused(&full, now), Standing::WasGivenUp);
+        assert_eq!(targets.refused(&full, now), RefusalState::GivenUpBefore);
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Task {
     }
 
     /// Tells the pool the number of waiting messages, if known.
-    pub(super) fn tell_backlog(&mut self, depth: Option<u64>) {
+    pub(super) fn report_backlog(&mut self, depth: Option<u64>) {
         let backlog = depth.map(|depth| Backlog {
             depth,
             is_limit: false,

@@ -31,11 +31,11 @@ impl Turns {
     }
 
     /// Requests the turn while a suspect waits that the pool has room for. Returns whether it may begin.
-    pub(super) fn ask_for(&mut self, some_wait: bool, has_room: bool) -> bool {
+    pub(super) fn ask_for(&mut self, has_waiting: bool, has_room: bool) -> bool {
         if self.out.is_some() {
             return false;
         }
-        match (some_wait, has_room) {
+        match (has_waiting, has_room) {
             (false, _) => self.turn.leave(),
             (true, false) => self.turn.pause(),
             (true, true) => return self.turn.ask(),
@@ -44,7 +44,7 @@ impl Turns {
     }
 
     /// Records that the suspect whose turn it is has gone to the pool.
-    pub(super) fn goes_out(&mut self, token: u64) {
+    pub(super) fn mark_out(&mut self, token: u64) {
         self.out = Some(token);
     }
 
@@ -62,11 +62,11 @@ impl Turns {
         if self.out.is_none() {
             self.turn.leave();
         }
-        self.tell(end, false);
+        self.report_waiting(end, false);
     }
 
     /// Tells the pool whether suspects wait for others.
-    pub(super) fn tell(&self, end: &SourceEnd, some_wait: bool) {
-        self.turn.report(end, some_wait);
+    pub(super) fn report_waiting(&self, end: &SourceEnd, has_waiting: bool) {
+        self.turn.report(end, has_waiting);
     }
 }

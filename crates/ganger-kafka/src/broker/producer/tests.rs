@@ -20,42 +20,54 @@ fn with(count: usize, compressed: bool) -> Producer<usize> {
 fn a_line_that_nobody_needs_wakes_nobody() {
     let mut producer = with(1, false);
     let now = Instant::now();
-    let usual = Way::default();
-    let other = Way {
+    let usual = ProducerProfile::default();
+    let other = ProducerProfile {
         compressed: true,
         ..usual
     };
-    let mut line = producer.line(other).unwrap();
-    line.plan_renewal(now);
-    producer.lines.insert(other, line);
+    let mut client = producer.client(other).unwrap();
+    client.plan_renewal(now);
+    producer.clients.insert(other, client);
     let soon = now + SILENCE_MAX / 2;
     assert!(producer.next_due().is_none_or(|due| due > soon));
-    let line = producer.lines.get_mut(&usual).unwrap();
-    line.plan_renewal(now);
-    let renewal = line.renew_at(now);
+    let client = producer.clients.get_mut(&usual).unwrap();
+    client.plan_renewal(now);
+    let renewal = client.renew_at(now);
     assert!(renewal.is_some() && producer.next_due() == renewal);
 }
 
 #[test]
 fn a_line_that_reaches_no_broker_is_made_anew_if_something_waits_for_it() {
     let mut producer = with(1, false);
-    let usual = Way::default();
+    let usual = ProducerProfile::default();
     let patience = settings::out_of_reach_max(&producer.source);
     let since = producer.jobs.values().next().unwrap().since;
     let long_ago = since.checked_sub(patience * 2).unwrap();
-    producer.lines.get_mut(&usual).unwrap().is_away(long_ago);
+    producer
+        .clients
+        .get_mut(&usual)
+        .unwrap()
+        .record_unreachable(long_ago);
     assert_eq!(producer.renew_at(usual), Some(since + patience));
-    producer.lines.get_mut(&usual).unwrap().is_well();
+    producer.clients.get_mut(&usual).unwrap().record_success();
     assert_eq!(
         producer.renew_at(usual),
         None,
         "it has taken something since"
     );
-    producer.lines.get_mut(&usual).unwrap().is_away(long_ago);
+    producer
+        .clients
+        .get_mut(&usual)
+        .unwrap()
+        .record_unreachable(long_ago);
     producer.renew(usual, since + patience);
     assert_eq!(producer.renew_at(usual), None, "the new one may reach one");
     assert_eq!(producer.pending(), 1, "and it has what the old one had");
-    producer.lines.get_mut(&usual).unwrap().is_away(long_ago);
+    producer
+        .clients
+        .get_mut(&usual)
+        .unwrap()
+        .record_unreachable(long_ago);
     producer.end(1, Ok(()));
     assert_eq!(producer.renew_at(usual), None, "nobody needs it");
 }

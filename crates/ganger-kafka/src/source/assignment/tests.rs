@@ -14,11 +14,11 @@ use super::*;
 use crate::broker::commit_metadata;
 use crate::broker::commit_metadata::{PartitionSeed, TEXT_BYTES_MAX};
 use crate::broker::consumer::Consumer;
-use crate::broker::producer::Then;
+use crate::broker::producer::FailureAction;
 use crate::broker::settings;
 use crate::broker::setup::Setup;
 use crate::broker::topic_names::LADDER;
-use crate::broker::wanted::Found;
+use crate::broker::topic_requirements::Found;
 use ganger_config::sample::policy;
 use ganger_queue::delivery;
 use ganger_queue::delivery::{Delivery, Intake, Outgoing, PoolEnd};
@@ -255,7 +255,7 @@ impl<'a> Model<'a> {
         let place = which % self.publishing.len();
         let purpose = &self.publishing[place].2;
         let is_void = self.assignment.is_void(purpose.place().unwrap());
-        let is_kept = |code| !is_void && purpose.then(code, true) != Then::GiveUp;
+        let is_kept = |code| !is_void && purpose.on_failure(code, true) != FailureAction::GiveUp;
         if result.is_err_and(is_kept) {
             return;
         }
@@ -271,12 +271,12 @@ impl<'a> Model<'a> {
         self.publish(part, offset, next);
     }
 
-    fn commit(&mut self, anyhow: bool) -> Result<(), TestCaseError> {
+    fn commit(&mut self, force: bool) -> Result<(), TestCaseError> {
         if self.sent.is_some() {
             return Ok(());
         }
         let mut sent = BTreeMap::new();
-        for commit in self.assignment.commit(TEXT_BYTES_MAX, anyhow) {
+        for commit in self.assignment.commit(TEXT_BYTES_MAX, force) {
             let which = usize::try_from(commit.partition).unwrap();
             let (log, offset) = (&self.logs[which], commit.offset);
             let finished = |offset: i64| log.finished.contains(&offset);
@@ -322,7 +322,7 @@ impl<'a> Model<'a> {
             Step::HandOut(count) => self.hand_out(count),
             Step::Settle(which, end) => self.settle(which, end),
             Step::Published(which, result) => self.published(which, result),
-            Step::Commit(anyhow) => return self.commit(anyhow),
+            Step::Commit(force) => return self.commit(force),
             Step::Committed(is_taken) => self.committed(is_taken),
             Step::Leave(which) => self.assignment.leave(&[self.logs[which].part]),
             Step::Lose(which) => {

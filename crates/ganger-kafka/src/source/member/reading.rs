@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Member, MemberContext, name};
-use crate::broker::begins;
-use crate::broker::begins::{Begin, Begins, LogState, Part};
 use crate::broker::commit_metadata::PartitionSeed;
 use crate::broker::consumer::{Start, TopicPartition};
 use crate::broker::error::KafkaError;
 use crate::broker::settings::Reset;
+use crate::broker::start_positions;
+use crate::broker::start_positions::{LogState, Part, StartPosition, StartPositions};
 use crate::source::assignment::{Assignment, PartNews};
 use crate::source::blocking_calls::Query;
 use crate::source::group::AGAIN;
@@ -21,11 +21,11 @@ use crate::source::known_topics::KnownTopics;
 use crate::source::partition::Partition;
 use crate::source::pool_link::PoolLink;
 use crate::source::progress::Progress;
-use crate::source::whence::{go_on_at, refusal};
+use crate::source::resume_position::{refusal, resume_at};
 use ganger_core::backoff::Backoff;
 
 /// Pauses before the state of a partition is queried again.
-const ASTRAY_AGAIN: Backoff = Backoff {
+const STATE_QUERY_BACKOFF: Backoff = Backoff {
     initial: Duration::from_secs(1),
     factor: 2.0,
     max: Duration::from_secs(15),
@@ -37,10 +37,10 @@ impl Member {
 
     /// Returns the queries that are due: those that could not be answered, and the states of partitions.
     pub(crate) fn queries(&mut self, assignment: &Assignment, now: Instant) -> Vec<Query> {
-        let unasked = self.group.take_unasked(now);
-        let begins = unasked.map(|partitions| self.ask_where_they_begin(partitions));
-        let later = self.positions.take_unbegun(now).map(Query::Later);
-        let asked = assignment.asked(self.positions.take_astray(now));
+        let unasked = self.group.take_due_query(now);
+        let begins = unasked.map(|partitions| self.query_start_positions(partitions));
+        let later = self.positions.take_unstarted(now).map(Query::Later);
+        let asked = assignment.asked(self.positions.take_lost_positions(now));
         let states = (!asked.is_empty()).then(|| {
             self.positions.set_asking(true);
             Query::LogStates(asked)
@@ -48,15 +48,15 @@ impl Member {
         [begins, later, states].into_iter().flatten().collect()
     }
 
-    pub(super) fn ask_where_they_begin(&mut self, partitions: Vec<TopicPartition>) -> Query {
-        self.group.asks(partitions.clone(), None);
-        Query::Begins(partitions)
+    pub(super) fn query_start_positions(&mut self, partitions: Vec<TopicPartition>) -> Query {
+        self.group.begin_query(partitions.clone(), None);
+        Query::StartPositions(partitions)
     }
 
     /// Starts the partitions that the group assigned.
     pub(crate) fn begin(
         &mut self,
-        begins: Result<Begins, KafkaError>,
+        begins: Result<StartPositions, KafkaError>,
         topics: &KnownTopics,
         context: &mut MemberContext<'_>,
     ) {
@@ -71,14 +71,15 @@ impl Member {
             }
             Err(error) => {
                 context.pool.begin(HealthIssue::Group, error.to_string());
-                self.group.asks(partitions, Some(context.now + AGAIN));
+                self.group
+                    .begin_query(partitions, Some(context.now + AGAIN));
             }
         }
     }
 
     fn begin_all(
         &mut self,
-        begins: Begins,
+        begins: StartPositions,
         topics: &KnownTopics,
         context: &mut MemberContext<'_>,
     ) -> Result<(), KafkaError> {
@@ -102,23 +103,23 @@ impl Member {
                 pool = context.pool.name(),
                 partition = name,
                 why,
-                "asked again"
+                "start position unknown; asking again"
             );
             self.positions.unknown(partition, context.now);
         }
         for (partition, why) in begins.unread {
-            self.can_not_be_read(name(&partition), &why, context.pool);
+            self.mark_unreadable(name(&partition), &why, context.pool);
         }
         Ok(())
     }
 
     fn begin_one(
         &self,
-        begin: Begin,
+        begin: StartPosition,
         topics: &KnownTopics,
         assignment: &mut Assignment,
     ) -> Option<(Part, Start)> {
-        let Begin {
+        let StartPosition {
             topic,
             partition,
             offset,
@@ -144,17 +145,17 @@ impl Member {
     /// Starts partitions that could not start when the group assigned them.
     pub(crate) fn begin_later(
         &mut self,
-        begins: Result<Begins, KafkaError>,
+        begins: Result<StartPositions, KafkaError>,
         topics: &KnownTopics,
         context: &mut MemberContext<'_>,
     ) {
-        self.positions.ask_for_unbegun(context.now);
+        self.positions.ask_for_unstarted(context.now);
         let Ok(begins) = begins else {
             return;
         };
         for (partition, why) in begins.unknown {
-            if self.positions.is_unbegun(&partition) {
-                self.can_not_be_read(name(&partition), &why, context.pool);
+            if self.positions.is_unstarted(&partition) {
+                self.mark_unreadable(name(&partition), &why, context.pool);
             }
         }
         if !self.group.is_settled() {
@@ -162,7 +163,7 @@ impl Member {
         }
         for begin in begins.begun {
             let partition = (begin.topic.clone(), begin.partition);
-            if !self.positions.is_unbegun(&partition) {
+            if !self.positions.is_unstarted(&partition) {
                 // Revoked meanwhile.
                 continue;
             }
@@ -173,24 +174,24 @@ impl Member {
             if let Err(error) = self.consumer.add(start, others) {
                 context.assignment.remove(part);
                 let problem = error.to_string();
-                self.can_not_be_read(name(&partition), &problem, context.pool);
+                self.mark_unreadable(name(&partition), &problem, context.pool);
                 continue;
             }
             self.positions.begun(&partition);
-            self.can_be_read(&name(&partition), context.pool);
+            self.mark_readable(&name(&partition), context.pool);
         }
     }
 
     // -- partitions that cannot be read --
 
-    fn can_not_be_read(&mut self, name: String, why: &str, pool: &mut PoolLink) {
+    fn mark_unreadable(&mut self, name: String, why: &str, pool: &mut PoolLink) {
         let problem = format!("partition {name}: {why}");
         self.positions.unread(name);
         pool.begin(HealthIssue::Partitions, problem);
     }
 
     /// Records that a partition can be read again, or is no longer assigned.
-    pub(super) fn can_be_read(&mut self, name: &str, pool: &mut PoolLink) {
+    pub(super) fn mark_readable(&mut self, name: &str, pool: &mut PoolLink) {
         if self.positions.read(name) {
             pool.over(HealthIssue::Partitions);
         }
@@ -208,11 +209,11 @@ impl Member {
             };
             match news {
                 PartNews::Read if !self.positions.has_unread() => {}
-                PartNews::Read => self.can_be_read(&partition.label(), context.pool),
-                PartNews::Astray => self.positions.ask_at(part, context.now),
+                PartNews::Read => self.mark_readable(&partition.label(), context.pool),
+                PartNews::PositionLost => self.positions.ask_at(part, context.now),
                 PartNews::Unreadable(why) => {
-                    self.can_not_be_read(partition.label(), &why, context.pool);
-                    if !self.positions.is_astray(part) {
+                    self.mark_unreadable(partition.label(), &why, context.pool);
+                    if !self.positions.has_lost_position(part) {
                         self.ask_again(part, context.assignment, context.now);
                     }
                 }
@@ -221,9 +222,9 @@ impl Member {
     }
 
     /// Handles partitions that are not fetched: their reports may have been missed.
-    pub(crate) fn are_not_fetched(&mut self, parts: &[Part], now: Instant) {
+    pub(crate) fn check_unfetched(&mut self, parts: &[Part], now: Instant) {
         for part in parts {
-            if self.group.is_settled() && !self.positions.is_astray(*part) {
+            if self.group.is_settled() && !self.positions.has_lost_position(*part) {
                 self.positions.ask_at(*part, now);
             }
         }
@@ -232,13 +233,13 @@ impl Member {
     /// Schedules another query of a partition's state, with growing pauses.
     fn ask_again(&mut self, part: Part, assignment: &mut Assignment, now: Instant) {
         if let Some(times) = assignment.ask_again(part) {
-            let wait = ASTRAY_AGAIN.wait(times, fastrand::f64());
+            let wait = STATE_QUERY_BACKOFF.wait(times, fastrand::f64());
             self.positions.ask_at(part, now + wait);
         }
     }
 
     /// Handles the states of partitions: reading resumes where there is something to read.
-    pub(crate) fn find_back(
+    pub(crate) fn resume_all(
         &mut self,
         states: Vec<(Part, Result<LogState, String>)>,
         context: &mut MemberContext<'_>,
@@ -255,7 +256,7 @@ impl Member {
                 }
                 Ok(state) => self.resume(part, state, context),
                 Err(why) => {
-                    self.can_not_be_read(partition.label(), &why, context.pool);
+                    self.mark_unreadable(partition.label(), &why, context.pool);
                     self.ask_again(part, context.assignment, context.now);
                 }
             }
@@ -275,16 +276,16 @@ impl Member {
             false => self.reset,
         };
         let state = state.known_of(progress.was_committed());
-        let Some(to) = go_on_at(position, committable, state, reset) else {
-            return self.can_not_be_read(name, &refusal(position, state), context.pool);
+        let Some(to) = resume_at(position, committable, state, reset) else {
+            return self.mark_unreadable(name, &refusal(position, state), context.pool);
         };
         let part = self.move_to(part, to, state, context);
         match self.restart(part, to, context.assignment) {
             // A damaged record may still be damaged.
             Ok(()) if was_damaged => {}
-            Ok(()) => self.can_be_read(&name, context.pool),
+            Ok(()) => self.mark_readable(&name, context.pool),
             Err(error) => {
-                self.can_not_be_read(name, &error.to_string(), context.pool);
+                self.mark_unreadable(name, &error.to_string(), context.pool);
                 self.ask_again(part, context.assignment, context.now);
             }
         }
@@ -304,9 +305,9 @@ impl Member {
         let position = partition.progress().position();
         if let Some(fork) = state.fork {
             let read_to = partition.progress().read_to();
-            begins::tell_of_fork(context.pool.name(), partition.name(), read_to, fork);
+            start_positions::log_fork(context.pool.name(), partition.name(), read_to, fork);
             self.wake(&[part], context);
-            return context.assignment.begin_anew(part, to, fork, context.pool);
+            return context.assignment.switch_log(part, to, fork, context.pool);
         }
         if to != position {
             let (first, end) = state.ends;
@@ -317,7 +318,7 @@ impl Member {
                 first,
                 end,
                 skipped = to.saturating_sub(position),
-                "the offset to go on from is gone; reading goes on at another"
+                "offset to resume from no longer exists; resuming at another"
             );
             context.assignment.skip_to(part, to);
         }

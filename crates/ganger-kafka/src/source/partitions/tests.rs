@@ -39,7 +39,11 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let part = || 0..PARTS as usize;
-    let pause = prop_oneof![Just(None), Just(Some(Pause::Turn)), Just(Some(Pause::Nap))];
+    let pause = prop_oneof![
+        Just(None),
+        Just(Some(Pause::Turn)),
+        Just(Some(Pause::HeadNotDue))
+    ];
     prop_oneof![
         6 => (part(), -50i64..200).prop_map(|(part, due)| Step::Read(part, due)),
         3 => (1u64..100).prop_map(Step::Unpark),
@@ -151,7 +155,7 @@ impl<'a> Model<'a> {
                 };
                 partitions.change(parts[which], retried);
             }
-            Step::Commit(anyhow) => drop(partitions.commit(100, anyhow)),
+            Step::Commit(force) => drop(partitions.commit(100, force)),
             Step::Committed(is_taken) => partitions.committed(is_taken, &BTreeSet::new()),
             Step::Pause(which, pause) => {
                 partitions.change(parts[which], |each| each.pause(pause));
@@ -174,16 +178,16 @@ impl<'a> Model<'a> {
                 self.parts[which] = self.partitions.add(anew);
             }
             Step::Sleep(which) => {
-                partitions.rest(parts[which], Turn::Asleep);
+                partitions.stop_reading(parts[which], ReadState::Empty);
                 self.asleep.insert(parts[which]);
             }
             Step::Ring(which) => {
-                partitions.rang(parts[which]);
+                partitions.arrived(parts[which]);
                 self.asleep.remove(&parts[which]);
             }
             Step::BeginAnew(which) => {
                 let next = self.next;
-                partitions.change(parts[which], |each| each.begin_anew(next, next));
+                partitions.change(parts[which], |each| each.switch_log(next, next));
             }
         }
     }
@@ -210,10 +214,13 @@ impl<'a> Model<'a> {
         prop_assert_eq!(looks.min(), partitions.next_head());
         let fetched = |is: Traits| is.pause.is_none() && !is.is_leaving;
         let late = |is: Traits| is.look_at.is_some_and(|when| when > self.now);
-        let drowsy = self.those(|is, _| fetched(is) && late(is));
-        prop_assert_eq!(&drowsy, &set(partitions.drowsy(self.now)));
-        let rested = |is: Traits| is.pause == Some(Pause::Nap) && is.look_at.is_none();
-        prop_assert_eq!(&self.those(|is, _| rested(is)), &set(partitions.rested()));
+        let to_pause = self.those(|is, _| fetched(is) && late(is));
+        prop_assert_eq!(&to_pause, &set(partitions.to_pause(self.now)));
+        let to_resume = |is: Traits| is.pause == Some(Pause::HeadNotDue) && is.look_at.is_none();
+        prop_assert_eq!(
+            &self.those(|is, _| to_resume(is)),
+            &set(partitions.to_resume())
+        );
         let asleep = |part: &Part| self.asleep.contains(part);
         let full = self.those(|is, part| fetched(is) && !asleep(&part));
         prop_assert_eq!(&full, partitions.full());

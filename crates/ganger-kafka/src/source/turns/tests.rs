@@ -77,10 +77,10 @@ impl Model {
         }
     }
 
-    fn here(&self) -> Here {
+    fn here(&self) -> HeldTotals {
         let sum = |of: fn(&Count) -> usize| self.plain.iter().map(|p| of(&p.count)).sum();
         let (bytes, busy): (usize, usize) = (sum(|c| c.messages * 10), sum(|c| c.out + c.ready));
-        Here {
+        HeldTotals {
             bytes,
             is_idle: busy == 0,
         }
@@ -95,7 +95,7 @@ impl Model {
         match *step {
             Step::Come(part, count) => {
                 self.plain[part].at_hand += count;
-                self.turns.rang(number(part));
+                self.turns.arrived(number(part));
             }
             Step::HandOut(part) => {
                 let count = &mut self.plain[part].count;
@@ -137,16 +137,16 @@ impl Model {
             self.looks += 1;
             let plain = self.plain[part as usize];
             let refusal = self.share.refusal(plain.count, self.here());
-            let turn = match refusal {
-                _ if plain.is_shut => Turn::Shut,
-                Some(turn) => turn,
-                None if plain.at_hand == 0 => Turn::Asleep,
+            let state = match refusal {
+                _ if plain.is_shut => ReadState::Closed,
+                Some(state) => state,
+                None if plain.at_hand == 0 => ReadState::Empty,
                 None => {
                     self.take_one(part as usize);
                     continue;
                 }
             };
-            self.turns.put(part, turn);
+            self.turns.put(part, state);
         }
     }
 
@@ -168,7 +168,7 @@ impl Model {
         }
         let has = |part: &usize| {
             let plain = &self.plain[*part];
-            plain.count.messages > 0 || !self.turns.is_asleep(number(*part))
+            plain.count.messages > 0 || !self.turns.has_nothing(number(*part))
         };
         let sharers = (0..PARTS).filter(has).count();
         prop_assert_eq!(self.turns.sharers(), sharers);
@@ -201,7 +201,7 @@ fn those_that_have_nothing_and_those_that_are_full_are_not_looked_at() {
         bytes_of_all: 10_000,
         is_scarce: false,
     };
-    let here = Here {
+    let here = HeldTotals {
         bytes: 0,
         is_idle: true,
     };
@@ -211,15 +211,15 @@ fn those_that_have_nothing_and_those_that_are_full_are_not_looked_at() {
         turns.put(
             part,
             if is_full {
-                Turn::ReadyMax(16)
+                ReadState::ReadyMax(16)
             } else {
-                Turn::Asleep
+                ReadState::Empty
             },
         );
     }
     turns.widen(&share);
     assert_eq!((turns.peek(&share, here), turns.sharers()), (None, 1000));
-    turns.rang(7);
+    turns.arrived(7);
     turns.counted(8, Count::default());
     assert_eq!(turns.next(&share, here), Some(7));
     assert_eq!(turns.next(&share, here), Some(8));
@@ -239,17 +239,17 @@ fn those_that_are_gated_wait_for_the_gate_and_go_first() {
         bytes_of_all: 10_000,
         is_scarce: false,
     };
-    let here = |bytes| Here {
+    let here = |bytes| HeldTotals {
         bytes,
         is_idle: false,
     };
     (0..3).for_each(|part| turns.add(part));
-    turns.put(1, Turn::Gated);
+    turns.put(1, ReadState::AtTotalLimit);
     assert_eq!(turns.next(&share, here(10_000)), Some(0));
     assert_eq!(turns.next(&share, here(9_999)), Some(1));
-    turns.put(0, Turn::Gated);
-    turns.put(1, Turn::BytesMax(1000));
-    turns.put(2, Turn::Gated);
+    turns.put(0, ReadState::AtTotalLimit);
+    turns.put(1, ReadState::BytesMax(1000));
+    turns.put(2, ReadState::AtTotalLimit);
     assert_eq!(turns.peek(&share, here(10_000)), None);
     let scarce = Share {
         is_scarce: true,
@@ -257,7 +257,7 @@ fn those_that_are_gated_wait_for_the_gate_and_go_first() {
     };
     turns.widen(&scarce);
     assert_eq!(turns.peek(&scarce, here(10_000)), None);
-    let idle = Here {
+    let idle = HeldTotals {
         bytes: 10_000,
         is_idle: true,
     };
@@ -266,14 +266,14 @@ fn those_that_are_gated_wait_for_the_gate_and_go_first() {
         Some(0),
         "one keeps the pool going"
     );
-    turns.put(0, Turn::Asleep);
-    turns.put(2, Turn::Asleep);
+    turns.put(0, ReadState::Empty);
+    turns.put(2, ReadState::Empty);
     assert_eq!(
         turns.next(&scarce, idle),
         Some(1),
         "also one that has its share"
     );
-    turns.put(1, Turn::Gated);
+    turns.put(1, ReadState::AtTotalLimit);
     turns.widen(&share);
     assert_eq!(turns.peek(&share, here(10_000)), Some(1), "it may have one");
 }

@@ -137,7 +137,7 @@ impl Connection {
     /// Loses the connection, and makes the next.
     fn lose(&mut self, now: Instant) -> Vec<Unconfirmed> {
         let lost = self.tracks.unconfirmed();
-        self.tracks.line_up_again();
+        self.tracks.requeue_all();
         self.tracks.adopt((), 2047, now);
         self.wire.clear();
         lost
@@ -209,7 +209,7 @@ impl Model {
             }
             has_read = true;
             let now = self.now;
-            self.connection(is_shared).tracks.land(id, now);
+            self.connection(is_shared).tracks.record_answer(id, now);
             self.quarantine.forget(id);
             self.confirmed.insert(id);
         }

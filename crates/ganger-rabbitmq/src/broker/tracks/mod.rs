@@ -57,16 +57,16 @@ pub(crate) struct TrackEnd {
 pub(crate) struct Tracks<C> {
     tracks: Vec<Track<C>>,
     /// Track that a queue has, or had last.
-    homes: HashMap<ShortString, usize>,
+    track_of_queue: HashMap<ShortString, usize>,
     /// Queues that wait for a track, in order,
-    callers: VecDeque<ShortString>,
+    queues_without_track: VecDeque<ShortString>,
     /// and the messages to be sent to them.
-    called: HashMap<ShortString, Pending>,
+    pending_without_track: HashMap<ShortString, Pending>,
     open: HashMap<u64, Parcel>,
     /// Messages in flight, including those that nothing waits for any more.
     flights: HashMap<u64, Flight>,
     /// Messages to be sent again that the broker may have had: taken before it ended the channel.
-    doubtful: HashSet<u64>,
+    maybe_received: HashSet<u64>,
     /// All queues share one track: whoever publishes waits for all of it.
     shares: bool,
     /// Maximum number of tracks.
@@ -81,7 +81,7 @@ pub(crate) struct Tracks<C> {
 
 #[derive(Debug)]
 struct Parcel {
-    whose: ShortString,
+    queue_name: ShortString,
     bytes: usize,
 }
 
@@ -99,12 +99,12 @@ impl<C> Tracks<C> {
     fn new(shares: bool) -> Self {
         Self {
             tracks: Vec::new(),
-            homes: HashMap::new(),
-            callers: VecDeque::new(),
-            called: HashMap::new(),
+            track_of_queue: HashMap::new(),
+            queues_without_track: VecDeque::new(),
+            pending_without_track: HashMap::new(),
             open: HashMap::new(),
             flights: HashMap::new(),
-            doubtful: HashSet::new(),
+            maybe_received: HashSet::new(),
             shares,
             most: if shares { 1 } else { TRACKS_MAX },
             is_held: false,
@@ -123,7 +123,7 @@ impl<C> Tracks<C> {
     }
 
     /// Limits the channels to those that are open, since the broker allows no more.
-    pub(crate) fn are_enough(&mut self) {
+    pub(crate) fn limit_to_open(&mut self) {
         let open = self.tracks.iter().filter(|track| track.channel().is_some());
         self.most = open.count().max(1);
     }
@@ -162,26 +162,28 @@ impl<C> Tracks<C> {
 
     /// Adds a message to be sent to a queue.
     pub(crate) fn push(&mut self, id: u64, to: &ShortString, bytes: usize) {
-        let whose = if self.shares {
+        let queue_name = if self.shares {
             ShortString::default()
         } else if to.as_str().starts_with(DIRECT) {
             DIRECT.into()
         } else {
             to.clone()
         };
-        self.pending(&whose).queue.push_back(id);
-        self.open.insert(id, Parcel { whose, bytes });
+        self.pending(&queue_name).queue.push_back(id);
+        self.open.insert(id, Parcel { queue_name, bytes });
     }
 
-    fn pending(&mut self, whose: &ShortString) -> &mut Pending {
-        let home = self.homes.get(whose);
+    fn pending(&mut self, queue_name: &ShortString) -> &mut Pending {
+        let home = self.track_of_queue.get(queue_name);
         match home.and_then(|track| self.tracks.get_mut(*track)) {
             Some(track) => &mut track.pending,
             None => {
-                if !self.called.contains_key(whose) {
-                    self.callers.push_back(whose.clone());
+                if !self.pending_without_track.contains_key(queue_name) {
+                    self.queues_without_track.push_back(queue_name.clone());
                 }
-                self.called.entry(whose.clone()).or_default()
+                self.pending_without_track
+                    .entry(queue_name.clone())
+                    .or_default()
             }
         }
     }
@@ -205,7 +207,7 @@ impl<C> Tracks<C> {
             };
             let bytes = self.bytes(id);
             if !track.has_suspects() {
-                let gives_way = !self.callers.is_empty() && track.has_had_its_turn();
+                let gives_way = !self.queues_without_track.is_empty() && track.has_had_its_turn();
                 if !self.shares && (gives_way || !track.has_room(bytes)) {
                     continue;
                 }
@@ -243,30 +245,33 @@ impl<C> Tracks<C> {
 
     /// Gives tracks to the queues that wait for one.
     fn give_tracks(&mut self, now: Instant) {
-        if self.callers.is_empty() {
+        if self.queues_without_track.is_empty() {
             return;
         }
         for track in &mut self.tracks {
             if track.has_had_its_turn()
-                && let Some((whose, pending)) = track.leave()
+                && let Some((queue_name, pending)) = track.leave()
             {
-                self.homes.remove(&whose);
-                self.callers.push_back(whose.clone());
-                self.called.insert(whose, pending);
+                self.track_of_queue.remove(&queue_name);
+                self.queues_without_track.push_back(queue_name.clone());
+                self.pending_without_track.insert(queue_name, pending);
             }
         }
-        while !self.callers.is_empty()
+        while !self.queues_without_track.is_empty()
             && let Some(index) = self.track_to_give(now)
-            && let Some(whose) = self.callers.pop_front()
+            && let Some(queue_name) = self.queues_without_track.pop_front()
         {
             if index == self.tracks.len() {
                 self.tracks.push(Track::new(None, now));
             }
-            let pending = self.called.remove(&whose).unwrap_or_default();
-            if let Some(former) = self.tracks[index].give(whose.clone(), pending, now) {
-                self.homes.remove(&former);
+            let pending = self
+                .pending_without_track
+                .remove(&queue_name)
+                .unwrap_or_default();
+            if let Some(former) = self.tracks[index].give(queue_name.clone(), pending, now) {
+                self.track_of_queue.remove(&former);
             }
-            self.homes.insert(whose, index);
+            self.track_of_queue.insert(queue_name, index);
         }
     }
 
@@ -275,7 +280,7 @@ impl<C> Tracks<C> {
         let may_add = count < self.most && !self.is_held;
         let tracks = self.tracks.iter().enumerate();
         let free: Vec<(usize, &Track<C>)> = tracks.filter(|(_, track)| track.is_free()).collect();
-        if let Some((index, _)) = free.iter().find(|(_, track)| track.whose.is_none()) {
+        if let Some((index, _)) = free.iter().find(|(_, track)| track.queue_name.is_none()) {
             return Some(*index);
         }
         if may_add && count < KEPT {
@@ -294,7 +299,7 @@ impl<C> Tracks<C> {
 
     /// Time at which there may be something to do although nothing was answered.
     pub(crate) fn alarm(&self, now: Instant) -> Option<Instant> {
-        if self.callers.is_empty() && !self.lacks_room {
+        if self.queues_without_track.is_empty() && !self.lacks_room {
             return None;
         }
         let patience = self.tracks.iter().filter_map(Track::patience);
@@ -304,12 +309,12 @@ impl<C> Tracks<C> {
     // -- outcomes --
 
     /// Records the broker's answer to a message. Returns whether the broker may have had it before.
-    pub(crate) fn land(&mut self, id: u64, now: Instant) -> bool {
+    pub(crate) fn record_answer(&mut self, id: u64, now: Instant) -> bool {
         self.open.remove(&id);
         if let Some(flight) = self.flights.remove(&id) {
-            self.tracks[flight.track].land(id, flight.bytes, now);
+            self.tracks[flight.track].record_answer(id, flight.bytes, now);
         }
-        self.doubtful.remove(&id)
+        self.maybe_received.remove(&id)
     }
 
     /// Records that a message was lost with its channel.
@@ -341,12 +346,12 @@ impl<C> Tracks<C> {
         for id in again.iter().rev() {
             pending.push_front(*id);
         }
-        self.doubtful.extend(again);
+        self.maybe_received.extend(again);
         if let Some(refused) = refused {
             self.open.remove(&refused);
-            self.doubtful.remove(&refused);
+            self.maybe_received.remove(&refused);
             for id in track.pending.suspects.iter().filter(|id| **id > refused) {
-                self.doubtful.remove(id);
+                self.maybe_received.remove(id);
             }
         }
         TrackEnd { refused, forgotten }
@@ -389,25 +394,25 @@ impl<C> Tracks<C> {
 
     /// Queues all messages again for the next connection, since this one is lost. Returns how many
     /// the broker may have had.
-    pub(crate) fn line_up_again(&mut self) -> u64 {
-        let mut again = std::mem::take(&mut self.doubtful);
+    pub(crate) fn requeue_all(&mut self) -> u64 {
+        let mut again = std::mem::take(&mut self.maybe_received);
         again.extend(self.sent().map(|sent| sent.id));
         let again = again.len();
         let mut suspects: Vec<u64> = Vec::new();
         suspects.extend(self.tracks.drain(..).flat_map(Track::into_suspects));
-        let called = std::mem::take(&mut self.called).into_values();
-        suspects.extend(called.flat_map(|pending| pending.suspects));
+        let pending_without_track = std::mem::take(&mut self.pending_without_track).into_values();
+        suspects.extend(pending_without_track.flat_map(|pending| pending.suspects));
         let mut known = HashSet::new();
         suspects.retain(|id| self.open.contains_key(id) && known.insert(*id));
         let others = self.open.keys().filter(|id| !known.contains(id));
         let mut others: Vec<u64> = others.copied().collect();
         others.sort_unstable();
-        self.homes.clear();
-        self.callers.clear();
+        self.track_of_queue.clear();
+        self.queues_without_track.clear();
         self.flights.clear();
         for id in suspects.into_iter().chain(others) {
-            if let Some(whose) = self.open.get(&id).map(|parcel| parcel.whose.clone()) {
-                let pending = self.pending(&whose);
+            if let Some(queue_name) = self.open.get(&id).map(|parcel| parcel.queue_name.clone()) {
+                let pending = self.pending(&queue_name);
                 if known.contains(&id) {
                     pending.suspects.push_back(id);
                 } else {
@@ -423,25 +428,30 @@ impl<C> Tracks<C> {
     /// Stops waiting for a message: it is not sent again. Returns whether the broker's answer may
     /// still come.
     pub(crate) fn forget(&mut self, id: u64) -> bool {
-        let Some(Parcel { whose, .. }) = self.open.remove(&id) else {
+        let Some(Parcel { queue_name, .. }) = self.open.remove(&id) else {
             return false;
         };
-        self.doubtful.remove(&id);
+        self.maybe_received.remove(&id);
         if let Some(flight) = self.flights.get(&id) {
             self.tracks[flight.track].release(id);
             return true;
         }
-        self.pending(&whose).remove(id);
-        if self.called.get(&whose).is_some_and(Pending::is_empty) {
-            self.called.remove(&whose);
-            self.callers.retain(|other| *other != whose);
+        self.pending(&queue_name).remove(id);
+        if self
+            .pending_without_track
+            .get(&queue_name)
+            .is_some_and(Pending::is_empty)
+        {
+            self.pending_without_track.remove(&queue_name);
+            self.queues_without_track
+                .retain(|other| *other != queue_name);
         }
         false
     }
 
     /// Marks a message as long unanswered. A message that ends a channel does so at once: this one
     /// is not to blame for that, and others need not wait for it.
-    pub(crate) fn be_silent(&mut self, id: u64) {
+    pub(crate) fn mark_silent(&mut self, id: u64) {
         if let Some(flight) = self.flights.get_mut(&id) {
             flight.is_silent = true;
             self.tracks[flight.track].release(id);
@@ -461,17 +471,17 @@ impl<C> Tracks<C> {
         if let Some(flight) = self.flights.get(&id) {
             return Some(flight.since);
         }
-        let home = self.homes.get(&self.open.get(&id)?.whose)?;
+        let home = self.track_of_queue.get(&self.open.get(&id)?.queue_name)?;
         self.tracks.get(*home)?.unanswered_since()
     }
 
     /// Restarts all waiting times, since the broker has not read up to now.
-    pub(crate) fn begin_anew(&mut self, now: Instant) {
+    pub(crate) fn restart_waits(&mut self, now: Instant) {
         for flight in self.flights.values_mut() {
             flight.since = now;
         }
         for track in &mut self.tracks {
-            track.begin_anew(now);
+            track.restart_waits(now);
         }
     }
 }

@@ -127,7 +127,7 @@ impl Broker {
                 continue;
             }
             for id in pending.drain(..count.min(pending.len())) {
-                self.tracks.land(id, self.now);
+                self.tracks.record_answer(id, self.now);
                 self.confirmed.entry(to.clone()).or_default().push(id);
             }
         }

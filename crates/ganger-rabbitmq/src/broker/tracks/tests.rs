@@ -34,10 +34,10 @@ fn a_queue_may_leave_two_hundred_unconfirmed_and_then_few_before_more() {
     }
     assert_eq!(sent(&mut tracks, now).len(), LOW + BURST);
     for id in 0..170 {
-        tracks.land(id, now);
+        tracks.record_answer(id, now);
         assert_eq!(sent(&mut tracks, now), []);
     }
-    tracks.land(170, now);
+    tracks.record_answer(170, now);
     assert_eq!(sent(&mut tracks, now).len(), 1 + BURST);
 }
 
@@ -48,9 +48,9 @@ fn a_queue_may_leave_a_mebibyte_unconfirmed_or_one_of_any_size() {
         tracks.push(id, &"answers".into(), bytes);
     }
     assert_eq!(sent(&mut tracks, now), [(0, 0)]);
-    tracks.land(0, now);
+    tracks.record_answer(0, now);
     assert_eq!(sent(&mut tracks, now), [(0, 1), (0, 2)]);
-    tracks.land(1, now);
+    tracks.record_answer(1, now);
     assert_eq!(sent(&mut tracks, now), [(0, 3)]);
 }
 
@@ -77,7 +77,7 @@ fn a_silent_queue_keeps_its_track_and_others_get_more() {
     }
     assert_eq!(sent(&mut tracks, now).len(), ANSWERING_MAX);
     assert_eq!(sent(&mut tracks, now + SECOND).len(), 1);
-    tracks.land(count, now + SECOND);
+    tracks.record_answer(count, now + SECOND);
     tracks.push(count + 1, &count.to_string().into(), 1);
     tracks.push(count + 2, &"0".into(), 1);
     let track = ANSWERING_MAX;
@@ -98,10 +98,10 @@ fn no_more_channels_are_opened_than_the_broker_allows_or_listens_to() {
     assert_eq!(sent(&mut tracks, now), [(0, 0)]);
     tracks.hold(false);
     assert_eq!(sent(&mut tracks, now), [(1, 1)]);
-    tracks.land(0, now);
+    tracks.record_answer(0, now);
     assert_eq!(sent(&mut tracks, now), [(0, 2)]);
-    tracks.are_enough();
-    tracks.line_up_again();
+    tracks.limit_to_open();
+    tracks.requeue_all();
     tracks.adopt(0, 2047, now);
     for id in 3..6 {
         tracks.push(id, &id.to_string().into(), 1);
@@ -120,12 +120,12 @@ fn a_busy_queue_gives_way_to_those_that_wait_for_a_track() {
     let first = sent(&mut tracks, now);
     tracks.push(1000, &"other".into(), 1);
     for (_, id) in &first[1..] {
-        tracks.land(*id, now);
+        tracks.record_answer(*id, now);
         assert_eq!(sent(&mut tracks, now), []);
     }
-    tracks.land(first[0].1, now);
+    tracks.record_answer(first[0].1, now);
     assert_eq!(sent(&mut tracks, now), [(0, 1000)]);
-    tracks.land(1000, now);
+    tracks.record_answer(1000, now);
     assert_eq!(sent(&mut tracks, now).len(), LOW + BURST);
 }
 
@@ -149,7 +149,7 @@ fn who_ends_a_channel_is_found_while_others_go_on() {
     tracks.push(5, &"answers".into(), 1);
     assert_eq!(sent(&mut tracks, now), [(1, 4), (0, 0)]);
     assert_eq!(tracks.alone(0), Some(0));
-    tracks.land(0, now);
+    tracks.record_answer(0, now);
     assert_eq!(sent(&mut tracks, now), [(0, 1)]);
     tracks.lose(1);
     let end = tracks.settle_end(tracks.ended().unwrap(), true);
@@ -174,7 +174,7 @@ fn what_is_refused_was_not_taken_nor_what_was_sent_after_it() {
             tracks.lose(id);
             assert_eq!(tracks.settle_end(0, true).refused, Some(id));
         } else {
-            assert_eq!(tracks.land(id, now), had_it);
+            assert_eq!(tracks.record_answer(id, now), had_it);
         }
     }
 }
@@ -195,7 +195,7 @@ fn a_silent_suspect_is_waited_for_by_nobody() {
         !tracks.is_stuck(0) && tracks.is_stuck(1),
         "that one is not sent"
     );
-    tracks.be_silent(0);
+    tracks.mark_silent(0);
     assert!(tracks.is_stuck(0));
     assert_eq!(sent(&mut tracks, now), [(0, 1)]);
     tracks.lose(0);
@@ -216,12 +216,12 @@ fn over_a_new_connection_all_is_sent_again_but_for_what_is_forgotten() {
     assert!(tracks.forget(1), "its word may come");
     tracks.push(6, &"answers".into(), 1);
     assert!(!tracks.forget(6));
-    assert_eq!(tracks.line_up_again(), 6, "that one may have been taken");
+    assert_eq!(tracks.requeue_all(), 6, "that one may have been taken");
     tracks.adopt(0, 2047, now);
     let mut first = sent(&mut tracks, now);
     first.sort_unstable();
     assert_eq!(first, [(0, 0), (1, 4), (1, 5)]);
-    tracks.land(0, now);
+    tracks.record_answer(0, now);
     assert_eq!(sent(&mut tracks, now), [(0, 2)]);
 }
 
@@ -237,10 +237,10 @@ fn what_waits_for_a_queue_that_says_nothing_is_unanswered_too() {
     assert_eq!(tracks.unanswered_since(0), Some(now));
     assert_eq!(tracks.unanswered_since(count), Some(now));
     let later = now + SECOND;
-    tracks.land(0, later);
+    tracks.record_answer(0, later);
     assert_eq!(tracks.unanswered_since(1), Some(now));
     assert_eq!(tracks.unanswered_since(count), Some(later));
-    tracks.begin_anew(later + SECOND);
+    tracks.restart_waits(later + SECOND);
     assert_eq!(tracks.unanswered_since(1), Some(later + SECOND));
     assert_eq!(tracks.unanswered_since(count + 1), None);
 }

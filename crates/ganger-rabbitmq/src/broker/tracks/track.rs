@@ -22,9 +22,9 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// A track, whose channel is `C`.
 #[derive(Debug)]
 pub(super) struct Track<C> {
-    gate: Gate<C>,
+    channel_state: ChannelState<C>,
     /// Queue that owns the track, or owned it last.
-    pub(super) whose: Option<ShortString>,
+    pub(super) queue_name: Option<ShortString>,
     pub(super) pending: Pending,
     /// The suspect in flight.
     alone: Option<u64>,
@@ -44,8 +44,8 @@ pub(super) struct Track<C> {
 
 /// State of its channel.
 #[derive(Debug)]
-enum Gate<C> {
-    Shut,
+enum ChannelState<C> {
+    Closed,
     Opening,
     Open(C),
 }
@@ -75,8 +75,8 @@ impl<C> Track<C> {
     /// Creates a track without an owner, with its channel if that is open.
     pub(super) fn new(channel: Option<C>, now: Instant) -> Self {
         Self {
-            gate: channel.map_or(Gate::Shut, Gate::Open),
-            whose: None,
+            channel_state: channel.map_or(ChannelState::Closed, ChannelState::Open),
+            queue_name: None,
             pending: Pending::default(),
             alone: None,
             count: 0,
@@ -92,28 +92,28 @@ impl<C> Track<C> {
 
     /// Returns whether the channel has to be opened, only once.
     pub(super) fn opens(&mut self, now: Instant) -> bool {
-        let opens = matches!(self.gate, Gate::Shut) && !self.pending.is_empty();
+        let opens = matches!(self.channel_state, ChannelState::Closed) && !self.pending.is_empty();
         if opens {
-            (self.gate, self.since) = (Gate::Opening, now);
+            (self.channel_state, self.since) = (ChannelState::Opening, now);
         }
         opens
     }
 
     pub(super) fn opened(&mut self, channel: C, now: Instant) {
-        (self.gate, self.since) = (Gate::Open(channel), now);
+        (self.channel_state, self.since) = (ChannelState::Open(channel), now);
     }
 
     pub(super) fn channel(&self) -> Option<&C> {
-        match &self.gate {
-            Gate::Open(channel) => Some(channel),
-            Gate::Shut | Gate::Opening => None,
+        match &self.channel_state {
+            ChannelState::Open(channel) => Some(channel),
+            ChannelState::Closed | ChannelState::Opening => None,
         }
     }
 
     pub(super) fn into_channel(self) -> Option<C> {
-        match self.gate {
-            Gate::Open(channel) => Some(channel),
-            Gate::Shut | Gate::Opening => None,
+        match self.channel_state {
+            ChannelState::Open(channel) => Some(channel),
+            ChannelState::Closed | ChannelState::Opening => None,
         }
     }
 
@@ -127,13 +127,13 @@ impl<C> Track<C> {
     /// Gives the track to a queue. Returns its former owner.
     pub(super) fn give(
         &mut self,
-        whose: ShortString,
+        queue_name: ShortString,
         pending: Pending,
         now: Instant,
     ) -> Option<ShortString> {
         (self.turn, self.burst, self.since) = (0, 0, now);
         self.pending = pending;
-        self.whose.replace(whose)
+        self.queue_name.replace(queue_name)
     }
 
     /// Returns whether its queue has had it for long enough if others wait.
@@ -146,8 +146,8 @@ impl<C> Track<C> {
         if self.count > 0 || !self.lost.is_empty() || self.pending.is_empty() {
             return None;
         }
-        let whose = self.whose.take()?;
-        Some((whose, std::mem::take(&mut self.pending)))
+        let queue_name = self.queue_name.take()?;
+        Some((queue_name, std::mem::take(&mut self.pending)))
     }
 
     // -- sending --
@@ -194,7 +194,7 @@ impl<C> Track<C> {
     }
 
     /// Records the answer to a message.
-    pub(super) fn land(&mut self, id: u64, bytes: usize, now: Instant) {
+    pub(super) fn record_answer(&mut self, id: u64, bytes: usize, now: Instant) {
         self.count -= 1;
         self.bytes -= bytes;
         self.since = now;
@@ -232,7 +232,7 @@ impl<C> Track<C> {
     /// Handles the end of the channel: returns the lost messages, in order, and the one to blame if
     /// there is one. A message that ends the channel does so at once: a silent one is not to blame.
     pub(super) fn settle_end(&mut self) -> (Vec<u64>, Option<u64>) {
-        (self.gate, self.burst) = (Gate::Shut, 0);
+        (self.channel_state, self.burst) = (ChannelState::Closed, 0);
         let mut lost = std::mem::take(&mut self.lost);
         lost.sort_unstable_by_key(|(id, _)| *id);
         let alone = self.alone.take();
@@ -253,7 +253,7 @@ impl<C> Track<C> {
 
     /// Time since which the broker has not answered on it; `None` while it waits for nothing.
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
-        let waits = self.count > 0 || matches!(self.gate, Gate::Opening);
+        let waits = self.count > 0 || matches!(self.channel_state, ChannelState::Opening);
         waits.then_some(self.since)
     }
 
@@ -272,7 +272,7 @@ impl<C> Track<C> {
     }
 
     /// Restarts its waiting time, since the broker has not read up to now.
-    pub(super) fn begin_anew(&mut self, now: Instant) {
+    pub(super) fn restart_waits(&mut self, now: Instant) {
         self.since = now;
     }
 }

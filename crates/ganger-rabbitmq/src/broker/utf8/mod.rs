@@ -38,33 +38,33 @@ const GET_OK: (u16, u16) = (60, 71);
 
 /// An incoming stream of frames.
 #[derive(Debug, Default)]
-pub(crate) struct Mender {
+pub(crate) struct Utf8Repair {
     /// Bytes received and not passed on.
     held: Vec<u8>,
     /// Number of these that may be passed on. The beginning of a frame follows.
     ready: usize,
     /// Number of bytes still to come of a frame that is not inspected.
     passing: usize,
-    watch: Watch,
+    tracker: ReturnTracker,
 }
 
 /// Detects returned messages.
 #[derive(Debug, Default)]
-struct Watch {
+struct ReturnTracker {
     returns: Returns,
     /// Channels on which the properties of a returned message are next.
     returning: BTreeSet<[u8; 2]>,
 }
 
-impl Mender {
+impl Utf8Repair {
     /// Creates one that records returned messages.
     pub(crate) fn new(returns: Returns) -> Self {
-        let watch = Watch {
+        let tracker = ReturnTracker {
             returns,
-            ..Watch::default()
+            ..ReturnTracker::default()
         };
         Self {
-            watch,
+            tracker,
             ..Self::default()
         }
     }
@@ -74,13 +74,13 @@ impl Mender {
     pub(crate) fn pass(&mut self, buffer: &mut [u8], count: usize) -> usize {
         let read = &mut buffer[..count];
         if self.held.is_empty() {
-            let ready = mend(read, &mut self.passing, &mut self.watch);
+            let ready = repair_frames(read, &mut self.passing, &mut self.tracker);
             self.held.extend_from_slice(&read[ready..]);
             return ready;
         }
         self.held.extend_from_slice(read);
         let behind = &mut self.held[self.ready..];
-        self.ready += mend(behind, &mut self.passing, &mut self.watch);
+        self.ready += repair_frames(behind, &mut self.passing, &mut self.tracker);
         self.rest(buffer)
     }
 
@@ -105,7 +105,7 @@ enum Next {
 }
 
 /// Repairs all complete frames, and returns the number of bytes that may be passed on.
-fn mend(bytes: &mut [u8], passing: &mut usize, watch: &mut Watch) -> usize {
+fn repair_frames(bytes: &mut [u8], passing: &mut usize, tracker: &mut ReturnTracker) -> usize {
     let mut at = 0;
     loop {
         let passed = (*passing).min(bytes.len() - at);
@@ -115,7 +115,7 @@ fn mend(bytes: &mut [u8], passing: &mut usize, watch: &mut Watch) -> usize {
             Next::Part => return at,
             Next::Plain(size) => *passing = size,
             Next::Texts(size) => {
-                mend_frame(&mut bytes[at..at + size], watch);
+                repair_frame(&mut bytes[at..at + size], tracker);
                 at += size;
             }
         }
@@ -141,11 +141,11 @@ fn next(bytes: &[u8]) -> Next {
     }
 }
 
-fn mend_frame(frame: &mut [u8], watch: &mut Watch) {
+fn repair_frame(frame: &mut [u8], tracker: &mut ReturnTracker) {
     let (kind, channel) = (frame[0], [frame[1], frame[2]]);
     let payload = HEAD_BYTES..frame.len() - END_BYTES;
     let payload = &mut frame[payload];
-    watch.see(kind, channel, payload);
+    tracker.inspect(kind, channel, payload);
     let mut cursor = Cursor { rest: payload };
     // Reporting one that ends too early is left to the library.
     let _ = match kind {
@@ -154,8 +154,8 @@ fn mend_frame(frame: &mut [u8], watch: &mut Watch) {
     };
 }
 
-impl Watch {
-    fn see(&mut self, kind: u8, channel: [u8; 2], payload: &mut [u8]) {
+impl ReturnTracker {
+    fn inspect(&mut self, kind: u8, channel: [u8; 2], payload: &mut [u8]) {
         let mut cursor = Cursor { rest: payload };
         if kind == METHOD {
             if (cursor.short(), cursor.short()) == (Some(RETURN.0), Some(RETURN.1)) {
@@ -197,7 +197,7 @@ impl<'a> Cursor<'a> {
     /// Repairs a text with its length before it.
     fn text(&mut self) -> Option<()> {
         let [bytes] = self.chunk()?;
-        mend_text(self.take(bytes.into())?);
+        repair_text(self.take(bytes.into())?);
         Some(())
     }
 
@@ -279,7 +279,7 @@ impl<'a> Cursor<'a> {
                 // Nobody can tell where it ends.
                 None => return flatten_all(table.rest),
             };
-            mend_header(table.take(bytes)?)?;
+            repair_header(table.take(bytes)?)?;
         }
         Some(())
     }
@@ -357,7 +357,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-fn mend_header(header: &mut [u8]) -> Option<()> {
+fn repair_header(header: &mut [u8]) -> Option<()> {
     let mut cursor = Cursor { rest: &mut *header };
     cursor.text()?;
     match cursor.value(DEPTH_MAX) {
@@ -399,7 +399,7 @@ fn flatten(header: &mut [u8]) -> Option<()> {
     header[0] = name;
     // What else there is of its first character goes with it.
     header[1] = 0xff;
-    mend_text(&mut header[1..=usize::from(name)]);
+    repair_text(&mut header[1..=usize::from(name)]);
     Some(())
 }
 
@@ -427,7 +427,7 @@ const PROPERTIES: [Kind; 14] = [
     Kind::Text,     // cluster-id
 ];
 
-fn mend_text(text: &mut [u8]) {
+fn repair_text(text: &mut [u8]) {
     let mut from = 0;
     while let Err(error) = std::str::from_utf8(&text[from..]) {
         let at = from + error.valid_up_to();

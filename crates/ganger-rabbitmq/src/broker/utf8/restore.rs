@@ -8,21 +8,22 @@ use super::SUBSTITUTE;
 use crate::broker::republish::Received;
 
 /// Text shown for a byte that could not be read.
-const SHOWN: &str = "?";
+const PLACEHOLDER: &str = "?";
 
 /// Message with the readable part of its texts, if any of them could not be read completely.
-pub(crate) fn shown(received: &Received) -> Option<Received> {
+pub(crate) fn readable(received: &Received) -> Option<Received> {
     let properties = &received.properties;
     let texts = [&received.exchange, &received.routing_key].into_iter();
     let mut texts = texts.chain(texts_of(properties).into_iter().flatten());
-    let is_whole = !texts.any(is_mended) && !properties.headers().as_ref().is_some_and(has_mended);
+    let is_whole =
+        !texts.any(is_repaired) && !properties.headers().as_ref().is_some_and(has_repaired);
     if is_whole {
         return None;
     }
     Some(Received {
-        properties: shown_properties(properties),
-        exchange: shown_text(&received.exchange),
-        routing_key: shown_text(&received.routing_key),
+        properties: readable_properties(properties),
+        exchange: readable_text(&received.exchange),
+        routing_key: readable_text(&received.routing_key),
         redelivered: received.redelivered,
     })
 }
@@ -42,28 +43,28 @@ fn texts_of(properties: &BasicProperties) -> [Option<&ShortString>; 10] {
     ]
 }
 
-fn is_mended(text: &ShortString) -> bool {
+fn is_repaired(text: &ShortString) -> bool {
     text.as_str().contains(SUBSTITUTE)
 }
 
-fn has_mended(table: &FieldTable) -> bool {
+fn has_repaired(table: &FieldTable) -> bool {
     let mut pairs = table.into_iter();
-    pairs.any(|(name, value)| is_mended(name) || is_mended_within(value))
+    pairs.any(|(name, value)| is_repaired(name) || is_repaired_within(value))
 }
 
-fn is_mended_within(value: &AMQPValue) -> bool {
+fn is_repaired_within(value: &AMQPValue) -> bool {
     match value {
-        AMQPValue::FieldTable(table) => has_mended(table),
-        AMQPValue::FieldArray(array) => array.as_slice().iter().any(is_mended_within),
+        AMQPValue::FieldTable(table) => has_repaired(table),
+        AMQPValue::FieldArray(array) => array.as_slice().iter().any(is_repaired_within),
         _ => false,
     }
 }
 
-fn shown_text(text: &ShortString) -> ShortString {
-    text.as_str().replace(SUBSTITUTE, SHOWN).into()
+fn readable_text(text: &ShortString) -> ShortString {
+    text.as_str().replace(SUBSTITUTE, PLACEHOLDER).into()
 }
 
-fn shown_properties(of: &BasicProperties) -> BasicProperties {
+fn readable_properties(of: &BasicProperties) -> BasicProperties {
     type With = fn(BasicProperties, ShortString) -> BasicProperties;
     // In the order of `texts_of`.
     let with: [With; 10] = [
@@ -81,28 +82,28 @@ fn shown_properties(of: &BasicProperties) -> BasicProperties {
     let mut properties = of.clone();
     for (text, with) in texts_of(of).into_iter().zip(with) {
         if let Some(text) = text {
-            properties = with(properties, shown_text(text));
+            properties = with(properties, readable_text(text));
         }
     }
     match of.headers() {
-        Some(headers) => properties.with_headers(shown_table(headers)),
+        Some(headers) => properties.with_headers(readable_table(headers)),
         None => properties,
     }
 }
 
-fn shown_table(table: &FieldTable) -> FieldTable {
-    let mut shown = FieldTable::default();
+fn readable_table(table: &FieldTable) -> FieldTable {
+    let mut readable = FieldTable::default();
     for (name, value) in table {
-        shown.insert(shown_text(name), shown_value(value));
+        readable.insert(readable_text(name), readable_value(value));
     }
-    shown
+    readable
 }
 
-fn shown_value(value: &AMQPValue) -> AMQPValue {
+fn readable_value(value: &AMQPValue) -> AMQPValue {
     match value {
-        AMQPValue::FieldTable(table) => AMQPValue::FieldTable(shown_table(table)),
+        AMQPValue::FieldTable(table) => AMQPValue::FieldTable(readable_table(table)),
         AMQPValue::FieldArray(array) => {
-            let values: Vec<AMQPValue> = array.as_slice().iter().map(shown_value).collect();
+            let values: Vec<AMQPValue> = array.as_slice().iter().map(readable_value).collect();
             AMQPValue::FieldArray(FieldArray::from(values))
         }
         value => value.clone(),

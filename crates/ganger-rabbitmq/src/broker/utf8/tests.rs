@@ -48,7 +48,7 @@ fn message(key: &[u8], header: &[u8], id: &[u8], body: &[u8]) -> Vec<u8> {
 
 /// Passes the bytes through in pieces of these lengths, in turns, with a buffer of that size.
 fn passed(bytes: &[u8], pieces: &[usize], room: usize) -> Vec<u8> {
-    let mut mender = Mender::default();
+    let mut repair = Utf8Repair::default();
     let mut buffer = vec![0; room];
     let mut out = Vec::new();
     let mut pieces = pieces.iter().cycle();
@@ -58,10 +58,10 @@ fn passed(bytes: &[u8], pieces: &[usize], room: usize) -> Vec<u8> {
         let (piece, later) = rest.split_at(count);
         buffer[..count].copy_from_slice(piece);
         rest = later;
-        let mut passed = mender.pass(&mut buffer, count);
+        let mut passed = repair.pass(&mut buffer, count);
         while passed > 0 {
             out.extend_from_slice(&buffer[..passed]);
-            passed = mender.rest(&mut buffer);
+            passed = repair.rest(&mut buffer);
         }
     }
     out
@@ -194,9 +194,9 @@ fn what_is_behind_a_header_of_an_unknown_type_is_mended() {
         let names: Vec<&str> = headers.inner().keys().map(|name| name.as_str()).collect();
         assert!(names.contains(&"first\x1a"), "{names:?}");
         assert_eq!(names.contains(&"last\x1a"), is_bounded, "{names:?}");
-        let is_mended = |name: &&str| name.contains(SUBSTITUTE);
+        let is_repaired = |name: &&str| name.contains(SUBSTITUTE);
         assert_eq!(
-            names.iter().filter(|name| is_mended(name)).count(),
+            names.iter().filter(|name| is_repaired(name)).count(),
             if is_bounded { 3 } else { 2 }
         );
         assert_eq!(rest, b"\x02\x1ad\xce", "what is behind it is mended");

@@ -13,26 +13,26 @@ use ganger_queue::delivery::{Failure, Outgoing};
 
 const FRAME_MAX: u32 = 4096 + HEAD_ROOM_BYTES;
 
-fn home() -> Home {
-    Home {
+fn dead_queue() -> DeadLetterQueue {
+    DeadLetterQueue {
         queue: "work.dead".to_owned(),
         pools: vec![("email".to_owned(), "work".to_owned())],
     }
 }
 
 fn reader() -> Reader {
-    at(home(), 7)
+    at(dead_queue(), 7)
 }
 
-fn at(home: Home, pass: u64) -> Reader {
-    Reader::new(home, "work.dead".into(), key(), FRAME_MAX, pass)
+fn at(dead_queue: DeadLetterQueue, pass: u64) -> Reader {
+    Reader::new(dead_queue, "work.dead".into(), key(), FRAME_MAX, pass)
 }
 
 fn key() -> CopyKey {
     CopyKey::from_secret("s")
 }
 
-fn back(found: &Found, frame_max: u32) -> Result<OutboundMessage, String> {
+fn back(found: &FoundDeadLetter, frame_max: u32) -> Result<OutboundMessage, String> {
     found.back(&RetryTarget::default(), frame_max, &key())
 }
 
@@ -60,9 +60,9 @@ fn received(properties: BasicProperties) -> (Original, Arrival) {
     unwrap(received, true)
 }
 
-fn letter_in(read: Read) -> Found {
+fn letter_in(read: Read) -> FoundDeadLetter {
     match read.item {
-        Item::Letter(found) => *found,
+        Item::DeadLetter(found) => *found,
         Item::Reply(..) => panic!("a letter"),
     }
 }
@@ -135,11 +135,11 @@ fn a_letter_is_read_and_goes_back_as_it_was_sent() {
         ("work", &b"body"[..])
     );
     assert_eq!(parcel.properties, properties);
-    let way = RetryTarget {
+    let target = RetryTarget {
         body: Some("edited".into()),
         to: Some("elsewhere".to_owned()),
     };
-    let edited = found.back(&way, 4096, &key()).unwrap();
+    let edited = found.back(&target, 4096, &key()).unwrap();
     assert_eq!(edited.to.as_str(), "elsewhere");
     assert_eq!(edited.body, "edited");
     back(&found, 32).unwrap_err();
@@ -190,7 +190,7 @@ fn a_reply_apart_names_its_letter() {
             assert_eq!((id.as_str(), reply.queue.as_str()), ("id-1", "gone"));
             assert_eq!(reply.body, "result");
         }
-        Item::Letter(found) => panic!("{found:?}"),
+        Item::DeadLetter(found) => panic!("{found:?}"),
     }
 }
 
@@ -263,12 +263,12 @@ fn what_stays_is_the_same_in_its_copy_and_counts_anew() {
         let again = reader().read(delivery(copy.properties, "body"));
         assert!(again.is_ours && !read.is_ours);
         let [before, after] = [read.item, again.item].map(|item| match item {
-            Item::Letter(found) => found,
+            Item::DeadLetter(found) => found,
             Item::Reply(..) => panic!("a letter"),
         });
         assert_eq!(after.letter, before.letter);
         assert_eq!(after.letter.priority, 7);
-        let back = |found: &Found| back(found, 4096).unwrap().properties;
+        let back = |found: &FoundDeadLetter| back(found, 4096).unwrap().properties;
         assert_eq!(back(&after), back(&before));
     }
 }
@@ -303,16 +303,16 @@ fn a_letter_that_nobody_signed_goes_only_where_its_pool_reads() {
     let elsewhere = read(with(header::QUEUE, long("payments")));
     let refused = back(&elsewhere, 4096).unwrap_err();
     assert!(
-        refused.contains("`payments`, which no pool reads"),
+        refused.contains("`payments`, which no pool with this dead-letter queue reads"),
         "{refused}"
     );
     assert!(refused.contains("--to"), "{refused}");
-    let way = RetryTarget {
+    let target = RetryTarget {
         to: Some("payments".to_owned()),
         ..RetryTarget::default()
     };
     assert_eq!(
-        elsewhere.back(&way, 4096, &key()).unwrap().to.as_str(),
+        elsewhere.back(&target, 4096, &key()).unwrap().to.as_str(),
         "payments"
     );
 
@@ -344,7 +344,7 @@ fn a_letter_that_nobody_signed_goes_only_where_its_pool_reads() {
 fn a_copy_of_another_pass_is_none_of_ours() {
     let (letter, _) = written(&sent(BasicProperties::default()), &Failure::default());
     let copy = reader().read(delivery(letter, "a")).copy.properties;
-    let mut another = at(home(), 8);
+    let mut another = at(dead_queue(), 8);
     assert!(!another.read(delivery(copy, "a")).is_ours);
 }
 
@@ -358,13 +358,17 @@ fn a_message_that_says_nothing_goes_to_the_pools_queue_if_there_is_one() {
     );
     let parcel = back(&found, 4096).unwrap();
     assert_eq!(parcel.to.as_str(), "work");
-    let anyones = Home {
+    let anyones = DeadLetterQueue {
         pools: vec![
             ("a".to_owned(), "a".to_owned()),
             ("b".to_owned(), "b".to_owned()),
         ],
-        ..home()
+        ..dead_queue()
     };
     let found = letter_in(at(anyones, 7).read(plain()));
-    assert!(back(&found, 4096).unwrap_err().contains("which queue"));
+    assert!(
+        back(&found, 4096)
+            .unwrap_err()
+            .contains("does not name the queue")
+    );
 }

@@ -45,7 +45,7 @@ pub(super) enum DeliveryState {
     /// Being published for, to be acknowledged after that.
     Publishing(Publication),
     /// Settled, but the broker refuses the publication for it.
-    Aside,
+    Parked,
 }
 
 impl Held {

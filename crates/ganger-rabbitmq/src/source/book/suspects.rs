@@ -24,7 +24,7 @@ pub(crate) struct Suspects {
     begun: VecDeque<(u64, u64)>,
     next: Option<TurnState>,
     /// The pool knows that suspects wait.
-    told: bool,
+    reported: bool,
 }
 
 /// The one whose turn it is.
@@ -43,7 +43,7 @@ impl Suspects {
     }
 
     /// Adds a copy whose turn has begun.
-    pub(super) fn come(&mut self, tag: u64, turn: u64) {
+    pub(super) fn add_begun(&mut self, tag: u64, turn: u64) {
         self.begun.push_back((tag, turn));
     }
 
@@ -91,7 +91,7 @@ impl Suspects {
     }
 
     /// Marks the suspect as here, to run next.
-    pub(super) fn is_here(&mut self, tag: u64) {
+    pub(super) fn mark_here(&mut self, tag: u64) {
         self.next = Some(TurnState::Here(tag));
     }
 
@@ -109,7 +109,7 @@ impl Suspects {
         self.next.is_some()
     }
 
-    pub(crate) fn some_wait(&self) -> bool {
+    pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
@@ -133,9 +133,9 @@ impl Suspects {
     }
 
     /// Returns whether suspects wait, if the pool is to be told.
-    pub(super) fn news(&mut self) -> Option<bool> {
-        let (before, now) = (self.told, self.some_wait());
-        self.told = now;
+    pub(super) fn take_report(&mut self) -> Option<bool> {
+        let (before, now) = (self.reported, self.has_waiting());
+        self.reported = now;
         (now || before).then_some(now)
     }
 

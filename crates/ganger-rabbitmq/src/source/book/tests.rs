@@ -82,7 +82,7 @@ fn reply(queue: &str) -> Outcome {
 fn out(arrival: Arrival, now: Instant) -> DeliveryBook {
     let mut book = DeliveryBook::new(BASE);
     book.receive(1, held(arrival, now)).unwrap();
-    assert_eq!(book.line_up(1, &terms(&Targets::default(), now)), None);
+    assert_eq!(book.enqueue(1, &terms(&Targets::default(), now)), None);
     assert_eq!(book.hand_out().map(|(token, _)| token), Some(BASE + 1));
     book
 }
@@ -183,7 +183,7 @@ fn what_stays_too_long() {
     for tag in 1..=4 {
         book.receive(tag, held(returned(u64::from(tag == 1)), since))
             .unwrap();
-        book.line_up(tag, &at(since));
+        book.enqueue(tag, &at(since));
     }
     for _ in 1..=3 {
         book.hand_out();
@@ -192,9 +192,9 @@ fn what_stays_too_long() {
         book.settle(tag, reply("answers"), None, &at(since));
     }
     book.give_up(2, "no", &at(since));
-    assert_eq!((book.aside(), book.unsure()), (1, 2));
+    assert_eq!((book.parked(), book.unsure()), (1, 2));
     let mut look = |now| {
-        let aged = book.look_at_age(&at(now));
+        let aged = book.find_aged(&at(now));
         for tag in &aged.unbegun {
             assert_eq!(
                 book.give_back(*tag, &at(now)),
@@ -218,7 +218,7 @@ fn what_stays_too_long() {
         steps.each_ref().map(|step| kind(step.as_ref())),
         ["copy", "return"]
     );
-    assert_eq!((book.aside(), book.unacknowledged()), (0, 1));
+    assert_eq!((book.parked(), book.unacknowledged()), (0, 1));
 }
 
 // -- random runs --
@@ -239,7 +239,7 @@ enum Event {
     /// What was not accepted is sent again.
     TryAgain,
     /// The connection for publishing is lost, or is there again.
-    Line(bool),
+    PublishConnection(bool),
     Surplus(u8, bool),
     Wait(Duration),
     Write(bool),
@@ -289,7 +289,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         6 => (any::<Index>(), verdict).prop_map(|(at, verdict)| Event::Answer(at, verdict)),
         1 => any::<Index>().prop_map(Event::Stray),
         2 => Just(Event::TryAgain),
-        1 => any::<bool>().prop_map(Event::Line),
+        1 => any::<bool>().prop_map(Event::PublishConnection),
         1 => (0u8..8, any::<bool>()).prop_map(|(most, all)| Event::Surplus(most, all)),
         2 => (0u64..30).prop_map(|seconds| Event::Wait(Duration::from_secs(seconds))),
         2 => any::<bool>().prop_map(Event::Write),
@@ -413,11 +413,11 @@ impl Game {
                 }
             }
             Event::TryAgain => self.outbox.try_again(self.now + PATIENCE * 100),
-            Event::Line(is_lost) => {
+            Event::PublishConnection(is_lost) => {
                 if is_lost {
                     self.outbox.lose();
                 }
-                self.outbox.shut(is_lost, self.now);
+                self.outbox.set_blocked(is_lost, self.now);
             }
             Event::Surplus(most, with_suspects) => {
                 let back = self.book.surplus(most.into(), with_suspects);
@@ -426,7 +426,7 @@ impl Game {
             }
             Event::Wait(time) => {
                 self.now += time;
-                self.look_at_age()?;
+                self.check_ages()?;
             }
             Event::Write(all) => self.write(if all { Others::Single } else { Others::Wait })?,
             Event::Lose => self.lose_connection(),
@@ -492,7 +492,7 @@ impl Game {
             });
             self.outstanding.insert(tag, message);
             prop_assert!(self.book.receive(tag, held(arrival, self.now)).is_ok());
-            self.decide(|book, terms| book.line_up(tag, terms))?;
+            self.decide(|book, terms| book.enqueue(tag, terms))?;
         }
         let twice = held(arrival, self.now);
         prop_assert!(self.book.receive(self.last, twice).is_err());
@@ -506,13 +506,13 @@ impl Game {
             let tag = token.and_then(|token| self.book.tag(token));
             prop_assert_eq!(tag, lowest);
             if let Some(tag) = tag {
-                self.goes_out(tag)?;
+                self.mark_out(tag)?;
             }
         }
         Ok(())
     }
 
-    fn goes_out(&mut self, tag: u64) -> Checked {
+    fn mark_out(&mut self, tag: u64) -> Checked {
         prop_assert!(!self.unconfirmed.contains_key(&tag) && !self.safe.contains(&tag));
         prop_assert!(self.out.insert(tag), "{} is out already", tag);
         Ok(())
@@ -536,7 +536,7 @@ impl Game {
         if let Some(tag) = token.and_then(|token| self.book.tag(token)) {
             prop_assert_eq!(self.suspect, None, "two suspects run");
             self.suspect = Some(tag);
-            self.goes_out(tag)?;
+            self.mark_out(tag)?;
         }
         Ok(())
     }
@@ -619,10 +619,8 @@ impl Game {
         Ok(())
     }
 
-    fn look_at_age(&mut self) -> Checked {
-        let aged = self
-            .book
-            .look_at_age(&terms(self.outbox.targets(), self.now));
+    fn check_ages(&mut self) -> Checked {
+        let aged = self.book.find_aged(&terms(self.outbox.targets(), self.now));
         self.give_back(&aged.unbegun)?;
         self.outbox.forget_all(&aged.stuck);
         self.unconfirmed
@@ -682,7 +680,7 @@ impl Game {
             ledger,
             ready,
             suspects,
-            aside,
+            parked,
             ..
         } = &self.book;
         let in_state = |is_it: fn(&DeliveryState) -> bool| -> BTreeSet<u64> {
@@ -701,8 +699,8 @@ impl Game {
         prop_assert!(self.unconfirmed.keys().eq(&publishing));
         prop_assert!(self.outbox.tags().iter().eq(&publishing));
         prop_assert_eq!(
-            *aside,
-            in_state(|state| *state == DeliveryState::Aside).len()
+            *parked,
+            in_state(|state| *state == DeliveryState::Parked).len()
         );
         prop_assert!(in_state(|state| *state == DeliveryState::Here).is_empty());
         let held: BTreeSet<u64> = ledger.iter().map(|(tag, _)| tag).collect();
@@ -727,7 +725,7 @@ impl Game {
             self.settle(tag, Outcome::Return { suspect: false })?;
         }
         self.play(Event::Surplus(0, true))?;
-        let backs = self.outbox.take_backs();
+        let backs = self.outbox.take_returns();
         self.unconfirmed.retain(|tag, _| !backs.contains(tag));
         self.give_back(&backs)?;
         while self.outbox.pending() > 0 {

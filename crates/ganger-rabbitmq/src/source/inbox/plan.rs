@@ -4,7 +4,7 @@
 use tokio::time::Instant;
 
 use crate::rules::demand;
-use crate::rules::demand::{Demand, Flow, Step};
+use crate::rules::demand::{Demand, Flow, PrefetchChange};
 
 /// The current plan, and its reasons.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ pub(super) struct Outlook {
 
 /// State of the consumers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TapsState {
+pub(super) struct ConsumersState {
     /// A change is in progress, or messages of a cancelled consumer are still to come.
     pub(super) is_changing: bool,
     /// No message can come any more.
@@ -92,12 +92,17 @@ impl InboxPlan {
     }
 
     /// Decides the next step.
-    pub(super) fn step(&mut self, outlook: &Outlook, taps: TapsState, now: Instant) -> PlanStep {
+    pub(super) fn step(
+        &mut self,
+        outlook: &Outlook,
+        consumers: ConsumersState,
+        now: Instant,
+    ) -> PlanStep {
         let change_at = self.change_at.take();
-        if taps.is_changing {
+        if consumers.is_changing {
             return PlanStep::Stay;
         }
-        if self.is_cancelled && (!outlook.closing || taps.is_dry) {
+        if self.is_cancelled && (!outlook.closing || consumers.is_dry) {
             return PlanStep::Surplus;
         }
         if outlook.closing {
@@ -106,35 +111,35 @@ impl InboxPlan {
         if !outlook.consumable {
             return PlanStep::Stay;
         }
-        let Flow { steady, extra, .. } = taps.flow;
+        let Flow { steady, extra, .. } = consumers.flow;
         self.is_full |= outlook.unacknowledged >= usize::from(steady.saturating_add(extra));
         let demand = self.demand(outlook);
         let flow = Flow {
             full: self.is_full,
-            ..taps.flow
+            ..consumers.flow
         };
         let settled = change_at.is_some_and(|at| at <= now);
         match demand::step(flow, demand, settled) {
-            Step::Stay => PlanStep::Stay,
-            Step::Wait(patience) => {
+            PrefetchChange::Stay => PlanStep::Stay,
+            PrefetchChange::Wait(patience) => {
                 self.change_at = change_at.or(Some(now + patience));
                 PlanStep::Stay
             }
-            Step::Add(prefetch) => {
+            PrefetchChange::Add(prefetch) => {
                 (self.is_full, self.is_outgrown) = (false, false);
                 PlanStep::Add(prefetch)
             }
             // What waits to be published is in its way for a while only.
-            Step::Outgrown if outlook.ahead > 0 || self.is_outgrown => PlanStep::Stay,
-            Step::Outgrown => {
+            PrefetchChange::Outgrown if outlook.ahead > 0 || self.is_outgrown => PlanStep::Stay,
+            PrefetchChange::Outgrown => {
                 self.is_outgrown = true;
                 PlanStep::Outgrown
             }
-            Step::CancelNewest => {
+            PrefetchChange::CancelNewest => {
                 self.is_short |= extra == 0;
                 self.cancel(PlanStep::CancelNewest)
             }
-            Step::CancelAll => self.cancel(PlanStep::CancelAll),
+            PrefetchChange::CancelAll => self.cancel(PlanStep::CancelAll),
         }
     }
 
@@ -187,7 +192,7 @@ mod tests {
 
     /// A model of consumers: live ones in the order of their creation, and changes in progress.
     #[derive(Debug, Default)]
-    struct Taps {
+    struct ConsumersModel {
         live: Vec<u16>,
         single: bool,
         /// Number of cancelled ones that are not dry.
@@ -195,10 +200,10 @@ mod tests {
         adding: Option<u16>,
     }
 
-    impl Taps {
-        fn state(&self) -> TapsState {
+    impl ConsumersModel {
+        fn state(&self) -> ConsumersState {
             let at = |index| self.live.get(index).copied().unwrap_or(0);
-            TapsState {
+            ConsumersState {
                 is_changing: self.adding.is_some() || self.leaving > 0,
                 is_dry: self.adding.is_none() && self.leaving == 0 && self.live.is_empty(),
                 flow: Flow {
@@ -241,11 +246,11 @@ mod tests {
     /// Makes a plan, and carries it out.
     fn plan(
         plan: &mut InboxPlan,
-        taps: &mut Taps,
+        consumers: &mut ConsumersModel,
         outlook: &Outlook,
         now: Instant,
     ) -> Result<PlanStep, TestCaseError> {
-        let before = taps.state();
+        let before = consumers.state();
         let was_cancelled = plan.is_cancelled();
         let step = plan.step(outlook, before, now);
         if before.is_changing {
@@ -256,7 +261,7 @@ mod tests {
         match step {
             PlanStep::Stay => {}
             PlanStep::Outgrown => {
-                prop_assert!(taps.single && outlook.useful / 2 >= before.flow.steady);
+                prop_assert!(consumers.single && outlook.useful / 2 >= before.flow.steady);
             }
             PlanStep::Surplus => {
                 prop_assert!(was_cancelled);
@@ -264,25 +269,28 @@ mod tests {
             PlanStep::Add(prefetch) => {
                 prop_assert!(prefetch > 0, "that would mean no limit");
                 prop_assert!(outlook.consumable && !outlook.closing && outlook.useful > 0);
-                let most = if taps.single { 0 } else { 1 };
-                prop_assert!(taps.live.len() <= most, "a third one, or a second of one");
-                taps.adding = Some(prefetch);
+                let most = if consumers.single { 0 } else { 1 };
+                prop_assert!(
+                    consumers.live.len() <= most,
+                    "a third one, or a second of one"
+                );
+                consumers.adding = Some(prefetch);
             }
             PlanStep::CancelNewest => {
-                prop_assert!(!taps.single, "another daemon would get the queue");
-                prop_assert!(taps.live.pop().is_some());
-                taps.leaving += 1;
+                prop_assert!(!consumers.single, "another daemon would get the queue");
+                prop_assert!(consumers.live.pop().is_some());
+                consumers.leaving += 1;
             }
             PlanStep::CancelAll => {
                 prop_assert!(outlook.closing || outlook.useful == 0);
                 // Of none there is an answer to wait for all the same.
-                taps.leaving = taps.live.len().max(1);
-                taps.live.clear();
+                consumers.leaving = consumers.live.len().max(1);
+                consumers.live.clear();
             }
         }
         prop_assert_eq!(
             plan.is_cancelled(),
-            was_cancelled || taps.leaving > 0 && !before.is_changing
+            was_cancelled || consumers.leaving > 0 && !before.is_changing
         );
         Ok(step)
     }
@@ -293,15 +301,15 @@ mod tests {
             looks in proptest::collection::vec(look(), 0..60),
             single in any::<bool>(),
         ) {
-            let mut taps = Taps { single, ..Taps::default() };
+            let mut consumers = ConsumersModel { single, ..ConsumersModel::default() };
             let (mut inbox, mut now) = (InboxPlan::default(), Instant::now());
             let mut last = None;
             for (outlook, goes_on, seconds) in looks {
                 now += Duration::from_secs(seconds);
                 if goes_on {
-                    taps.go_on();
+                    consumers.go_on();
                 }
-                if plan(&mut inbox, &mut taps, &outlook, now)? == PlanStep::Surplus {
+                if plan(&mut inbox, &mut consumers, &outlook, now)? == PlanStep::Surplus {
                     prop_assert!(!inbox.gives_back(false));
                     prop_assert!(!inbox.is_cancelled());
                 }
@@ -314,22 +322,22 @@ mod tests {
             let closing = Outlook { closing: true, ..last };
             let mut times = 0;
             for _ in 0..8 {
-                if plan(&mut inbox, &mut taps, &closing, now)? == PlanStep::Surplus {
-                    prop_assert!(taps.state().is_dry);
+                if plan(&mut inbox, &mut consumers, &closing, now)? == PlanStep::Surplus {
+                    prop_assert!(consumers.state().is_dry);
                     times += usize::from(inbox.gives_back(true));
                 }
-                taps.go_on();
+                consumers.go_on();
             }
-            prop_assert!(times == 1 && inbox.is_cancelled() && taps.state().is_dry);
+            prop_assert!(times == 1 && inbox.is_cancelled() && consumers.state().is_dry);
         }
     }
 
     #[test]
     fn a_consumer_that_must_stay_is_told_of_once_if_it_is_too_small_for_long() {
-        let mut taps = Taps {
+        let mut consumers = ConsumersModel {
             live: vec![2],
             single: true,
-            ..Taps::default()
+            ..ConsumersModel::default()
         };
         let grown = Outlook {
             useful: 32,
@@ -344,7 +352,7 @@ mod tests {
         let (mut inbox, mut now) = (InboxPlan::default(), Instant::now());
         let mut look = |outlook: &Outlook, seconds| {
             now += Duration::from_secs(seconds);
-            plan(&mut inbox, &mut taps, outlook, now).unwrap()
+            plan(&mut inbox, &mut consumers, outlook, now).unwrap()
         };
         assert_eq!(look(&grown, 0), PlanStep::Stay);
         assert_eq!(look(&grown, 9), PlanStep::Stay);

@@ -36,8 +36,8 @@ fn reply() -> Box<Outgoing> {
     })
 }
 
-fn letter(failure: Failure, form: LetterDetail) -> Publication {
-    Publication::Letter {
+fn letter(failure: Failure, form: DeadLetterDetail) -> Publication {
+    Publication::DeadLetter {
         counters: COUNTERS,
         failure: Box::new(failure),
         form,
@@ -52,7 +52,7 @@ fn retry(delay: Duration) -> Publication {
     }
 }
 
-fn parcels(press: Composer<'_>, aim: &Publication) -> Result<Vec<OutboundMessage>, String> {
+fn parcels(press: Composer<'_>, publication: &Publication) -> Result<Vec<OutboundMessage>, String> {
     let original = Original::default();
     let body = Bytes::from_static(b"body");
     let subject = Subject {
@@ -64,11 +64,11 @@ fn parcels(press: Composer<'_>, aim: &Publication) -> Result<Vec<OutboundMessage
             ..Arrival::default()
         },
     };
-    press.parcels(&subject, aim)
+    press.parcels(&subject, publication)
 }
 
-fn only(aim: &Publication) -> OutboundMessage {
-    let mut parcels = parcels(press(), aim).unwrap();
+fn only(publication: &Publication) -> OutboundMessage {
+    let mut parcels = parcels(press(), publication).unwrap();
     assert_eq!(parcels.len(), 1);
     parcels.remove(0)
 }
@@ -92,48 +92,52 @@ fn each_aim_has_its_queue() {
         (requeue, "work.retry.250ms", Some("100")),
         (Publication::Back, "work", None),
         (Publication::Turn, "work", None),
-        (Publication::Aside, "work.retry.8s", Some("5000")),
+        (Publication::Parked, "work.retry.8s", Some("5000")),
         (
-            letter(Failure::default(), LetterDetail::Full),
+            letter(Failure::default(), DeadLetterDetail::Full),
             "work.dead",
             None,
         ),
         (
-            letter(Failure::default(), LetterDetail::Bare),
+            letter(Failure::default(), DeadLetterDetail::Bare),
             "work.dead",
             None,
         ),
     ];
-    for (aim, queue, expiration) in cases {
-        let parcel = only(&aim);
-        assert_eq!(parcel.to.as_str(), queue, "{aim:?}");
+    for (publication, queue, expiration) in cases {
+        let parcel = only(&publication);
+        assert_eq!(parcel.to.as_str(), queue, "{publication:?}");
         let runs_out = parcel.properties.expiration().as_ref();
-        assert_eq!(runs_out.map(ShortString::as_str), expiration, "{aim:?}");
-        assert!(parcel.mandatory, "{aim:?}");
+        assert_eq!(
+            runs_out.map(ShortString::as_str),
+            expiration,
+            "{publication:?}"
+        );
+        assert!(parcel.mandatory, "{publication:?}");
         assert_eq!(
             parcel.properties.delivery_mode(),
             &Some(PERSISTENT),
-            "{aim:?}"
+            "{publication:?}"
         );
         let body: &[u8] = if queue == "answers" {
             b"result"
         } else {
             b"body"
         };
-        assert_eq!(parcel.body, body, "{aim:?}");
+        assert_eq!(parcel.body, body, "{publication:?}");
     }
 }
 
 #[test]
 fn only_a_turn_that_begins_and_what_waits_for_one_tell_of_a_suspect() {
-    let marks = |aim: &Publication| {
-        let parcel = only(aim);
+    let marks = |publication: &Publication| {
+        let parcel = only(publication);
         ["x-ganger-lapses", "x-ganger-turn"].map(|name| own(&parcel, name))
     };
     let some = |text: &str| Some(text.to_owned());
     assert_eq!(marks(&Publication::Turn), [some("2"), some("7")]);
     assert_eq!(marks(&Publication::Back), [some("2"), None]);
-    assert_eq!(marks(&Publication::Aside), [some("2"), None]);
+    assert_eq!(marks(&Publication::Parked), [some("2"), None]);
     // It was answered: what follows is another run.
     assert_eq!(marks(&retry(Duration::ZERO)), [None, None]);
 }
@@ -156,11 +160,11 @@ fn a_large_reply_is_safe_before_its_letter() {
         })),
         ..Failure::default()
     };
-    let both = parcels(press(), &letter(failure.clone(), LetterDetail::Full)).unwrap();
+    let both = parcels(press(), &letter(failure.clone(), DeadLetterDetail::Full)).unwrap();
     assert_eq!((both.len(), both[0].body.len()), (2, 100_000));
     let id = own(&both[1], header::DEAD_LETTER_ID).unwrap();
     assert_eq!(own(&both[0], header::REPLY_OF).unwrap(), id);
-    let without = parcels(press(), &letter(failure, LetterDetail::WithoutReply)).unwrap();
+    let without = parcels(press(), &letter(failure, DeadLetterDetail::WithoutReply)).unwrap();
     assert_eq!(without.len(), 1);
 }
 
@@ -177,16 +181,16 @@ const ARRIVAL: Arrival = Arrival {
 };
 
 /// Forms of the dead letters that follow, and the failure in the last of them.
-fn forms(mut aim: Publication) -> (Vec<LetterDetail>, Failure) {
+fn forms(mut publication: Publication) -> (Vec<DeadLetterDetail>, Failure) {
     let (mut forms, mut last) = (Vec::new(), Failure::default());
-    while let Some(plainer) = plainer(aim, ARRIVAL, 9, "too large") {
-        let Publication::Letter {
+    while let Some(substitute) = substitute(publication, ARRIVAL, 9, "too large") {
+        let Publication::DeadLetter {
             form,
             failure,
             counters,
-        } = &plainer
+        } = &substitute
         else {
-            panic!("{plainer:?}")
+            panic!("{substitute:?}")
         };
         assert_eq!(
             counters.attempts, 2,
@@ -194,7 +198,7 @@ fn forms(mut aim: Publication) -> (Vec<LetterDetail>, Failure) {
         );
         forms.push(*form);
         last = failure.as_ref().clone();
-        aim = plainer;
+        publication = substitute;
     }
     (forms, last)
 }
@@ -205,15 +209,16 @@ fn what_is_refused_becomes_plainer_until_nothing_is_left() {
     assert_eq!(
         small,
         [
-            LetterDetail::Full,
-            LetterDetail::WithoutReply,
-            LetterDetail::Short,
-            LetterDetail::Bare
+            DeadLetterDetail::Full,
+            DeadLetterDetail::WithoutReply,
+            DeadLetterDetail::Short,
+            DeadLetterDetail::Bare
         ]
     );
     assert_eq!(
         said.error,
-        "the reply to `answers` can't be delivered: too large; nor can the reply be kept: too large"
+        "the reply to `answers` can't be delivered: too large; the reply can't be stored \
+         either: too large"
     );
     let large = Outgoing {
         body: vec![1; 5 << 20].into(),
@@ -221,23 +226,23 @@ fn what_is_refused_becomes_plainer_until_nothing_is_left() {
     };
     let (large, _) = forms(Publication::Reply(Box::new(large)));
     let shorter = [
-        LetterDetail::ShortReply(1 << 20),
-        LetterDetail::ShortReply(16 << 10),
+        DeadLetterDetail::ShortReply(1 << 20),
+        DeadLetterDetail::ShortReply(16 << 10),
     ];
-    let expected = [&[LetterDetail::Full], &shorter[..], &small[1..]].concat();
+    let expected = [&[DeadLetterDetail::Full], &shorter[..], &small[1..]].concat();
     assert_eq!(large, expected);
     assert!(matches!(
-        plainer(retry(Duration::ZERO), ARRIVAL, 9, "too large"),
-        Some(Publication::Letter {
-            form: LetterDetail::Full,
+        substitute(retry(Duration::ZERO), ARRIVAL, 9, "too large"),
+        Some(Publication::DeadLetter {
+            form: DeadLetterDetail::Full,
             ..
         })
     ));
-    let without = letter(Failure::default(), LetterDetail::Full);
+    let without = letter(Failure::default(), DeadLetterDetail::Full);
     assert!(matches!(
-        plainer(without, ARRIVAL, 9, "too large"),
-        Some(Publication::Letter {
-            form: LetterDetail::Short,
+        substitute(without, ARRIVAL, 9, "too large"),
+        Some(Publication::DeadLetter {
+            form: DeadLetterDetail::Short,
             ..
         })
     ));
@@ -246,23 +251,23 @@ fn what_is_refused_becomes_plainer_until_nothing_is_left() {
 #[test]
 fn what_can_not_go_back_goes_to_the_dead_before_the_broker_drops_it() {
     let returned = |returns| Arrival { returns, ..ARRIVAL };
-    for aim in [Publication::Back, Publication::Aside] {
+    for publication in [Publication::Back, Publication::Parked] {
         let few = returned(RETURNS_MAX - 1);
-        assert_eq!(plainer(aim.clone(), few, 9, "too large"), None);
-        let Some(Publication::Letter {
+        assert_eq!(substitute(publication.clone(), few, 9, "too large"), None);
+        let Some(Publication::DeadLetter {
             counters, failure, ..
-        }) = plainer(aim, returned(RETURNS_MAX), 9, "too large")
+        }) = substitute(publication, returned(RETURNS_MAX), 9, "too large")
         else {
             panic!("nothing is left")
         };
         assert_eq!(counters, COUNTERS, "nobody has worked on it");
         assert_eq!(
             failure.error,
-            "the queue has taken it back 15 times, and takes no copy of it: too large"
+            "returned to its queue 15 times, and the queue accepts no copy of it: too large"
         );
     }
     assert_eq!(
-        plainer(Publication::Turn, returned(RETURNS_MAX), 9, ""),
+        substitute(Publication::Turn, returned(RETURNS_MAX), 9, ""),
         None
     );
 }
@@ -278,7 +283,7 @@ fn a_reply_that_is_too_large_says_how_much_of_it_is_not_there() {
     };
     let both = parcels(
         press(),
-        &letter(failure, LetterDetail::ShortReply(16 << 10)),
+        &letter(failure, DeadLetterDetail::ShortReply(16 << 10)),
     )
     .unwrap();
     assert_eq!(both.len(), 2);
@@ -295,12 +300,12 @@ fn headers_that_do_not_fit_are_found_before_the_broker_hangs_up() {
         frame_max: 4096 + 300,
         ..press()
     };
-    let why = parcels(tight, &letter(Failure::default(), LetterDetail::Full)).unwrap_err();
+    let why = parcels(tight, &letter(Failure::default(), DeadLetterDetail::Full)).unwrap_err();
     assert!(
         why.starts_with("its headers must fit into a frame of 300 bytes"),
         "{why}"
     );
-    assert!(parcels(tight, &letter(Failure::default(), LetterDetail::Bare)).is_ok());
+    assert!(parcels(tight, &letter(Failure::default(), DeadLetterDetail::Bare)).is_ok());
     let nowhere = Outgoing {
         queue: "q".repeat(256),
         ..Outgoing::default()

@@ -15,14 +15,14 @@ use crate::source::health::HealthIssue;
 use crate::source::inbox::{InboxStep, Needs};
 use crate::source::outbox::Job;
 use crate::source::purpose::{Consequence, Purpose};
-use crate::source::targets::taken_nothing;
+use crate::source::targets::given_up_reason;
 use crate::source::task::Task;
 use crate::source::terms::Terms;
 use ganger_queue::credit;
 use ganger_queue::delivery::{Intake, Publish, Settlement};
 
 /// Maximum time between two checks of what is old.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 impl Session {
     /// Has the book decide, and does what it says.
@@ -58,7 +58,7 @@ impl Session {
         let held = Held::new(original, arrival, body, hold, Instant::now());
         let received = self.book.receive(tag, held);
         received.map_err(|why| RabbitMqError::Lost { why })?;
-        self.decide(|book, terms| book.line_up(tag, terms))
+        self.decide(|book, terms| book.enqueue(tag, terms))
     }
 
     /// Asks the broker for as many messages as the pool can use.
@@ -76,7 +76,7 @@ impl Session {
         match step {
             InboxStep::Nothing => Ok(()),
             InboxStep::Cancelled => {
-                self.acks.begin_anew();
+                self.acks.restart_count();
                 Ok(())
             }
             InboxStep::Surplus => self.give_back_the_surplus(task),
@@ -89,7 +89,7 @@ impl Session {
         if self.inbox.gives_back(self.closing) {
             // What goes back now would keep back acknowledgements that come after it.
             self.acks.write(&mut self.book, Others::Single)?;
-            let backs = self.outbox.take_backs();
+            let backs = self.outbox.take_returns();
             self.give_back_all(&backs)?;
         }
         let kept = if self.closing { 0 } else { task.room() };
@@ -122,7 +122,7 @@ impl Session {
             self.decide(|book, terms| book.take_begun(ask, terms))?;
         }
         let suspects = self.book.suspects();
-        if !suspects.has_turn() && task.turns.ask_for(suspects.some_wait(), has_room) {
+        if !suspects.has_turn() && task.turns.ask_for(suspects.has_waiting(), has_room) {
             self.decide(|book, terms| book.begin_turn(fastrand::u64(..), terms))?;
         }
         let prefetch = usize::from(self.inbox.prefetch());
@@ -130,11 +130,11 @@ impl Session {
             self.decide(|book, terms| book.send_surplus_suspect(terms))?;
         }
         if has_room && let Some((token, held)) = self.book.hand_out_suspect() {
-            task.turns.goes_out(token);
+            task.turns.mark_out(token);
             task.deliver(&self.claim, &self.rules.pool, token, held);
         }
-        if let Some(some_wait) = self.book.turn_news() {
-            task.turns.tell(&task.end, some_wait);
+        if let Some(has_waiting) = self.book.take_suspect_report() {
+            task.turns.report_waiting(&task.end, has_waiting);
         }
         Ok(())
     }
@@ -211,25 +211,27 @@ impl Session {
         let (pool, to) = (&self.rules.pool.name, job.to());
         match &verdict {
             Verdict::EndsConnection(why) if job.purpose() == Purpose::Reply => {
-                tracing::warn!(pool, to, why, "a reply ends the connection");
+                tracing::warn!(pool, to, why, "reply makes the broker close the connection");
             }
             Verdict::Refused(why) | Verdict::EndsConnection(why) => {
-                tracing::warn!(pool, to, why, "the broker refuses a message");
+                tracing::warn!(pool, to, why, "broker rejected a message");
             }
             Verdict::Confirmed | Verdict::NotNow | Verdict::Returned => {}
         }
         let (now, drops) = (Instant::now(), self.rules.drops_replies());
         match job.purpose().consequence(verdict, self.closing, drops) {
-            Consequence::Safe => self.is_safe(job),
+            Consequence::Safe => self.end_safely(job),
             Consequence::Dropped(why) => {
                 tracing::info!(pool, queue = to, why, "reply dropped");
-                self.is_safe(job);
+                self.end_safely(job);
             }
             Consequence::Full => {
-                let problem =
-                    format!("the queue `{to}` does not take it: is it full, or without a leader?");
+                let problem = format!(
+                    "the queue `{to}` does not accept it: is it full, or without a \
+                     leader?"
+                );
                 if let Some(job) = self.outbox.wait_for_room(job, now) {
-                    return self.refuse(job, &taken_nothing());
+                    return self.refuse(job, &given_up_reason());
                 }
                 task.health
                     .begin(&task.end, HealthIssue::Publishing, problem);
@@ -238,7 +240,7 @@ impl Session {
                 let problem = format!("the queue `{to}` is missing");
                 task.health
                     .begin(&task.end, HealthIssue::Publishing, problem);
-                self.checks.look_now();
+                self.checks.check_now();
                 self.outbox.wait(job, now);
             }
             Consequence::Refused(why) => self.refuse(job, &why)?,
@@ -252,7 +254,7 @@ impl Session {
     }
 
     /// Ends a publication that is safe, or not wanted.
-    fn is_safe(&mut self, job: Job) {
+    fn end_safely(&mut self, job: Job) {
         if let Some(tag) = self.outbox.end(job, Ok(())) {
             self.book.is_published(tag);
         }
@@ -280,7 +282,7 @@ impl Session {
     // -- too old --
 
     /// Finds what has waited too long for a worker, on its worker, or for the broker's answer.
-    pub(super) fn look_at_what_is_old(
+    pub(super) fn check_all_ages(
         &mut self,
         task: &mut Task,
         now: Instant,
@@ -288,35 +290,36 @@ impl Session {
         if now < self.age_at {
             return Ok(());
         }
-        self.age_at = now + (self.rules.patience / 32).min(LOOK_EVERY);
-        let (problem, undeliverable) = self.outbox.look_at_silence(now);
+        self.age_at = now + (self.rules.patience / 32).min(CHECK_EVERY);
+        let (problem, undeliverable) = self.outbox.check_unconfirmed(now);
         for job in undeliverable {
-            self.refuse(job, &taken_nothing())?;
+            self.refuse(job, &given_up_reason())?;
         }
         if let Some(problem) = problem {
             task.health
                 .begin(&task.end, HealthIssue::Publishing, problem);
         }
-        self.look_at_age(task)
+        self.check_ages(task)
     }
 
     /// Finds old deliveries. The broker ends the channel, with everything on it, when one delivery
     /// is not acknowledged for too long. One that is not begun goes back in time; for others there
     /// is a warning; one that can't be settled goes back at last: it runs again rather than take all others
     /// along.
-    fn look_at_age(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
+    fn check_ages(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
         let topology = self.checks.topology();
         let terms = self.rules.terms(topology, self.outbox.targets());
-        let aged = self.book.look_at_age(&terms);
+        let aged = self.book.find_aged(&terms);
         if !aged.unbegun.is_empty() {
             tracing::warn!(
                 pool = self.rules.pool.name,
                 count = aged.unbegun.len(),
-                "messages have waited for a worker for half of the broker's consumer_timeout and go back"
+                "messages waited for a worker for half of the broker's consumer_timeout and are \
+                 returned"
             );
         }
         self.give_back_all(&aged.unbegun)?;
-        let why = "what there is to publish for them could not be published in time";
+        let why = "their publications were not accepted in time";
         let count = u64::try_from(aged.stuck.len()).unwrap_or(u64::MAX);
         task.health.may_run_twice(&task.end, count, why);
         self.outbox.forget_all(&aged.stuck);

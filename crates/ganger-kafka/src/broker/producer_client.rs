@@ -32,30 +32,30 @@ const RECORD_BYTES_MAX: usize = 96 << 20;
 /// millisecond before each check the library does not wait but spins: ten times a second, as with the
 /// library's own thread, twenty idle pools took a twentieth of a core for that alone, and once a second
 /// still a fifth of all that they take.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// Events recorded by the callbacks.
 #[derive(Debug, Default)]
-pub(crate) struct LineNotes {
+pub(crate) struct ProducerEvents {
     pub(crate) reports: Vec<(usize, Result<(), Code>)>,
     pub(crate) errors: Vec<(Code, String)>,
 }
 
 /// The callbacks. They run on the thread that polls the producer.
-struct LineContext {
+struct ProducerCallbacks {
     pool: String,
-    notes: Arc<Mutex<LineNotes>>,
-    bell: Arc<Notify>,
+    notes: Arc<Mutex<ProducerEvents>>,
+    wakeup: Arc<Notify>,
 }
 
-impl LineContext {
-    fn note(&self, note: impl FnOnce(&mut LineNotes)) {
+impl ProducerCallbacks {
+    fn note(&self, note: impl FnOnce(&mut ProducerEvents)) {
         note(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner));
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 }
 
-impl ClientContext for LineContext {
+impl ClientContext for ProducerCallbacks {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         log(&self.pool, level, facility, message);
     }
@@ -69,7 +69,7 @@ impl ClientContext for LineContext {
     }
 }
 
-impl ProducerContext<NoCustomPartitioner> for LineContext {
+impl ProducerContext<NoCustomPartitioner> for ProducerCallbacks {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, result: &DeliveryResult<'_>, id: usize) {
@@ -83,21 +83,21 @@ impl ProducerContext<NoCustomPartitioner> for LineContext {
 
 /// A producer of librdkafka and the thread that polls it. The thread is not joined.
 struct NativeProducer {
-    producer: Arc<BaseProducer<LineContext>>,
+    producer: Arc<BaseProducer<ProducerCallbacks>>,
     is_over: Arc<AtomicBool>,
 }
 
 impl NativeProducer {
-    fn open(properties: &ClientConfig, context: LineContext) -> Result<Self, KafkaError> {
+    fn open(properties: &ClientConfig, context: ProducerCallbacks) -> Result<Self, KafkaError> {
         let pool = context.pool.clone();
         let producer = BaseProducer::from_config_and_context(properties, context);
         let producer = Arc::new(producer.map_err(KafkaError::of_client)?);
         let is_over = Arc::new(AtomicBool::new(false));
         let (hears, ends) = (Arc::clone(&producer), Arc::clone(&is_over));
         let hear = move || {
-            let heart = Heartbeat::of_this_thread();
+            let heartbeat = Heartbeat::of_this_thread();
             while !ends.load(Ordering::Relaxed) {
-                heart.away(|| hears.poll(LOOK_EVERY));
+                heartbeat.away(|| hears.poll(CHECK_EVERY));
             }
         };
         let thread = thread::Builder::new().name(format!("kafka-producer-{pool}"));
@@ -114,9 +114,9 @@ impl Drop for NativeProducer {
 }
 
 /// A producer of librdkafka, its queue and its state.
-pub(crate) struct Line {
+pub(crate) struct ProducerClient {
     native: NativeProducer,
-    notes: Arc<Mutex<LineNotes>>,
+    notes: Arc<Mutex<ProducerEvents>>,
     /// Records that the library had no room for, in order.
     waiting: VecDeque<usize>,
     /// Number of renewals since it last accepted something, and the earliest time of the next.
@@ -125,28 +125,28 @@ pub(crate) struct Line {
     away: OutOfReach,
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for ProducerClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line")
+        f.debug_struct("ProducerClient")
             .field("waiting", &self.waiting.len())
             .finish_non_exhaustive()
     }
 }
 
-impl Line {
-    /// Opens a producer. `bell` fires when it has a report; `patience` is how long it may reach no
+impl ProducerClient {
+    /// Opens a producer. `wakeup` fires when it has a report; `patience` is how long it may reach no
     /// broker.
     pub(crate) fn open(
         properties: &ClientConfig,
         pool: &str,
         patience: Duration,
-        bell: &Arc<Notify>,
+        wakeup: &Arc<Notify>,
     ) -> Result<Self, KafkaError> {
         let notes = Arc::default();
-        let context = LineContext {
+        let context = ProducerCallbacks {
             pool: pool.to_owned(),
             notes: Arc::clone(&notes),
-            bell: Arc::clone(bell),
+            wakeup: Arc::clone(wakeup),
         };
         Ok(Self {
             native: NativeProducer::open(properties, context)?,
@@ -159,7 +159,7 @@ impl Line {
     }
 
     /// Returns its events since the last call.
-    pub(crate) fn notes(&self) -> LineNotes {
+    pub(crate) fn notes(&self) -> ProducerEvents {
         std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -204,13 +204,13 @@ impl Line {
     }
 
     /// Records that the producer has accepted something.
-    pub(crate) fn is_well(&mut self) {
+    pub(crate) fn record_success(&mut self) {
         self.renewals = 0;
         self.away.is_over();
     }
 
     /// Records that the producer reaches no broker.
-    pub(crate) fn is_away(&mut self, now: Instant) {
+    pub(crate) fn record_unreachable(&mut self, now: Instant) {
         self.away.began(now);
     }
 
@@ -223,7 +223,7 @@ impl Line {
     }
 
     /// Returns whether a renewal may be due.
-    pub(crate) fn is_unsound(&self) -> bool {
+    pub(crate) fn needs_renewal(&self) -> bool {
         self.renew_at.is_some() || self.away.due().is_some()
     }
 

@@ -11,7 +11,7 @@ use crate::broker::error;
 
 /// Topics that have accepted nothing for too long.
 #[derive(Debug)]
-pub(super) struct Strangers {
+pub(super) struct ExternalTopics {
     /// Time limit; none for no limit.
     patience: Option<Duration>,
     /// Time at which the brokers were last away, for which no topic can be blamed.
@@ -20,7 +20,7 @@ pub(super) struct Strangers {
     closed: BTreeMap<String, bool>,
 }
 
-impl Strangers {
+impl ExternalTopics {
     pub(super) fn new(patience: Option<Duration>) -> Self {
         Self {
             patience,
@@ -30,7 +30,7 @@ impl Strangers {
     }
 
     /// Records whether the brokers are away.
-    pub(super) fn look(&mut self, now: Instant, are_away: bool) {
+    pub(super) fn note_brokers(&mut self, now: Instant, are_away: bool) {
         if are_away {
             self.away_at = Some(now);
         }
@@ -58,7 +58,7 @@ impl Strangers {
     }
 
     /// Handles the outcome of a record for that topic.
-    pub(super) fn heard(&mut self, topic: &str, result: Result<(), Code>) {
+    pub(super) fn record_outcome(&mut self, topic: &str, result: Result<(), Code>) {
         match result {
             Ok(()) => drop(self.closed.remove(topic)),
             // Timed out, or rejected by the replicas, until it was given up.
@@ -79,46 +79,46 @@ mod tests {
 
     #[test]
     fn a_topic_is_given_up_after_so_long_and_tried_with_one_at_a_time() {
-        let mut strangers = Strangers::new(Some(PATIENCE));
-        assert!(!strangers.refuse("answers"));
-        strangers.heard("answers", Err(Code::MessageTimedOut));
-        assert!(!strangers.refuse("others"));
-        assert!(!strangers.refuse("answers"), "one is tried");
-        assert!(strangers.refuse("answers"));
-        strangers.heard("answers", Err(Code::NotEnoughReplicas));
-        assert!(!strangers.refuse("answers"), "another one is tried");
-        assert!(strangers.refuse("answers"));
-        strangers.heard("answers", Ok(()));
-        assert!(!strangers.refuse("answers") && !strangers.refuse("answers"));
-        strangers.heard("answers", Err(Code::MessageSizeTooLarge));
-        assert!(!strangers.refuse("answers") && !strangers.refuse("answers"));
+        let mut external_topics = ExternalTopics::new(Some(PATIENCE));
+        assert!(!external_topics.refuse("answers"));
+        external_topics.record_outcome("answers", Err(Code::MessageTimedOut));
+        assert!(!external_topics.refuse("others"));
+        assert!(!external_topics.refuse("answers"), "one is tried");
+        assert!(external_topics.refuse("answers"));
+        external_topics.record_outcome("answers", Err(Code::NotEnoughReplicas));
+        assert!(!external_topics.refuse("answers"), "another one is tried");
+        assert!(external_topics.refuse("answers"));
+        external_topics.record_outcome("answers", Ok(()));
+        assert!(!external_topics.refuse("answers") && !external_topics.refuse("answers"));
+        external_topics.record_outcome("answers", Err(Code::MessageSizeTooLarge));
+        assert!(!external_topics.refuse("answers") && !external_topics.refuse("answers"));
     }
 
     #[test]
     fn another_is_tried_when_the_one_that_was_made_room() {
-        let mut strangers = Strangers::new(Some(PATIENCE));
-        strangers.given_up("answers");
-        assert!(!strangers.refuse("answers") && !strangers.refuse("answers"));
-        strangers.heard("answers", Err(Code::MessageTimedOut));
-        assert!(!strangers.refuse("answers"), "one is tried");
-        assert!(strangers.refuse("answers"));
-        strangers.given_up("answers");
-        assert!(!strangers.refuse("answers"), "another one is tried");
-        assert!(strangers.refuse("answers"));
+        let mut external_topics = ExternalTopics::new(Some(PATIENCE));
+        external_topics.given_up("answers");
+        assert!(!external_topics.refuse("answers") && !external_topics.refuse("answers"));
+        external_topics.record_outcome("answers", Err(Code::MessageTimedOut));
+        assert!(!external_topics.refuse("answers"), "one is tried");
+        assert!(external_topics.refuse("answers"));
+        external_topics.given_up("answers");
+        assert!(!external_topics.refuse("answers"), "another one is tried");
+        assert!(external_topics.refuse("answers"));
     }
 
     #[test]
     fn no_topic_is_to_blame_for_brokers_that_are_away() {
-        let mut strangers = Strangers::new(Some(PATIENCE));
+        let mut external_topics = ExternalTopics::new(Some(PATIENCE));
         let start = Instant::now();
         let short = PATIENCE - Duration::from_millis(1);
-        assert!(!strangers.is_too_long(start, short));
-        assert!(strangers.is_too_long(start, PATIENCE));
-        strangers.look(start, true);
-        strangers.look(start + short, false);
-        assert!(!strangers.is_too_long(start + short, PATIENCE));
-        assert!(strangers.is_too_long(start + PATIENCE, PATIENCE));
-        let patient = Strangers::new(None);
+        assert!(!external_topics.is_too_long(start, short));
+        assert!(external_topics.is_too_long(start, PATIENCE));
+        external_topics.note_brokers(start, true);
+        external_topics.note_brokers(start + short, false);
+        assert!(!external_topics.is_too_long(start + short, PATIENCE));
+        assert!(external_topics.is_too_long(start + PATIENCE, PATIENCE));
+        let patient = ExternalTopics::new(None);
         assert!(!patient.is_too_long(start, PATIENCE * 1000));
     }
 }

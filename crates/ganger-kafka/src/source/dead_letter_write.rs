@@ -16,7 +16,7 @@ const PART_BYTES_MAX: usize = 960 << 10;
 /// Minimum part size: a topic that accepts less is of no use.
 const PART_BYTES_MIN: usize = 4 << 10;
 /// Below this part size, the failure's details may be too large for part 0.
-const WORDY_PART_BYTES: usize = 32 << 10;
+const DETAILED_PART_BYTES: usize = 32 << 10;
 /// Maximum size of the error in a shortened dead letter.
 const SHORT_ERROR_BYTES_MAX: usize = 256;
 
@@ -32,7 +32,7 @@ enum StoredForm {
 
 /// A dead letter being stored, preceded by its reply if that is a record of its own.
 #[derive(Debug)]
-pub(super) struct Burial {
+pub(super) struct DeadLetterWrite {
     /// Items to store, the dead letter last.
     all: Vec<Outbound>,
     /// Number of stored items.
@@ -43,17 +43,17 @@ pub(super) struct Burial {
     records: VecDeque<Outbound>,
 }
 
-impl Burial {
-    /// Returns the burial of a dead letter and its reply.
+impl DeadLetterWrite {
+    /// Prepares the records of a dead letter and its reply.
     pub(super) fn new(reply: Option<Outbound>, letter: Outbound) -> Self {
-        let mut burial = Self {
+        let mut write = Self {
             all: reply.into_iter().chain([letter]).collect(),
             stored: 0,
             form: StoredForm::Whole,
             records: VecDeque::new(),
         };
-        burial.cut();
-        burial
+        write.cut();
+        write
     }
 
     /// Returns the next record to store; none if all are stored.
@@ -90,7 +90,9 @@ impl Burial {
         let is_too_large = is_too_large(code);
         let first = self.all.get(self.stored)?;
         match self.form {
-            StoredForm::Whole if is_its_fault(code) && is_wordy(first) => Some(StoredForm::Short),
+            StoredForm::Whole if is_its_fault(code) && has_details(first) => {
+                Some(StoredForm::Short)
+            }
             StoredForm::Whole | StoredForm::Short if is_too_large => {
                 Some(StoredForm::Parts(PART_BYTES_MAX))
             }
@@ -106,7 +108,7 @@ impl Burial {
             (None, _) => VecDeque::new(),
             (Some(first), StoredForm::Whole) => [first.clone()].into(),
             (Some(first), StoredForm::Short) => [shortened(first)].into(),
-            (Some(first), StoredForm::Parts(bytes)) if bytes >= WORDY_PART_BYTES => {
+            (Some(first), StoredForm::Parts(bytes)) if bytes >= DETAILED_PART_BYTES => {
                 parts::split(first, bytes).into()
             }
             (Some(first), StoredForm::Parts(bytes)) => {
@@ -116,7 +118,7 @@ impl Burial {
     }
 }
 
-fn is_wordy(record: &Outbound) -> bool {
+fn has_details(record: &Outbound) -> bool {
     let wordy = [header::STDERR, header::ERROR];
     let mut headers = record.headers.iter();
     headers.any(|(name, _)| wordy.contains(&name.as_str()))
@@ -172,14 +174,14 @@ mod tests {
     }
 
     /// Simulates a topic that accepts records of so many bytes; returns its final content or the error.
-    fn store(mut burial: Burial, bytes_max: usize) -> Result<Vec<Outbound>, Code> {
+    fn store(mut write: DeadLetterWrite, bytes_max: usize) -> Result<Vec<Outbound>, Code> {
         let mut stored = Vec::new();
-        while let Some(record) = burial.next() {
+        while let Some(record) = write.next() {
             if record.bytes() <= bytes_max {
                 stored.push(record.clone());
-                burial.stored();
-            } else if burial.may_shrink(Code::MessageSizeTooLarge) {
-                burial.shrink(Code::MessageSizeTooLarge);
+                write.stored();
+            } else if write.may_shrink(Code::MessageSizeTooLarge) {
+                write.shrink(Code::MessageSizeTooLarge);
             } else {
                 return Err(Code::MessageSizeTooLarge);
             }
@@ -194,13 +196,13 @@ mod tests {
 
     #[test]
     fn what_is_taken_as_it_is_stays_so_and_the_reply_goes_first() {
-        let stored = store(Burial::new(Some(reply(9)), letter(9)), 1 << 20).unwrap();
+        let stored = store(DeadLetterWrite::new(Some(reply(9)), letter(9)), 1 << 20).unwrap();
         assert_eq!(stored, [reply(9), letter(9)]);
     }
 
     #[test]
     fn first_what_is_said_of_the_failure_is_cut_and_nothing_else() {
-        let stored = store(Burial::new(None, letter(50_000)), 60_000).unwrap();
+        let stored = store(DeadLetterWrite::new(None, letter(50_000)), 60_000).unwrap();
         assert_eq!(keys(&stored), ["id-1"]);
         let find = |name| headers::find(&stored[0].headers, name);
         assert_eq!(find(header::STDERR), None);
@@ -213,7 +215,7 @@ mod tests {
     fn what_is_too_large_even_then_goes_in_parts_the_letter_last() {
         let bytes_max = 1 << 20;
         let stored = store(
-            Burial::new(Some(reply(3 << 20)), letter(2 << 20)),
+            DeadLetterWrite::new(Some(reply(3 << 20)), letter(2 << 20)),
             bytes_max,
         )
         .unwrap();
@@ -238,7 +240,7 @@ mod tests {
 
     #[test]
     fn parts_get_smaller_until_they_are_taken() {
-        let stored = store(Burial::new(None, letter(100_000)), 10_000).unwrap();
+        let stored = store(DeadLetterWrite::new(None, letter(100_000)), 10_000).unwrap();
         let bytes: usize = stored
             .iter()
             .filter_map(|part| part.value.as_ref())
@@ -246,17 +248,17 @@ mod tests {
             .sum();
         assert!(bytes > 100_000, "{bytes}");
         assert_eq!(keys(&stored).last().unwrap(), "id-1");
-        let refused = store(Burial::new(None, letter(100_000)), 100);
+        let refused = store(DeadLetterWrite::new(None, letter(100_000)), 100);
         assert_eq!(refused, Err(Code::MessageSizeTooLarge));
     }
 
     #[test]
     fn what_is_refused_for_another_reason_is_not_cut_up() {
-        let mut burial = Burial::new(None, letter(9));
-        assert!(!burial.may_shrink(Code::TopicAuthorizationFailed));
-        assert!(burial.may_shrink(Code::InvalidRecord));
-        burial.shrink(Code::InvalidRecord);
-        assert!(!burial.may_shrink(Code::InvalidRecord));
-        assert_eq!(burial.records.len(), 1);
+        let mut write = DeadLetterWrite::new(None, letter(9));
+        assert!(!write.may_shrink(Code::TopicAuthorizationFailed));
+        assert!(write.may_shrink(Code::InvalidRecord));
+        write.shrink(Code::InvalidRecord);
+        assert!(!write.may_shrink(Code::InvalidRecord));
+        assert_eq!(write.records.len(), 1);
     }
 }

@@ -14,17 +14,17 @@ use crate::broker::consumer::Consumer;
 use crate::broker::error::KafkaError;
 use crate::broker::producer::Producer;
 use crate::broker::setup::{Plan, Setup};
-use crate::broker::wanted::Found;
+use crate::broker::topic_requirements::Found;
 use ganger_core::backoff::AWAY;
 use ganger_core::threads::aside;
 use ganger_queue::credit::intake;
 use ganger_queue::delivery::{Intake, SourceEnd};
 
 /// Time that one attempt waits for a connection.
-const LOOK: Duration = Duration::from_millis(500);
+const ATTEMPT_WITHIN: Duration = Duration::from_millis(500);
 
 /// State of a source that can start.
-pub(super) struct Begun {
+pub(super) struct Startup {
     pub(super) plan: Plan,
     pub(super) found: Found,
     pub(super) consumer: Consumer,
@@ -38,17 +38,17 @@ pub(super) async fn begin(
     mut found: Option<Found>,
     end: &mut SourceEnd,
     health: &mut Health,
-    bell: &Arc<Notify>,
-) -> Option<Begun> {
+    wakeup: &Arc<Notify>,
+) -> Option<Startup> {
     let setup = Arc::new(Mutex::new(setup));
     let mut failures = 0;
     loop {
         let thread = thread::Builder::new().name("kafka-setup".to_owned());
         let looked = match found.take() {
             Some(found) => Ok(found),
-            None => unless_closed(end, look(&setup, thread)).await?,
+            None => unless_closed(end, prepare(&setup, thread)).await?,
         };
-        match looked.and_then(|found| clients(&setup, found, bell)) {
+        match looked.and_then(|found| clients(&setup, found, wakeup)) {
             Ok(begun) => {
                 health.resolve(end, HealthIssue::Setup);
                 return Some(begun);
@@ -62,19 +62,23 @@ pub(super) async fn begin(
 }
 
 /// Looks for a broker, on the given thread: it may take as long as a broker takes to answer.
-async fn look(setup: &Arc<Mutex<Setup>>, thread: thread::Builder) -> Result<Found, String> {
+async fn prepare(setup: &Arc<Mutex<Setup>>, thread: thread::Builder) -> Result<Found, String> {
     let setup = Arc::clone(setup);
-    let looked = aside(thread, move || held(&setup).look_blocking(LOOK)).await;
+    let looked = aside(thread, move || {
+        held(&setup).prepare_blocking(ATTEMPT_WITHIN)
+    })
+    .await;
     let found = looked.map_err(|error| error.to_string())?;
     found.map_err(|error| error.to_string())
 }
 
-fn clients(setup: &Mutex<Setup>, found: Found, bell: &Arc<Notify>) -> Result<Begun, String> {
+fn clients(setup: &Mutex<Setup>, found: Found, wakeup: &Arc<Notify>) -> Result<Startup, String> {
     let plan = held(setup).plan.clone();
-    let made =
-        || -> Result<_, KafkaError> { Ok((plan.consumer(&found, bell)?, plan.producer(bell)?)) };
+    let made = || -> Result<_, KafkaError> {
+        Ok((plan.consumer(&found, wakeup)?, plan.producer(wakeup)?))
+    };
     let (consumer, producer) = made().map_err(|error| error.to_string())?;
-    Ok(Begun {
+    Ok(Startup {
         plan,
         found,
         consumer,
@@ -113,10 +117,10 @@ mod tests {
         let setup = Setup::new(&source(&[]), &policy()).unwrap();
         let setup = Arc::new(Mutex::new(setup));
         let refused = thread::Builder::new().stack_size(1 << 60);
-        let problem = look(&setup, refused).await.unwrap_err();
+        let problem = prepare(&setup, refused).await.unwrap_err();
         assert!(problem.contains("spawning a thread failed"), "{problem}");
         // The setup survived: the next attempt finds no broker, as it should.
-        let problem = look(&setup, thread::Builder::new()).await.unwrap_err();
+        let problem = prepare(&setup, thread::Builder::new()).await.unwrap_err();
         assert!(!problem.contains("thread"), "{problem}");
     }
 }

@@ -14,7 +14,7 @@ use ganger_queue::dead_letter::{DeadLetter, header};
 
 /// Position of a record, in the order in which dead letters are listed: the oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct At {
+pub(super) struct RecordPosition {
     pub(super) timestamp_ms: i64,
     pub(super) partition: i32,
     pub(super) offset: i64,
@@ -22,7 +22,7 @@ pub(super) struct At {
     pub(super) bytes: usize,
 }
 
-impl At {
+impl RecordPosition {
     /// Returns the position of a record.
     pub(super) fn of(stored: &Stored) -> Self {
         Self {
@@ -38,30 +38,30 @@ impl At {
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// Dead letters by their keys.
-    letters: HashMap<Bytes, At>,
+    letters: HashMap<Bytes, RecordPosition>,
     /// Dead letters that this program did not write and that have no key.
-    keyless: Vec<At>,
+    keyless: Vec<RecordPosition>,
     /// Replies that are records of their own, by the keys of their dead letters.
-    replies: HashMap<Bytes, At>,
+    replies: HashMap<Bytes, RecordPosition>,
     /// Parts of dead letters and replies that are too large for one record, by the keys of those.
-    parts: HashMap<Bytes, BTreeMap<u32, At>>,
+    parts: HashMap<Bytes, BTreeMap<u32, RecordPosition>>,
 }
 
 /// A dead letter in the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IndexEntry {
-    pub(super) at: At,
+    pub(super) at: RecordPosition,
     /// Key; none if it cannot be deleted.
     pub(super) key: Option<Bytes>,
     /// Record of its reply.
-    pub(super) reply: Option<At>,
+    pub(super) reply: Option<RecordPosition>,
     /// Parts of it and of its reply, with their keys.
-    pub(super) parts: Vec<(Bytes, At)>,
+    pub(super) parts: Vec<(Bytes, RecordPosition)>,
 }
 
 impl IndexEntry {
     /// Returns the positions of all its records.
-    pub(super) fn places(&self) -> impl Iterator<Item = At> {
+    pub(super) fn places(&self) -> impl Iterator<Item = RecordPosition> {
         let own = [Some(self.at), self.reply];
         let parts = self.parts.iter().map(|(_, at)| *at);
         own.into_iter().flatten().chain(parts)
@@ -91,7 +91,7 @@ fn reply_key(of: &[u8]) -> Bytes {
 impl Index {
     /// Adds the next record of a partition. Of several with one key only the last counts.
     pub(super) fn take(&mut self, stored: &Stored, filter: &DeadFilter) {
-        let at = At::of(stored);
+        let at = RecordPosition::of(stored);
         if stored.value.is_none() {
             return self.ended(stored.key.as_deref().unwrap_or_default());
         }
@@ -102,11 +102,11 @@ impl Index {
         let reply_of = headers::find(&stored.headers, header::REPLY_OF);
         match (&stored.key, reply_of) {
             (_, Some(id)) => drop(self.replies.insert(id.into(), at)),
-            (Some(key), None) if filter.fits(&letter_of(stored)) => {
+            (Some(key), None) if filter.fits(&dead_letter_of(stored)) => {
                 self.letters.insert(key.clone(), at);
             }
             (Some(key), None) => drop(self.letters.remove(key)),
-            (None, None) if filter.fits(&letter_of(stored)) => self.keyless.push(at),
+            (None, None) if filter.fits(&dead_letter_of(stored)) => self.keyless.push(at),
             (None, None) => {}
         }
     }
@@ -126,7 +126,7 @@ impl Index {
     }
 
     /// Returns the parts of the record with this key.
-    fn parts_of(&self, key: &Bytes) -> impl Iterator<Item = (Bytes, At)> {
+    fn parts_of(&self, key: &Bytes) -> impl Iterator<Item = (Bytes, RecordPosition)> {
         let parts = self.parts.get(key).into_iter().flatten();
         let of = key.clone();
         parts.map(move |(number, at)| (parts::key(&of, *number), *at))
@@ -177,7 +177,7 @@ pub(super) fn chunks(
 }
 
 /// Converts a record to a dead letter, message included.
-pub(super) fn letter_of(stored: &Stored) -> DeadLetter {
+pub(super) fn dead_letter_of(stored: &Stored) -> DeadLetter {
     let own = headers::all_as_text(&stored.headers);
     let letter = dead_letter::read(&own).unwrap_or_else(|| foreign(stored));
     let find = |name| headers::find(&stored.headers, name).filter(|value| !value.is_empty());
@@ -196,10 +196,10 @@ pub(super) fn letter_of(stored: &Stored) -> DeadLetter {
 }
 
 /// Returns whether a record is the dead letter of this id. It may have been deleted since.
-pub(super) fn is_letter(stored: &Stored, id: &str) -> bool {
+pub(super) fn is_dead_letter(stored: &Stored, id: &str) -> bool {
     let is_whole = parts::place(&stored.headers).is_none();
     let is_reply = || headers::find(&stored.headers, header::REPLY_OF).is_some();
-    stored.value.is_some() && is_whole && !is_reply() && letter_of(stored).id == id
+    stored.value.is_some() && is_whole && !is_reply() && dead_letter_of(stored).id == id
 }
 
 /// Returns a dead letter that this program did not write, identified by its position.
@@ -208,7 +208,7 @@ fn foreign(stored: &Stored) -> DeadLetter {
         id: format!("at-{}-{}", stored.partition, stored.offset),
         queue: headers::find(&stored.headers, header::QUEUE).unwrap_or_default(),
         reason: "unknown".to_owned(),
-        error: "it does not say how it came here".to_owned(),
+        error: "dead-lettered for an unknown reason".to_owned(),
         ..DeadLetter::default()
     }
 }
@@ -217,21 +217,21 @@ fn foreign(stored: &Stored) -> DeadLetter {
 /// its pools reads that, otherwise to the one that the operator names.
 pub(super) fn back(
     stored: &Stored,
-    way: &RetryTarget,
+    target: &RetryTarget,
     is_read: impl Fn(&str) -> bool,
 ) -> Result<Outbound, CommandError> {
-    let letter = letter_of(stored);
-    let topic = match &way.to {
+    let letter = dead_letter_of(stored);
+    let topic = match &target.to {
         Some(to) => to.clone(),
         None if is_read(&letter.queue) => letter.queue,
         None => {
             let why = match letter.queue.as_str() {
-                "" => "it does not say which topic it is from".to_owned(),
+                "" => "it does not name the topic it came from".to_owned(),
                 topic => format!(
-                    "it says that it is from `{topic}`, which no pool reads whose dead letters are here"
+                    "it came from `{topic}`, which no pool with this dead-letter topic reads"
                 ),
             };
-            return Err(CommandError::NoWayBack { id: letter.id, why });
+            return Err(CommandError::CannotSendBack { id: letter.id, why });
         }
     };
     let tombstone = headers::find(&stored.headers, headers::TOMBSTONE).is_some();
@@ -240,7 +240,7 @@ pub(super) fn back(
     Ok(Outbound {
         topic,
         key: key.and_then(|(_, value)| value.clone()),
-        value: way.body.as_ref().or(body).cloned(),
+        value: target.body.as_ref().or(body).cloned(),
         headers: headers::not_ours(&stored.headers),
         timestamp_ms: headers::number(&stored.headers, headers::TIMESTAMP),
         compressed: false,
@@ -263,7 +263,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::broker::record::{Record, reply_of_letter};
+    use crate::broker::record::{Record, reply_of_dead_letter};
     use ganger_queue::dead_letter::{Counters, DeadLetterRecord};
     use ganger_queue::delivery::{Failure, Outgoing};
 
@@ -310,8 +310,8 @@ mod tests {
         };
         let reply = written
             .reply
-            .map(|apart| reply_of_letter("dead", id, apart));
-        let letter = record.as_letter("dead", id, written.headers);
+            .map(|apart| reply_of_dead_letter("dead", id, apart));
+        let letter = record.as_dead_letter("dead", id, written.headers);
         (at(letter, offset), reply.map(|reply| at(reply, offset - 1)))
     }
 
@@ -339,7 +339,7 @@ mod tests {
                 ..record(value)
             };
             let (stored, _) = stored("id-1", 9, &record, 0);
-            let letter = letter_of(&stored);
+            let letter = dead_letter_of(&stored);
             assert_eq!((letter.id.as_str(), letter.attempts), ("id-1", 5));
             assert_eq!(letter.correlation_id, "77");
             assert_eq!(letter.key.as_deref(), Some("k\u{fc}"));
@@ -351,11 +351,11 @@ mod tests {
                 (record.key.clone(), record.value.clone())
             );
             assert_eq!(back.headers, record.headers);
-            let way = RetryTarget {
+            let target = RetryTarget {
                 body: Some("edited".into()),
                 to: Some("elsewhere".to_owned()),
             };
-            let edited = super::back(&stored, &way, |_| false).unwrap();
+            let edited = super::back(&stored, &target, |_| false).unwrap();
             assert_eq!(edited.topic, "elsewhere");
             assert_eq!(edited.value.as_deref(), Some(&b"edited"[..]));
         }
@@ -394,9 +394,9 @@ mod tests {
     #[test]
     fn a_letter_is_known_by_its_id_and_its_reply_is_not() {
         let (letter, reply) = stored("id-2", 2, &record(Some("b")), 100_000);
-        assert!(is_letter(&letter, "id-2") && !is_letter(&letter, "id-1"));
-        assert!(!is_letter(&reply.unwrap(), "id-2"));
-        assert!(!is_letter(&tombstone("id-2"), "id-2"));
+        assert!(is_dead_letter(&letter, "id-2") && !is_dead_letter(&letter, "id-1"));
+        assert!(!is_dead_letter(&reply.unwrap(), "id-2"));
+        assert!(!is_dead_letter(&tombstone("id-2"), "id-2"));
     }
 
     #[test]
@@ -407,12 +407,12 @@ mod tests {
             value: Some("x".into()),
             ..Stored::default()
         };
-        assert_eq!(letter_of(&foreign).id, "at-1-7");
+        assert_eq!(dead_letter_of(&foreign).id, "at-1-7");
         let back =
             |stored: &Stored| back(stored, &RetryTarget::default(), |topic| topic == "orders");
         let error = back(&foreign).unwrap_err().to_string();
         assert!(
-            error.contains("at-1-7") && error.contains("which topic"),
+            error.contains("at-1-7") && error.contains("does not name the topic"),
             "{error}"
         );
         let forged = Stored {
@@ -421,7 +421,10 @@ mod tests {
             ..Stored::default()
         };
         let error = back(&forged).unwrap_err().to_string();
-        assert!(error.contains("`payments`, which no pool reads"), "{error}");
+        assert!(
+            error.contains("`payments`, which no pool with this dead-letter topic reads"),
+            "{error}"
+        );
         let mut index = Index::default();
         index.take(&foreign, &DeadFilter::default());
         assert_eq!(index.entries()[0].key, None);

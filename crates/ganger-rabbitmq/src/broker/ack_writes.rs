@@ -10,9 +10,9 @@ use super::error::RabbitMqError;
 
 /// Number of acknowledgements and returns that the channel of a quorum queue passes on at once; it
 /// holds others back, and forgets them when it is closed.
-pub(crate) const WORDS_MAX: usize = 24;
+pub(crate) const ACKS_AT_ONCE_MAX: usize = 24;
 /// Time after which the queue has taken in what was written.
-pub(crate) const TAKEN_IN: Duration = Duration::from_secs(1);
+pub(crate) const PROCESSED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Writes a method without an answer. The library queues it in order when first polled; its
 /// transmission is not waited for.

@@ -11,7 +11,7 @@ use ganger_queue::ladder::Tier;
 
 /// Topics that a pool needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct TopicRequirements {
     pub(crate) topics: Topics,
     /// Tiers needed for each topic.
     pub(crate) tiers: Vec<Tier>,
@@ -62,7 +62,7 @@ impl Found {
 
 /// Existing topics among those that a pool reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct There {
+pub(crate) struct ExistingTopics {
     /// The pool's topics, including those without a leader.
     pub(crate) topics: BTreeSet<String>,
     /// Their tiers that have a leader.
@@ -72,7 +72,7 @@ pub(crate) struct There {
 /// Returns every topic that is needed, with the existing ones that match the patterns.
 pub(super) fn roles(
     config: &KafkaSource,
-    wanted: &Wanted,
+    wanted: &TopicRequirements,
     there: &BTreeMap<String, usize>,
 ) -> Result<Vec<Needed>, KafkaError> {
     let topics = wanted.topics.among(there.keys());
@@ -142,7 +142,7 @@ pub(crate) fn tiers<'a>(
 /// Returns the existing dead letter topics of such topics and the group.
 pub(crate) fn dead<'a>(
     config: &KafkaSource,
-    wanted: &Wanted,
+    wanted: &TopicRequirements,
     there: impl Iterator<Item = &'a String>,
 ) -> BTreeSet<String> {
     let is_dead = |name: &&String| match &wanted.dead {
@@ -163,9 +163,9 @@ mod tests {
     use super::super::topic_names::LADDER;
     use super::*;
 
-    fn wanted(topics: &[&str], dead: Option<&str>) -> Wanted {
+    fn wanted(topics: &[&str], dead: Option<&str>) -> TopicRequirements {
         let topics: Vec<String> = topics.iter().map(ToString::to_string).collect();
-        Wanted {
+        TopicRequirements {
             topics: Topics::read(&topics).unwrap(),
             tiers: vec![LADDER.tier(Duration::from_secs(60))],
             dead: dead.map(str::to_owned),

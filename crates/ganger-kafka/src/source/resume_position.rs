@@ -1,12 +1,12 @@
 //! Position at which reading resumes in a partition whose position is gone. Pure.
 
-use crate::broker::begins;
-use crate::broker::begins::LogState;
 use crate::broker::settings::Reset;
+use crate::broker::start_positions;
+use crate::broker::start_positions::LogState;
 
 /// Returns where a partition resumes whose position is gone; none if it does not. Nothing that exists
 /// and was not read is skipped unless `reset` wants it.
-pub(super) fn go_on_at(
+pub(super) fn resume_at(
     position: i64,
     committable: i64,
     state: LogState,
@@ -28,9 +28,10 @@ pub(super) fn go_on_at(
 pub(super) fn refusal(position: i64, state: LogState) -> String {
     let (first, end) = state.ends;
     match state.fork {
-        Some(fork) => begins::refusal(position, fork),
+        Some(fork) => start_positions::refusal(position, fork),
         None => format!(
-            "offset {position} is gone, it has {first} to {end}, and auto.offset.reset is `error`"
+            "offset {position} no longer exists, the partition has {first} to {end}, and \
+             auto.offset.reset is `error`"
         ),
     }
 }
@@ -67,7 +68,7 @@ mod tests {
                 is_committed: true,
                 fork,
             };
-            let got = go_on_at(position, committable, state, reset);
+            let got = resume_at(position, committable, state, reset);
             let case = (position, committable, ends, fork, reset);
             assert_eq!(got, expected, "{case:?}");
         }

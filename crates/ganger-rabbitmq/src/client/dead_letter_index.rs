@@ -19,14 +19,14 @@ const NAME_ONE: &str = "name the queue with `--to` (in the API `to`)";
 #[derive(Debug)]
 pub(super) enum Item {
     /// A dead letter.
-    Letter(Box<Found>),
+    DeadLetter(Box<FoundDeadLetter>),
     /// The reply that belongs to the dead letter with this id, which comes after it.
     Reply(String, DeadReply),
 }
 
 /// A dead letter, and its message.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundDeadLetter {
     /// Content of the dead letter.
     pub(super) letter: DeadLetter,
     /// Its reply is a separate message.
@@ -72,7 +72,7 @@ impl Death {
     }
 }
 
-impl Found {
+impl FoundDeadLetter {
     /// Adds the message that it holds.
     pub(super) fn with_message(mut self, body: Bytes) -> Self {
         let properties = &self.original.properties;
@@ -95,27 +95,27 @@ impl Found {
     /// there only if one of its pools reads that queue, and otherwise where the operator says.
     pub(super) fn back(
         &self,
-        way: &RetryTarget,
+        target: &RetryTarget,
         frame_max: u32,
         key: &CopyKey,
     ) -> Result<OutboundMessage, String> {
-        let queue = match &way.to {
+        let queue = match &target.to {
             Some(to) => to,
             None if self.letter.queue.is_empty() => {
                 return Err(format!(
-                    "it does not say which queue it is from: {NAME_ONE}"
+                    "it does not name the queue it came from: {NAME_ONE}"
                 ));
             }
             None if !self.may_go_back => {
                 let from = &self.letter.queue;
                 return Err(format!(
-                    "it says that it is from `{from}`, which no pool reads whose dead letters are \
-                     here: {NAME_ONE}"
+                    "it came from `{from}`, which no pool with this dead-letter queue reads: \
+                     {NAME_ONE}"
                 ));
             }
             None => &self.letter.queue,
         };
-        let body = way.body.as_ref().unwrap_or(&self.letter.body).clone();
+        let body = target.body.as_ref().unwrap_or(&self.letter.body).clone();
         let properties = self.properties(queue, &body, key);
         check_size(&properties, frame_max)?;
         Ok(OutboundMessage {

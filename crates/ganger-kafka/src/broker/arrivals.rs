@@ -10,9 +10,9 @@ type Name = Arc<(String, i32)>;
 
 /// Partitions that have received something since the last `take`, each once.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Rung(Arc<Mutex<HashSet<Name>>>);
+pub(crate) struct ArrivalSet(Arc<Mutex<HashSet<Name>>>);
 
-impl Rung {
+impl ArrivalSet {
     /// Takes all of them and leaves the set empty.
     pub(crate) fn take(&self) -> HashSet<Name> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
@@ -21,37 +21,41 @@ impl Rung {
 
 /// Flag that a partition may have something.
 #[derive(Debug, Clone)]
-pub(super) struct News {
+pub(super) struct ArrivalFlag {
     may_be: Arc<AtomicBool>,
     name: Name,
-    rung: Rung,
+    arrivals: ArrivalSet,
 }
 
-impl News {
+impl ArrivalFlag {
     /// Creates the flag, set from the start.
-    pub(super) fn new(topic: &str, partition: i32, rung: &Rung) -> Self {
+    pub(super) fn new(topic: &str, partition: i32, arrivals: &ArrivalSet) -> Self {
         Self {
             may_be: Arc::new(AtomicBool::new(true)),
             name: Arc::new((topic.to_owned(), partition)),
-            rung: rung.clone(),
+            arrivals: arrivals.clone(),
         }
     }
 
     /// Records an arrival. A reader that has not found the partition empty since will check it anyway.
-    pub(super) fn ring(&self) {
+    pub(super) fn mark(&self) {
         if !self.may_be.swap(true, Ordering::AcqRel) {
-            let mut rung = self.rung.0.lock().unwrap_or_else(PoisonError::into_inner);
-            rung.insert(Arc::clone(&self.name));
+            let mut arrivals = self
+                .arrivals
+                .0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            arrivals.insert(Arc::clone(&self.name));
         }
     }
 
-    /// Clears the flag before a check: later arrivals ring.
-    pub(super) fn look(&self) {
+    /// Clears the flag before a check: later arrivals mark it.
+    pub(super) fn clear(&self) {
         self.may_be.store(false, Ordering::Release);
     }
 
     /// Sets the flag after something was found: there may be more.
-    pub(super) fn found(&self) {
+    pub(super) fn set(&self) {
         self.may_be.store(true, Ordering::Release);
     }
 }
@@ -62,18 +66,22 @@ mod tests {
 
     #[test]
     fn what_was_found_empty_rings_once() {
-        let rung = Rung::default();
-        let news = News::new("orders", 3, &rung);
-        news.ring();
-        assert!(rung.take().is_empty(), "it was not looked at yet");
-        news.look();
-        news.clone().ring();
-        news.ring();
-        let names: Vec<(String, i32)> = rung.take().iter().map(|name| (**name).clone()).collect();
+        let arrivals = ArrivalSet::default();
+        let flag = ArrivalFlag::new("orders", 3, &arrivals);
+        flag.mark();
+        assert!(arrivals.take().is_empty(), "it was not looked at yet");
+        flag.clear();
+        flag.clone().mark();
+        flag.mark();
+        let names: Vec<(String, i32)> = arrivals
+            .take()
+            .iter()
+            .map(|name| (**name).clone())
+            .collect();
         assert_eq!(names, [("orders".to_owned(), 3)]);
-        news.look();
-        news.found();
-        news.ring();
-        assert!(rung.take().is_empty(), "it will be looked at again");
+        flag.clear();
+        flag.set();
+        flag.mark();
+        assert!(arrivals.take().is_empty(), "it will be looked at again");
     }
 }

@@ -5,31 +5,31 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
-use super::letter_index::At;
+use super::dead_letter_index::RecordPosition;
 use super::reader::Stored;
 use crate::broker::parts;
 use crate::broker::parts::{Torn, Whole};
 
 /// Records as they were read.
 #[derive(Debug, Default)]
-pub(super) struct Pile {
-    records: HashMap<At, Stored>,
+pub(super) struct FetchedRecords {
+    records: HashMap<RecordPosition, Stored>,
     /// Parts by the key that they belong to and their number.
     parts: HashMap<(Bytes, u32), Bytes>,
 }
 
-impl Pile {
+impl FetchedRecords {
     /// Adds a record.
     pub(super) fn put(&mut self, stored: Stored) {
         match parts::place(&stored.headers) {
             Some(place) => drop(self.parts.insert(place, stored.value.unwrap_or_default())),
-            None => drop(self.records.insert(At::of(&stored), stored)),
+            None => drop(self.records.insert(RecordPosition::of(&stored), stored)),
         }
     }
 
     /// Takes the record at a position, whole, or what there is of it and why it is incomplete; none if
     /// it no longer exists.
-    pub(super) fn take(&mut self, at: &At) -> Option<(Stored, Option<Torn>)> {
+    pub(super) fn take(&mut self, at: &RecordPosition) -> Option<(Stored, Option<Torn>)> {
         let mut stored = self.records.remove(at)?;
         let Some(whole) = Whole::of(&stored.headers) else {
             return Some((stored, None));
@@ -50,7 +50,7 @@ impl Pile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::letter_index::{Index, IndexEntry, chunks};
+    use super::super::dead_letter_index::{Index, IndexEntry, chunks};
     use super::*;
     use crate::broker::headers;
     use crate::broker::headers::Raw;
@@ -102,25 +102,27 @@ mod tests {
         assert_eq!((entries.len(), entries[0].belongings().len()), (1, 4));
         assert!(entries[0].bytes() > 10_000);
         assert_eq!(entries[0].places().count(), records.len());
-        let mut pile = Pile::default();
-        records.iter().for_each(|stored| pile.put(stored.clone()));
-        let (stored, torn) = pile.take(&entries[0].at).unwrap();
+        let mut fetched = FetchedRecords::default();
+        records
+            .iter()
+            .for_each(|stored| fetched.put(stored.clone()));
+        let (stored, torn) = fetched.take(&entries[0].at).unwrap();
         assert_eq!((torn, &stored.value), (None, &whole.value));
         assert_eq!(
             headers::not_ours(&stored.headers),
             headers::not_ours(&whole.headers)
         );
-        assert_eq!(pile.take(&entries[0].at), None);
+        assert_eq!(fetched.take(&entries[0].at), None);
     }
 
     #[test]
     fn one_of_which_a_part_is_missing_says_so() {
         let (_, records) = letter();
         let entries = indexed(&records).entries();
-        let mut pile = Pile::default();
+        let mut fetched = FetchedRecords::default();
         let others = records.iter().filter(|stored| stored.offset != 1);
-        others.for_each(|stored| pile.put(stored.clone()));
-        let (stored, torn) = pile.take(&entries[0].at).unwrap();
+        others.for_each(|stored| fetched.put(stored.clone()));
+        let (stored, torn) = fetched.take(&entries[0].at).unwrap();
         assert_eq!(torn, Some(Torn::Missing(vec![2])));
         let id = headers::find(&stored.headers, header::DEAD_LETTER_ID);
         assert_eq!(id.as_deref(), Some("id-1"), "it can be named, and dropped");
@@ -150,7 +152,7 @@ mod tests {
                     ..Stored::default()
                 };
                 IndexEntry {
-                    at: At::of(&stored),
+                    at: RecordPosition::of(&stored),
                     key: None,
                     reply: None,
                     parts: Vec::new(),

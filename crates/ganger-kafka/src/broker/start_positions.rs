@@ -22,7 +22,7 @@ pub(crate) type Part = u32;
 
 /// Parameters of the query for start positions.
 #[derive(Debug, Clone)]
-pub(crate) struct Question {
+pub(crate) struct QueryContext {
     pub(crate) pool: String,
     /// Topics that are tiers, not the pool's own.
     pub(crate) tiers: BTreeSet<String>,
@@ -35,7 +35,7 @@ pub(crate) struct Question {
 
 /// Start position of a partition.
 #[derive(Debug)]
-pub(crate) struct Begin {
+pub(crate) struct StartPosition {
     pub(crate) topic: String,
     pub(crate) partition: i32,
     pub(crate) offset: i64,
@@ -47,8 +47,8 @@ pub(crate) struct Begin {
 
 /// Start positions of partitions.
 #[derive(Debug, Default)]
-pub(crate) struct Begins {
-    pub(crate) begun: Vec<Begin>,
+pub(crate) struct StartPositions {
+    pub(crate) begun: Vec<StartPosition>,
     /// Commits of the partitions in `begun`, with their leader epochs.
     pub(crate) commits: Option<TopicPartitionList>,
     /// Partitions whose start position cannot be determined now, with the reasons.
@@ -59,7 +59,7 @@ pub(crate) struct Begins {
 
 /// An assigned partition whose position is gone, and the offset up to which it was read.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct LogQuery {
     pub(crate) part: Part,
     pub(crate) name: TopicPartition,
     pub(crate) read_to: i64,
@@ -89,20 +89,20 @@ impl LogState {
 }
 
 /// Determines the start positions of partitions.
-pub(crate) fn begins(
+pub(crate) fn determine(
     native: &Native,
     partitions: &[TopicPartition],
-    question: &Question,
-) -> Result<Begins, KafkaError> {
-    let mut begins = Begins::default();
+    query_context: &QueryContext,
+) -> Result<StartPositions, KafkaError> {
+    let mut begins = StartPositions::default();
     let led = led(native, partitions, &mut begins)?;
     // A tier is read from its first message, whatever is set for the topic.
     let (tiers, main): (Vec<_>, Vec<_>) = led
         .into_iter()
-        .partition(|(topic, _)| question.tiers.contains(topic));
-    for (partitions, reset) in [(main, question.reset), (tiers, Reset::Earliest)] {
+        .partition(|(topic, _)| query_context.tiers.contains(topic));
+    for (partitions, reset) in [(main, query_context.reset), (tiers, Reset::Earliest)] {
         if !partitions.is_empty() {
-            begin_each(native, &partitions, reset, question, &mut begins)?;
+            begin_each(native, &partitions, reset, query_context, &mut begins)?;
         }
     }
     let begun = begins.begun.iter();
@@ -119,7 +119,7 @@ pub(crate) fn begins(
 fn led(
     native: &Native,
     partitions: &[TopicPartition],
-    begins: &mut Begins,
+    begins: &mut StartPositions,
 ) -> Result<Vec<TopicPartition>, KafkaError> {
     let led = leaders(native, partitions)?;
     let (with, without): (Vec<_>, Vec<_>) = partitions
@@ -137,8 +137,8 @@ fn begin_each(
     native: &Native,
     partitions: &[TopicPartition],
     reset: Reset,
-    question: &Question,
-    begins: &mut Begins,
+    query_context: &QueryContext,
+    begins: &mut StartPositions,
 ) -> Result<(), KafkaError> {
     let commits = committed(native, partitions)?;
     let mut fresh = Vec::new();
@@ -154,13 +154,13 @@ fn begin_each(
         // The library panics over text that is not UTF-8.
         let text = catch_unwind(AssertUnwindSafe(|| element.metadata().to_owned()));
         let text = text.unwrap_or_else(|_| "not UTF-8".to_owned());
-        let begin = resume(partition, offset, text, question);
+        let begin = resume(partition, offset, text, query_context);
         drop(element.set_offset(Offset::Offset(begin.carried.end(offset))));
         resumed.push(begin);
     }
     begin_fresh(native, fresh, reset, begins);
-    let looking = looking(&question.looking, reset);
-    let mut forks = forks(native, &looking, &question.pool, &commits)?;
+    let looking = looking(&query_context.looking, reset);
+    let mut forks = forks(native, &looking, &query_context.pool, &commits)?;
     for mut begin in resumed {
         let partition = (begin.topic.clone(), begin.partition);
         match forks.remove(&partition).unwrap_or(Ok(None)) {
@@ -170,8 +170,8 @@ fn begin_each(
                 begins.unread.push((partition, why));
             }
             Ok(Some(fork)) => {
-                tell_of_fork(
-                    &question.pool,
+                log_fork(
+                    &query_context.pool,
                     &partition,
                     begin.carried.end(begin.offset),
                     fork,
@@ -187,20 +187,25 @@ fn begin_each(
     Ok(())
 }
 
-fn resume(partition: TopicPartition, offset: i64, text: String, question: &Question) -> Begin {
+fn resume(
+    partition: TopicPartition,
+    offset: i64,
+    text: String,
+    query_context: &QueryContext,
+) -> StartPosition {
     let (topic, partition) = partition;
-    let place = PartitionSeed::new(&question.cluster, &topic, partition);
+    let place = PartitionSeed::new(&query_context.cluster, &topic, partition);
     let carried = commit_metadata::decode(place, offset, &text).unwrap_or_else(|why| {
         tracing::warn!(
-            pool = question.pool,
+            pool = query_context.pool,
             topic,
             partition,
             offset,
-            "the commit's metadata is ignored: {why}; more may run twice"
+            "metadata of the commit ignored: {why}; more messages may run twice"
         );
         Carried::default()
     });
-    Begin {
+    StartPosition {
         topic,
         partition,
         offset,
@@ -210,22 +215,22 @@ fn resume(partition: TopicPartition, offset: i64, text: String, question: &Quest
 }
 
 /// Logs that a log is no longer the one that was read.
-pub(crate) fn tell_of_fork(pool: &str, partition: &TopicPartition, read_to: i64, fork: i64) {
+pub(crate) fn log_fork(pool: &str, partition: &TopicPartition, read_to: i64, fork: i64) {
     let (topic, number) = partition;
     tracing::error!(
         pool,
         partition = format!("{topic}/{number}"),
         read_to,
         fork,
-        "the log has lost messages that were read: a topic made anew, or an unclean election; \
-         reading goes on where it departs"
+        "log has lost messages that were read (topic recreated, or unclean election); resuming \
+         where it diverges"
     );
 }
 
 /// Returns the reason why a partition whose log has diverged is not read.
 pub(crate) fn refusal(position: i64, fork: i64) -> String {
     format!(
-        "the log that was read to offset {position} is another from {fork} on, and \
+        "the log was read to offset {position} and diverges from offset {fork} on, and \
          auto.offset.reset is `error`"
     )
 }
@@ -234,7 +239,7 @@ fn begin_fresh(
     native: &Native,
     partitions: Vec<TopicPartition>,
     reset: Reset,
-    begins: &mut Begins,
+    begins: &mut StartPositions,
 ) {
     if reset == Reset::Refuse {
         let why = "nothing is committed for it, and auto.offset.reset is `error`";
@@ -254,7 +259,7 @@ fn begin_fresh(
     };
     for (partition, end) in ends_of(native, &partitions, end) {
         match end {
-            Ok(offset) => begins.begun.push(Begin {
+            Ok(offset) => begins.begun.push(StartPosition {
                 topic: partition.0,
                 partition: partition.1,
                 offset,
@@ -272,17 +277,17 @@ fn committed(
     native: &Native,
     partitions: &[TopicPartition],
 ) -> Result<TopicPartitionList, KafkaError> {
-    const WHAT: &str = "reading the group's commits";
+    const ACTION: &str = "reading the group's commits";
     let mut list = TopicPartitionList::with_capacity(partitions.len());
     for (topic, partition) in partitions {
         list.add_partition(topic, *partition);
     }
     let commits = native
         .committed_offsets(list, ANSWER_WITHIN)
-        .map_err(|error| KafkaError::of_request(WHAT, &error))?;
+        .map_err(|error| KafkaError::of_request(ACTION, &error))?;
     for element in commits.elements() {
         let fault = element.error();
-        fault.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+        fault.map_err(|error| KafkaError::of_request(ACTION, &error))?;
     }
     Ok(commits)
 }
@@ -291,24 +296,24 @@ fn committed(
 /// many.
 pub(crate) fn log_states(
     native: &Native,
-    asked: &[Asked],
-    question: &Question,
+    asked: &[LogQuery],
+    query_context: &QueryContext,
 ) -> Vec<(Part, Result<LogState, String>)> {
     let (tiers, main): (Vec<_>, Vec<_>) = asked
         .iter()
         .cloned()
-        .partition(|asked| question.tiers.contains(&asked.name.0));
+        .partition(|asked| query_context.tiers.contains(&asked.name.0));
     let mut all = Vec::with_capacity(asked.len());
-    for (asked, reset) in [(main, question.reset), (tiers, Reset::Earliest)] {
+    for (asked, reset) in [(main, query_context.reset), (tiers, Reset::Earliest)] {
         if asked.is_empty() {
             continue;
         }
-        let mut told = log_states_alike(native, &asked, reset, question);
-        for Asked { part, name, .. } in asked {
+        let mut told = log_states_alike(native, &asked, reset, query_context);
+        for LogQuery { part, name, .. } in asked {
             let state = match &mut told {
                 Ok(told) => told
                     .remove(&name)
-                    .unwrap_or(Err("it was not told".to_owned())),
+                    .unwrap_or(Err("the broker did not report it".to_owned())),
                 Err(error) => Err(error.to_string()),
             };
             all.push((part, state));
@@ -319,9 +324,9 @@ pub(crate) fn log_states(
 
 fn log_states_alike(
     native: &Native,
-    asked: &[Asked],
+    asked: &[LogQuery],
     reset: Reset,
-    question: &Question,
+    query_context: &QueryContext,
 ) -> Result<HashMap<TopicPartition, Result<LogState, String>>, KafkaError> {
     let names: Vec<TopicPartition> = asked.iter().map(|asked| asked.name.clone()).collect();
     let read_to: HashMap<&TopicPartition, i64> = asked
@@ -340,9 +345,9 @@ fn log_states_alike(
         }
         drop(element.set_offset(Offset::Offset(to)));
     }
-    let looking = looking(&question.looking, reset);
-    let mut forks = forks(native, &looking, &question.pool, &commits)?;
-    let unasked = || Err("it was not asked for".to_owned());
+    let looking = looking(&query_context.looking, reset);
+    let mut forks = forks(native, &looking, &query_context.pool, &commits)?;
+    let unasked = || Err("it was not queried".to_owned());
     let mut stand = |name: &TopicPartition| {
         Ok(LogState {
             ends: (

@@ -1,4 +1,4 @@
-//! The line used for publishing: a connection that others have made, or one of its own, and its
+//! The connection used for publishing: one that others have made, or one of its own, and its
 //! first channel, with publisher confirms. Its own is opened when there is something to publish,
 //! and reconnected from then on without limit: the broker stops reading a connection that publishes
 //! when it is short of memory or disk, and acknowledgements must flow meanwhile.
@@ -20,7 +20,7 @@ use super::error::RabbitMqError;
 use ganger_config::model::RabbitMqSource;
 use ganger_core::backoff::{AWAY, Backoff};
 
-type Opening = Pin<Box<dyn Future<Output = Result<End, RabbitMqError>>>>;
+type Opening = Pin<Box<dyn Future<Output = Result<OpenConnection, RabbitMqError>>>>;
 type Events = Pin<Box<dyn Stream<Item = Event> + Send>>;
 
 /// Back-off between attempts to connect.
@@ -29,17 +29,17 @@ pub(crate) const RECONNECT: Backoff = AWAY;
 /// Lifetime after which a connection counts as good: the next pause is a short one again.
 pub(crate) const GOOD_AFTER: Duration = Duration::from_secs(10);
 
-/// The line.
-pub(crate) struct Line {
+/// The connection and its state.
+pub(crate) struct PublishConnection {
     /// `None` if others have made the connection and keep it alive.
-    own: Option<Box<Own>>,
-    door: Door,
+    own: Option<Box<OwnConnection>>,
+    state: ConnectionState,
     /// The broker's events about a connection of our own.
     events: Events,
 }
 
 /// Parameters and state of a connection of our own.
-struct Own {
+struct OwnConnection {
     config: RabbitMqSource,
     name: String,
     /// Number of times in a row that it could not be made, or lived too short.
@@ -47,23 +47,23 @@ struct Own {
     since: Instant,
 }
 
-enum Door {
-    /// Nothing has asked for the line yet.
-    Shut,
+enum ConnectionState {
+    /// Nothing has needed the connection yet.
+    Closed,
     Opening(Opening),
-    Open(End),
+    Open(OpenConnection),
 }
 
-/// Our end of an open line.
+/// An open connection and its first channel.
 #[derive(Clone)]
-pub(crate) struct End {
+pub(crate) struct OpenConnection {
     pub(crate) broker: Rc<Broker>,
     pub(crate) channel: Rc<Channel>,
 }
 
-/// Change of the line's state.
+/// Change of the connection's state.
 #[derive(Debug)]
-pub(crate) enum LineChange {
+pub(crate) enum PublishConnectionChange {
     /// Open, on a new connection of its own.
     Up,
     /// The broker accepts nothing for now; its reason.
@@ -74,23 +74,25 @@ pub(crate) enum LineChange {
     Down(RabbitMqError),
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for PublishConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let door = match self.door {
-            Door::Shut => "shut",
-            Door::Opening(_) => "opening",
-            Door::Open(_) => "open",
+        let state = match self.state {
+            ConnectionState::Closed => "closed",
+            ConnectionState::Opening(_) => "opening",
+            ConnectionState::Open(_) => "open",
         };
-        f.debug_struct("Line").field("door", &door).finish()
+        f.debug_struct("PublishConnection")
+            .field("state", &state)
+            .finish()
     }
 }
 
-impl Line {
+impl PublishConnection {
     /// Uses a connection made by others.
     pub(crate) async fn over(broker: Rc<Broker>) -> Result<Self, RabbitMqError> {
         Ok(Self {
             own: None,
-            door: Door::Open(first_channel(broker).await?),
+            state: ConnectionState::Open(first_channel(broker).await?),
             events: Box::pin(futures_util::stream::pending()),
         })
     }
@@ -98,42 +100,46 @@ impl Line {
     /// Uses a connection of its own, which the broker lists by this name.
     pub(crate) fn own(config: RabbitMqSource, name: String) -> Self {
         Self {
-            own: Some(Box::new(Own {
+            own: Some(Box::new(OwnConnection {
                 config,
                 name,
                 failures: 0,
                 since: Instant::now(),
             })),
-            door: Door::Shut,
+            state: ConnectionState::Closed,
             events: Box::pin(futures_util::stream::pending()),
         }
     }
 
-    /// Our end, while the line is open.
-    pub(crate) fn end(&self) -> Option<&End> {
-        match &self.door {
-            Door::Open(end) => Some(end),
-            Door::Shut | Door::Opening(_) => None,
+    /// The connection and its channel, while it is open.
+    pub(crate) fn opened(&self) -> Option<&OpenConnection> {
+        match &self.state {
+            ConnectionState::Open(end) => Some(end),
+            ConnectionState::Closed | ConnectionState::Opening(_) => None,
         }
     }
 
-    /// Returns whether the line can be opened again if its connection is lost.
+    /// Returns whether the connection can be opened again if it is lost.
     pub(crate) fn is_own(&self) -> bool {
         self.own.is_some()
     }
 
-    /// Opens the line if it is `wanted`, and returns its changes. Resolves with `None` if it is
+    /// Opens the connection if it is `wanted`, and returns its changes. Resolves with `None` if it is
     /// still open, or not wanted.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, wanted: bool) -> Poll<Option<LineChange>> {
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        wanted: bool,
+    ) -> Poll<Option<PublishConnectionChange>> {
         if let Poll::Ready(Some(event)) = self.events.as_mut().poll_next(cx)
-            && let Some(change) = self.hear(event)
+            && let Some(change) = self.handle_event(event)
         {
             return Poll::Ready(Some(change));
         }
-        if wanted && matches!(self.door, Door::Shut) {
-            self.open();
+        if wanted && matches!(self.state, ConnectionState::Closed) {
+            self.start_opening();
         }
-        let Door::Opening(opening) = &mut self.door else {
+        let ConnectionState::Opening(opening) = &mut self.state else {
             return Poll::Ready(None);
         };
         let change = match ready!(opening.as_mut().poll(cx)) {
@@ -142,22 +148,22 @@ impl Line {
                     own.since = Instant::now();
                 }
                 self.events = Box::pin(end.broker.connection().events_listener());
-                self.door = Door::Open(end);
-                LineChange::Up
+                self.state = ConnectionState::Open(end);
+                PublishConnectionChange::Up
             }
-            Err(error) => self.lost(error),
+            Err(error) => self.handle_loss(error),
         };
         Poll::Ready(Some(change))
     }
 
-    fn hear(&mut self, event: Event) -> Option<LineChange> {
+    fn handle_event(&mut self, event: Event) -> Option<PublishConnectionChange> {
         match event {
-            Event::ConnectionBlocked(reason) => Some(LineChange::Blocked(reason)),
-            Event::ConnectionUnblocked => Some(LineChange::Unblocked),
+            Event::ConnectionBlocked(reason) => Some(PublishConnectionChange::Blocked(reason)),
+            Event::ConnectionUnblocked => Some(PublishConnectionChange::Unblocked),
             Event::Error(error) => {
-                let is_lost = |end: &End| !end.broker.connection().status().connected();
-                let lost = self.end().is_some_and(is_lost);
-                lost.then(|| self.lost(RabbitMqError::lost(&error)))
+                let is_lost = |end: &OpenConnection| !end.broker.connection().status().connected();
+                let lost = self.opened().is_some_and(is_lost);
+                lost.then(|| self.handle_loss(RabbitMqError::lost(&error)))
             }
             _ => None,
         }
@@ -165,43 +171,43 @@ impl Line {
 
     /// Records that a connection of our own is lost. The next is made whether or not it is wanted:
     /// whoever learns of the loss is to learn of its end.
-    pub(crate) fn lost(&mut self, error: RabbitMqError) -> LineChange {
+    pub(crate) fn handle_loss(&mut self, error: RabbitMqError) -> PublishConnectionChange {
         if let Some(own) = &mut self.own {
-            let was_good = self.door.is_open() && own.since.elapsed() >= GOOD_AFTER;
+            let was_good = self.state.is_open() && own.since.elapsed() >= GOOD_AFTER;
             own.failures = if was_good {
                 1
             } else {
                 own.failures.saturating_add(1)
             };
         }
-        self.open();
+        self.start_opening();
         self.events = Box::pin(futures_util::stream::pending());
-        LineChange::Down(error)
+        PublishConnectionChange::Down(error)
     }
 
     /// Resets the back-off, since the cause of the losses is found.
-    pub(crate) fn excuse(&mut self) {
+    pub(crate) fn reset_backoff(&mut self) {
         if let Some(own) = &mut self.own {
             own.failures = 0;
         }
     }
 
-    fn open(&mut self) {
+    fn start_opening(&mut self) {
         if let Some(own) = &self.own {
             let (config, name) = (own.config.clone(), own.name.clone());
             let at = Instant::now() + RECONNECT.wait(own.failures, fastrand::f64());
-            self.door = Door::Opening(Box::pin(async move {
+            self.state = ConnectionState::Opening(Box::pin(async move {
                 sleep_until(at).await;
                 first_channel(Rc::new(connect(&config, &name).await?)).await
             }));
         }
     }
 
-    /// Closes the line in order.
+    /// Closes the connection in order.
     pub(crate) async fn close(self) {
-        let Self { own, door, events } = self;
+        let Self { own, state, events } = self;
         drop(events);
-        let Door::Open(End { broker, channel }) = door else {
+        let ConnectionState::Open(OpenConnection { broker, channel }) = state else {
             return;
         };
         close(&channel).await;
@@ -214,16 +220,16 @@ impl Line {
     }
 }
 
-impl Door {
+impl ConnectionState {
     fn is_open(&self) -> bool {
         matches!(self, Self::Open(_))
     }
 }
 
-async fn first_channel(broker: Rc<Broker>) -> Result<End, RabbitMqError> {
+async fn first_channel(broker: Rc<Broker>) -> Result<OpenConnection, RabbitMqError> {
     let channel = broker.answer(open_channel(&broker)).await?;
     let channel = Rc::new(channel);
-    Ok(End { broker, channel })
+    Ok(OpenConnection { broker, channel })
 }
 
 /// Opens a channel with publisher confirms. A broker that has blocked the connection takes its time.

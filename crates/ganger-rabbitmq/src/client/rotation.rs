@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use super::browse::Pass;
-use super::connection::{Clerk, refusal};
-use super::letter_index::Item;
-use super::reader::{Home, Read, Reader};
+use super::connection::{CommandConnection, refusal};
+use super::dead_letter_index::Item;
+use super::reader::{DeadLetterQueue, Read, Reader};
 use crate::broker::command_error::CommandError;
 use crate::broker::error::RabbitMqError;
 use crate::broker::publisher::{OutboundMessage, Verdict};
@@ -22,12 +22,12 @@ pub(super) const KEPT_BYTES_MAX: usize = 64 << 20;
 const ORPHAN_AFTER_MS: i64 = 60 * 60 * 1000;
 
 /// A command's action on the messages of a pass.
-pub(super) trait Errand {
+pub(super) trait DeadLetterAction {
     /// Decides the fate of a message.
     fn judge(&mut self, item: Item) -> DeadLetterFate;
 
     /// All messages so far, except for replies whose dead letters are still to come, are in their place.
-    async fn landed(&mut self) {}
+    async fn batch_done(&mut self) {}
 }
 
 /// Returns whether a reply stays without its dead letter, whose id names it.
@@ -39,11 +39,11 @@ fn is_orphan(id: &str, now_ms: i64) -> bool {
 /// Fate of a dead letter.
 #[derive(Debug)]
 pub(super) enum DeadLetterFate {
-    Stays,
-    Goes,
-    GoesBack(Box<OutboundMessage>),
+    Keep,
+    Remove,
+    SendBack(Box<OutboundMessage>),
     /// It should go back and can't.
-    IsStuck(CommandError),
+    Undeliverable(CommandError),
 }
 
 /// Number of dead letters changed in all queues, and the first error with one of them. That does
@@ -51,7 +51,7 @@ pub(super) enum DeadLetterFate {
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) done: usize,
-    pub(super) trouble: Option<CommandError>,
+    pub(super) first_error: Option<CommandError>,
 }
 
 /// Messages in hand that are the same one, and the copy that replaces them.
@@ -66,15 +66,15 @@ struct AwaitedCopy {
     parcel: Rc<OutboundMessage>,
     tags: Vec<u64>,
     /// For a dead letter that goes back to its queue: the copies that stay if it can't.
-    instead: Vec<Kept>,
+    fallback: Vec<Kept>,
 }
 
 /// A pass, and its actions.
-pub(super) struct Round<'a> {
-    clerk: &'a mut Clerk,
+pub(super) struct Rotation<'a> {
+    connection: &'a mut CommandConnection,
     pass: Pass<'a>,
     /// Tags of all dead letters and replies seen, by their names.
-    met: HashMap<String, u64>,
+    first_tags: HashMap<String, u64>,
     /// Replies whose dead letters are still to come, by the ids of those.
     replies: HashMap<String, Kept>,
     /// Dead letters that went before their replies came.
@@ -87,13 +87,17 @@ pub(super) struct Round<'a> {
     tally: &'a mut Tally,
 }
 
-impl<'a> Round<'a> {
+impl<'a> Rotation<'a> {
     /// Begins.
-    pub(super) fn new(clerk: &'a mut Clerk, pass: Pass<'a>, tally: &'a mut Tally) -> Self {
+    pub(super) fn new(
+        connection: &'a mut CommandConnection,
+        pass: Pass<'a>,
+        tally: &'a mut Tally,
+    ) -> Self {
         Self {
-            clerk,
+            connection,
             pass,
-            met: HashMap::new(),
+            first_tags: HashMap::new(),
             replies: HashMap::new(),
             gone: HashSet::new(),
             flights: BTreeMap::new(),
@@ -104,29 +108,36 @@ impl<'a> Round<'a> {
     }
 
     /// Passes through the whole queue.
-    pub(super) async fn go(
+    pub(super) async fn run(
         &mut self,
-        home: Home,
-        errand: &mut impl Errand,
-        orphans_go: bool,
+        dead_queue: DeadLetterQueue,
+        action: &mut impl DeadLetterAction,
+        remove_orphans: bool,
     ) -> Result<(), RabbitMqError> {
-        let (to, key) = (self.pass.queue(), self.clerk.key.clone());
-        let mut reader = Reader::new(home, to, key, self.clerk.frame_max(), fastrand::u64(..));
+        let (to, key) = (self.pass.queue(), self.connection.key.clone());
+        let mut reader = Reader::new(
+            dead_queue,
+            to,
+            key,
+            self.connection.frame_max(),
+            fastrand::u64(..),
+        );
         loop {
             let batch = self.pass.take().await?;
             let is_last = batch.is_empty();
             self.try_again().await?;
             for delivery in batch {
                 let tag = delivery.delivery_tag;
-                self.meet(tag, reader.read(delivery), errand).await?;
+                self.handle_message(tag, reader.read(delivery), action)
+                    .await?;
             }
             if is_last || self.bytes_kept() > KEPT_BYTES_MAX {
-                self.leave_orphans(is_last && orphans_go).await?;
+                self.handle_orphans(is_last && remove_orphans).await?;
             }
-            self.land().await?;
-            errand.landed().await;
+            self.await_confirms().await?;
+            action.batch_done().await;
             if is_last || self.full.len() > FULL_MAX || self.bytes_kept() > KEPT_BYTES_MAX {
-                return self.is_there_room();
+                return self.check_room();
             }
         }
     }
@@ -136,11 +147,11 @@ impl<'a> Round<'a> {
         self.pass.end().await
     }
 
-    async fn meet(
+    async fn handle_message(
         &mut self,
         tag: u64,
         read: Read,
-        errand: &mut impl Errand,
+        action: &mut impl DeadLetterAction,
     ) -> Result<(), RabbitMqError> {
         let Read {
             item,
@@ -154,37 +165,37 @@ impl<'a> Round<'a> {
         if is_ours {
             // Others have taken what was there: we have gone all the way round.
             self.pass.stop();
-            return self.stay(kept).await;
+            return self.keep(kept).await;
         }
         match &item {
             Item::Reply(id, _) => {
                 let id = id.clone();
-                if !self.is_twin(dead_letter::reply_key(&id), tag).await? {
-                    errand.judge(item);
-                    self.meet_reply(id, kept);
+                if !self.is_duplicate(dead_letter::reply_key(&id), tag).await? {
+                    action.judge(item);
+                    self.handle_reply(id, kept);
                 }
                 Ok(())
             }
-            Item::Letter(found) => {
+            Item::DeadLetter(found) => {
                 let (id, awaits) = (found.letter.id.clone(), found.has_reply_apart);
-                if self.is_twin(id.clone(), tag).await? {
+                if self.is_duplicate(id.clone(), tag).await? {
                     return Ok(());
                 }
-                let fate = errand.judge(item);
-                let goes = matches!(fate, DeadLetterFate::Goes | DeadLetterFate::GoesBack(_));
+                let fate = action.judge(item);
+                let goes = matches!(fate, DeadLetterFate::Remove | DeadLetterFate::SendBack(_));
                 if goes && awaits && !self.replies.contains_key(&id) {
                     self.gone.insert(id.clone());
                 }
-                self.seal(&id, kept, fate).await
+                self.apply_fate(&id, kept, fate).await
             }
         }
     }
 
     /// Returns whether this message was seen before: a command was killed between the copy and the
     /// acknowledgement. The second goes if the first is safe, or gone.
-    async fn is_twin(&mut self, name: String, tag: u64) -> Result<bool, RabbitMqError> {
-        let Some(first) = self.met.get(&name).copied() else {
-            self.met.insert(name, tag);
+    async fn is_duplicate(&mut self, name: String, tag: u64) -> Result<bool, RabbitMqError> {
+        let Some(first) = self.first_tags.get(&name).copied() else {
+            self.first_tags.insert(name, tag);
             return Ok(false);
         };
         let is_first = |kept: &&mut Kept| kept.tags.contains(&first);
@@ -192,14 +203,14 @@ impl<'a> Round<'a> {
             waiting.tags.push(tag);
             return Ok(true);
         }
-        self.land().await?;
+        self.await_confirms().await?;
         if !self.pass.holds(first) {
             self.done.0.push(tag);
         }
         Ok(true)
     }
 
-    fn meet_reply(&mut self, id: String, reply: Kept) {
+    fn handle_reply(&mut self, id: String, reply: Kept) {
         if self.gone.remove(&id) {
             self.done.0.extend(reply.tags);
         } else {
@@ -208,7 +219,7 @@ impl<'a> Round<'a> {
     }
 
     /// Applies the fate of a dead letter, and of the reply that belongs to it.
-    async fn seal(
+    async fn apply_fate(
         &mut self,
         id: &str,
         letter: Kept,
@@ -218,52 +229,55 @@ impl<'a> Round<'a> {
         let all: Vec<Kept> = reply.into_iter().chain([letter]).collect();
         let tags = all.iter().flat_map(|kept| kept.tags.iter().copied());
         match fate {
-            DeadLetterFate::Goes => {
+            DeadLetterFate::Remove => {
                 self.done.0.extend(tags);
                 self.done.1 += 1;
                 return Ok(());
             }
-            DeadLetterFate::GoesBack(parcel) => {
+            DeadLetterFate::SendBack(parcel) => {
                 let tags = tags.collect();
-                return self.launch(Rc::new(*parcel), tags, all).await;
+                return self.publish(Rc::new(*parcel), tags, all).await;
             }
-            DeadLetterFate::IsStuck(error) => drop(self.tally.trouble.get_or_insert(error)),
-            DeadLetterFate::Stays => {}
+            DeadLetterFate::Undeliverable(error) => {
+                self.tally.first_error.get_or_insert(error);
+            }
+            DeadLetterFate::Keep => {}
         }
         for kept in all {
-            self.stay(kept).await?;
+            self.keep(kept).await?;
         }
         Ok(())
     }
 
     /// Handles replies whose dead letters do not come.
-    async fn leave_orphans(&mut self, they_go: bool) -> Result<(), RabbitMqError> {
+    async fn handle_orphans(&mut self, remove: bool) -> Result<(), RabbitMqError> {
         let now_ms = jiff::Timestamp::now().as_millisecond();
         for (id, orphan) in std::mem::take(&mut self.replies) {
-            if they_go && is_orphan(&id, now_ms) {
+            if remove && is_orphan(&id, now_ms) {
                 self.done.0.extend(orphan.tags);
             } else {
-                self.stay(orphan).await?;
+                self.keep(orphan).await?;
             }
         }
         Ok(())
     }
 
-    async fn stay(&mut self, kept: Kept) -> Result<(), RabbitMqError> {
-        self.launch(Rc::new(kept.copy), kept.tags, Vec::new()).await
+    async fn keep(&mut self, kept: Kept) -> Result<(), RabbitMqError> {
+        self.publish(Rc::new(kept.copy), kept.tags, Vec::new())
+            .await
     }
 
-    async fn launch(
+    async fn publish(
         &mut self,
         parcel: Rc<OutboundMessage>,
         tags: Vec<u64>,
-        instead: Vec<Kept>,
+        fallback: Vec<Kept>,
     ) -> Result<(), RabbitMqError> {
-        let id = self.clerk.publisher().await?.send(Rc::clone(&parcel));
+        let id = self.connection.publisher().await?.send(Rc::clone(&parcel));
         let flight = AwaitedCopy {
             parcel,
             tags,
-            instead,
+            fallback,
         };
         self.flights.insert(id, flight);
         Ok(())
@@ -272,33 +286,37 @@ impl<'a> Round<'a> {
     /// Publishes again the copies that the queue had no room for; they may fit now that more is in hand.
     async fn try_again(&mut self) -> Result<(), RabbitMqError> {
         for AwaitedCopy { parcel, tags, .. } in std::mem::take(&mut self.full) {
-            self.launch(parcel, tags, Vec::new()).await?;
+            self.publish(parcel, tags, Vec::new()).await?;
         }
         Ok(())
     }
 
     /// Waits for all publications in flight. A message leaves this queue only once its copy is safe.
-    async fn land(&mut self) -> Result<(), RabbitMqError> {
-        let landed = self.land_all().await;
+    async fn await_confirms(&mut self) -> Result<(), RabbitMqError> {
+        let confirmed = self.await_all_confirms().await;
         let (tags, meant) = std::mem::take(&mut self.done);
         self.pass.ack(&tags)?;
         self.tally.done += meant;
-        landed
+        confirmed
     }
 
-    async fn land_all(&mut self) -> Result<(), RabbitMqError> {
+    async fn await_all_confirms(&mut self) -> Result<(), RabbitMqError> {
         while !self.flights.is_empty() {
-            for (id, verdict) in self.clerk.verdicts().await? {
+            for (id, verdict) in self.connection.verdicts().await? {
                 if let Some(flight) = self.flights.remove(&id) {
-                    self.landed(flight, verdict).await?;
+                    self.handle_verdict(flight, verdict).await?;
                 }
             }
         }
         Ok(())
     }
 
-    async fn landed(&mut self, flight: AwaitedCopy, verdict: Verdict) -> Result<(), RabbitMqError> {
-        let goes_back = !flight.instead.is_empty();
+    async fn handle_verdict(
+        &mut self,
+        flight: AwaitedCopy,
+        verdict: Verdict,
+    ) -> Result<(), RabbitMqError> {
+        let goes_back = !flight.fallback.is_empty();
         let is_full = verdict == Verdict::NotNow;
         match refusal(&flight.parcel, verdict) {
             None => {
@@ -308,9 +326,9 @@ impl<'a> Round<'a> {
             Some(_) if is_full && !goes_back => self.full.push(flight),
             // A copy that is refused for good stays in hand, and comes back.
             Some(error) => {
-                self.tally.trouble.get_or_insert(error);
-                for kept in flight.instead {
-                    self.stay(kept).await?;
+                self.tally.first_error.get_or_insert(error);
+                for kept in flight.fallback {
+                    self.keep(kept).await?;
                 }
             }
         }
@@ -325,7 +343,7 @@ impl<'a> Round<'a> {
 
     /// Returns an error if there was no room for copies. Their messages come back by themselves,
     /// and that is counted: not even looking would be safe for ever.
-    fn is_there_room(&self) -> Result<(), RabbitMqError> {
+    fn check_room(&self) -> Result<(), RabbitMqError> {
         match self.full.first() {
             None => Ok(()),
             Some(flight) => Err(CommandError::NoRoom {
