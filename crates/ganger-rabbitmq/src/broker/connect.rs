@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::error::{RabbitMqError, error_text, soft};
 use super::returned::Returns;
+use super::socket;
 use super::socket::{LapinRuntime, Socket};
 use super::tls::Encryption;
 use ganger_config::model::{Host, RabbitMqSource, Tls};
