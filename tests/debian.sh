@@ -28,12 +28,14 @@ make_debian() {
         cp -aL /etc/apt/apt.conf.d/. "$system/etc/apt/apt.conf.d/"
         cp -aL --remove-destination /etc/ssl/certs/. "$system/etc/ssl/certs/"
         printf '#!/bin/sh\nexit 101\n' | install -m 755 /dev/stdin "$system/usr/sbin/policy-rc.d"
-        mount_from_here proc dev sys
-        in_system apt-get update
-        in_system apt-get install --yes --no-install-recommends "$@"
         touch "$system/complete"
     fi
     mount_from_here proc dev sys
+    if [ "$(cat "$system/complete")" != "$*" ]; then
+        in_system apt-get update
+        in_system apt-get install --yes --no-install-recommends "$@"
+        echo "$*" >"$system/complete"
+    fi
 }
 
 mount_from_here() {

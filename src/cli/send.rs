@@ -417,7 +417,7 @@ fn print(
     let sent = told.sent;
     output::line(match told.kept {
         None => format!("sent {sent}{ids}"),
-        Some(one) if kept == 1 => format!("sent {sent}{ids}; {one} already existed"),
-        Some(_) => format!("sent {sent}{ids}; {kept} already existed"),
+        Some(one) if kept == 1 => format!("sent {sent}{ids}; message {one} already exists"),
+        Some(_) => format!("sent {sent}{ids}; {kept} messages already exist"),
     })
 }

@@ -498,7 +498,7 @@ fn a_daemon_that_can_not_start_says_why() {
     fs::write(&config, text).unwrap();
     let why = site.ganger(&["run"]).bad(1);
     for part in [
-        "pool `work` can't be started",
+        "starting pool `work` failed",
         "source `main`",
         "absent/queue.db",
     ] {

@@ -275,7 +275,7 @@ fn a_reload_that_is_refused_ends_as_well_and_says_so() {
     let invalid = pool.clone().set("workers", "-1");
     refused(&[invalid], "pools.work.workers must be within 1..=1024");
     let elsewhere = pool.clone().text("name", "other").text("source", "gone");
-    refused(&[pool.clone(), elsewhere], "pool `other` can't be started");
+    refused(&[pool.clone(), elsewhere], "starting pool `other` failed");
     scene.site.reconfigure(&scene.daemon, &[pool]);
     reload(&scene, &manager);
     manager.waits_for_status(|status| !status.contains("refused"));

@@ -67,7 +67,7 @@ fn a_message_is_not_sent_while_another_one_has_its_key() {
         json!({ "sent": 0, "kept": kept })
     );
     let text = site.ganger(&["send", "work", "b", "--unique", "k"]).good();
-    assert_eq!(text, format!("sent 0; {kept} already existed\n"));
+    assert_eq!(text, format!("sent 0; message {kept} already exists\n"));
     assert_eq!(send(&site, &["c", "--unique", "l"]), json!({ "sent": 1 }));
     let elsewhere = ["send", "other", "d", "--unique", "k", "--source", "main"];
     assert!(site.ganger(&elsewhere).good().starts_with("sent 1, id "));

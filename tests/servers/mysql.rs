@@ -147,7 +147,8 @@ impl Release {
     /// Has a server follow the one at that port, as that user, from the first thing that it ever did.
     pub(super) fn follow(&self, port: u16, user: &str, password: &str) -> String {
         let how = match self.make {
-            Make::Mariadb => "master_use_gtid = slave_pos",
+            // From 11.4 on a follower wants TLS unless it is told otherwise.
+            Make::Mariadb => "master_use_gtid = slave_pos, master_ssl = 0",
             Make::Mysql => {
                 "master_log_file = 'binlog.000001', master_log_pos = 4, get_master_public_key = 1"
             }

@@ -120,13 +120,16 @@ mod tests {
                 "${PORT}",
                 "needs the environment variable PORT, which is not set",
             ),
-            ("${PORT", "holds a `${` that no `}` ends"),
+            ("${PORT", "contains a `${` without a closing `}`"),
             (
                 "${a b}",
-                "holds `${a b}`, which names no environment variable",
+                "contains `${a b}`, which is not the name of an environment variable",
             ),
-            ("${A:-${B}}", "holds a `${` inside another"),
-            ("${}", "holds `${}`, which names no environment variable"),
+            ("${A:-${B}}", "contains a `${` inside another"),
+            (
+                "${}",
+                "contains `${}`, which is not the name of an environment variable",
+            ),
         ] {
             let expanded = expand(text, &environment());
             assert_eq!(expanded.unwrap_err().to_string(), error);

@@ -218,7 +218,7 @@ mod tests {
         fs::write(&script, format!("{first_line}\nexit 0\n")).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         let why = find_program(&command("./script", None, Some(home.path()))).err()?;
-        let (_, missing) = why.split_once("that its first line names: ").unwrap();
+        let (_, missing) = why.split_once("first line does not: ").unwrap();
         Some(missing.to_owned())
     }
 

@@ -188,8 +188,8 @@ mod tests {
         });
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2, "{text}");
-        assert!(lines[0].contains("takes no spans") && lines[0].contains("connection refused"));
-        assert!(lines[1].contains("takes spans again"), "{text}");
+        assert!(lines[0].contains("accepts no spans") && lines[0].contains("connection refused"));
+        assert!(lines[1].contains("accepts spans again"), "{text}");
         assert_eq!(queue.lost(), 10);
     }
 
@@ -198,7 +198,7 @@ mod tests {
         run(async {
             let never = std::future::pending();
             let error = bounded(Duration::from_secs(3), never).await.unwrap_err();
-            assert_eq!(error, "it has not answered within 3s");
+            assert_eq!(error, "it did not answer within 3s");
         });
     }
 

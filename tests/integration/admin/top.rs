@@ -106,7 +106,7 @@ fn a_daemon_that_goes_is_missed_until_it_is_back() {
     top.shows(": ready");
     top.shows(&format!("pid {},", next.pid()));
     next.stop();
-    top.shows(" is away");
+    top.shows(" is disconnected");
     // Ctrl-C.
     top.press("\u{3}");
     assert_eq!(top.left().code(), Some(0));

@@ -90,13 +90,11 @@ impl Database {
     /// How many transactions that change something were begun on the server so far, or a few more.
     pub(crate) fn transactions(&self) -> i64 {
         let begun = match self {
-            Self::Postgres(_) => "SELECT txid_snapshot_xmax(txid_current_snapshot())",
-            Self::Mariadb(_) => {
-                "SELECT variable_value FROM information_schema.global_status
-                 WHERE variable_name = 'Com_begin'"
-            }
+            Self::Postgres(_) => self.ask("SELECT txid_snapshot_xmax(txid_current_snapshot())"),
+            // In a table MariaDB and MySQL have it in different places.
+            Self::Mariadb(_) => self.ask("SHOW GLOBAL STATUS LIKE 'Com_begin'"),
         };
-        self.ask(begun).parse().unwrap()
+        begun.trim_start_matches("Com_begin|").parse().unwrap()
     }
 
     /// Stops the server as an operator would.

@@ -107,7 +107,7 @@ mod tests {
         let spawner = Spawner::new("p");
         let refused = spawner.jobs(thread::Builder::new().stack_size(1 << 60));
         let error = refused.unwrap_err().to_string();
-        assert!(error.contains("no thread"), "{error}");
+        assert!(error.contains("spawning the thread"), "{error}");
         let name = || thread::current().name().map(str::to_owned);
         let done_by = spawner.run(name).await.unwrap();
         assert_eq!(done_by.as_deref(), Some("spawner-p"));

@@ -406,7 +406,7 @@ mod tests {
             (r#"{"body":"a","headers":{"h":[]}}"#, "header `h` must be"),
             (
                 r#"{"body":"a","headers":{"X-Ganger-Attempts":"1"}}"#,
-                "ganger's own",
+                "reserved for ganger",
             ),
             (r#"{"body":"a","at":"noon"}"#, "at: expected a time such as"),
             (

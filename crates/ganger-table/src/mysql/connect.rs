@@ -223,10 +223,7 @@ impl ConnectTarget {
         let said: Result<_, CallError> = said.await;
         let said = said.map_err(|error| connect_error(&self.host_name(host), &error));
         let (version, packet, read_only, cluster) = said?;
-        let product = fits(&version).map_err(|found| MysqlError::Old {
-            server: self.host_name(host),
-            found,
-        })?;
+        let product = fits(&version, &self.host_name(host))?;
         if read_only {
             return Err(self.away(
                 host,
@@ -246,8 +243,12 @@ pub(super) fn is_set(value: &str) -> bool {
     !matches!(value, "0" | "OFF" | "")
 }
 
-/// Returns the product, or its name and version if it is too old.
-fn fits(version: &str) -> Result<Product, String> {
+/// Releases of MariaDB that lose the values of `NOT NULL` columns in an `INSERT … SELECT` of several rows
+/// into a table with triggers (MDEV-36026): they refuse it or, without strict mode, store empty values.
+const LOSING: [[u32; 3]; 4] = [[10, 6, 21], [10, 11, 11], [11, 4, 5], [11, 7, 2]];
+
+/// Returns the product, unless its version is too old or loses values.
+fn fits(version: &str, server: &str) -> Result<Product, MysqlError> {
     let (product, name, oldest) = match version.contains("MariaDB") {
         true => (Product::MariaDb, "MariaDB", [10, 6, 0]),
         false => (Product::MySql, "MySQL", [8, 0, 13]),
@@ -258,10 +259,21 @@ fn fits(version: &str) -> Result<Product, String> {
         .split(|c: char| !c.is_ascii_digit())
         .map(|part| part.parse().unwrap_or(0));
     let found: [u32; 3] = std::array::from_fn(|_| parts.next().unwrap_or(0));
+    let server = server.to_owned();
     let number = version.split('-').next().unwrap_or_default();
-    match found >= oldest {
-        true => Ok(product),
-        false => Err(format!("{name} {number}")),
+    let release = format!("{name} {number}");
+    if found < oldest {
+        return Err(MysqlError::Old {
+            server,
+            found: release,
+        });
+    }
+    match product == Product::MariaDb && LOSING.contains(&found) {
+        true => Err(MysqlError::Losing {
+            server,
+            found: release,
+        }),
+        false => Ok(product),
     }
 }
 
@@ -270,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_too_old_are_told_by_name_and_version() {
+    fn unsuitable_servers_are_told_by_name_and_version() {
         for (version, expected) in [
             ("10.11.6-MariaDB-0+deb12u1-log", Ok(Product::MariaDb)),
             ("5.5.5-10.6.0-MariaDB", Ok(Product::MariaDb)),
@@ -278,13 +290,24 @@ mod tests {
             ("8.0.13", Ok(Product::MySql)),
             ("8.4.0-commercial", Ok(Product::MySql)),
             ("9.1.0", Ok(Product::MySql)),
-            ("10.5.23-MariaDB", Err("MariaDB 10.5.23")),
-            ("5.5.5-10.3.39-MariaDB", Err("MariaDB 10.3.39")),
-            ("8.0.12", Err("MySQL 8.0.12")),
-            ("5.7.44-log", Err("MySQL 5.7.44")),
+            ("11.4.6-MariaDB", Ok(Product::MariaDb)),
+            ("10.5.23-MariaDB", Err("s is MariaDB 10.5.23, but")),
+            ("5.5.5-10.3.39-MariaDB", Err("s is MariaDB 10.3.39, but")),
+            ("8.0.12", Err("s is MySQL 8.0.12, but")),
+            ("5.7.44-log", Err("s is MySQL 5.7.44, but")),
+            ("11.4.5-MariaDB-log", Err("s is MariaDB 11.4.5, which")),
+            (
+                "5.5.5-10.11.11-MariaDB",
+                Err("s is MariaDB 10.11.11, which"),
+            ),
         ] {
-            let expected = expected.map_err(str::to_owned);
-            assert_eq!(fits(version), expected, "{version}");
+            match (fits(version, "s"), expected) {
+                (Ok(product), Ok(expected)) => assert_eq!(product, expected, "{version}"),
+                (Err(error), Err(part)) => {
+                    assert!(error.to_string().starts_with(part), "{version}: {error}");
+                }
+                (found, _) => panic!("{version}: {found:?}"),
+            }
         }
     }
 

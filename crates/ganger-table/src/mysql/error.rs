@@ -58,6 +58,17 @@ pub enum MysqlError {
         /// Its name and version.
         found: String,
     },
+    /// The server has a bug that loses messages.
+    #[error(
+        "{server} is {found}, which loses values in an INSERT … SELECT into a table with triggers \
+         (MDEV-36026): messages would be refused or lose their queue; install a later release of the same series"
+    )]
+    Losing {
+        /// Address of the server.
+        server: String,
+        /// Its name and version.
+        found: String,
+    },
     /// A later release has changed the tables.
     #[error(
         "the tables in database `{database}` are of a later version of ganger: this one supports versions \

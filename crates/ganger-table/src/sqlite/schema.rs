@@ -403,7 +403,7 @@ mod tests {
         conn.pragma_update(None, "user_version", 7).unwrap();
         let error = open(&path).unwrap_err().to_string();
         assert!(error.contains("of a later version of ganger"), "{error}");
-        assert!(error.ends_with("up to 6: `7`"), "{error}");
+        assert!(error.ends_with("up to 6, found `7`"), "{error}");
     }
 
     #[test]

@@ -138,6 +138,6 @@ mod tests {
         );
         let long = Piece::new(Direction::ToWorker, "a frame".into(), &[&[0; 100]]);
         assert_eq!(long.dump().len(), 5);
-        assert_eq!(long.dump()[4], "… and 36 bytes more");
+        assert_eq!(long.dump()[4], "… and 36 more bytes");
     }
 }

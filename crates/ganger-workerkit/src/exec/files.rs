@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(files.said(), Ok(ResultFile::default()));
         nix::unistd::mkfifo(&files.result, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let error = files.said().unwrap_err();
-        assert_eq!(error, "$GANGER_RESULT can't be read: it is no file");
+        assert_eq!(error, "reading $GANGER_RESULT failed: it is not a file");
         fs::remove_file(&files.result).unwrap();
         fs::write(&files.result, "#".repeat(65_537)).unwrap();
         assert!(files.said().unwrap_err().ends_with("more than 65536 bytes"));

@@ -139,11 +139,11 @@ mod tests {
             ),
             (
                 "colour=red",
-                "line 1 of $GANGER_RESULT: there is no such key: `colour=red`",
+                "line 1 of $GANGER_RESULT: unknown key: `colour=red`",
             ),
             (
                 "header.=x",
-                "line 1 of $GANGER_RESULT: there is no such key: `header.=x`",
+                "line 1 of $GANGER_RESULT: unknown key: `header.=x`",
             ),
             (
                 "status=don",

@@ -181,7 +181,8 @@ fn told_by_mariadb(server: &MariaDatabase) -> Vec<Run> {
     let told = server.ask(
         "SELECT rows_examined, rows_sent + rows_affected,
            REPLACE(REPLACE(CONVERT(sql_text USING utf8mb4), CHAR(10), ' '), 'NULL', 'null')
-         FROM performance_schema.events_statements_history_long WHERE sql_text IS NOT NULL;
+         FROM performance_schema.events_statements_history_long
+         WHERE sql_text IS NOT NULL AND event_name <> 'statement/sql/show_variables';
          TRUNCATE TABLE performance_schema.events_statements_history_long",
     );
     let run = |line: &str| {

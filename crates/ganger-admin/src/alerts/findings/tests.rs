@@ -184,7 +184,7 @@ fn a_source_is_told_once_whoever_reads_it() {
     );
     let part = sources_down(&[down("a"), up]);
     assert!(
-        part[0].summary.contains("by 1 of 2 pools (`a`)"),
+        part[0].summary.contains("to 1 of 2 pools (`a`)"),
         "{part:?}"
     );
     let one = sources_down(&[down("a")]);

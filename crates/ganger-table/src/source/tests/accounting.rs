@@ -212,7 +212,7 @@ fn goes_nowhere_else(client: &mut Client, all: &DeadFilter) {
         ..RetryTarget::default()
     };
     let refused = client.dead_retry(all, &elsewhere).unwrap_err();
-    let says = "to their own queue only";
+    let says = "in their own queue only";
     assert!(refused.to_string().contains(says), "{refused}");
 }
 
