@@ -299,7 +299,7 @@ fn dead_letters_are_sent_back() {
             .all(|entry| entry.attempt == Some(1))
     );
     let twice = site.site.ganger(&["dead", "retry", id(&letters[0])]).bad(1);
-    assert!(twice.contains("not there"), "{twice}");
+    assert!(twice.contains("do not exist"), "{twice}");
     daemon.stop();
 }
 
