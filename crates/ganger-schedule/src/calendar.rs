@@ -1,0 +1,435 @@
+//! Calendars: on which days and at which hours a schedule may run.
+
+use jiff::civil::{Date, DateTime, Time, Weekday};
+use jiff::{Timestamp, ToSpan};
+
+use crate::problem::{Broken, Problem};
+use crate::zone::{SECOND, Zone, beyond};
+
+/// Number of steps from one opening to the next that a search takes at most: days, stretches of a
+/// zone, and ranges of days that are left out.
+const STEPS_MAX: usize = 100_000;
+/// Number of ranges of days that are left out at most.
+const EXCEPT_MAX: usize = 10_000;
+
+/// A span of a day: from its first instant to before its last, `None` for the end of the day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hours {
+    /// Its beginning, in whole seconds.
+    pub from: Time,
+    /// Its end, which no longer belongs to it; `None` for midnight.
+    pub until: Option<Time>,
+}
+
+impl Hours {
+    /// A whole day.
+    pub const ALL: Self = Self {
+        from: Time::midnight(),
+        until: None,
+    };
+
+    fn contains(self, time: Time) -> bool {
+        time >= self.from && self.until.is_none_or(|until| time < until)
+    }
+}
+
+/// Rule for a slot outside a calendar.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Outside {
+    /// It is skipped.
+    #[default]
+    Skip,
+    /// It runs when the calendar opens next. Several of one closed span are one run.
+    Next,
+}
+
+/// Days and hours at which a schedule may run, on the clocks of a zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Calendar {
+    zone: Zone,
+    days: Vec<Weekday>,
+    hours: Vec<Hours>,
+    /// Ranges of days that are left out, first and last, in order and without overlap.
+    except: Vec<(Date, Date)>,
+    outside: Outside,
+}
+
+/// A span of time in which a calendar is open, or in which it is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) is_open: bool,
+    /// Its first instant; `None` if it has no beginning.
+    pub(crate) from: Option<Timestamp>,
+    /// The first instant after it; `None` if it has no end.
+    pub(crate) until: Option<Timestamp>,
+}
+
+impl Calendar {
+    /// Creates a calendar that is open on these days of the week at these hours, but for the ranges
+    /// of days in `except` (first and last). No days are all days, and no hours all hours.
+    ///
+    /// # Errors
+    /// If hours end before they begin, or a range of days does, or there are too many.
+    pub fn new(
+        zone: Zone,
+        days: Vec<Weekday>,
+        mut hours: Vec<Hours>,
+        mut except: Vec<(Date, Date)>,
+        outside: Outside,
+    ) -> Result<Self, Problem> {
+        for (index, span) in hours.iter().enumerate() {
+            if span.until.is_some_and(|until| until <= span.from) {
+                let wrong = "hours end before they begin";
+                let problem = Problem::new(wrong, "write two spans for hours over midnight");
+                return Err(problem.under(format!("hours[{index}]")));
+            }
+        }
+        for (index, (first, last)) in except.iter().enumerate() {
+            if last < first {
+                let wrong = format!("{last} is before {first}");
+                let problem = Problem::new(wrong, "write the first day, then the last");
+                return Err(problem.under(format!("except[{index}]")));
+            }
+        }
+        if except.len() > EXCEPT_MAX {
+            let wrong = format!("{} ranges of days are left out", except.len());
+            let problem = Problem::new(wrong, format!("write at most {EXCEPT_MAX}"));
+            return Err(problem.under("except"));
+        }
+        if hours.is_empty() {
+            hours.push(Hours::ALL);
+        }
+        hours.sort_unstable();
+        except.sort_unstable();
+        Ok(Self {
+            zone,
+            days,
+            hours: joined_hours(hours),
+            except: joined_days(except),
+            outside,
+        })
+    }
+
+    /// Returns the rule for slots outside.
+    pub fn outside(&self) -> Outside {
+        self.outside
+    }
+
+    /// Returns true if a schedule may run at an instant.
+    pub fn is_open(&self, at: Timestamp) -> bool {
+        self.is_open_at(self.zone.civil(at))
+    }
+
+    fn is_open_at(&self, civil: DateTime) -> bool {
+        let mut hours = self.hours.iter();
+        self.is_open_on(civil.date()) && hours.any(|hours| hours.contains(civil.time()))
+    }
+
+    fn is_open_on(&self, date: Date) -> bool {
+        let is_a_day = self.days.is_empty() || self.days.contains(&date.weekday());
+        is_a_day && self.exception(date).is_none()
+    }
+
+    /// Returns the range of days around this one that is left out.
+    fn exception(&self, date: Date) -> Option<(Date, Date)> {
+        let after = self.except.partition_point(|(first, _)| *first <= date);
+        let (first, last) = *self.except.get(after.checked_sub(1)?)?;
+        (date <= last).then_some((first, last))
+    }
+
+    /// Returns the span around an instant in whole seconds: the longest in which the calendar does
+    /// not change.
+    pub(crate) fn span(&self, at: Timestamp) -> Result<Span, Broken> {
+        Ok(Span {
+            is_open: self.is_open(at),
+            from: self.begin(at)?,
+            until: self.end(at)?,
+        })
+    }
+
+    /// Returns the first instant after this one at which the calendar opens or closes.
+    fn end(&self, mut at: Timestamp) -> Result<Option<Timestamp>, Broken> {
+        let is_open = self.is_open(at);
+        for _ in 0..STEPS_MAX {
+            let stretch = self.zone.stretch(at)?;
+            let offset = stretch.offset;
+            let Some(civil) = self.later(offset.to_datetime(at)) else {
+                return Ok(None);
+            };
+            let next = offset.to_timestamp(civil).map_err(|_| beyond(at))?;
+            at = match stretch.until {
+                Some((until, _)) if until <= next => until,
+                _ => next,
+            };
+            if self.is_open(at) != is_open {
+                return Ok(Some(at));
+            }
+        }
+        // As good as never: thousands of days.
+        Ok(None)
+    }
+
+    /// Returns the first instant of the span around this one.
+    fn begin(&self, mut at: Timestamp) -> Result<Option<Timestamp>, Broken> {
+        let is_open = self.is_open(at);
+        for _ in 0..STEPS_MAX {
+            let stretch = self.zone.stretch(at)?;
+            let offset = stretch.offset;
+            let Some(civil) = self.earlier(offset.to_datetime(at)) else {
+                return Ok(None);
+            };
+            let begin = offset.to_timestamp(civil).map_err(|_| beyond(at))?;
+            let begin = match stretch.from {
+                Some((from, _)) if from >= begin => from,
+                _ => begin,
+            };
+            let Ok(before) = begin.checked_sub(SECOND) else {
+                return Ok(None);
+            };
+            if self.is_open(before) != is_open {
+                return Ok(Some(begin));
+            }
+            at = before;
+        }
+        Ok(None)
+    }
+
+    /// Returns true if it is open all the time, but for ranges of days.
+    fn is_plain(&self) -> bool {
+        let all = [0, 1, 2, 3, 4, 5, 6].map(|day| Weekday::from_sunday_zero_offset(day).ok());
+        let has = |day: &Option<Weekday>| day.is_some_and(|day| self.days.contains(&day));
+        self.hours == [Hours::ALL] && (self.days.is_empty() || all.iter().all(has))
+    }
+
+    /// Returns the first civil time after this one at which something may change: an hour that
+    /// begins or ends, or midnight.
+    fn later(&self, civil: DateTime) -> Option<DateTime> {
+        let date = civil.date();
+        if let Some((_, last)) = self.exception(date) {
+            return Some(last.tomorrow().ok()?.to_datetime(Time::midnight()));
+        }
+        if self.is_plain() {
+            let next = self.except.partition_point(|(first, _)| *first <= date);
+            return Some(self.except.get(next)?.0.to_datetime(Time::midnight()));
+        }
+        let edges = self
+            .hours
+            .iter()
+            .flat_map(|hours| [Some(hours.from), hours.until]);
+        let next = edges.flatten().filter(|edge| *edge > civil.time()).min();
+        match next {
+            Some(next) => Some(date.to_datetime(next)),
+            None => Some(date.tomorrow().ok()?.to_datetime(Time::midnight())),
+        }
+    }
+
+    /// Returns the last civil time that is not after this one at which something may have changed.
+    fn earlier(&self, civil: DateTime) -> Option<DateTime> {
+        let date = civil.date();
+        let time = match self.exception(date) {
+            Some((first, _)) if first > Date::MIN => {
+                return Some(first.to_datetime(Time::midnight()));
+            }
+            Some(_) => return None,
+            None => civil.time(),
+        };
+        if self.is_plain() {
+            let before = self.except.partition_point(|(first, _)| *first <= date);
+            let (_, last) = self.except.get(before.checked_sub(1)?)?;
+            return Some(last.tomorrow().ok()?.to_datetime(Time::midnight()));
+        }
+        let edges = self
+            .hours
+            .iter()
+            .flat_map(|hours| [Some(hours.from), hours.until]);
+        let last = edges.flatten().filter(|edge| *edge <= time).max();
+        Some(date.to_datetime(last.unwrap_or(Time::midnight())))
+    }
+}
+
+/// Joins spans of a day that overlap or follow one another.
+fn joined_hours(sorted: Vec<Hours>) -> Vec<Hours> {
+    let mut all: Vec<Hours> = Vec::new();
+    for hours in sorted {
+        match all.last_mut() {
+            Some(before) if before.until.is_none_or(|until| hours.from <= until) => {
+                let ends = before.until.zip(hours.until);
+                before.until = ends.map(|(one, other)| one.max(other));
+            }
+            _ => all.push(hours),
+        }
+    }
+    all
+}
+
+/// Joins ranges of days that overlap or follow one another.
+fn joined_days(sorted: Vec<(Date, Date)>) -> Vec<(Date, Date)> {
+    let mut all: Vec<(Date, Date)> = Vec::new();
+    for (first, last) in sorted {
+        match all.last_mut() {
+            Some(before) if first <= before.1.saturating_add(1.day()) => {
+                before.1 = before.1.max(last)
+            }
+            _ => all.push((first, last)),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::{date, time};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::zone::Zones;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn hours(from: i8, until: i8) -> Hours {
+        Hours {
+            from: time(from, 0, 0, 0),
+            until: Some(time(until, 0, 0, 0)),
+        }
+    }
+
+    const WORKDAYS: [Weekday; 5] = [
+        Weekday::Monday,
+        Weekday::Tuesday,
+        Weekday::Wednesday,
+        Weekday::Thursday,
+        Weekday::Friday,
+    ];
+
+    fn office(hours: Vec<Hours>) -> Calendar {
+        let zone = Zones::bundled().get("Europe/Berlin").unwrap();
+        let except = vec![
+            (date(2026, 12, 24), date(2026, 12, 26)),
+            (date(2027, 1, 1), date(2027, 1, 1)),
+            (date(2026, 12, 26), date(2026, 12, 31)),
+        ];
+        Calendar::new(zone, WORKDAYS.to_vec(), hours, except, Outside::Skip).unwrap()
+    }
+
+    #[test]
+    fn a_span_reaches_as_far_as_nothing_changes() {
+        let daily = office(vec![hours(9, 12), hours(13, 17)]);
+        let days = office(vec![]);
+        let table = [
+            // A Friday, its break, and the weekend.
+            (
+                &daily,
+                "2026-06-05T08:00Z",
+                true,
+                "2026-06-05T07:00Z",
+                "2026-06-05T10:00Z",
+            ),
+            (
+                &daily,
+                "2026-06-05T10:00Z",
+                false,
+                "2026-06-05T10:00Z",
+                "2026-06-05T11:00Z",
+            ),
+            (
+                &daily,
+                "2026-06-05T15:00Z",
+                false,
+                "2026-06-05T15:00Z",
+                "2026-06-08T07:00Z",
+            ),
+            (
+                &daily,
+                "2026-06-06T12:00Z",
+                false,
+                "2026-06-05T15:00Z",
+                "2026-06-08T07:00Z",
+            ),
+            (
+                &days,
+                "2026-06-03T12:00Z",
+                true,
+                "2026-05-31T22:00Z",
+                "2026-06-05T22:00Z",
+            ),
+            // Over a change of the clock.
+            (
+                &days,
+                "2026-03-28T12:00Z",
+                false,
+                "2026-03-27T23:00Z",
+                "2026-03-29T22:00Z",
+            ),
+            // Holidays that follow one another, up to the weekend.
+            (
+                &days,
+                "2026-12-28T12:00Z",
+                false,
+                "2026-12-23T23:00Z",
+                "2027-01-03T23:00Z",
+            ),
+        ];
+        for (calendar, instant, is_open, from, until) in table {
+            let (from, until) = (Some(at(from)), Some(at(until)));
+            let span = calendar.span(at(instant)).unwrap();
+            assert_eq!(
+                span,
+                Span {
+                    is_open,
+                    from,
+                    until
+                },
+                "{instant}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_calendar_may_be_open_or_closed_for_ever() {
+        let always = Calendar::new(Zone::default(), vec![], vec![], vec![], Outside::Skip).unwrap();
+        let span = always.span(at("2026-01-01T00:00Z")).unwrap();
+        assert_eq!((span.is_open, span.until), (true, None));
+        let except = vec![(Date::MIN, Date::MAX)];
+        let never = Calendar::new(Zone::default(), vec![], vec![], except, Outside::Next).unwrap();
+        let span = never.span(at("2026-01-01T00:00Z")).unwrap();
+        assert_eq!((span.is_open, span.from, span.until), (false, None, None));
+    }
+
+    #[test]
+    fn what_ends_before_it_begins_is_refused() {
+        let new = |hours, except| {
+            let calendar = Calendar::new(Zone::default(), vec![], hours, except, Outside::Skip);
+            calendar.unwrap_err().to_string()
+        };
+        assert_eq!(
+            new(vec![hours(8, 9), hours(22, 4)], vec![]),
+            "hours[1]: hours end before they begin: write two spans for hours over midnight"
+        );
+        assert_eq!(
+            new(vec![], vec![(date(2026, 2, 2), date(2026, 2, 1))]),
+            "except[0]: 2026-02-01 is before 2026-02-02: write the first day, then the last"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_span_is_whole(second in 1_764_547_200i64..1_830_000_000, edge in 0..6i8) {
+            let calendar = office(vec![hours(0, 2 + edge), hours(9, 17)]);
+            let at = Timestamp::from_second(second).unwrap();
+            let span = calendar.span(at).unwrap();
+            let (from, until) = (span.from.unwrap(), span.until.unwrap());
+            prop_assert!(from <= at && at < until);
+            prop_assert_eq!(calendar.is_open(at), span.is_open);
+            prop_assert_ne!(calendar.is_open(until), span.is_open);
+            prop_assert_ne!(calendar.is_open(from - SECOND), span.is_open);
+            let step = (until - from).get_seconds() / 7 + 1;
+            let mut within = from;
+            while within < until {
+                prop_assert_eq!(calendar.span(within).unwrap(), span);
+                within += jiff::SignedDuration::from_secs(step);
+            }
+        }
+    }
+}

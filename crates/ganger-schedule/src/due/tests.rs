@@ -1,0 +1,691 @@
+//! Tests the decisions by stories, and by properties of all of them.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use proptest::prelude::*;
+
+use super::*;
+use crate::calendar::Outside;
+use crate::definition::{CalendarDefinition, Definition};
+use crate::spec::Misfire;
+use crate::zone::Zones;
+
+fn at(text: &str) -> Timestamp {
+    text.parse()
+        .unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const HOUR: Duration = seconds(3600);
+const DAY: Duration = seconds(86_400);
+
+fn cron(text: &str) -> Definition {
+    Definition {
+        name: "job".to_owned(),
+        cron: vec![text.to_owned()],
+        overlap: Overlap::Allow,
+        ..Definition::default()
+    }
+}
+
+fn every(seconds: u64) -> Definition {
+    Definition {
+        cron: vec![],
+        every: Some(Duration::from_secs(seconds)),
+        ..cron("")
+    }
+}
+
+fn misfire(policy: Policy) -> Misfire {
+    Misfire {
+        policy,
+        ..Misfire::default()
+    }
+}
+
+fn checked(definition: &Definition) -> Spec {
+    definition.spec(&Zones::bundled()).unwrap()
+}
+
+fn cursor(text: &str) -> Cursor {
+    Cursor::new(at(text))
+}
+
+/// Decisions in a line each: `run HH:MM` with what belongs to it, `skip FIRST-LAST xN reason`.
+fn told(due: &Due) -> Vec<String> {
+    let short = |at: Timestamp| at.to_string()[11..].trim_end_matches('Z').to_owned();
+    let tell = |decision: &Decision| match decision {
+        Decision::Dispatch(dispatch) => {
+            let marks = [
+                (dispatch.missed > 0).then(|| format!(" missed {}", dispatch.missed)),
+                dispatch.is_made_up.then(|| " made up".to_owned()),
+                dispatch.waits.then(|| " waits".to_owned()),
+                dispatch.replaces.then(|| " replaces".to_owned()),
+            ];
+            let marks: String = marks.into_iter().flatten().collect();
+            format!("run {}{marks}", short(dispatch.slot.at))
+        }
+        Decision::Skip(skip) => {
+            let (first, last) = (short(skip.first), short(skip.last));
+            format!("skip {first}-{last} x{} {:?}", skip.slots, skip.reason)
+        }
+    };
+    due.decisions.iter().map(tell).collect()
+}
+
+fn decide(definition: &Definition, from: &str, now: &str) -> Due {
+    due(&checked(definition), cursor(from), at(now), Open::default()).unwrap()
+}
+
+#[test]
+fn a_slot_is_dispatched_when_it_is_due() {
+    let job = cron("0 9 * * *");
+    let early = decide(&job, "2026-06-01T00:00Z", "2026-06-01T08:59:59Z");
+    assert_eq!(
+        (told(&early).len(), early.wake),
+        (0, Wake::At(at("2026-06-01T09:00Z")))
+    );
+    let due = decide(&job, "2026-06-01T00:00Z", "2026-06-01T09:00Z");
+    assert_eq!(told(&due), ["run 09:00:00"]);
+    assert_eq!(due.wake, Wake::At(at("2026-06-02T09:00Z")));
+    assert_eq!(
+        due.cursor,
+        Cursor {
+            runs: 1,
+            ..cursor("2026-06-01T09:00Z")
+        }
+    );
+}
+
+#[test]
+fn missed_slots_go_by_the_policy() {
+    let (from, now) = ("2026-06-01T00:00Z", "2026-06-01T05:30Z");
+    let few = Misfire {
+        max: 2,
+        ..misfire(Policy::All)
+    };
+    let none = Misfire {
+        max: 0,
+        ..misfire(Policy::All)
+    };
+    let recent = |policy| Misfire {
+        catch_up: 2 * HOUR,
+        ..misfire(policy)
+    };
+    let patient = |policy| Misfire {
+        grace: 3 * HOUR,
+        ..misfire(policy)
+    };
+    let table = [
+        (
+            misfire(Policy::Once),
+            "skip 01:00:00-04:00:00 x4 Misfire; run 05:00:00 missed 4 made up",
+        ),
+        (misfire(Policy::Skip), "skip 01:00:00-05:00:00 x5 Misfire"),
+        (
+            misfire(Policy::All),
+            "run 01:00:00 made up; run 02:00:00 made up; run 03:00:00 made up; run 04:00:00 made up; run 05:00:00 made up",
+        ),
+        (
+            few,
+            "skip 01:00:00-03:00:00 x3 Misfire; run 04:00:00 made up; run 05:00:00 made up",
+        ),
+        (none, "skip 01:00:00-05:00:00 x5 Misfire"),
+        (
+            recent(Policy::All),
+            "skip 01:00:00-03:00:00 x3 Misfire; run 04:00:00 made up; run 05:00:00 made up",
+        ),
+        (
+            Misfire {
+                catch_up: seconds(600),
+                ..misfire(Policy::Once)
+            },
+            "skip 01:00:00-05:00:00 x5 Misfire",
+        ),
+        (
+            patient(Policy::Skip),
+            "skip 01:00:00-02:00:00 x2 Misfire; run 03:00:00; run 04:00:00; run 05:00:00",
+        ),
+        // Those within the grace are as missed as the rest once something is.
+        (
+            patient(Policy::Once),
+            "skip 01:00:00-04:00:00 x4 Misfire; run 05:00:00 missed 4",
+        ),
+    ];
+    for (rules, expected) in table {
+        let job = Definition {
+            misfire: rules,
+            ..cron("0 * * * *")
+        };
+        let due = decide(&job, from, now);
+        assert_eq!(told(&due).join("; "), expected, "{rules:?}");
+        assert_eq!(due.wake, Wake::At(at("2026-06-01T06:00Z")));
+        assert_eq!(due.cursor.at, at("2026-06-01T05:00Z"));
+    }
+}
+
+/// river #791, #1035
+#[test]
+fn two_weeks_down_are_one_run() {
+    let due = decide(&every(5), "2026-06-01T00:00:02Z", "2026-06-15T00:00:02Z");
+    assert_eq!(
+        told(&due),
+        [
+            "skip 00:00:05-23:59:55 x241919 Misfire",
+            "run 00:00:00 missed 241919"
+        ]
+    );
+    // A year as well, and by the clock, if in several calls.
+    let due = decide(&every(5), "2026-06-01T00:00:02Z", "2027-06-01T00:00:02Z");
+    assert_eq!(told(&due)[1], "run 00:00:00 missed 6307199");
+    let several = checked(&Definition {
+        cron: vec!["*/5 * * * * *".to_owned(), "0 * * * * *".to_owned()],
+        ..cron("")
+    });
+    let (mut cursor, mut calls) = (cursor("2026-06-01T00:00:02Z"), 0);
+    let dispatch = loop {
+        let due = super::due(
+            &several,
+            cursor,
+            at("2026-06-03T00:00:02Z"),
+            Open::default(),
+        )
+        .unwrap();
+        (cursor, calls) = (due.cursor, calls + 1);
+        if due.wake != Wake::Again {
+            break told(&due).pop().unwrap();
+        }
+    };
+    assert_eq!(dispatch, "run 00:00:00 missed 34559");
+    assert_eq!((calls, cursor.missed), (4, 0));
+}
+
+/// kubernetes #42649
+#[test]
+fn a_night_off_is_a_range_and_goes_on_at_once() {
+    let due = decide(
+        &cron("* * * * *"),
+        "2026-06-01T22:00:30Z",
+        "2026-06-02T06:00:30Z",
+    );
+    assert_eq!(
+        told(&due),
+        [
+            "skip 22:01:00-05:59:00 x479 Misfire",
+            "run 06:00:00 missed 479"
+        ]
+    );
+    assert_eq!(due.wake, Wake::At(at("2026-06-02T06:01Z")));
+}
+
+/// river #791: a timer that each start begins anew never fires.
+#[test]
+fn a_weekly_pace_fires_under_daily_deploys() {
+    let spec = checked(&every(7 * 86_400));
+    let (mut cursor, mut runs) = (cursor("2026-06-01T12:00Z"), Vec::new());
+    for deploy in 0..60 {
+        let now = at("2026-06-01T12:00Z") + deploy * DAY;
+        let due = due(&spec, cursor, now, Open::default()).unwrap();
+        runs.extend(told(&due));
+        cursor = due.cursor;
+    }
+    assert_eq!(runs.len(), 9);
+}
+
+/// bullmq #3063, and an edit that must not fire at once.
+#[test]
+fn a_change_never_fires_a_slot_of_the_past() {
+    let (old, new) = (checked(&cron("0 11 * * *")), checked(&cron("0 9 * * *")));
+    let due = change(
+        &old,
+        &new,
+        cursor("2026-06-01T00:00Z"),
+        at("2026-06-01T10:00Z"),
+    )
+    .unwrap();
+    assert_eq!(
+        (told(&due).len(), due.wake),
+        (0, Wake::At(at("2026-06-02T09:00Z")))
+    );
+    let none = super::due(&new, due.cursor, at("2026-06-01T10:00Z"), Open::default()).unwrap();
+    assert_eq!(told(&none).len(), 0);
+    // Slots of the old version that nothing had decided are accounted for.
+    let minutely = checked(&cron("* * * * *"));
+    let late = change(
+        &minutely,
+        &new,
+        cursor("2026-06-01T09:57:30Z"),
+        at("2026-06-01T10:00Z"),
+    )
+    .unwrap();
+    assert_eq!(told(&late), ["skip 09:58:00-10:00:00 x3 Changed"]);
+    assert_eq!(late.cursor.at, at("2026-06-01T10:00Z"));
+    // A change of something else keeps the slots, also one that waits for its jitter.
+    let overlap = Spec {
+        overlap: Overlap::Skip,
+        ..minutely.clone()
+    };
+    let same = change(
+        &minutely,
+        &overlap,
+        cursor("2026-06-01T09:57:30Z"),
+        at("2026-06-01T10:00Z"),
+    )
+    .unwrap();
+    assert_eq!(
+        (told(&same).len(), same.cursor),
+        (0, cursor("2026-06-01T09:57:30Z"))
+    );
+    // Removed and added within a slot.
+    let added = Cursor::new(at("2026-06-01T10:00:20Z"));
+    let next = super::due(
+        &minutely,
+        added,
+        at("2026-06-01T10:00:59Z"),
+        Open::default(),
+    )
+    .unwrap();
+    assert_eq!(
+        (told(&next).len(), next.wake),
+        (0, Wake::At(at("2026-06-01T10:01Z")))
+    );
+}
+
+#[test]
+fn a_pause_is_made_up_for_only_if_asked() {
+    let job = checked(&cron("0 * * * *"));
+    let (paused, resumed) = (cursor("2026-06-01T00:30Z"), at("2026-06-01T04:30Z"));
+    let skipped = skip_all(&job, paused, resumed, Reason::Paused).unwrap();
+    assert_eq!(told(&skipped), ["skip 01:00:00-04:00:00 x4 Paused"]);
+    assert_eq!(skipped.wake, Wake::At(at("2026-06-01T05:00Z")));
+    let after = due(&job, skipped.cursor, resumed, Open::default()).unwrap();
+    assert_eq!(told(&after).len(), 0);
+    let made_up = due(&job, paused, resumed, Open::default()).unwrap();
+    assert_eq!(
+        told(&made_up),
+        [
+            "skip 01:00:00-03:00:00 x3 Misfire",
+            "run 04:00:00 missed 3 made up"
+        ]
+    );
+}
+
+#[test]
+fn open_occurrences_stand_in_the_way_as_the_rule_says() {
+    let open = |occurrences, waiting| Open {
+        occurrences,
+        waiting,
+    };
+    let queue = Overlap::Queue { max: 2 };
+    let table: [(Overlap, Open, &[&str]); 9] = [
+        (
+            Overlap::Allow,
+            open(5, 0),
+            &["run 00:00:05", "run 00:00:10", "run 00:00:15"],
+        ),
+        (
+            Overlap::Skip,
+            open(0, 0),
+            &["run 00:00:05", "skip 00:00:10-00:00:15 x2 Overlap"],
+        ),
+        (
+            Overlap::Skip,
+            open(1, 0),
+            &["skip 00:00:05-00:00:15 x3 Overlap"],
+        ),
+        (
+            queue,
+            open(0, 0),
+            &["run 00:00:05", "run 00:00:10 waits", "run 00:00:15 waits"],
+        ),
+        (
+            queue,
+            open(1, 0),
+            &[
+                "run 00:00:05 waits",
+                "run 00:00:10 waits",
+                "skip 00:00:15-00:00:15 x1 Overlap",
+            ],
+        ),
+        (queue, open(3, 2), &["skip 00:00:05-00:00:15 x3 Overlap"]),
+        (
+            Overlap::Replace,
+            open(0, 0),
+            &["skip 00:00:05-00:00:10 x2 Overlap", "run 00:00:15"],
+        ),
+        (
+            Overlap::Replace,
+            open(1, 0),
+            &["skip 00:00:05-00:00:10 x2 Overlap", "run 00:00:15 replaces"],
+        ),
+        (
+            Overlap::Queue { max: 0 },
+            open(1, 0),
+            &["skip 00:00:05-00:00:15 x3 Overlap"],
+        ),
+    ];
+    for (overlap, open, expected) in table {
+        let job = checked(&Definition {
+            overlap,
+            ..every(5)
+        });
+        let due = due(
+            &job,
+            cursor("2026-06-01T00:00:02Z"),
+            at("2026-06-01T00:00:16Z"),
+            open,
+        )
+        .unwrap();
+        assert_eq!(told(&due), expected, "{overlap:?} {open:?}");
+    }
+}
+
+#[test]
+fn missed_slots_wait_for_the_run_that_stands_for_them() {
+    let job = checked(&Definition {
+        overlap: Overlap::Skip,
+        ..cron("0 * * * *")
+    });
+    let busy = Open {
+        occurrences: 1,
+        waiting: 0,
+    };
+    let first = due(
+        &job,
+        cursor("2026-06-01T00:00Z"),
+        at("2026-06-01T03:10Z"),
+        busy,
+    )
+    .unwrap();
+    assert_eq!(
+        told(&first),
+        [
+            "skip 01:00:00-02:00:00 x2 Misfire",
+            "skip 03:00:00-03:00:00 x1 Overlap"
+        ]
+    );
+    let second = due(&job, first.cursor, at("2026-06-01T04:00Z"), Open::default()).unwrap();
+    assert_eq!(told(&second), ["run 04:00:00 missed 2"]);
+    assert_eq!(second.cursor.missed, 0);
+}
+
+fn office(outside: Outside, text: &str) -> Definition {
+    let only = CalendarDefinition {
+        days: vec!["MON-FRI".to_owned()],
+        hours: vec!["09:00-17:00".to_owned()],
+        except: vec!["2026-06-04".to_owned()],
+        outside,
+        zone: None,
+    };
+    Definition {
+        only: Some(only),
+        ..cron(text)
+    }
+}
+
+#[test]
+fn slots_outside_a_calendar_are_skipped_or_moved() {
+    // A Friday evening to Monday.
+    let skip = office(Outside::Skip, "0 */6 * * *");
+    let due = decide(&skip, "2026-06-05T12:00Z", "2026-06-08T12:00Z");
+    assert_eq!(
+        told(&due),
+        ["skip 18:00:00-06:00:00 x11 Calendar", "run 12:00:00"]
+    );
+    let weekend = decide(&skip, "2026-06-05T12:00Z", "2026-06-07T12:00Z");
+    assert_eq!(
+        (told(&weekend).len(), weekend.wake),
+        (0, Wake::At(at("2026-06-08T12:00Z")))
+    );
+    let next = office(Outside::Next, "0 */6 * * *");
+    let weekend = decide(&next, "2026-06-05T12:00Z", "2026-06-07T12:00Z");
+    assert_eq!(
+        (told(&weekend).len(), weekend.wake),
+        (0, Wake::At(at("2026-06-08T09:00Z")))
+    );
+    let due = decide(&next, "2026-06-05T12:00Z", "2026-06-08T09:00Z");
+    assert_eq!(
+        told(&due),
+        ["skip 18:00:00-00:00:00 x10 Calendar", "run 06:00:00"]
+    );
+    // One that is on time at the opening stands for those that would be moved there.
+    let due = decide(
+        &office(Outside::Next, "0 */3 * * *"),
+        "2026-06-05T15:30Z",
+        "2026-06-08T09:00Z",
+    );
+    assert_eq!(
+        told(&due),
+        ["skip 18:00:00-06:00:00 x21 Calendar", "run 09:00:00"]
+    );
+    // What the calendar would not have let run was not missed.
+    let due = decide(
+        &office(Outside::Skip, "* * * * *"),
+        "2026-06-03T16:57:30Z",
+        "2026-06-05T09:10Z",
+    );
+    assert_eq!(
+        told(&due),
+        [
+            "skip 16:58:00-16:59:00 x2 Misfire",
+            "skip 17:00:00-08:59:00 x2400 Calendar",
+            "skip 09:00:00-09:09:00 x10 Misfire",
+            "run 09:10:00 missed 12"
+        ]
+    );
+}
+
+#[test]
+fn a_schedule_begins_and_ends() {
+    let text = |text: &str| Some(text.to_owned());
+    let bounded = Definition {
+        start: text("2026-06-02T09:00Z"),
+        end: text("2026-06-04T09:00Z"),
+        misfire: misfire(Policy::All),
+        ..cron("0 9 * * *")
+    };
+    let wait = decide(&bounded, "2026-06-01T00:00Z", "2026-06-01T10:00Z");
+    assert_eq!(
+        (told(&wait).len(), wait.wake),
+        (0, Wake::At(at("2026-06-02T09:00Z")))
+    );
+    let all = Definition {
+        misfire: Misfire {
+            catch_up: 30 * DAY,
+            ..bounded.misfire
+        },
+        ..bounded.clone()
+    };
+    let due = decide(&all, "2026-06-01T00:00Z", "2026-06-10T10:00Z");
+    assert_eq!(told(&due).len(), 3);
+    assert_eq!(due.wake, Wake::Ended);
+    let limited = Definition {
+        limit: Some(2),
+        ..all
+    };
+    let due = decide(&limited, "2026-06-01T00:00Z", "2026-06-10T10:00Z");
+    assert_eq!(
+        (told(&due).len(), due.wake, due.cursor.runs),
+        (2, Wake::Ended, 2)
+    );
+    let once = Definition {
+        cron: vec![],
+        at: text("2026-06-02T09:00Z"),
+        ..cron("")
+    };
+    let due = decide(&once, "2026-06-01T00:00Z", "2026-06-02T09:00Z");
+    assert_eq!(
+        (told(&due), due.wake),
+        (vec!["run 09:00:00".to_owned()], Wake::Ended)
+    );
+    // A restart is no new beginning.
+    let again = super::due(
+        &checked(&once),
+        due.cursor,
+        at("2026-06-09T09:00Z"),
+        Open::default(),
+    )
+    .unwrap();
+    assert_eq!((told(&again).len(), again.wake), (0, Wake::Ended));
+}
+
+#[test]
+fn jitter_keeps_the_order_and_is_the_same_everywhere() {
+    let job = checked(&Definition {
+        jitter: seconds(300),
+        ..cron("*/2 * * * *")
+    });
+    let mut slot = job.next(at("2026-06-01T00:00Z")).unwrap().unwrap();
+    let mut late = Vec::new();
+    for _ in 0..200 {
+        let next = job.next(slot.at).unwrap().unwrap();
+        assert!(slot.at <= slot.due && slot.due < next.at, "{slot:?}");
+        assert_eq!(
+            job.newest(slot.due, at("2026-01-01T00:00Z")).unwrap(),
+            Some(slot)
+        );
+        late.push((slot.due - slot.at).total(jiff::Unit::Second).unwrap());
+        slot = next;
+    }
+    let mean = late.iter().sum::<f64>() / 200.0;
+    assert!((50.0..70.0).contains(&mean), "{mean}");
+    let other = Spec {
+        name: "other".to_owned(),
+        ..job.clone()
+    };
+    let due = |spec: &Spec| spec.next(at("2026-06-01T00:00Z")).unwrap().unwrap().due;
+    assert_ne!(due(&job), due(&other));
+    // Never to change: slots would move.
+    assert_eq!(due(&job).to_string(), "2026-06-01T00:03:24.074Z");
+}
+
+#[test]
+fn a_clock_that_was_set_back_repeats_nothing() {
+    let due = decide(&cron("0 * * * *"), "2026-06-01T12:00Z", "2026-06-01T10:30Z");
+    assert_eq!(
+        (told(&due).len(), due.wake),
+        (0, Wake::At(at("2026-06-01T13:00Z")))
+    );
+    assert_eq!(due.cursor, cursor("2026-06-01T12:00Z"));
+}
+
+/// Any schedule of some kinds.
+fn any_definition() -> impl Strategy<Value = Definition> {
+    let times = prop::sample::select(vec![
+        "* * * * *",
+        "*/7 * * * *",
+        "30 2 * * *",
+        "0 0 * * MON",
+        "15,45 1-3 * * *",
+        "0 */6 * * *",
+        "0 0 L * *",
+        "@every 11m",
+        "@every 3h",
+    ]);
+    let zones = prop::sample::select(vec!["UTC", "America/New_York", "Australia/Lord_Howe"]);
+    let policy = prop::sample::select(vec![Policy::Once, Policy::All, Policy::Skip]);
+    let overlap = prop::sample::select(vec![
+        Overlap::Allow,
+        Overlap::Skip,
+        Overlap::Replace,
+        Overlap::Queue { max: 2 },
+    ]);
+    let outside = prop::option::of(prop::sample::select(vec![Outside::Skip, Outside::Next]));
+    let jitter = prop::sample::select(vec![0, 40, 600]);
+    let misfire =
+        (policy, 0..4000u64, 0..100_000u64, 0..20u32).prop_map(|(policy, grace, catch_up, max)| {
+            Misfire {
+                policy,
+                grace: seconds(grace),
+                catch_up: seconds(catch_up),
+                max,
+            }
+        });
+    (
+        prop::collection::vec(times, 1..3),
+        zones,
+        misfire,
+        overlap,
+        outside,
+        jitter,
+    )
+        .prop_map(
+            |(times, zone, misfire, overlap, outside, jitter)| Definition {
+                cron: times.into_iter().map(str::to_owned).collect(),
+                zone: Some(zone.to_owned()),
+                misfire,
+                overlap,
+                jitter: seconds(jitter),
+                only: outside.and_then(|outside| office(outside, "").only),
+                ..cron("")
+            },
+        )
+}
+
+/// Enters decisions slot by slot; none may have one already.
+fn enter(book: &mut BTreeMap<Timestamp, Option<Reason>>, spec: &Spec, due: &Due, now: Timestamp) {
+    for decision in &due.decisions {
+        match decision {
+            Decision::Dispatch(dispatch) => {
+                assert!(dispatch.slot.due <= now, "{dispatch:?} {now}");
+                assert_eq!(book.insert(dispatch.slot.at, None), None, "{dispatch:?}");
+            }
+            Decision::Skip(skip) => {
+                let slots = spec
+                    .timing
+                    .between(just_before(skip.first), skip.last, usize::MAX)
+                    .unwrap();
+                // Ranges of one reason are joined over slots of none.
+                assert_eq!(slots.len() as u64, skip.slots, "{skip:?}");
+                for slot in slots {
+                    assert_eq!(book.insert(slot, Some(skip.reason)), None, "{skip:?}");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Whatever happens between, each slot has one decision, in order, when it is due.
+    #[test]
+    fn each_slot_has_one_decision(
+        definition in any_definition(),
+        start in 1_767_225_600i64..1_798_761_600,
+        steps in prop::collection::vec((1..60_000i64, 0..3u32, 0..12u8), 1..12),
+    ) {
+        let spec = checked(&definition);
+        let begin = Timestamp::from_second(start).unwrap();
+        let (mut now, mut cursor, mut book) = (begin, Cursor::new(begin), BTreeMap::new());
+        for (step, occurrences, kind) in steps {
+            now += SignedDuration::from_secs(step);
+            let open = Open { occurrences, waiting: occurrences.saturating_sub(1) };
+            loop {
+                let due = match kind {
+                    0 => skip_all(&spec, cursor, now, Reason::Paused).unwrap(),
+                    _ => due(&spec, cursor, now, open).unwrap(),
+                };
+                enter(&mut book, &spec, &due, now);
+                prop_assert!(due.cursor.at >= cursor.at && due.cursor.at <= now);
+                cursor = due.cursor;
+                match due.wake {
+                    Wake::Again => {}
+                    // The calendar never opens for it.
+                    Wake::Ended => break,
+                    Wake::At(wake) => {
+                        prop_assert!(wake > now, "{wake} {now}");
+                        break;
+                    }
+                }
+            }
+        }
+        let slots = spec.timing.between(begin, cursor.at, usize::MAX).unwrap();
+        let entered: Vec<Timestamp> = book.into_keys().collect();
+        prop_assert_eq!(entered, slots);
+    }
+}

@@ -1,0 +1,24 @@
+//! Schedules: when a message is sent, and what becomes of each slot. Pure decisions over plain data:
+//! no clock, no SQL, no file but the time zones, no dice.
+//!
+//! ```text
+//! Definition ─▶ Spec ─▶ due(spec, cursor, now, open) ─▶ Dispatch | Skip, the next cursor, when to wake
+//!                └ Timing (Cron on a Wall, Every, At), Calendar, Misfire, Overlap
+//! ```
+//!
+//! Beside them: `clock` (jumps of the wall clock), `auto_disable` (schedules that keep failing), and
+//! `expect` (what is overdue).
+
+pub mod auto_disable;
+pub mod calendar;
+pub mod clock;
+pub mod cron;
+pub mod definition;
+pub mod due;
+pub mod expect;
+pub mod problem;
+pub mod spec;
+pub mod spread;
+pub mod timing;
+pub mod wall;
+pub mod zone;

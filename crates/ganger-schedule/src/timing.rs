@@ -1,0 +1,261 @@
+//! The slots of a schedule: cron expressions, every so often, or once. Jitter, calendars and what
+//! becomes of a slot are not known here.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::cron::{Cron, Dialect};
+use crate::problem::{Broken, Problem, quoted};
+use crate::wall::{Dst, Wall};
+use crate::zone::{Zone, beyond};
+
+/// Shortest pace of `every`.
+const EVERY_MIN: SignedDuration = SignedDuration::from_secs(1);
+/// Longest pace of `every`: 100 years of 365 days.
+const EVERY_MAX: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
+
+/// A pace in absolute time. Its slots are counted from 1970-01-01T00:00:00Z on, so that they do not
+/// depend on when a daemon was started or the schedule was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Every {
+    seconds: i64,
+    offset: i64,
+}
+
+impl Every {
+    /// Creates a pace of whole seconds, and an offset below it.
+    ///
+    /// # Errors
+    /// If the pace is not of whole seconds from 1 s to 100 years, or the offset is not below it.
+    pub fn new(pace: SignedDuration, offset: SignedDuration) -> Result<Self, Problem> {
+        let is_whole = |time: SignedDuration| time.subsec_nanos() == 0;
+        if !is_whole(pace) || !(EVERY_MIN..=EVERY_MAX).contains(&pace) {
+            let wrong = format!("{pace:#} is no pace");
+            let problem = Problem::new(wrong, "write whole seconds, from `1s` to 100 years");
+            return Err(problem.under("every"));
+        }
+        if !is_whole(offset) || offset.is_negative() || offset >= pace {
+            let wrong = format!("{offset:#} is no offset of a pace of {pace:#}");
+            let problem = Problem::new(wrong, "write whole seconds, less than the pace");
+            return Err(problem.under("offset"));
+        }
+        Ok(Self {
+            seconds: pace.as_secs(),
+            offset: offset.as_secs(),
+        })
+    }
+
+    /// Returns the pace.
+    pub fn pace(self) -> SignedDuration {
+        SignedDuration::from_secs(self.seconds)
+    }
+
+    /// Returns the number of slots after `after` and not after `until`.
+    fn count(self, after: Timestamp, until: Timestamp) -> u64 {
+        let number = |at: Timestamp| {
+            let second = at.as_nanosecond().div_euclid(1_000_000_000) - i128::from(self.offset);
+            second.div_euclid(i128::from(self.seconds))
+        };
+        u64::try_from(number(until) - number(after)).unwrap_or(0)
+    }
+
+    fn next(self, after: Timestamp) -> Option<Timestamp> {
+        let second = after.as_nanosecond().div_euclid(1_000_000_000);
+        self.slot(second, 1)
+    }
+
+    fn previous(self, before: Timestamp) -> Option<Timestamp> {
+        // The last whole second before it.
+        let second = (before.as_nanosecond() - 1).div_euclid(1_000_000_000);
+        self.slot(second, 0)
+    }
+
+    /// Returns the slot that is so many after the last one that is not after a second.
+    fn slot(self, second: i128, later: i128) -> Option<Timestamp> {
+        let (seconds, offset) = (i128::from(self.seconds), i128::from(self.offset));
+        let number = (second - offset).div_euclid(seconds) + later;
+        let at = i64::try_from(number * seconds + offset).ok()?;
+        Timestamp::from_second(at).ok()
+    }
+}
+
+/// A rule for slots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rule {
+    /// A cron expression, on the clocks of the schedule's zone.
+    Cron(Cron),
+    /// A pace.
+    Every(Every),
+    /// One slot.
+    At(Timestamp),
+}
+
+impl Rule {
+    /// Reads a line of `cron`: an expression or `@every 5m`, for the schedule `name`.
+    ///
+    /// # Errors
+    /// The first mistake with its place.
+    pub fn parse(text: &str, dialect: Dialect, name: &str) -> Result<Self, Problem> {
+        let words = text.trim_start();
+        let at = text.len() - words.len();
+        let pace = words.split_at_checked("@every".len());
+        let Some((_, pace)) = pace.filter(|(word, _)| word.eq_ignore_ascii_case("@every")) else {
+            return Ok(Self::Cron(Cron::parse(text, dialect, name)?));
+        };
+        let place = at + "@every".len()..text.len();
+        let duration = ganger_config::duration(pace);
+        let duration = duration.and_then(|pace| SignedDuration::try_from(pace).ok());
+        let duration = duration.ok_or_else(|| {
+            let wrong = format!("{} is not a duration", quoted(pace.trim()));
+            Problem::new(wrong, "write `@every 5m`").at(place.clone())
+        })?;
+        let every = Every::new(duration, SignedDuration::ZERO);
+        let at_place = |problem: Problem| problem.under("").at(place);
+        Ok(Self::Every(every.map_err(at_place)?))
+    }
+}
+
+/// When a schedule is due. Slots of several rules that fall on one instant are one slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timing {
+    /// At least one.
+    pub rules: Vec<Rule>,
+    /// Zone of the clocks that cron expressions mean.
+    pub zone: Zone,
+    /// Rule for changes of these clocks.
+    pub dst: Dst,
+}
+
+/// A number of slots that were counted as far as one call goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count {
+    /// Number of slots.
+    pub slots: u64,
+    /// The last of them; `None` if there are none.
+    pub last: Option<Timestamp>,
+    /// True if there may be more, after `last`.
+    pub is_cut: bool,
+}
+
+impl Timing {
+    /// Returns the first slot after an instant; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it can't be worked out.
+    pub fn next(&self, after: Timestamp) -> Result<Option<Timestamp>, Broken> {
+        let mut first = None;
+        for rule in &self.rules {
+            let slot = match rule {
+                Rule::Cron(cron) => self.wall(cron).next(after)?,
+                Rule::Every(every) => every.next(after),
+                Rule::At(at) => Some(*at).filter(|at| *at > after),
+            };
+            first = first.into_iter().chain(slot).min();
+        }
+        // A slot that is not later would come for ever.
+        match first {
+            Some(slot) if slot <= after => Err(Broken(format!("slot after {after} is {slot}"))),
+            _ => Ok(first),
+        }
+    }
+
+    /// Returns the last slot before an instant; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it can't be worked out.
+    pub fn previous(&self, before: Timestamp) -> Result<Option<Timestamp>, Broken> {
+        let mut last = None;
+        for rule in &self.rules {
+            let slot = match rule {
+                Rule::Cron(cron) => self.wall(cron).previous(before)?,
+                Rule::Every(every) => every.previous(before),
+                Rule::At(at) => Some(*at).filter(|at| *at < before),
+            };
+            last = last.max(slot);
+        }
+        match last {
+            Some(slot) if slot >= before => Err(Broken(format!("slot before {before} is {slot}"))),
+            _ => Ok(last),
+        }
+    }
+
+    /// Returns the slots after `after` and not after `until`, at most `max`.
+    ///
+    /// # Errors
+    /// If they can't be worked out.
+    pub fn between(
+        &self,
+        after: Timestamp,
+        until: Timestamp,
+        max: usize,
+    ) -> Result<Vec<Timestamp>, Broken> {
+        let mut slots = Vec::new();
+        let mut last = after;
+        while slots.len() < max
+            && let Some(slot) = self.next(last)?.filter(|slot| *slot <= until)
+        {
+            slots.push(slot);
+            last = slot;
+        }
+        Ok(slots)
+    }
+
+    /// Counts the slots after `after` and not after `until`. Those of one rule are counted whole, by
+    /// days or by division; of several, which may have slots in common, at most `max`.
+    ///
+    /// # Errors
+    /// If they can't be worked out.
+    pub fn count(&self, after: Timestamp, until: Timestamp, max: u64) -> Result<Count, Broken> {
+        if let [rule] = &self.rules[..] {
+            let slots = match rule {
+                Rule::Cron(cron) => self.wall(cron).count(after, until)?,
+                Rule::Every(every) => every.count(after, until),
+                Rule::At(at) => u64::from(after < *at && *at <= until),
+            };
+            let next = until
+                .checked_add(Duration::from_nanos(1))
+                .map_err(|_| beyond(until))?;
+            return Ok(Count {
+                slots,
+                last: self.previous(next)?.filter(|last| *last > after),
+                is_cut: false,
+            });
+        }
+        let (mut slots, mut last) = (0, None);
+        while let Some(slot) = self.next(last.unwrap_or(after))?
+            && slot <= until
+        {
+            if slots == max {
+                return Ok(Count {
+                    slots,
+                    last,
+                    is_cut: true,
+                });
+            }
+            (slots, last) = (slots + 1, Some(slot));
+        }
+        Ok(Count {
+            slots,
+            last,
+            is_cut: false,
+        })
+    }
+
+    /// Returns true if all slots are paces, which go on by elapsed time when a clock is set back.
+    pub fn is_by_elapsed_time(&self) -> bool {
+        let mut rules = self.rules.iter();
+        rules.all(|rule| matches!(rule, Rule::Every(_)))
+    }
+
+    fn wall<'a>(&'a self, cron: &'a Cron) -> Wall<'a> {
+        Wall {
+            cron,
+            zone: &self.zone,
+            dst: self.dst,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
