@@ -435,7 +435,7 @@ fn a_person_is_asked_before_all_are_dropped() {
     assert_eq!(seat.left().code(), Some(1));
     assert_eq!(ids(&list(&site, &[])), [1, 2, 3, 4]);
     let mut seat = site.seat((80, 24), &["dead", "drop", "--reason", "crashed"]);
-    seat.shows("Delete 1 dead letter(s)");
+    seat.shows("Permanently delete 1 dead letter(s)?");
     seat.press("y\n");
     seat.shows("dropped 1");
     assert!(seat.left().success());
