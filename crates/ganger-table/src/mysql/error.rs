@@ -60,7 +60,7 @@ pub enum MysqlError {
     },
     /// The server has a bug that loses messages.
     #[error(
-        "{server} is {found}, which loses values in an INSERT … SELECT into a table with triggers \
+        "{server} is {found}, which loses values of rows that a query inserts into a table with triggers \
          (MDEV-36026): messages would be refused or lose their queue; install a later release of the same series"
     )]
     Losing {
