@@ -237,7 +237,10 @@ fn a_queue_that_is_not_there_is_not_found() {
             fastrand::u64(..)
         );
         let told = api.post(&path, body).problem(404);
-        assert!(told.contains("does not exist") || told.contains("there is no"), "{told}");
+        assert!(
+            told.contains("does not exist") || told.contains("there is no"),
+            "{told}"
+        );
     }
     daemon.stop();
 }

@@ -264,10 +264,7 @@ fn the_webhook_may_speak_tls() {
     fs::remove_file(stranger.path("ca.pem")).unwrap();
     let scene = Scene::at(site(&alerts(&stranger)), &[broken()]);
     let away = scene.daemon.logged(AWAY);
-    assert!(
-        field(&away, "error").contains("ca.pem` failed"),
-        "{away}"
-    );
+    assert!(field(&away, "error").contains("ca.pem` failed"), "{away}");
     scene.finish();
 }
 

@@ -236,11 +236,8 @@ impl World {
                 };
                 tally.tries += 1;
                 tally.tries_away += usize::from(!up);
-                breaker.record(
-                    evidence,
-                    attempt(work.tries == 0, work.number, taken_at),
-                    now,
-                );
+                let attempt = attempt(work.tries == 0, work.number, taken_at);
+                breaker.record(evidence, attempt, now);
                 let tries = work.tries + 1;
                 match evidence {
                     Evidence::Up => tally.done += 1,
@@ -257,10 +254,8 @@ impl World {
                 let place = queue.partition_point(|other| other.number < work.number);
                 queue.insert(place, work);
             }
-            if breaker
-                .take_transition()
-                .is_some_and(|transition| transition != Transition::Closed)
-            {
+            let transition = breaker.take_transition();
+            if transition.is_some_and(|it| it != Transition::Closed) {
                 held.drain(..).for_each(|(_, work)| queue.push_front(work));
                 queue
                     .make_contiguous()
