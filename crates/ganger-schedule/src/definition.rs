@@ -306,9 +306,12 @@ fn range_of_days(text: &str) -> Result<(Date, Date), Problem> {
     })
 }
 
-/// Reads an instant: by its offset, its zone, or that of the schedule. A day alone is its midnight,
-/// as an end that of the next.
-fn instant(text: &str, zone: &Zone, zones: &Zones, is_end: bool) -> Result<Timestamp, Problem> {
+/// Reads an instant: by its offset, its zone, or `zone`. A day alone is its midnight, as an end its
+/// last second.
+///
+/// # Errors
+/// If it is no instant, or its zone is unknown.
+pub fn instant(text: &str, zone: &Zone, zones: &Zones, is_end: bool) -> Result<Timestamp, Problem> {
     let wrong = || {
         let wrong = format!("{} is no time", quoted(text));
         Problem::new(

@@ -17,6 +17,7 @@ pub mod definition;
 pub mod due;
 pub mod expect;
 pub mod problem;
+pub mod remark;
 pub mod spec;
 pub mod spread;
 pub mod timing;

@@ -248,7 +248,7 @@ impl Timing {
         rules.all(|rule| matches!(rule, Rule::Every(_)))
     }
 
-    fn wall<'a>(&'a self, cron: &'a Cron) -> Wall<'a> {
+    pub(crate) fn wall<'a>(&'a self, cron: &'a Cron) -> Wall<'a> {
         Wall {
             cron,
             zone: &self.zone,

@@ -53,16 +53,6 @@ pub enum Dst {
     },
 }
 
-impl Dst {
-    fn rules(self, cron: &Cron) -> (Gap, Fold) {
-        match self {
-            Self::Explicit { gap, fold } => (gap, fold),
-            Self::Standard if cron.is_interval() => (Gap::Skip, Fold::Both),
-            Self::Standard => (Gap::After, Fold::First),
-        }
-    }
-}
-
 /// An expression on the clocks of a zone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wall<'a> {
@@ -72,6 +62,15 @@ pub(crate) struct Wall<'a> {
 }
 
 impl Wall<'_> {
+    /// Returns the rules for times that do not exist and for those that exist twice.
+    pub(crate) fn rules(self) -> (Gap, Fold) {
+        match self.dst {
+            Dst::Explicit { gap, fold } => (gap, fold),
+            Dst::Standard if self.cron.is_interval() => (Gap::Skip, Fold::Both),
+            Dst::Standard => (Gap::After, Fold::First),
+        }
+    }
+
     /// Returns the first slot after an instant.
     pub(crate) fn next(self, after: Timestamp) -> Result<Option<Timestamp>, Broken> {
         let mut at = following(after)?;
@@ -201,7 +200,7 @@ impl Wall<'_> {
         let Some((from, before)) = stretch.from else {
             return false;
         };
-        let (gap, _) = self.dst.rules(self.cron);
+        let (gap, _) = self.rules();
         let (first, end) = (before.to_datetime(from), stretch.offset.to_datetime(from));
         gap == Gap::After && first < end && {
             let found = self.cron.at_or_after(first);
@@ -212,7 +211,7 @@ impl Wall<'_> {
     /// Returns the first instant of a stretch whose civil time counts; `None` if it has no beginning.
     fn start(self, stretch: &Stretch) -> Option<Timestamp> {
         let (from, before) = stretch.from?;
-        match self.dst.rules(self.cron).1 {
+        match self.rules().1 {
             Fold::First => repeated_until(from, before, stretch.offset),
             Fold::Last | Fold::Both => Some(from),
         }
@@ -221,7 +220,7 @@ impl Wall<'_> {
     /// Returns the instant from which civil times of a stretch do not count; `None` if there is none.
     fn end(self, stretch: &Stretch) -> Option<Timestamp> {
         let (until, after) = stretch.until?;
-        match self.dst.rules(self.cron).1 {
+        match self.rules().1 {
             Fold::Last => {
                 let repeated =
                     (repeated_until(until, stretch.offset, after)? - until).get_seconds();

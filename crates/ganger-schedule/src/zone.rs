@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ganger_config::nearest;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
-use jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Timestamp, Zoned};
 
 use crate::problem::{Broken, Problem, quoted};
 
@@ -147,6 +147,11 @@ impl Zone {
     /// Returns the civil time at an instant.
     pub fn civil(&self, at: Timestamp) -> DateTime {
         self.0.to_datetime(at)
+    }
+
+    /// Returns an instant on the clocks of the zone.
+    pub fn zoned(&self, at: Timestamp) -> Zoned {
+        at.to_zoned(self.0.clone())
     }
 
     /// Returns the instant of a civil time: the first of two, and the end of the gap for one that

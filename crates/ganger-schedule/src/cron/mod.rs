@@ -10,6 +10,7 @@
 //! civil times from their instants; those are what can go wrong here.
 
 mod fields;
+mod meaning;
 mod parse;
 
 use jiff::civil::DateTime;
@@ -46,6 +47,11 @@ impl Cron {
     /// real time when the clock is changed. Any other means times of the clock.
     pub fn is_interval(&self) -> bool {
         self.fields.is_interval
+    }
+
+    /// Returns the meaning in words, a line for each part: its label and its values.
+    pub fn meaning(&self) -> Vec<(&'static str, String)> {
+        meaning::meaning(&self.fields)
     }
 
     /// Returns the first civil time that is not before `from`, in whole seconds.

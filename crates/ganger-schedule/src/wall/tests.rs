@@ -86,7 +86,7 @@ fn slow(
     from: Timestamp,
     until: Timestamp,
 ) -> BTreeSet<Timestamp> {
-    let (gap, fold) = wall.dst.rules(wall.cron);
+    let (gap, fold) = wall.rules();
     let minutes = |from: Timestamp, until: Timestamp| {
         std::iter::successors(Some(from), |at| Some(*at + MINUTE))
             .take_while(move |at| *at <= until)
