@@ -141,7 +141,9 @@ impl UnstartedPool {
 
 impl fmt::Debug for UnstartedPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unbegun").field("pool", &self.pool).finish()
+        f.debug_struct("UnstartedPool")
+            .field("pool", &self.pool)
+            .finish()
     }
 }
 
@@ -169,7 +171,8 @@ pub(super) mod tests {
                 .unwrap()
         };
         let unbegun = refused("p", Box::new(body));
-        assert!(unbegun.why.to_string().contains("no thread"), "{unbegun:?}");
+        let why = unbegun.why.to_string();
+        assert!(why.contains("spawning a thread failed"), "{why}");
         unbegun.begin(thread::Builder::new()).unwrap();
         assert_eq!(told.recv().unwrap().as_deref(), Some("pool-p"));
     }
