@@ -22,7 +22,7 @@ trials_on![
 
 /// What makes each kind of work, in each round anew: rows that are due, suspect, or spent, with a key whose
 /// time is over, to be answered, tried again, put back, given up, or refused; rows in the hands of an owner that
-/// is gone, and of one that is not there; dead letters that had the same key.
+/// is gone, one of them refused, and of one that is not there; dead letters that had the same key.
 const WORK: &str = "
 INSERT INTO consumer_messages (queue, body, priority, available_after) VALUES ('work', 'due', 9, 1);
 INSERT INTO consumer_messages (queue, body, priority, lapses) VALUES ('work', 'one', 9, 2), ('work', 'two', 9, 30);
@@ -37,7 +37,9 @@ VALUES ('work', 'cancelled', 'm ROUND', 4102444800000);
 INSERT INTO owners (host, pid, pool, started_at, lease_ms, beaten_at, LOCK)
 VALUES ('gone', ROUND, 'work', 1, 1, 1, 'GONE');
 INSERT INTO consumer_messages (queue, body, owner, claim)
-SELECT 'other', 'in hand', id, 1 FROM owners WHERE host = 'gone';
+SELECT 'other', 'refused', id, 1 FROM owners WHERE host = 'gone';
+INSERT INTO consumer_messages (queue, body, owner, claim)
+SELECT 'other', 'in hand', id, 2 FROM owners WHERE host = 'gone';
 INSERT INTO consumer_messages (queue, body, owner, claim) VALUES ('other', 'astray', 400000000ROUND, 1);
 INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, oom, stderr, first_failed_at,
   last_failed_at, body, headers, priority, created_at, unique_key, unique_scope, unique_until)

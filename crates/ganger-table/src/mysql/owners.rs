@@ -68,18 +68,22 @@ const SEEN: &str = concat!(
 /// Releases claims. A suspect is charged with the attempt: it was the only suspect that ran. `lapses` is
 /// set last, since assignments see the values that were set before them.
 macro_rules! free {
-    () => {
-        "
-UPDATE consumer_messages FORCE INDEX (consumer_messages_claimed) SET
+    ($index:literal) => {
+        concat!(
+            "
+UPDATE consumer_messages FORCE INDEX (",
+            $index,
+            ") SET
   attempts = CASE WHEN suspicion > 0 THEN attempts ELSE GREATEST(attempts - 1, 0) END,
   last_error = CASE WHEN suspicion > 0
     THEN 'the daemon vanished with it in hand' ELSE last_error END,
   lapses = LEAST(lapses, 4294967294) + 1, owner = NULL, claim = NULL
 WHERE owner = ?"
+        )
     };
 }
 
-const FREE: &str = free!();
+const FREE: &str = free!("consumer_messages_claimed");
 
 /// The next owner of claims, in order, and whether it is in the table. There is a statement for each,
 /// since one for all might go through the claims of each.
@@ -87,10 +91,14 @@ const NEXT_CLAIMING: &str = "
 SELECT owner, owner IN (SELECT id FROM owners) FROM consumer_messages FORCE INDEX (consumer_messages_claimed)
 WHERE owner > ? ORDER BY owner LIMIT 1";
 
-/// Releases the claims of an owner that is not in the table.
+const ORPHANS: &str = "
+SELECT id FROM consumer_messages FORCE INDEX (consumer_messages_claimed)
+WHERE owner = ? AND id NOT IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?) LIMIT ?";
+
+/// Releases some rows of an owner that is not in the table.
 const RELEASE_ORPHANS: &str = concat!(
-    free!(),
-    " AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?)"
+    free!("PRIMARY"),
+    " AND id IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?)"
 );
 
 /// Returns the name of a lock: a server has one set of names for all its databases.
@@ -149,9 +157,12 @@ impl Client {
         Ok(!answers[seen].rows.is_empty())
     }
 
-    async fn remove_and_release(
+    /// Removes an owner if it is unchanged, and releases its claims if `releases`. Returns their number, or
+    /// none if the owner stays.
+    async fn remove_owner(
         &mut self,
         snapshot: &OwnerSnapshot,
+        releases: bool,
     ) -> Result<Option<u64>, CallError> {
         if !self.lock_owner(snapshot).await? {
             self.roll_back().await?;
@@ -159,10 +170,10 @@ impl Client {
         }
         let mut script = self.script();
         script.add("DELETE FROM owners WHERE id = ?", &[snapshot.owner.into()]);
-        let freed = script.add(FREE, &[snapshot.owner.into()]);
+        let freed = releases.then(|| script.add(FREE, &[snapshot.owner.into()]));
         self.commit_by(&mut script);
         let answers = self.run(script).await?;
-        Ok(Some(answers[freed].changed))
+        Ok(Some(freed.map_or(0, |at| answers[at].changed)))
     }
 }
 
@@ -238,8 +249,14 @@ impl Registry for Client {
     }
 
     async fn take_back(&mut self, snapshot: &OwnerSnapshot) -> Result<Option<u64>, RequestFailure> {
-        let freed = self.remove_and_release(snapshot).await;
+        let freed = self.remove_owner(snapshot, true).await;
         Ok(roll_back_unless(self, freed).await?)
+    }
+
+    async fn remove(&mut self, snapshot: &OwnerSnapshot) -> Result<(), RequestFailure> {
+        let removed = self.remove_owner(snapshot, false).await;
+        roll_back_unless(self, removed).await?;
+        Ok(())
     }
 
     async fn missing_owners(&mut self) -> Result<Vec<i64>, RequestFailure> {
@@ -253,8 +270,20 @@ impl Registry for Client {
         Ok(orphans)
     }
 
-    async fn release_orphans(&mut self, owner: i64) -> Result<u64, RequestFailure> {
-        let values = [owner.into(), owner.into()];
+    async fn orphans(
+        &mut self,
+        owner: i64,
+        but: &[i64],
+        max: i64,
+    ) -> Result<Vec<i64>, RequestFailure> {
+        let values = [owner.into(), Value::from(but), owner.into(), max.into()];
+        let rows = self.query(ORPHANS, &values).await?;
+        let rows = rows.iter().map(|row| row.get(0));
+        Ok(rows.collect::<Result<_, CallError>>()?)
+    }
+
+    async fn release(&mut self, owner: i64, rows: &[i64]) -> Result<u64, RequestFailure> {
+        let values = [owner.into(), Value::from(rows), owner.into()];
         Ok(self.execute(RELEASE_ORPHANS, &values).await?)
     }
 

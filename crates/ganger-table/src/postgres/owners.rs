@@ -56,14 +56,17 @@ FROM owners WHERE id <> $1"
 
 /// Releases claims. A suspect is charged with the attempt: it was the only suspect that ran.
 macro_rules! free {
-    () => {
-        "UPDATE consumer_messages SET
-           attempts = CASE WHEN suspicion > 0 THEN attempts ELSE greatest(attempts - 1, 0) END,
-           lapses = least(lapses, 4294967294) + 1,
-           last_error = CASE WHEN suspicion > 0
-             THEN 'the daemon vanished with it in hand' ELSE last_error END,
-           owner = NULL, claim = NULL
-         WHERE owner = $1"
+    ($which:literal) => {
+        concat!(
+            "UPDATE consumer_messages SET
+               attempts = CASE WHEN suspicion > 0 THEN attempts ELSE greatest(attempts - 1, 0) END,
+               lapses = least(lapses, 4294967294) + 1,
+               last_error = CASE WHEN suspicion > 0
+                 THEN 'the daemon vanished with it in hand' ELSE last_error END,
+               owner = NULL, claim = NULL
+             WHERE ",
+            $which
+        )
     };
 }
 
@@ -78,7 +81,7 @@ WITH struck AS (
     "))
   RETURNING id),
 freed AS (",
-    free!(),
+    free!("owner = $1"),
     " AND EXISTS (SELECT FROM struck) RETURNING id)
 SELECT (SELECT count(*) FROM struck), (SELECT count(*) FROM freed)"
 );
@@ -94,9 +97,23 @@ WITH RECURSIVE claiming(owner) AS (
   FROM claiming WHERE claiming.owner IS NOT NULL)
 SELECT owner FROM claiming WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM owners)";
 
-/// Releases the claims of such an owner.
+/// Removes an owner on the same conditions.
+const REMOVE: &str = concat!(
+    "
+DELETE FROM owners WHERE id = $1 AND heartbeat = $2
+  AND (NOT $3 OR lock_key > 0 AND lock_key NOT IN (",
+    held!(),
+    "))"
+);
+
+const ORPHANS: &str = "
+SELECT id FROM consumer_messages
+WHERE owner = $1 AND id <> ALL($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)
+LIMIT $3";
+
+/// Releases some rows, found by their ids: no index supports the comparison of the owner.
 const RELEASE_ORPHANS: &str = concat!(
-    free!(),
+    free!("id = ANY($2::bigint[]) AND owner IS NOT DISTINCT FROM $1"),
     " AND NOT EXISTS (SELECT FROM owners WHERE id = $1)"
 );
 
@@ -292,17 +309,38 @@ impl Registry for RawConnection {
         Ok((removed > 0).then(|| freed.unsigned_abs()))
     }
 
-    async fn missing_owners(&mut self) -> Result<Vec<i64>, RequestFailure> {
-        let rows = self.client.query(MISSING_OWNERS, &[]).await?;
-        let ids = rows.iter().map(|row| row.try_get(0));
-        Ok(ids.collect::<Result<_, Error>>()?)
+    async fn remove(&mut self, snapshot: &OwnerSnapshot) -> Result<(), RequestFailure> {
+        let seen: [&(dyn ToSql + Sync); 3] = [&snapshot.owner, &snapshot.heartbeat, &snapshot.free];
+        self.client.execute(REMOVE, &seen).await?;
+        Ok(())
     }
 
-    async fn release_orphans(&mut self, owner: i64) -> Result<u64, RequestFailure> {
-        Ok(self.client.execute(RELEASE_ORPHANS, &[&owner]).await?)
+    async fn missing_owners(&mut self) -> Result<Vec<i64>, RequestFailure> {
+        ids(&self.client.query(MISSING_OWNERS, &[]).await?)
+    }
+
+    async fn orphans(
+        &mut self,
+        owner: i64,
+        but: &[i64],
+        max: i64,
+    ) -> Result<Vec<i64>, RequestFailure> {
+        ids(&self.client.query(ORPHANS, &[&owner, &but, &max]).await?)
+    }
+
+    async fn release(&mut self, owner: i64, rows: &[i64]) -> Result<u64, RequestFailure> {
+        Ok(self
+            .client
+            .execute(RELEASE_ORPHANS, &[&owner, &rows])
+            .await?)
     }
 
     fn abort(self) {
         self.abort();
     }
+}
+
+fn ids(rows: &[Row]) -> Result<Vec<i64>, RequestFailure> {
+    let ids = rows.iter().map(|row| row.try_get(0));
+    Ok(ids.collect::<Result<_, Error>>()?)
 }

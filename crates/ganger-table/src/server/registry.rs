@@ -110,14 +110,29 @@ pub(crate) trait Registry: Send + 'static {
         snapshot: &OwnerSnapshot,
     ) -> impl Future<Output = Result<Option<u64>, RequestFailure>> + Send;
 
+    /// Removes an owner if its row is unchanged since `snapshot`; its claims stay.
+    fn remove(
+        &mut self,
+        snapshot: &OwnerSnapshot,
+    ) -> impl Future<Output = Result<(), RequestFailure>> + Send;
+
     /// Returns the owners of claims that are missing in the table: a claim was in progress when they
     /// were removed, or the table was edited by hand.
     fn missing_owners(&mut self) -> impl Future<Output = Result<Vec<i64>, RequestFailure>> + Send;
 
-    /// Releases the claims of such an owner. Returns their number.
-    fn release_orphans(
+    /// Returns at most `max` rows that such an owner has claimed, except for the rows `but`.
+    fn orphans(
         &mut self,
         owner: i64,
+        but: &[i64],
+        max: i64,
+    ) -> impl Future<Output = Result<Vec<i64>, RequestFailure>> + Send;
+
+    /// Releases those of these rows that such an owner has claimed. Returns their number.
+    fn release(
+        &mut self,
+        owner: i64,
+        rows: &[i64],
     ) -> impl Future<Output = Result<u64, RequestFailure>> + Send;
 
     /// Closes the connection at once, even while a request is running.
