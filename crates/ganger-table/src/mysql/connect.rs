@@ -245,7 +245,9 @@ pub(super) fn is_set(value: &str) -> bool {
 
 /// Releases of MariaDB that lose the values of `NOT NULL` columns in an `INSERT … SELECT` of several rows
 /// into a table with triggers (MDEV-36026): they refuse it or, without strict mode, store empty values.
-const LOSING: [[u32; 3]; 4] = [[10, 6, 21], [10, 11, 11], [11, 4, 5], [11, 7, 2]];
+/// 11.7.2, which came out a week later, has the correction; so have the enterprise's releases of these
+/// numbers, a month later.
+const LOSING: [[u32; 3]; 3] = [[10, 6, 21], [10, 11, 11], [11, 4, 5]];
 
 /// Returns the product, unless its version is too old or loses values.
 fn fits(version: &str, server: &str) -> Result<Product, MysqlError> {
@@ -268,7 +270,8 @@ fn fits(version: &str, server: &str) -> Result<Product, MysqlError> {
             found: release,
         });
     }
-    match product == Product::MariaDb && LOSING.contains(&found) {
+    let is_community = product == Product::MariaDb && !version.contains("enterprise");
+    match is_community && LOSING.contains(&found) {
         true => Err(MysqlError::Losing {
             server,
             found: release,
@@ -291,6 +294,8 @@ mod tests {
             ("8.4.0-commercial", Ok(Product::MySql)),
             ("9.1.0", Ok(Product::MySql)),
             ("11.4.6-MariaDB", Ok(Product::MariaDb)),
+            ("11.7.2-MariaDB", Ok(Product::MariaDb)),
+            ("11.4.5-3-MariaDB-enterprise", Ok(Product::MariaDb)),
             ("10.5.23-MariaDB", Err("s is MariaDB 10.5.23, but")),
             ("5.5.5-10.3.39-MariaDB", Err("s is MariaDB 10.3.39, but")),
             ("8.0.12", Err("s is MySQL 8.0.12, but")),
