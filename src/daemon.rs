@@ -221,10 +221,6 @@ impl Daemon {
 
     fn pool_ended(&mut self, ended: Ended) {
         let pool = self.pools.remove(&ended.pool);
-        // At a stop its last figures stay to be seen.
-        if !self.stopping {
-            self.overview.registry().remove(&ended.pool);
-        }
         let dismissed = pool.as_ref().is_some_and(|pool| pool.dismissed);
         match ended.result {
             Ok(()) => tracing::info!(pool = ended.pool, "pool stopped"),
@@ -251,9 +247,13 @@ impl Daemon {
             .successors
             .remove(&ended.pool)
             .filter(|_| !self.stopping);
+        // A pool that is replaced is at no time missing among those that others see.
         if let Some(opened) = successor {
             let steering = pool.map(|pool| pool.steering_for(&opened.policy));
             self.launch(opened, steering.unwrap_or_default());
+        } else if !self.stopping {
+            // At a stop its last figures stay to be seen.
+            self.overview.registry().remove(&ended.pool);
         }
     }
 
