@@ -157,7 +157,12 @@ impl Reloader {
         self.service.reloading();
         let loaded = load(&self.path);
         let loaded = loaded.inspect_err(|problems| self.refuse(problems))?;
-        warnings::log(&self.path, &loaded);
+        let (path, config) = (self.path.clone(), loaded.clone());
+        // A library that reads files of the configuration to check it holds up no signal.
+        let thread = std::thread::Builder::new().name("warnings".into());
+        if let Err(error) = thread.spawn(move || warnings::log(&path, &config)) {
+            tracing::warn!(%error, "the configuration is not checked for risks: no thread");
+        }
         Ok(loaded)
     }
 

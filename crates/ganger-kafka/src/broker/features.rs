@@ -13,6 +13,12 @@ use ganger_config::model::KafkaSource;
 
 /// Name of the clients, which no broker sees.
 const CLIENT: &str = "check";
+/// Properties that name code of others, which a check does not run.
+const FOREIGN_CODE: [&str; 3] = [
+    "plugin.library.paths",
+    "ssl.engine.location",
+    "ssl.providers",
+];
 /// Features of a build whose clients act before they have a broker: they run `kinit`, or fetch a token.
 const ACTIVE: [&str; 2] = ["sasl_gssapi", "oidc"];
 
@@ -37,8 +43,8 @@ pub fn refusal(config: &KafkaSource) -> Option<String> {
 /// Returns the error of a client of these properties. The client is gone again with its threads, and what
 /// it has logged with it. Where clients are active, each property is checked alone.
 fn refused<C: FromClientConfig>(mut properties: ClientConfig, is_active: bool) -> Option<Native> {
-    // A plugin is code of others, which a check does not run, and may have properties of its own.
-    if properties.get("plugin.library.paths").is_some() {
+    let is_foreign = |name: &&str| properties.get(name).is_some();
+    if FOREIGN_CODE.iter().any(is_foreign) {
         return None;
     }
     for of_the_cluster in ["bootstrap.servers", "group.id"] {
@@ -81,6 +87,8 @@ mod tests {
         }
         assert!(!kerberos.contains("hunter2"), "{kerberos}");
         assert_eq!(told(&[("compression.type", "zstd")]), "");
+        let engine = ("ssl.engine.location", "/no/such/engine");
+        assert_eq!(told(&[engine, ("no.such.property", "1")]), "");
         let unknown = told(&[("no.such.property", "1")]);
         assert!(unknown.contains("`no.such.property`"), "{unknown}");
     }
