@@ -411,7 +411,10 @@ fn all_connections_are_closed_under_load() {
     scene.client = scene.vhost.client();
     scene.all_done();
     let twice = scene.record().assert_none_lost(&all);
-    assert!(twice <= 3 * workers * prefetch, "{twice} done twice");
+    // What waits for the confirmation of its answer comes again beside what is in hand: of slow
+    // confirmations the broker hands out more.
+    let at_once = 2 * workers * prefetch;
+    assert!(twice <= 3 * at_once, "{twice} done twice");
     scene.assert_answered("answers", &all);
     scene.has_no_problem();
     scene.finish();
