@@ -16,6 +16,7 @@ mod man;
 mod no_surface;
 mod output;
 mod run;
+mod schedule;
 mod schema;
 mod send;
 mod signals;
@@ -74,6 +75,9 @@ enum Command {
     /// List and remove topic subscriptions
     #[command(subcommand)]
     Subscriptions(subscriptions::SubscriptionsCommand),
+    /// Show when a schedule is due
+    #[command(subcommand)]
+    Schedule(schedule::ScheduleCommand),
     /// Test a worker without a queue
     #[command(subcommand)]
     Worker(worker::WorkerCommands),
@@ -119,6 +123,7 @@ fn execute(cli: Cli) -> ExitCode {
         Command::Send(args) => send::run(args),
         Command::Dead(command) => dead::run(command),
         Command::Subscriptions(command) => subscriptions::run(&command),
+        Command::Schedule(command) => schedule::run(&command),
         Command::Worker(command) => worker::run(command),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -44,6 +44,7 @@ mod reload;
 mod runs;
 mod samples;
 mod scaling;
+mod schedules;
 mod sdk;
 mod sending;
 #[path = "../servers/mod.rs"]
