@@ -54,16 +54,6 @@ pub struct Calendar {
     outside: Outside,
 }
 
-/// A span of time in which a calendar is open, or in which it is closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) is_open: bool,
-    /// Its first instant; `None` if it has no beginning.
-    pub(crate) from: Option<Timestamp>,
-    /// The first instant after it; `None` if it has no end.
-    pub(crate) until: Option<Timestamp>,
-}
-
 impl Calendar {
     /// Creates a calendar that is open on these days of the week at these hours, but for the ranges
     /// of days in `except` (first and last). No days are all days, and no hours all hours.
@@ -137,18 +127,8 @@ impl Calendar {
         (date <= last).then_some((first, last))
     }
 
-    /// Returns the span around an instant in whole seconds: the longest in which the calendar does
-    /// not change.
-    pub(crate) fn span(&self, at: Timestamp) -> Result<Span, Broken> {
-        Ok(Span {
-            is_open: self.is_open(at),
-            from: self.begin(at)?,
-            until: self.end(at)?,
-        })
-    }
-
-    /// Returns the first instant after this one at which the calendar opens or closes.
-    fn end(&self, mut at: Timestamp) -> Result<Option<Timestamp>, Broken> {
+    /// Returns the first instant after one, in whole seconds, at which the calendar opens or closes.
+    pub(crate) fn end(&self, mut at: Timestamp) -> Result<Option<Timestamp>, Broken> {
         let is_open = self.is_open(at);
         for _ in 0..STEPS_MAX {
             let stretch = self.zone.stretch(at)?;
@@ -169,8 +149,9 @@ impl Calendar {
         Ok(None)
     }
 
-    /// Returns the first instant of the span around this one.
-    fn begin(&self, mut at: Timestamp) -> Result<Option<Timestamp>, Broken> {
+    /// Returns the last instant, not after one in whole seconds, at which the calendar opened or
+    /// closed.
+    pub(crate) fn begin(&self, mut at: Timestamp) -> Result<Option<Timestamp>, Broken> {
         let is_open = self.is_open(at);
         for _ in 0..STEPS_MAX {
             let stretch = self.zone.stretch(at)?;
@@ -313,6 +294,12 @@ mod tests {
         Calendar::new(zone, WORKDAYS.to_vec(), hours, except, Outside::Skip).unwrap()
     }
 
+    /// Returns the longest span around an instant in which a calendar does not change.
+    fn span(calendar: &Calendar, at: Timestamp) -> (bool, Option<Timestamp>, Option<Timestamp>) {
+        let (begin, end) = (calendar.begin(at).unwrap(), calendar.end(at).unwrap());
+        (calendar.is_open(at), begin, end)
+    }
+
     #[test]
     fn a_span_reaches_as_far_as_nothing_changes() {
         let daily = office(vec![hours(9, 12), hours(13, 17)]);
@@ -372,29 +359,19 @@ mod tests {
             ),
         ];
         for (calendar, instant, is_open, from, until) in table {
-            let (from, until) = (Some(at(from)), Some(at(until)));
-            let span = calendar.span(at(instant)).unwrap();
-            assert_eq!(
-                span,
-                Span {
-                    is_open,
-                    from,
-                    until
-                },
-                "{instant}"
-            );
+            let expected = (is_open, Some(at(from)), Some(at(until)));
+            assert_eq!(span(calendar, at(instant)), expected, "{instant}");
         }
     }
 
     #[test]
     fn a_calendar_may_be_open_or_closed_for_ever() {
         let always = Calendar::new(Zone::default(), vec![], vec![], vec![], Outside::Skip).unwrap();
-        let span = always.span(at("2026-01-01T00:00Z")).unwrap();
-        assert_eq!((span.is_open, span.until), (true, None));
+        let (is_open, _, until) = span(&always, at("2026-01-01T00:00Z"));
+        assert_eq!((is_open, until), (true, None));
         let except = vec![(Date::MIN, Date::MAX)];
         let never = Calendar::new(Zone::default(), vec![], vec![], except, Outside::Next).unwrap();
-        let span = never.span(at("2026-01-01T00:00Z")).unwrap();
-        assert_eq!((span.is_open, span.from, span.until), (false, None, None));
+        assert_eq!(span(&never, at("2026-01-01T00:00Z")), (false, None, None));
     }
 
     #[test]
@@ -418,16 +395,17 @@ mod tests {
         fn a_span_is_whole(second in 1_764_547_200i64..1_830_000_000, edge in 0..6i8) {
             let calendar = office(vec![hours(0, 2 + edge), hours(9, 17)]);
             let at = Timestamp::from_second(second).unwrap();
-            let span = calendar.span(at).unwrap();
-            let (from, until) = (span.from.unwrap(), span.until.unwrap());
+            let whole = span(&calendar, at);
+            let (is_open, Some(from), Some(until)) = whole else {
+                panic!("{whole:?}")
+            };
             prop_assert!(from <= at && at < until);
-            prop_assert_eq!(calendar.is_open(at), span.is_open);
-            prop_assert_ne!(calendar.is_open(until), span.is_open);
-            prop_assert_ne!(calendar.is_open(from - SECOND), span.is_open);
+            prop_assert_ne!(calendar.is_open(until), is_open);
+            prop_assert_ne!(calendar.is_open(from - SECOND), is_open);
             let step = (until - from).get_seconds() / 7 + 1;
             let mut within = from;
             while within < until {
-                prop_assert_eq!(calendar.span(within).unwrap(), span);
+                prop_assert_eq!(span(&calendar, within), whole);
                 within += jiff::SignedDuration::from_secs(step);
             }
         }

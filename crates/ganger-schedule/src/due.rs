@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::problem::Broken;
-use crate::spec::{Overlap, Policy, Slot, Spec};
-use crate::zone::{SECOND, beyond};
+use crate::spec::{Misfire, Overlap, Policy, Slot, Spec};
+use crate::zone::{beyond, just_before};
 
 /// Number of decisions of one call.
 const DECISIONS_MAX: usize = 1000;
@@ -140,33 +140,27 @@ pub fn due(spec: &Spec, cursor: Cursor, now: Timestamp, open: Open) -> Result<Du
     if call.is_over() {
         return Ok(call.with(Wake::Ended));
     }
-    // Most often no slot is due, or a single one, which is seen without a search backwards.
     let first = match spec.next(cursor.at)? {
         Some(first) if first.due <= now => first,
         next => return Ok(call.with(wake(next))),
     };
-    let second = spec.next(first.at)?.filter(|second| second.due <= now);
-    let newest = match second {
-        Some(second) => spec.newest(now, cursor.at)?.unwrap_or(second),
-        None => first,
-    };
-    let plan = plan(spec, cursor, now, [first, newest])?;
-    let until = plan.first.map_or(newest.at, |first| just_before(first.at));
-    let missed = match plan.first == Some(first) && spec.only.is_none() {
-        true => 0,
-        false => call.skip(until, Reason::Misfire)?,
-    };
-    if spec.misfire.policy == Policy::Once {
-        call.cursor.missed += missed;
+    let plan = plan(spec, cursor, now, first)?;
+    if plan.first != Some(first) {
+        let missed = call.skip(plan.until, Reason::Misfire)?;
+        if spec.misfire.policy == Policy::Once {
+            call.cursor.missed += missed;
+        }
     }
     if call.is_cut {
         return Ok(call.with(Wake::Again));
     }
-    let Some(first) = plan.first else {
-        call.cursor.missed = 0;
-        return call.waiting();
-    };
-    call.dispatch(first, newest, plan.missed_by, now)
+    match plan.first {
+        Some(first) => call.dispatch(first, now),
+        None => {
+            call.cursor.missed = 0;
+            call.waiting()
+        }
+    }
 }
 
 fn wake(next: Option<Slot>) -> Wake {
@@ -211,68 +205,66 @@ pub fn change(old: &Spec, new: &Spec, cursor: Cursor, now: Timestamp) -> Result<
     }
 }
 
-/// The slots that are due, split.
+/// Split of the slots that are due.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
-    /// The first that runs, if any; what is before it is missed.
+    /// The first that runs, if any.
     first: Option<Slot>,
-    /// Slots due by then are missed.
-    missed_by: Timestamp,
+    /// Slots up to it are missed.
+    until: Timestamp,
 }
 
-/// Says which of the slots from the first to the newest run.
-fn plan(
-    spec: &Spec,
-    cursor: Cursor,
-    now: Timestamp,
-    [first, newest]: [Slot; 2],
-) -> Result<Plan, Broken> {
-    let rules = spec.misfire;
-    let missed_by = back(now, rules.grace);
-    let oldest = back(now, rules.catch_up);
-    let newest_missed = match first == newest || first.due > missed_by {
-        true => Some(first).filter(|first| first.due <= missed_by),
-        false => spec.newest(missed_by, cursor.at)?,
+/// Decides which of the slots that are due run, of which `first` is the first.
+fn plan(spec: &Spec, cursor: Cursor, now: Timestamp, first: Slot) -> Result<Plan, Broken> {
+    let Misfire {
+        policy,
+        grace,
+        catch_up,
+        max,
+    } = spec.misfire;
+    let (missed_by, oldest) = (back(now, grace), back(now, catch_up));
+    let runs = |first: Slot| Plan {
+        first: Some(first),
+        until: just_before(first.at),
     };
-    let first = match (rules.policy, newest_missed) {
-        (_, None) => Some(first),
-        (Policy::Once, Some(_)) => {
-            let is_wanted = newest.due > missed_by || newest.due >= oldest;
-            Some(newest).filter(|_| is_wanted)
-        }
-        (Policy::Skip, Some(missed)) => following(spec, missed, newest)?,
-        (Policy::All, Some(missed)) => {
-            let mut first = Some(missed).filter(|slot| slot.due >= oldest);
-            for _ in 1..rules.max {
-                let Some(slot) = first else { break };
-                let earlier = spec.newest(just_before_due(slot), cursor.at)?;
-                match earlier.filter(|earlier| earlier.due >= oldest) {
-                    Some(earlier) => first = Some(earlier),
-                    None => break,
-                }
-            }
-            match first.filter(|_| rules.max > 0) {
-                Some(first) => Some(first),
-                None => following(spec, missed, newest)?,
-            }
-        }
-    };
-    Ok(Plan { first, missed_by })
-}
-
-/// Returns the slot after one that was missed, if it is due.
-fn following(spec: &Spec, missed: Slot, newest: Slot) -> Result<Option<Slot>, Broken> {
-    let next = spec.next(missed.at)?;
-    Ok(next.filter(|next| next.at <= newest.at))
+    // Most often none was missed.
+    if first.due > missed_by {
+        return Ok(runs(first));
+    }
+    let newest = |due_by| spec.newest(due_by, cursor.at);
+    if policy == Policy::Once {
+        let newest = newest(now)?.unwrap_or(first);
+        return Ok(match newest.due > missed_by || newest.due >= oldest {
+            true => runs(newest),
+            false => Plan {
+                first: None,
+                until: newest.at,
+            },
+        });
+    }
+    let newest_missed = newest(missed_by)?.unwrap_or(first);
+    let max = if policy == Policy::All { max } else { 0 };
+    let mut missed = Some(newest_missed);
+    let mut made_up = None;
+    for _ in 0..max {
+        let Some(slot) = missed.filter(|slot| slot.due >= oldest) else {
+            break;
+        };
+        made_up = Some(slot);
+        missed = newest(just_before_due(slot))?;
+    }
+    if let Some(first) = made_up {
+        return Ok(runs(first));
+    }
+    let next = spec.next(newest_missed.at)?;
+    Ok(Plan {
+        first: next.filter(|next| next.due <= now),
+        until: newest_missed.at,
+    })
 }
 
 fn back(now: Timestamp, by: Duration) -> Timestamp {
     now.checked_sub(by).unwrap_or(Timestamp::MIN)
-}
-
-/// Returns the instant before a slot, which is in whole seconds.
-fn just_before(slot: Timestamp) -> Timestamp {
-    slot.checked_sub(SECOND).unwrap_or(slot)
 }
 
 fn just_before_due(slot: Slot) -> Timestamp {
@@ -320,23 +312,20 @@ impl<'a> Call<'a> {
         Ok(self.with(wake(next)))
     }
 
-    /// Decides about each slot from the first to the newest, as far as one call goes.
-    fn dispatch(
-        mut self,
-        first: Slot,
-        newest: Slot,
-        missed_by: Timestamp,
-        now: Timestamp,
-    ) -> Result<Due, Broken> {
+    /// Decides about each slot that is due, from the first that runs on, as far as one call goes.
+    fn dispatch(mut self, first: Slot, now: Timestamp) -> Result<Due, Broken> {
+        let missed_by = back(now, self.spec.misfire.grace);
         let mut slot = first;
         loop {
             // Those between that are outside the calendar.
             if self.spec.only.is_some() {
-                self.skip(just_before(slot.at), Reason::Calendar)?;
+                self.skip_range(just_before(slot.at), Reason::Calendar)?;
             }
-            if self.is_cut || self.decisions.len() >= DECISIONS_MAX {
+            if self.is_cut || !self.has_room() {
                 return Ok(self.with(Wake::Again));
             }
+            let next = self.spec.next(slot.at)?;
+            let following = next.filter(|next| next.due <= now);
             let dispatch = Dispatch {
                 slot,
                 missed: 0,
@@ -344,14 +333,14 @@ impl<'a> Call<'a> {
                 waits: false,
                 replaces: false,
             };
-            self.decide(dispatch, slot == newest);
+            self.decide(dispatch, following.is_none());
             if self.is_over() {
                 return Ok(self.with(Wake::Ended));
             }
-            slot = match self.spec.next(slot.at)? {
-                Some(next) if next.due <= now => next,
-                next => return Ok(self.with(wake(next))),
-            };
+            match following {
+                Some(following) => slot = following,
+                None => return Ok(self.with(wake(next))),
+            }
         }
     }
 
@@ -363,45 +352,69 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Skips all slots after the cursor up to `until`, for this reason or because the calendar is
-    /// closed. Returns the number of those of this reason. Stops where one call can count no more.
+    /// Returns true if this call may still decide about a slot.
+    fn has_room(&self) -> bool {
+        self.decisions.len() < DECISIONS_MAX && self.countable > 0
+    }
+
+    /// Skips all slots after the cursor up to `until`: those that would have run for this reason, the
+    /// others because of the calendar. Returns the number of the former. Stops where one call can
+    /// count no more.
     fn skip(&mut self, until: Timestamp, reason: Reason) -> Result<u64, Broken> {
+        let spec = self.spec;
+        let mut skipped = 0;
+        while !self.is_cut {
+            let Some(run) = spec.next(self.cursor.at)?.filter(|run| run.at <= until) else {
+                self.skip_range(until, Reason::Calendar)?;
+                break;
+            };
+            self.skip_range(just_before(run.at), Reason::Calendar)?;
+            let last = match &spec.only {
+                None => until,
+                Some(only) if only.is_open(run.at) => {
+                    let end = only.end(run.at)?;
+                    end.map_or(until, |end| just_before(end).min(until))
+                }
+                Some(_) => run.at,
+            };
+            skipped += self.skip_range(last, reason)?;
+        }
+        Ok(skipped)
+    }
+
+    /// Skips the slots after the cursor up to `until`, and returns their number.
+    fn skip_range(&mut self, until: Timestamp, reason: Reason) -> Result<u64, Broken> {
         let Spec {
             timing, start, end, ..
         } = self.spec;
-        let until = end.map_or(until, |end| end.min(until));
+        if self.is_cut {
+            return Ok(0);
+        }
         if let Some(start) = start {
             self.cursor.at = self.cursor.at.max(just_before(*start).min(until));
         }
-        let mut skipped = 0;
-        while let Some(first) = timing.next(self.cursor.at)?.filter(|first| *first <= until) {
-            if self.decisions.len() >= DECISIONS_MAX || self.countable == 0 {
-                self.is_cut = true;
-                return Ok(skipped);
-            }
-            let closed = self.spec.closed(first)?;
-            let change = match (&closed, &self.spec.only) {
-                (Some((span, _)), _) => span.until,
-                (None, Some(calendar)) => calendar.span(first)?.until,
-                (None, None) => None,
-            };
-            let last = change.map_or(until, |change| just_before(change).min(until));
-            let count = timing.count(self.cursor.at, last, self.countable)?;
-            let reason = closed.map_or(reason, |_| Reason::Calendar);
-            let last_slot = count.last.ok_or_else(|| beyond(first))?;
-            self.push(Skip {
-                first,
-                last: last_slot,
-                slots: count.slots,
-                reason,
-            });
-            if reason != Reason::Calendar {
-                skipped += count.slots;
-            }
-            self.countable = self.countable.saturating_sub(count.slots);
-            self.cursor.at = if count.is_cut { last_slot } else { last };
+        let last = end.map_or(until, |end| end.min(until));
+        let first = timing.next(self.cursor.at)?.filter(|first| *first <= last);
+        let Some(first) = first else {
+            self.cursor.at = self.cursor.at.max(until);
+            return Ok(0);
+        };
+        if !self.has_room() {
+            self.is_cut = true;
+            return Ok(0);
         }
-        Ok(skipped)
+        let count = timing.count(self.cursor.at, last, self.countable)?;
+        let last = count.last.ok_or_else(|| beyond(first))?;
+        self.push(Skip {
+            first,
+            last,
+            slots: count.slots,
+            reason,
+        });
+        self.countable = self.countable.saturating_sub(count.steps);
+        self.is_cut = count.is_cut;
+        self.cursor.at = if count.is_cut { last } else { until };
+        Ok(count.slots)
     }
 
     /// Adds skipped slots, to those before them if the reason is the same.
@@ -433,6 +446,7 @@ impl<'a> Call<'a> {
         };
         let slot = dispatch.slot.at;
         self.cursor.at = self.cursor.at.max(slot);
+        self.countable = self.countable.saturating_sub(1);
         if !runs {
             return self.push(Skip {
                 first: slot,

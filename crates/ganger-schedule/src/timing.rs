@@ -134,6 +134,8 @@ pub struct Count {
     pub slots: u64,
     /// The last of them; `None` if there are none.
     pub last: Option<Timestamp>,
+    /// Number of them that were counted one by one.
+    pub steps: u64,
     /// True if there may be more, after `last`.
     pub is_cut: bool,
 }
@@ -144,19 +146,19 @@ impl Timing {
     /// # Errors
     /// If it can't be worked out.
     pub fn next(&self, after: Timestamp) -> Result<Option<Timestamp>, Broken> {
-        let mut first = None;
-        for rule in &self.rules {
-            let slot = match rule {
-                Rule::Cron(cron) => self.wall(cron).next(after)?,
-                Rule::Every(every) => every.next(after),
-                Rule::At(at) => Some(*at).filter(|at| *at > after),
-            };
-            first = first.into_iter().chain(slot).min();
-        }
-        // A slot that is not later would come for ever.
-        match first {
+        Merge::new(self, after)?.next()
+    }
+
+    /// Returns the first slot of one rule after an instant. One that is not later would come for ever.
+    fn next_of(&self, rule: &Rule, after: Timestamp) -> Result<Option<Timestamp>, Broken> {
+        let slot = match rule {
+            Rule::Cron(cron) => self.wall(cron).next(after)?,
+            Rule::Every(every) => every.next(after),
+            Rule::At(at) => Some(*at).filter(|at| *at > after),
+        };
+        match slot {
             Some(slot) if slot <= after => Err(Broken(format!("slot after {after} is {slot}"))),
-            _ => Ok(first),
+            _ => Ok(slot),
         }
     }
 
@@ -190,13 +192,12 @@ impl Timing {
         until: Timestamp,
         max: usize,
     ) -> Result<Vec<Timestamp>, Broken> {
+        let mut merge = Merge::new(self, after)?;
         let mut slots = Vec::new();
-        let mut last = after;
         while slots.len() < max
-            && let Some(slot) = self.next(last)?.filter(|slot| *slot <= until)
+            && let Some(slot) = merge.next()?.filter(|slot| *slot <= until)
         {
             slots.push(slot);
-            last = slot;
         }
         Ok(slots)
     }
@@ -219,27 +220,26 @@ impl Timing {
             return Ok(Count {
                 slots,
                 last: self.previous(next)?.filter(|last| *last > after),
+                steps: 0,
                 is_cut: false,
             });
         }
-        let (mut slots, mut last) = (0, None);
-        while let Some(slot) = self.next(last.unwrap_or(after))?
-            && slot <= until
-        {
-            if slots == max {
-                return Ok(Count {
-                    slots,
-                    last,
-                    is_cut: true,
-                });
-            }
-            (slots, last) = (slots + 1, Some(slot));
-        }
-        Ok(Count {
-            slots,
-            last,
+        let mut count = Count {
+            slots: 0,
+            last: None,
+            steps: 0,
             is_cut: false,
-        })
+        };
+        let mut slots = Merge::new(self, after)?;
+        while let Some(slot) = slots.next()?.filter(|slot| *slot <= until) {
+            if count.steps == max {
+                count.is_cut = true;
+                break;
+            }
+            count.steps += 1;
+            (count.slots, count.last) = (count.steps, Some(slot));
+        }
+        Ok(count)
     }
 
     /// Returns true if all slots are paces, which go on by elapsed time when a clock is set back.
@@ -254,6 +254,33 @@ impl Timing {
             zone: &self.zone,
             dst: self.dst,
         }
+    }
+}
+
+/// Slots of all rules in order, each once: the next one of each rule is kept.
+#[derive(Debug)]
+struct Merge<'a> {
+    timing: &'a Timing,
+    heads: Vec<(&'a Rule, Option<Timestamp>)>,
+}
+
+impl<'a> Merge<'a> {
+    fn new(timing: &'a Timing, after: Timestamp) -> Result<Self, Broken> {
+        let head = |rule| Ok((rule, timing.next_of(rule, after)?));
+        let heads = timing.rules.iter().map(head).collect::<Result<_, _>>()?;
+        Ok(Self { timing, heads })
+    }
+
+    fn next(&mut self) -> Result<Option<Timestamp>, Broken> {
+        let Some(first) = self.heads.iter().filter_map(|(_, head)| *head).min() else {
+            return Ok(None);
+        };
+        for (rule, head) in &mut self.heads {
+            if *head == Some(first) {
+                *head = self.timing.next_of(rule, first)?;
+            }
+        }
+        Ok(Some(first))
     }
 }
 

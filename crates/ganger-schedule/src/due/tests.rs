@@ -1,14 +1,13 @@
 //! Tests the decisions by stories, and by properties of all of them.
 
-use std::collections::BTreeMap;
-
-use jiff::SignedDuration;
-use proptest::prelude::*;
+mod calendars;
+mod change;
+mod clocks;
+mod properties;
 
 use super::*;
 use crate::calendar::Outside;
 use crate::definition::{CalendarDefinition, Definition};
-use crate::spec::Misfire;
 use crate::zone::Zones;
 
 fn at(text: &str) -> Timestamp {
@@ -37,6 +36,20 @@ fn every(seconds: u64) -> Definition {
         cron: vec![],
         every: Some(Duration::from_secs(seconds)),
         ..cron("")
+    }
+}
+
+fn office(outside: Outside, text: &str) -> Definition {
+    let only = CalendarDefinition {
+        days: vec!["MON-FRI".to_owned()],
+        hours: vec!["09:00-17:00".to_owned()],
+        except: vec!["2026-06-04".to_owned()],
+        outside,
+        zone: None,
+    };
+    Definition {
+        only: Some(only),
+        ..cron(text)
     }
 }
 
@@ -77,8 +90,12 @@ fn told(due: &Due) -> Vec<String> {
     due.decisions.iter().map(tell).collect()
 }
 
+fn ask(spec: &Spec, cursor: Cursor, now: &str) -> Due {
+    due(spec, cursor, at(now), Open::default()).unwrap()
+}
+
 fn decide(definition: &Definition, from: &str, now: &str) -> Due {
-    due(&checked(definition), cursor(from), at(now), Open::default()).unwrap()
+    ask(&checked(definition), cursor(from), now)
 }
 
 #[test]
@@ -236,84 +253,6 @@ fn a_weekly_pace_fires_under_daily_deploys() {
     assert_eq!(runs.len(), 9);
 }
 
-/// bullmq #3063, and an edit that must not fire at once.
-#[test]
-fn a_change_never_fires_a_slot_of_the_past() {
-    let (old, new) = (checked(&cron("0 11 * * *")), checked(&cron("0 9 * * *")));
-    let due = change(
-        &old,
-        &new,
-        cursor("2026-06-01T00:00Z"),
-        at("2026-06-01T10:00Z"),
-    )
-    .unwrap();
-    assert_eq!(
-        (told(&due).len(), due.wake),
-        (0, Wake::At(at("2026-06-02T09:00Z")))
-    );
-    let none = super::due(&new, due.cursor, at("2026-06-01T10:00Z"), Open::default()).unwrap();
-    assert_eq!(told(&none).len(), 0);
-    // Slots of the old version that nothing had decided are accounted for.
-    let minutely = checked(&cron("* * * * *"));
-    let late = change(
-        &minutely,
-        &new,
-        cursor("2026-06-01T09:57:30Z"),
-        at("2026-06-01T10:00Z"),
-    )
-    .unwrap();
-    assert_eq!(told(&late), ["skip 09:58:00-10:00:00 x3 Changed"]);
-    assert_eq!(late.cursor.at, at("2026-06-01T10:00Z"));
-    // A change of something else keeps the slots, also one that waits for its jitter.
-    let overlap = Spec {
-        overlap: Overlap::Skip,
-        ..minutely.clone()
-    };
-    let same = change(
-        &minutely,
-        &overlap,
-        cursor("2026-06-01T09:57:30Z"),
-        at("2026-06-01T10:00Z"),
-    )
-    .unwrap();
-    assert_eq!(
-        (told(&same).len(), same.cursor),
-        (0, cursor("2026-06-01T09:57:30Z"))
-    );
-    // Removed and added within a slot.
-    let added = Cursor::new(at("2026-06-01T10:00:20Z"));
-    let next = super::due(
-        &minutely,
-        added,
-        at("2026-06-01T10:00:59Z"),
-        Open::default(),
-    )
-    .unwrap();
-    assert_eq!(
-        (told(&next).len(), next.wake),
-        (0, Wake::At(at("2026-06-01T10:01Z")))
-    );
-}
-
-#[test]
-fn a_pause_is_made_up_for_only_if_asked() {
-    let job = checked(&cron("0 * * * *"));
-    let (paused, resumed) = (cursor("2026-06-01T00:30Z"), at("2026-06-01T04:30Z"));
-    let skipped = skip_all(&job, paused, resumed, Reason::Paused).unwrap();
-    assert_eq!(told(&skipped), ["skip 01:00:00-04:00:00 x4 Paused"]);
-    assert_eq!(skipped.wake, Wake::At(at("2026-06-01T05:00Z")));
-    let after = due(&job, skipped.cursor, resumed, Open::default()).unwrap();
-    assert_eq!(told(&after).len(), 0);
-    let made_up = due(&job, paused, resumed, Open::default()).unwrap();
-    assert_eq!(
-        told(&made_up),
-        [
-            "skip 01:00:00-03:00:00 x3 Misfire",
-            "run 04:00:00 missed 3 made up"
-        ]
-    );
-}
-
 #[test]
 fn open_occurrences_stand_in_the_way_as_the_rule_says() {
     let open = |occurrences, waiting| Open {
@@ -413,72 +352,6 @@ fn missed_slots_wait_for_the_run_that_stands_for_them() {
     assert_eq!(second.cursor.missed, 0);
 }
 
-fn office(outside: Outside, text: &str) -> Definition {
-    let only = CalendarDefinition {
-        days: vec!["MON-FRI".to_owned()],
-        hours: vec!["09:00-17:00".to_owned()],
-        except: vec!["2026-06-04".to_owned()],
-        outside,
-        zone: None,
-    };
-    Definition {
-        only: Some(only),
-        ..cron(text)
-    }
-}
-
-#[test]
-fn slots_outside_a_calendar_are_skipped_or_moved() {
-    // A Friday evening to Monday.
-    let skip = office(Outside::Skip, "0 */6 * * *");
-    let due = decide(&skip, "2026-06-05T12:00Z", "2026-06-08T12:00Z");
-    assert_eq!(
-        told(&due),
-        ["skip 18:00:00-06:00:00 x11 Calendar", "run 12:00:00"]
-    );
-    let weekend = decide(&skip, "2026-06-05T12:00Z", "2026-06-07T12:00Z");
-    assert_eq!(
-        (told(&weekend).len(), weekend.wake),
-        (0, Wake::At(at("2026-06-08T12:00Z")))
-    );
-    let next = office(Outside::Next, "0 */6 * * *");
-    let weekend = decide(&next, "2026-06-05T12:00Z", "2026-06-07T12:00Z");
-    assert_eq!(
-        (told(&weekend).len(), weekend.wake),
-        (0, Wake::At(at("2026-06-08T09:00Z")))
-    );
-    let due = decide(&next, "2026-06-05T12:00Z", "2026-06-08T09:00Z");
-    assert_eq!(
-        told(&due),
-        ["skip 18:00:00-00:00:00 x10 Calendar", "run 06:00:00"]
-    );
-    // One that is on time at the opening stands for those that would be moved there.
-    let due = decide(
-        &office(Outside::Next, "0 */3 * * *"),
-        "2026-06-05T15:30Z",
-        "2026-06-08T09:00Z",
-    );
-    assert_eq!(
-        told(&due),
-        ["skip 18:00:00-06:00:00 x21 Calendar", "run 09:00:00"]
-    );
-    // What the calendar would not have let run was not missed.
-    let due = decide(
-        &office(Outside::Skip, "* * * * *"),
-        "2026-06-03T16:57:30Z",
-        "2026-06-05T09:10Z",
-    );
-    assert_eq!(
-        told(&due),
-        [
-            "skip 16:58:00-16:59:00 x2 Misfire",
-            "skip 17:00:00-08:59:00 x2400 Calendar",
-            "skip 09:00:00-09:09:00 x10 Misfire",
-            "run 09:10:00 missed 12"
-        ]
-    );
-}
-
 #[test]
 fn a_schedule_begins_and_ends() {
     let text = |text: &str| Some(text.to_owned());
@@ -563,129 +436,23 @@ fn jitter_keeps_the_order_and_is_the_same_everywhere() {
     assert_eq!(due(&job).to_string(), "2026-06-01T00:03:24.074Z");
 }
 
+/// A schedule by the second with a long grace, whose run has been open for three days.
 #[test]
-fn a_clock_that_was_set_back_repeats_nothing() {
-    let due = decide(&cron("0 * * * *"), "2026-06-01T12:00Z", "2026-06-01T10:30Z");
-    assert_eq!(
-        (told(&due).len(), due.wake),
-        (0, Wake::At(at("2026-06-01T13:00Z")))
-    );
-    assert_eq!(due.cursor, cursor("2026-06-01T12:00Z"));
-}
-
-/// Any schedule of some kinds.
-fn any_definition() -> impl Strategy<Value = Definition> {
-    let times = prop::sample::select(vec![
-        "* * * * *",
-        "*/7 * * * *",
-        "30 2 * * *",
-        "0 0 * * MON",
-        "15,45 1-3 * * *",
-        "0 */6 * * *",
-        "0 0 L * *",
-        "@every 11m",
-        "@every 3h",
-    ]);
-    let zones = prop::sample::select(vec!["UTC", "America/New_York", "Australia/Lord_Howe"]);
-    let policy = prop::sample::select(vec![Policy::Once, Policy::All, Policy::Skip]);
-    let overlap = prop::sample::select(vec![
-        Overlap::Allow,
-        Overlap::Skip,
-        Overlap::Replace,
-        Overlap::Queue { max: 2 },
-    ]);
-    let outside = prop::option::of(prop::sample::select(vec![Outside::Skip, Outside::Next]));
-    let jitter = prop::sample::select(vec![0, 40, 600]);
-    let misfire =
-        (policy, 0..4000u64, 0..100_000u64, 0..20u32).prop_map(|(policy, grace, catch_up, max)| {
-            Misfire {
-                policy,
-                grace: seconds(grace),
-                catch_up: seconds(catch_up),
-                max,
-            }
-        });
-    (
-        prop::collection::vec(times, 1..3),
-        zones,
-        misfire,
-        overlap,
-        outside,
-        jitter,
-    )
-        .prop_map(
-            |(times, zone, misfire, overlap, outside, jitter)| Definition {
-                cron: times.into_iter().map(str::to_owned).collect(),
-                zone: Some(zone.to_owned()),
-                misfire,
-                overlap,
-                jitter: seconds(jitter),
-                only: outside.and_then(|outside| office(outside, "").only),
-                ..cron("")
-            },
-        )
-}
-
-/// Enters decisions slot by slot; none may have one already.
-fn enter(book: &mut BTreeMap<Timestamp, Option<Reason>>, spec: &Spec, due: &Due, now: Timestamp) {
-    for decision in &due.decisions {
-        match decision {
-            Decision::Dispatch(dispatch) => {
-                assert!(dispatch.slot.due <= now, "{dispatch:?} {now}");
-                assert_eq!(book.insert(dispatch.slot.at, None), None, "{dispatch:?}");
-            }
-            Decision::Skip(skip) => {
-                let slots = spec
-                    .timing
-                    .between(just_before(skip.first), skip.last, usize::MAX)
-                    .unwrap();
-                // Ranges of one reason are joined over slots of none.
-                assert_eq!(slots.len() as u64, skip.slots, "{skip:?}");
-                for slot in slots {
-                    assert_eq!(book.insert(slot, Some(skip.reason)), None, "{skip:?}");
-                }
-            }
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-
-    /// Whatever happens between, each slot has one decision, in order, when it is due.
-    #[test]
-    fn each_slot_has_one_decision(
-        definition in any_definition(),
-        start in 1_767_225_600i64..1_798_761_600,
-        steps in prop::collection::vec((1..60_000i64, 0..3u32, 0..12u8), 1..12),
-    ) {
-        let spec = checked(&definition);
-        let begin = Timestamp::from_second(start).unwrap();
-        let (mut now, mut cursor, mut book) = (begin, Cursor::new(begin), BTreeMap::new());
-        for (step, occurrences, kind) in steps {
-            now += SignedDuration::from_secs(step);
-            let open = Open { occurrences, waiting: occurrences.saturating_sub(1) };
-            loop {
-                let due = match kind {
-                    0 => skip_all(&spec, cursor, now, Reason::Paused).unwrap(),
-                    _ => due(&spec, cursor, now, open).unwrap(),
-                };
-                enter(&mut book, &spec, &due, now);
-                prop_assert!(due.cursor.at >= cursor.at && due.cursor.at <= now);
-                cursor = due.cursor;
-                match due.wake {
-                    Wake::Again => {}
-                    // The calendar never opens for it.
-                    Wake::Ended => break,
-                    Wake::At(wake) => {
-                        prop_assert!(wake > now, "{wake} {now}");
-                        break;
-                    }
-                }
-            }
-        }
-        let slots = spec.timing.between(begin, cursor.at, usize::MAX).unwrap();
-        let entered: Vec<Timestamp> = book.into_keys().collect();
-        prop_assert_eq!(entered, slots);
-    }
+fn a_call_is_bounded_also_where_skips_are_one_range() {
+    let job = checked(&Definition {
+        misfire: Misfire {
+            grace: 7 * DAY,
+            ..Misfire::default()
+        },
+        overlap: Overlap::Skip,
+        ..cron("* * * * * *")
+    });
+    let open = Open {
+        occurrences: 1,
+        waiting: 0,
+    };
+    let now = at("2026-06-04T00:00Z");
+    let due = due(&job, cursor("2026-06-01T00:00Z"), now, open).unwrap();
+    assert_eq!(due.wake, Wake::Again);
+    assert_eq!(told(&due), ["skip 00:00:01-02:46:40 x10000 Overlap"]);
 }

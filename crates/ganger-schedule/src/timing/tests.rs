@@ -204,6 +204,7 @@ fn two_weeks_of_seconds_are_counted_in_no_time() {
         Count {
             slots: 241_920,
             last,
+            steps: 0,
             is_cut: false
         }
     );
@@ -213,6 +214,7 @@ fn two_weeks_of_seconds_are_counted_in_no_time() {
         Count {
             slots: 0,
             last: None,
+            steps: 0,
             is_cut: false
         }
     );
@@ -231,6 +233,7 @@ fn two_weeks_of_seconds_are_counted_in_no_time() {
         Count {
             slots: 100,
             last,
+            steps: 100,
             is_cut: true
         }
     );
