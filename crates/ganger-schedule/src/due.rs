@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::clock::{BACK_MAX, Clock};
+use crate::overlap::{Admission, Open, Overlap};
 use crate::problem::Broken;
-use crate::spec::{Misfire, Overlap, Policy, Slot, Spec};
+use crate::spec::{Misfire, Policy, Slot, Spec};
 use crate::zone::{beyond, just_before};
 
-/// Number of decisions of one call.
+/// Number of decisions of one call that skips all.
 const DECISIONS_MAX: usize = 1000;
 /// Number of slots that one call counts one by one.
 const COUNTED_MAX: u64 = 10_000;
@@ -81,7 +83,7 @@ pub enum Wake {
 /// Progress of a schedule, as it is kept in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
-    /// All slots up to it are decided. Goes back by [`Cursor::corrected`] alone.
+    /// All slots up to it are decided. Goes back only if a wrong clock has set it.
     pub at: Timestamp,
     /// Number of dispatches so far.
     pub runs: u64,
@@ -99,21 +101,15 @@ impl Cursor {
         }
     }
 
-    /// Starts anew after the clock was corrected: nothing waits until a wrong clock's slots come.
-    #[must_use]
-    pub fn corrected(self, now: Timestamp) -> Self {
-        let at = self.at.min(now);
+    /// Starts anew if a clock that was wrong has set it: else nothing would run until that time has
+    /// come. A cursor that is ahead by [`BACK_MAX`] or less stays: a clock may be set back by as much.
+    fn corrected(self, now: Timestamp) -> Self {
+        let at = match self.at.duration_since(now) > BACK_MAX {
+            true => now,
+            false => self.at,
+        };
         Self { at, ..self }
     }
-}
-
-/// Occurrences of a schedule that have not ended, waiting retries included.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Open {
-    /// All of them.
-    pub occurrences: u32,
-    /// Those among them that wait for others to end.
-    pub waiting: u32,
 }
 
 /// Decisions, in the order of their slots.
@@ -125,9 +121,13 @@ pub struct Due {
     pub cursor: Cursor,
     /// Next time to ask.
     pub wake: Wake,
+    /// True if the cursor was that of a wrong clock, and started anew: worth an alert. Slots of the
+    /// past may come again, whose keys exist: one of these sends no message and counts for no limit.
+    pub is_corrected: bool,
 }
 
-/// Decides about the slots that are due.
+/// Decides about the slots that are due, with at most `max` decisions (at least one) in a call: so a
+/// trial run, with 1, is a single one.
 ///
 /// Slots that are due for longer than the grace are missed, and go by the policy. By
 /// [`Policy::Once`] the newest of all that are due then stands for the others, also for those within
@@ -135,74 +135,82 @@ pub struct Due {
 ///
 /// # Errors
 /// If the next slot can't be worked out: the schedule is broken.
-pub fn due(spec: &Spec, cursor: Cursor, now: Timestamp, open: Open) -> Result<Due, Broken> {
-    let mut call = Call::new(spec, cursor, open);
-    if call.is_over() {
-        return Ok(call.with(Wake::Ended));
+pub fn due(
+    spec: &Spec,
+    cursor: Cursor,
+    clock: Clock,
+    open: Open,
+    max: usize,
+) -> Result<Due, Broken> {
+    let mut call = Call::new(spec, cursor, clock, open, max);
+    if spec.is_over(call.cursor.runs) {
+        return call.end();
     }
-    let first = match spec.next(cursor.at)? {
-        Some(first) if first.due <= now => first,
-        next => return Ok(call.with(wake(next))),
+    let first = match spec.next(call.cursor.at)? {
+        Some(first) if first.due <= call.now => first,
+        next => return Ok(call.until(next)),
     };
-    let plan = plan(spec, cursor, now, first)?;
+    let plan = call.plan(first)?;
     if plan.first != Some(first) {
         let missed = call.skip(plan.until, Reason::Misfire)?;
         if spec.misfire.policy == Policy::Once {
             call.cursor.missed += missed;
         }
     }
-    if call.is_cut {
-        return Ok(call.with(Wake::Again));
-    }
     match plan.first {
-        Some(first) => call.dispatch(first, now),
-        None => {
+        Some(first) if !call.is_cut => call.dispatch(first),
+        None if !call.is_cut => {
             call.cursor.missed = 0;
-            call.waiting()
+            call.end()
         }
+        Some(_) | None => call.end(),
     }
-}
-
-fn wake(next: Option<Slot>) -> Wake {
-    next.map_or(Wake::Ended, |slot| Wake::At(slot.due))
 }
 
 /// Skips all slots up to now: on resuming what was paused or disabled, unless its slots are to be
-/// made up for.
+/// made up for. A schedule that has ended has none.
 ///
 /// # Errors
 /// If the next slot can't be worked out: the schedule is broken.
-pub fn skip_all(
-    spec: &Spec,
-    cursor: Cursor,
-    now: Timestamp,
-    reason: Reason,
-) -> Result<Due, Broken> {
-    let mut call = Call::new(spec, cursor, Open::default());
-    call.skip(now, reason)?;
-    if call.is_cut {
-        return Ok(call.with(Wake::Again));
+pub fn skip_all(spec: &Spec, cursor: Cursor, clock: Clock, reason: Reason) -> Result<Due, Broken> {
+    let mut call = Call::new(spec, cursor, clock, Open::default(), DECISIONS_MAX);
+    if !spec.is_over(call.cursor.runs) {
+        call.skip(call.now, reason)?;
     }
-    call.cursor.at = call.cursor.at.max(now);
-    call.waiting()
+    if !call.is_cut {
+        call.cursor.at = call.cursor.at.max(call.now);
+    }
+    call.end()
 }
 
 /// Replaces a schedule by another version: no slot up to now runs, unless both have the same slots.
+/// `old` is `None` if it is broken, so that its slots are unknown.
 ///
 /// # Errors
 /// If the next slot of either can't be worked out.
-pub fn change(old: &Spec, new: &Spec, cursor: Cursor, now: Timestamp) -> Result<Due, Broken> {
-    if new.has_slots_of(old) {
-        return Call::new(new, cursor, Open::default()).waiting();
+pub fn change(old: Option<&Spec>, new: &Spec, cursor: Cursor, clock: Clock) -> Result<Due, Broken> {
+    let mut call = Call::new(new, cursor, clock, Open::default(), DECISIONS_MAX);
+    let Some(old) = old else {
+        call.cursor.at = call.cursor.at.max(call.now);
+        return call.end();
+    };
+    if new.has_slots_of(old) && !old.is_over(cursor.runs) {
+        return call.end();
     }
-    let due = skip_all(old, cursor, now, Reason::Changed)?;
-    match due.wake {
-        Wake::Again => Ok(due),
-        Wake::At(_) | Wake::Ended => {
-            let wake = Call::new(new, due.cursor, Open::default()).waiting()?.wake;
-            Ok(Due { wake, ..due })
-        }
+    let skipped = skip_all(old, cursor, clock, Reason::Changed)?;
+    if skipped.wake == Wake::Again {
+        return Ok(skipped);
     }
+    let is_same_clock = old.timing.is_by_elapsed_time() == new.timing.is_by_elapsed_time();
+    call.cursor.at = match is_same_clock {
+        true => skipped.cursor.at,
+        false => call.now,
+    };
+    Ok(Due {
+        decisions: skipped.decisions,
+        is_corrected: skipped.is_corrected,
+        ..call.end()?
+    })
 }
 
 /// Split of the slots that are due.
@@ -212,55 +220,6 @@ struct Plan {
     first: Option<Slot>,
     /// Slots up to it are missed.
     until: Timestamp,
-}
-
-/// Decides which of the slots that are due run, of which `first` is the first.
-fn plan(spec: &Spec, cursor: Cursor, now: Timestamp, first: Slot) -> Result<Plan, Broken> {
-    let Misfire {
-        policy,
-        grace,
-        catch_up,
-        max,
-    } = spec.misfire;
-    let (missed_by, oldest) = (back(now, grace), back(now, catch_up));
-    let runs = |first: Slot| Plan {
-        first: Some(first),
-        until: just_before(first.at),
-    };
-    // Most often none was missed.
-    if first.due > missed_by {
-        return Ok(runs(first));
-    }
-    let newest = |due_by| spec.newest(due_by, cursor.at);
-    if policy == Policy::Once {
-        let newest = newest(now)?.unwrap_or(first);
-        return Ok(match newest.due > missed_by || newest.due >= oldest {
-            true => runs(newest),
-            false => Plan {
-                first: None,
-                until: newest.at,
-            },
-        });
-    }
-    let newest_missed = newest(missed_by)?.unwrap_or(first);
-    let max = if policy == Policy::All { max } else { 0 };
-    let mut missed = Some(newest_missed);
-    let mut made_up = None;
-    for _ in 0..max {
-        let Some(slot) = missed.filter(|slot| slot.due >= oldest) else {
-            break;
-        };
-        made_up = Some(slot);
-        missed = newest(just_before_due(slot))?;
-    }
-    if let Some(first) = made_up {
-        return Ok(runs(first));
-    }
-    let next = spec.next(newest_missed.at)?;
-    Ok(Plan {
-        first: next.filter(|next| next.due <= now),
-        until: newest_missed.at,
-    })
 }
 
 fn back(now: Timestamp, by: Duration) -> Timestamp {
@@ -275,9 +234,15 @@ fn just_before_due(slot: Slot) -> Timestamp {
 #[derive(Debug)]
 struct Call<'a> {
     spec: &'a Spec,
+    clock: Clock,
+    /// Time by which the slots are decided.
+    now: Timestamp,
     cursor: Cursor,
+    is_corrected: bool,
     open: Open,
     decisions: Vec<Decision>,
+    /// Number of decisions at most.
+    decidable: usize,
     /// Number of slots that may still be counted.
     countable: u64,
     /// True if there was more to count.
@@ -285,35 +250,103 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    fn new(spec: &'a Spec, cursor: Cursor, open: Open) -> Self {
+    fn new(spec: &'a Spec, cursor: Cursor, clock: Clock, open: Open, max: usize) -> Self {
+        let now = clock.now(&spec.timing);
+        let corrected = cursor.corrected(now);
         Self {
             spec,
-            cursor,
+            clock,
+            now,
+            is_corrected: corrected != cursor,
+            cursor: corrected,
             open,
             decisions: Vec::new(),
+            decidable: max.max(1),
             countable: COUNTED_MAX,
             is_cut: false,
         }
     }
 
-    /// Returns whether the schedule has run as often as it should.
-    fn is_over(&self) -> bool {
-        self.spec
-            .limit
-            .is_some_and(|limit| self.cursor.runs >= limit)
-    }
-
-    /// Ends the call: the next slot is still to come.
-    fn waiting(self) -> Result<Due, Broken> {
-        if self.is_over() {
+    /// Ends the call: no further slot is due, or there is more than it decides.
+    fn end(self) -> Result<Due, Broken> {
+        if self.is_cut {
+            return Ok(self.with(Wake::Again));
+        }
+        if self.spec.is_over(self.cursor.runs) {
             return Ok(self.with(Wake::Ended));
         }
         let next = self.spec.next(self.cursor.at)?;
-        Ok(self.with(wake(next)))
+        Ok(self.until(next))
+    }
+
+    /// Ends the call until the next slot is due.
+    fn until(self, next: Option<Slot>) -> Due {
+        let at = next.map(|slot| self.clock.on_wall(&self.spec.timing, slot.due));
+        self.with(at.map_or(Wake::Ended, Wake::At))
+    }
+
+    fn with(self, wake: Wake) -> Due {
+        Due {
+            decisions: self.decisions,
+            cursor: self.cursor,
+            wake,
+            is_corrected: self.is_corrected,
+        }
+    }
+
+    /// Decides which of the slots that are due run, of which `first` is the first.
+    fn plan(&self, first: Slot) -> Result<Plan, Broken> {
+        let (spec, now) = (self.spec, self.now);
+        let Misfire {
+            policy,
+            grace,
+            catch_up,
+            max,
+        } = spec.misfire;
+        let (missed_by, oldest) = (back(now, grace), back(now, catch_up));
+        let runs = |first: Slot| Plan {
+            first: Some(first),
+            until: just_before(first.at),
+        };
+        // Most often none was missed.
+        if first.due > missed_by {
+            return Ok(runs(first));
+        }
+        let newest = |due_by| spec.newest(due_by, self.cursor.at);
+        if policy == Policy::Once {
+            let newest = newest(now)?.unwrap_or(first);
+            return Ok(match newest.due > missed_by || newest.due >= oldest {
+                true => runs(newest),
+                false => Plan {
+                    first: None,
+                    until: newest.at,
+                },
+            });
+        }
+        let newest_missed = newest(missed_by)?.unwrap_or(first);
+        let max = if policy == Policy::All { max } else { 0 };
+        let mut missed = Some(newest_missed);
+        let mut made_up = None;
+        for _ in 0..max {
+            let Some(slot) = missed.filter(|slot| slot.due >= oldest) else {
+                break;
+            };
+            made_up = Some(slot);
+            missed = newest(just_before_due(slot))?;
+        }
+        if let Some(first) = made_up {
+            return Ok(runs(first));
+        }
+        let next = spec.next(newest_missed.at)?;
+        Ok(Plan {
+            first: next.filter(|next| next.due <= now),
+            until: newest_missed.at,
+        })
     }
 
     /// Decides about each slot that is due, from the first that runs on, as far as one call goes.
-    fn dispatch(mut self, first: Slot, now: Timestamp) -> Result<Due, Broken> {
+    fn dispatch(mut self, first: Slot) -> Result<Due, Broken> {
+        let now = self.now;
         let missed_by = back(now, self.spec.misfire.grace);
         let mut slot = first;
         loop {
@@ -334,27 +367,17 @@ impl<'a> Call<'a> {
                 replaces: false,
             };
             self.decide(dispatch, following.is_none());
-            if self.is_over() {
-                return Ok(self.with(Wake::Ended));
-            }
             match following {
+                _ if self.spec.is_over(self.cursor.runs) => return Ok(self.with(Wake::Ended)),
                 Some(following) => slot = following,
-                None => return Ok(self.with(wake(next))),
+                None => return Ok(self.until(next)),
             }
-        }
-    }
-
-    fn with(self, wake: Wake) -> Due {
-        Due {
-            decisions: self.decisions,
-            cursor: self.cursor,
-            wake,
         }
     }
 
     /// Returns true if this call may still decide about a slot.
     fn has_room(&self) -> bool {
-        self.decisions.len() < DECISIONS_MAX && self.countable > 0
+        self.decisions.len() < self.decidable && self.countable > 0
     }
 
     /// Skips all slots after the cursor up to `until`: those that would have run for this reason, the
@@ -430,24 +453,15 @@ impl<'a> Call<'a> {
 
     /// Dispatches a slot, unless open occurrences stand against it.
     fn decide(&mut self, mut dispatch: Dispatch, is_newest: bool) {
-        let is_open = self.open.occurrences > 0;
-        let runs = match self.spec.overlap {
-            Overlap::Allow => true,
-            Overlap::Skip => !is_open,
-            Overlap::Queue { max } => {
-                dispatch.waits = is_open;
-                !is_open || self.open.waiting < max
-            }
+        let admission = match self.spec.overlap {
             // Each would be cancelled by the next.
-            Overlap::Replace => {
-                dispatch.replaces = is_open;
-                is_newest
-            }
+            Overlap::Replace if !is_newest => Admission::Skip,
+            overlap => overlap.admit(self.open, false),
         };
         let slot = dispatch.slot.at;
         self.cursor.at = self.cursor.at.max(slot);
         self.countable = self.countable.saturating_sub(1);
-        if !runs {
+        if admission == Admission::Skip {
             return self.push(Skip {
                 first: slot,
                 last: slot,
@@ -455,6 +469,8 @@ impl<'a> Call<'a> {
                 reason: Reason::Overlap,
             });
         }
+        dispatch.waits = admission == Admission::Wait;
+        dispatch.replaces = admission == Admission::Replace;
         dispatch.missed = std::mem::take(&mut self.cursor.missed);
         self.cursor.runs += 1;
         self.open.waiting += u32::from(dispatch.waits);

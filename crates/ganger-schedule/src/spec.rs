@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::auto_disable;
 use crate::calendar::{Calendar, Outside};
 use crate::expect::Expect;
+use crate::overlap::Overlap;
 use crate::problem::{Broken, Problem};
 use crate::spread::spread;
 use crate::timing::Timing;
@@ -58,23 +59,6 @@ impl Default for Misfire {
     }
 }
 
-/// Rule for a slot while an occurrence of the schedule is open.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Overlap {
-    /// It runs beside the open ones.
-    Allow,
-    /// It is skipped.
-    #[default]
-    Skip,
-    /// It waits until they have ended.
-    Queue {
-        /// Number of those that may wait; a further one is skipped.
-        max: u32,
-    },
-    /// The open ones are cancelled, then it runs.
-    Replace,
-}
-
 /// A slot: an instant that a schedule names, and when its message is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
@@ -113,7 +97,12 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Returns whether slots and due times are those of another version.
+    /// Returns true if it has run as often as it may.
+    pub fn is_over(&self, runs: u64) -> bool {
+        self.limit.is_some_and(|limit| runs >= limit)
+    }
+
+    /// Returns true if slots and due times are those of another version.
     pub fn has_slots_of(&self, other: &Self) -> bool {
         let slots = |spec: &Self| {
             let Self {

@@ -90,6 +90,23 @@ fn told(due: &Due) -> Vec<String> {
     due.decisions.iter().map(tell).collect()
 }
 
+fn clock(wall: Timestamp) -> Clock {
+    let ahead = jiff::SignedDuration::ZERO;
+    Clock { wall, ahead }
+}
+
+fn due(spec: &Spec, cursor: Cursor, now: Timestamp, open: Open) -> Result<Due, Broken> {
+    super::due(spec, cursor, clock(now), open, DECISIONS_MAX)
+}
+
+fn skip_all(spec: &Spec, cursor: Cursor, now: Timestamp, reason: Reason) -> Result<Due, Broken> {
+    super::skip_all(spec, cursor, clock(now), reason)
+}
+
+fn change(old: &Spec, new: &Spec, cursor: Cursor, now: Timestamp) -> Result<Due, Broken> {
+    super::change(Some(old), new, cursor, clock(now))
+}
+
 fn ask(spec: &Spec, cursor: Cursor, now: &str) -> Due {
     due(spec, cursor, at(now), Open::default()).unwrap()
 }
@@ -205,7 +222,7 @@ fn two_weeks_down_are_one_run() {
     });
     let (mut cursor, mut calls) = (cursor("2026-06-01T00:00:02Z"), 0);
     let dispatch = loop {
-        let due = super::due(
+        let due = self::due(
             &several,
             cursor,
             at("2026-06-03T00:00:02Z"),
@@ -396,7 +413,7 @@ fn a_schedule_begins_and_ends() {
         (vec!["run 09:00:00".to_owned()], Wake::Ended)
     );
     // A restart is no new beginning.
-    let again = super::due(
+    let again = self::due(
         &checked(&once),
         due.cursor,
         at("2026-06-09T09:00Z"),
@@ -455,4 +472,26 @@ fn a_call_is_bounded_also_where_skips_are_one_range() {
     let due = due(&job, cursor("2026-06-01T00:00Z"), now, open).unwrap();
     assert_eq!(due.wake, Wake::Again);
     assert_eq!(told(&due), ["skip 00:00:01-02:46:40 x10000 Overlap"]);
+}
+
+/// Two slots are due, and runs may overlap: a trial is one of them.
+#[test]
+fn a_call_decides_no_more_than_it_may() {
+    let job = checked(&every(5));
+    let now = clock(at("2026-06-01T00:00:11Z"));
+    let begin = cursor("2026-06-01T00:00:02Z");
+    let trial = super::due(&job, begin, now, Open::default(), 1).unwrap();
+    assert_eq!(told(&trial), ["run 00:00:05"]);
+    assert_eq!(trial.wake, Wake::Again);
+    let rest = super::due(&job, trial.cursor, now, Open::default(), 2).unwrap();
+    assert_eq!(told(&rest), ["run 00:00:10"]);
+    // What it stands for is kept from call to call.
+    let minutely = checked(&cron("* * * * *"));
+    let late = cursor("2026-06-01T00:00Z");
+    let later = clock(at("2026-06-01T09:00Z"));
+    let skips = super::due(&minutely, late, later, Open::default(), 1).unwrap();
+    assert_eq!(told(&skips), ["skip 00:01:00-08:59:00 x539 Misfire"]);
+    assert_eq!((skips.wake, skips.cursor.missed), (Wake::Again, 539));
+    let run = super::due(&minutely, skips.cursor, later, Open::default(), 1).unwrap();
+    assert_eq!(told(&run), ["run 09:00:00 missed 539"]);
 }

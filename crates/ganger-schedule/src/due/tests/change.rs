@@ -79,3 +79,39 @@ fn a_pause_is_made_up_for_only_if_asked() {
         ]
     );
 }
+
+/// The limit was reached on 2 June.
+#[test]
+fn a_schedule_that_has_ended_makes_nothing_up_when_it_goes_on() {
+    let limited = |limit| {
+        checked(&Definition {
+            limit: Some(limit),
+            ..cron("0 9 * * *")
+        })
+    };
+    let ended = Cursor {
+        runs: 2,
+        ..cursor("2026-06-02T09:00Z")
+    };
+    let now = "2026-06-10T10:00Z";
+    let raised = change(&limited(2), &limited(5), ended, at(now)).unwrap();
+    assert_eq!((told(&raised).len(), raised.cursor.at), (0, at(now)));
+    let later = ask(&limited(5), raised.cursor, "2026-06-10T10:00:01Z");
+    assert_eq!(told(&later).len(), 0);
+    assert_eq!(later.wake, Wake::At(at("2026-06-11T09:00Z")));
+    // It had no slots that could be skipped.
+    let other = checked(&cron("0 8 * * *"));
+    let edited = change(&limited(2), &other, ended, at(now)).unwrap();
+    assert_eq!((told(&edited).len(), edited.cursor.at), (0, at(now)));
+    let resumed = skip_all(&limited(2), ended, at(now), Reason::Paused).unwrap();
+    assert_eq!((told(&resumed).len(), resumed.wake), (0, Wake::Ended));
+}
+
+#[test]
+fn a_version_that_is_broken_has_no_slots_to_skip() {
+    let new = checked(&cron("0 9 * * *"));
+    let now = clock(at("2026-06-10T10:00Z"));
+    let due = super::super::change(None, &new, cursor("2026-06-02T09:00Z"), now).unwrap();
+    assert_eq!((told(&due).len(), due.cursor.at), (0, now.wall));
+    assert_eq!(due.wake, Wake::At(at("2026-06-11T09:00Z")));
+}
