@@ -10,6 +10,7 @@ use crate::clock::{BACK_MAX, Clock};
 use crate::overlap::{Admission, Open, Overlap};
 use crate::problem::Broken;
 use crate::spec::{Misfire, Policy, Slot, Spec};
+use crate::words::words;
 use crate::zone::{beyond, just_before};
 
 /// Number of decisions of one call that skips all.
@@ -31,6 +32,15 @@ pub enum Reason {
     /// The schedule was changed before the slot was decided.
     Changed,
 }
+
+words!(
+    Reason, "reason":
+    "overlap" => Overlap,
+    "misfire" => Misfire,
+    "calendar" => Calendar,
+    "paused" => Paused,
+    "changed" => Changed,
+);
 
 /// Slots that are skipped for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

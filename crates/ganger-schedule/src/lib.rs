@@ -23,4 +23,5 @@ pub mod spec;
 pub mod spread;
 pub mod timing;
 pub mod wall;
+mod words;
 pub mod zone;

@@ -1,5 +1,7 @@
 //! Runs of a schedule beside others of it that have not ended: slots, triggers, and runs that waited.
 
+use crate::words::words;
+
 /// Rule for a run while an occurrence of the schedule is open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Overlap {
@@ -16,6 +18,14 @@ pub enum Overlap {
     /// The open ones are cancelled, then it runs.
     Replace,
 }
+
+words!(
+    Overlap, "overlap":
+    "allow" => Allow,
+    "skip" => Skip,
+    "queue" => Queue { max: Self::QUEUE_DEFAULT },
+    "replace" => Replace,
+);
 
 /// Occurrences of a schedule that have not ended, those that wait for a retry included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! A schedule as the decisions see it: its rules, and the slots that come of them with jitter and
 //! calendar.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,6 +13,7 @@ use crate::overlap::Overlap;
 use crate::problem::{Broken, Problem};
 use crate::spread::spread;
 use crate::timing::Timing;
+use crate::words::words;
 use crate::zone::{beyond, just_before};
 
 /// Number of spans of a calendar that a search for a slot goes through.
@@ -29,12 +31,14 @@ pub enum Policy {
     Skip,
 }
 
+words!(Policy, "policy": "once" => Once, "all" => All, "skip" => Skip);
+
 /// Rules for slots that were missed: nothing dispatched them until `grace` after they were due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Misfire {
-    /// Which of them run.
+    /// Policy.
     pub policy: Policy,
-    /// Lateness up to which a slot is not missed.
+    /// Lateness up to which a slot is not missed; at most [`Misfire::GRACE_MAX`].
     pub grace: Duration,
     /// Lateness up to which a missed slot may still run.
     pub catch_up: Duration,
@@ -44,6 +48,8 @@ pub struct Misfire {
 }
 
 impl Misfire {
+    /// Bound of `grace`.
+    pub const GRACE_MAX: Duration = Duration::from_secs(7 * 86_400);
     /// Bound of `max`.
     pub const MAX: u32 = 1000;
 }
@@ -85,7 +91,7 @@ pub struct Spec {
     /// Number of dispatches after which the schedule has ended.
     pub limit: Option<u64>,
     /// Calendar to which the slots are bound.
-    pub only: Option<Calendar>,
+    pub only: Option<Arc<Calendar>>,
     /// Rules for missed slots.
     pub misfire: Misfire,
     /// Rule for overlapping runs.
@@ -224,7 +230,7 @@ impl Spec {
 
     /// Returns the calendar if it is closed at an instant.
     fn closed(&self, at: Timestamp) -> Option<&Calendar> {
-        self.only.as_ref().filter(|only| !only.is_open(at))
+        self.only.as_deref().filter(|only| !only.is_open(at))
     }
 
     /// Adds jitter to a slot that would be due at `base`: a hash of name and slot in milliseconds,

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::cron::Cron;
 use crate::problem::Broken;
+use crate::words::words;
 use crate::zone::{SECOND, Stretch, Zone, beyond};
 
 /// Number of changes of a clock that a search goes through. Those between here and a slot are leapt
@@ -25,6 +26,8 @@ pub enum Gap {
     Skip,
 }
 
+words!(Gap, "gap": "after" => After, "skip" => Skip);
+
 /// Rule for civil times that exist twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fold {
@@ -35,6 +38,8 @@ pub enum Fold {
     /// Both count.
     Both,
 }
+
+words!(Fold, "fold": "first" => First, "last" => Last, "both" => Both);
 
 /// Rule for changes of the clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

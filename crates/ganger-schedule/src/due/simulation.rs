@@ -262,16 +262,20 @@ fn definition(rng: &mut Rng, times: Times, zone: &str) -> Definition {
         Overlap::Replace,
         Overlap::Queue { max: 3 },
     ];
+    let policy = policies[usize::try_from(pick(3)).unwrap()];
     Definition {
-        name: format!("{zone} {}", times.cron),
+        name: format!("job-{}", pick(1000)),
         cron: vec![times.cron.to_owned()],
         zone: Some(zone.to_owned()),
         jitter: Duration::from_secs([0, 0, 300][usize::try_from(pick(3)).unwrap()]),
         misfire: Misfire {
-            policy: policies[usize::try_from(pick(3)).unwrap()],
+            policy,
             ..Misfire::default()
         },
-        overlap: overlaps[usize::try_from(pick(4)).unwrap()],
+        overlap: match policy {
+            Policy::All => Overlap::Queue { max: 3 },
+            Policy::Once | Policy::Skip => overlaps[usize::try_from(pick(4)).unwrap()],
+        },
         ..Definition::default()
     }
 }

@@ -277,7 +277,7 @@ fn open_occurrences_stand_in_the_way_as_the_rule_says() {
         waiting,
     };
     let queue = Overlap::Queue { max: 2 };
-    let table: [(Overlap, Open, &[&str]); 9] = [
+    let table: [(Overlap, Open, &[&str]); 8] = [
         (
             Overlap::Allow,
             open(5, 0),
@@ -317,11 +317,6 @@ fn open_occurrences_stand_in_the_way_as_the_rule_says() {
             Overlap::Replace,
             open(1, 0),
             &["skip 00:00:05-00:00:10 x2 Overlap", "run 00:00:15 replaces"],
-        ),
-        (
-            Overlap::Queue { max: 0 },
-            open(1, 0),
-            &["skip 00:00:05-00:00:15 x3 Overlap"],
         ),
     ];
     for (overlap, open, expected) in table {

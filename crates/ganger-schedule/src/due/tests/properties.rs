@@ -52,7 +52,10 @@ fn any_definition() -> impl Strategy<Value = Definition> {
                 cron: times.into_iter().map(str::to_owned).collect(),
                 zone: Some(zone.to_owned()),
                 misfire,
-                overlap,
+                overlap: match misfire.policy {
+                    Policy::All => Overlap::Queue { max: 2 },
+                    Policy::Once | Policy::Skip => overlap,
+                },
                 jitter: seconds(jitter),
                 only: outside.and_then(|outside| office(outside, "").only),
                 ..cron("")
@@ -92,24 +95,30 @@ proptest! {
         definition in any_definition(),
         start in 1_767_225_600i64..1_798_761_600,
         steps in prop::collection::vec((1..60_000i64, 0..3u32, 0..12u8), 1..12),
+        days in prop::option::of(1..4i64),
+        limit in prop::option::of(1..30u64),
+        max in 1..40usize,
     ) {
-        let spec = checked(&definition);
         let begin = Timestamp::from_second(start).unwrap();
+        let end = days.map(|days| begin + SignedDuration::from_hours(24 * days));
+        let spec = Spec { end, limit, ..checked(&definition) };
         prop_assume!(spec.never_runs(begin).is_none());
         let (mut now, mut cursor, mut book) = (begin, Cursor::new(begin), BTreeMap::new());
-        for (step, occurrences, kind) in steps {
+        'steps: for (step, occurrences, kind) in steps {
             now += SignedDuration::from_secs(step);
             let open = Open { occurrences, waiting: occurrences.saturating_sub(1) };
             loop {
                 let due = match kind {
                     0 => skip_all(&spec, cursor, now, Reason::Paused).unwrap(),
-                    _ => due(&spec, cursor, now, open).unwrap(),
+                    _ => super::super::due(&spec, cursor, clock(now), open, max).unwrap(),
                 };
                 enter(&mut book, &spec, &due, now);
                 prop_assert!(due.cursor.at >= cursor.at && due.cursor.at <= now);
                 cursor = due.cursor;
                 match due.wake {
                     Wake::Again => {}
+                    // By its limit it has no further slots.
+                    Wake::Ended if spec.is_over(cursor.runs) => break 'steps,
                     Wake::Ended => break,
                     Wake::At(wake) => {
                         prop_assert!(wake > now, "{wake} {now}");
@@ -118,8 +127,34 @@ proptest! {
                 }
             }
         }
-        let slots = spec.timing.between(begin, cursor.at, usize::MAX).unwrap();
+        prop_assert!(limit.is_none_or(|limit| cursor.runs <= limit));
+        let last = end.map_or(cursor.at, |end| end.min(cursor.at));
+        let slots = spec.timing.between(begin, last, usize::MAX).unwrap();
         let entered: Vec<Timestamp> = book.into_keys().collect();
         prop_assert_eq!(entered, slots);
+    }
+
+    /// Slots are the same forwards and backwards, by their names and by when they are due.
+    #[test]
+    fn a_slot_is_the_one_before_the_next(
+        definition in any_definition(),
+        start in 1_767_225_600i64..1_798_761_600,
+        days in prop::option::of(1..9i64),
+    ) {
+        let begin = Timestamp::from_second(start).unwrap();
+        let end = days.map(|days| begin + SignedDuration::from_hours(24 * days));
+        let spec = Spec { end, ..checked(&definition) };
+        prop_assume!(spec.never_runs(begin).is_none());
+        let mut before = None;
+        for _ in 0..40 {
+            let after = before.map_or(begin, |before: Slot| before.at);
+            let Some(slot) = spec.next(after).unwrap() else { break };
+            let earlier = spec.previous(slot.at).unwrap().filter(|earlier| earlier.at > begin);
+            prop_assert_eq!(earlier, before);
+            prop_assert_eq!(spec.newest(slot.due, begin).unwrap(), Some(slot));
+            let early = back(slot.due, Duration::from_nanos(1));
+            prop_assert_eq!(spec.newest(early, begin).unwrap(), before);
+            before = Some(slot);
+        }
     }
 }
