@@ -174,7 +174,7 @@ impl Calendar {
                 return Ok(Some(at));
             }
         }
-        // As good as never: thousands of days.
+        // Given up: thousands of days without a change.
         Ok(None)
     }
 

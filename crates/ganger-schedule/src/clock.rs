@@ -18,13 +18,13 @@ pub const BACK_MIN: SignedDuration = SignedDuration::from_secs(1);
 pub struct Clock {
     /// The wall clock: the database's on a server, else the host's.
     pub wall: Timestamp,
-    /// Time by which the clock of intervals is ahead of the wall clock, because that was set back.
+    /// Time by which the clock of periods is ahead of the wall clock, because that was set back.
     /// Kept in the ledger; never negative.
     pub ahead: SignedDuration,
 }
 
 impl Clock {
-    /// Returns the time by which slots of a timing are decided. That of intervals goes on by elapsed
+    /// Returns the time by which slots of a timing are decided. That of periods goes on by elapsed
     /// time; that of anything else is the wall clock, by which nothing happens until it has come to
     /// where the cursor is.
     pub fn now(self, timing: &Timing) -> Timestamp {
@@ -61,7 +61,7 @@ pub struct Reading {
 pub enum Jump {
     /// Forward by more than five minutes: event `clock_jumped`, the slots between are misfires.
     Forward(SignedDuration),
-    /// Back by up to three hours: cron slots are not repeated, intervals go on by elapsed time.
+    /// Back by up to three hours: cron slots are not repeated, periods go on by elapsed time.
     Back(SignedDuration),
     /// Back by more: the clock was wrong. Cursors start anew as they are used.
     Correction(SignedDuration),
@@ -78,8 +78,8 @@ pub struct Step {
     pub jump: Option<Jump>,
 }
 
-/// Compares two readings. The second must have been taken later, in the same process. What the round
-/// trips can explain is no step, and neither is one that another daemon has recorded.
+/// Compares two readings. The second must have been taken later, in the same process. A difference
+/// that the round trips can explain is no step, and neither is one that another daemon has recorded.
 pub fn step(before: Reading, after: Reading) -> Step {
     let signed = |time| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
     let least = signed(after.sent.saturating_sub(before.received));
@@ -172,9 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_ahead_until_the_clock_goes_forward() {
+    fn periods_are_ahead_until_the_clock_goes_forward() {
         let mut reading = BEGIN;
-        // Seconds by which the clock is set, and by which intervals are ahead then.
+        // Seconds by which the clock is set, and by which periods are ahead then.
         for (by, ahead) in [
             (-240, 240),
             (240, 0),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_go_on_by_elapsed_time() {
+    fn periods_go_on_by_elapsed_time() {
         let timing = |text| Timing {
             rules: vec![Rule::parse(text, Dialect::Standard, "name").unwrap()],
             zone: Zone::default(),

@@ -37,9 +37,9 @@ pub struct Definition {
     pub cron: Vec<String>,
     /// Dialect of the expressions.
     pub dialect: Dialect,
-    /// Pace.
+    /// Period.
     pub every: Option<Duration>,
-    /// Offset of the pace from 1970-01-01T00:00:00Z.
+    /// Offset of the period from 1970-01-01T00:00:00Z.
     pub offset: Option<Duration>,
     /// The only slot: `2027-01-31T08:00:00[Europe/Istanbul]`, with an offset, or by the zone.
     pub at: Option<String>,
@@ -93,7 +93,7 @@ impl Definition {
             Some(name) => problems.unless(zones.get(name).map_err(|p| p.under("zone"))),
             None => Some(Zone::default()),
         };
-        // What depends on an unknown zone is checked as if in UTC.
+        // Values that depend on an unknown zone are checked as if in UTC.
         let known = zone.clone().unwrap_or_default();
         let rules = problems.all(self.rules(&known, zones));
         let instant = |text: &Option<String>, key, is_end| {
@@ -160,9 +160,9 @@ impl Definition {
             let problem = Problem::new(format!("`{key}` has no offset"), "remove it");
             return Err(vec![problem.under("offset")]);
         }
-        if let Some(pace) = self.every {
+        if let Some(period) = self.every {
             let signed = |time| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
-            let every = Every::new(signed(pace), signed(self.offset.unwrap_or_default()));
+            let every = Every::new(signed(period), signed(self.offset.unwrap_or_default()));
             return every
                 .map(|every| vec![Rule::Every(every)])
                 .map_err(|problem| vec![problem]);

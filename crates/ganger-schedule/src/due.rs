@@ -1,6 +1,6 @@
-//! Decides what becomes of the slots of a schedule that have come: which are dispatched, which are
-//! skipped and why, and when to look again. Every slot after the cursor gets exactly one decision;
-//! what is skipped is told as ranges, so that a night of minutes costs no more than an hour.
+//! Decides about the slots of a schedule that are due: which are dispatched, which are skipped and for
+//! which reason, and when the next one is due. Every slot after the cursor gets exactly one decision;
+//! skipped slots are joined to ranges, so that a night of minutes costs no more than an hour.
 
 use std::time::Duration;
 
@@ -82,9 +82,9 @@ pub enum Decision {
 /// Next time to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
-    /// At once: there is more than one call decides.
+    /// At once: more slots are due than one call decides.
     Again,
-    /// When the next slot is due.
+    /// Time on the wall clock at which the next slot is due.
     At(Timestamp),
     /// Never: there is no further slot, or the limit is reached.
     Ended,

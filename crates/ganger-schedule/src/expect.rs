@@ -1,4 +1,4 @@
-//! A dead man's switch: what a schedule is expected to do, and which of it is overdue.
+//! A dead man's switch: expectations of a schedule, and those that are overdue.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Instants at which the clock on a wall shows what an expression means, through changes of that
 //! clock. Time is cut into stretches of one offset; within one a civil time has exactly one instant.
-//! What a change means is said where two stretches meet, so that forwards and backwards the slots
-//! are the same, each later than the one before.
+//! The effect of a change is decided where two stretches meet; so the slots are the same forwards and
+//! backwards, and each is later than the one before.
 
 use jiff::civil::DateTime;
 use jiff::{SignedDuration, Timestamp};

@@ -193,7 +193,7 @@ fn expansion(word: Piece<'_>) -> Option<&'static str> {
 fn unknown_macro(word: Piece<'_>) -> Problem {
     if word.is("@reboot") {
         return word.problem(
-            "`@reboot` is no time",
+            "`@reboot` is not supported",
             "start the program with the service manager, or write a time",
         );
     }
@@ -337,7 +337,7 @@ impl Reader<'_> {
         if term.is("L") {
             if self.dialect == Dialect::Standard {
                 return Err(term.problem(
-                    "`L` alone is no day of week",
+                    "invalid day of week `L`",
                     "write `5L` for the last Friday of the month, or SAT for Saturdays",
                 ));
             }
@@ -431,7 +431,7 @@ impl Reader<'_> {
     /// Returns the values of `H`, `H(0-29)`, `H/15`, `H(0-29)/10`.
     fn hashed(self, kind: Kind, base: Piece<'_>, step: Option<usize>) -> Result<Vec<i16>, Problem> {
         let (min, max) = match kind {
-            Kind::Year => return Err(base.problem("`H` is no year", "write years or `*`")),
+            Kind::Year => return Err(base.problem("invalid year `H`", "write years or `*`")),
             // Those that each month has.
             Kind::DayOfMonth => (1, 28),
             _ => kind.bounds(),

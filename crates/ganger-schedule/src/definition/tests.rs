@@ -22,7 +22,7 @@ fn text(text: &str) -> Option<String> {
 }
 
 #[test]
-fn all_problems_are_told_at_once_with_their_keys() {
+fn all_problems_are_reported_at_once_with_their_keys() {
     let definition = Definition {
         name: String::new(),
         cron: vec![
@@ -107,7 +107,7 @@ fn a_schedule_has_one_kind_of_time() {
                 every: Some(Duration::from_millis(1)),
                 ..cron("")
             },
-            "every: 1ms is no pace: write whole seconds, from `1s` to 100 years",
+            "every: invalid period `1ms`: write whole seconds, from `1s` to 100 years",
         ),
     ] {
         assert_eq!(spec(&definition).unwrap_err(), [expected]);

@@ -19,9 +19,9 @@ fn days(days: i64) -> SignedDuration {
     SignedDuration::from_hours(24 * days)
 }
 
-/// Times of day, and whether they are a pace.
+/// DayTimes of day; those of an interval are repeated with the clock.
 #[derive(Debug, Clone, Copy)]
-struct Times {
+struct DayTimes {
     cron: &'static str,
     hours: &'static [i8],
     minutes: &'static [i8],
@@ -33,38 +33,38 @@ const ALL_HOURS: &[i8] = &[
 ];
 
 /// Mostly daily, as schedules are.
-const TIMES: [Times; 6] = [
-    Times {
+const TIMES: [DayTimes; 6] = [
+    DayTimes {
         cron: "30 2 * * *",
         hours: &[2],
         minutes: &[30],
         is_interval: false,
     },
-    Times {
+    DayTimes {
         cron: "0 0 * * *",
         hours: &[0],
         minutes: &[0],
         is_interval: false,
     },
-    Times {
+    DayTimes {
         cron: "15,45 1 * * *",
         hours: &[1],
         minutes: &[15, 45],
         is_interval: false,
     },
-    Times {
+    DayTimes {
         cron: "59 23 * * *",
         hours: &[23],
         minutes: &[59],
         is_interval: false,
     },
-    Times {
+    DayTimes {
         cron: "10 */6 * * *",
         hours: &[0, 6, 12, 18],
         minutes: &[10],
         is_interval: true,
     },
-    Times {
+    DayTimes {
         cron: "20 * * * *",
         hours: ALL_HOURS,
         minutes: &[20],
@@ -72,7 +72,7 @@ const TIMES: [Times; 6] = [
     },
 ];
 
-impl Times {
+impl DayTimes {
     /// Returns the slots of a year, day by day.
     fn slots(self, zone: &Zone, from: Timestamp, until: Timestamp) -> Vec<Timestamp> {
         let mut slots = Vec::new();
@@ -202,7 +202,7 @@ impl Year {
     }
 }
 
-/// Plays a year; returns the entries, the time until which slots are decided, and whether the clock was corrected.
+/// Plays a year; returns the entries, and true if the clock was corrected.
 fn play(spec: &Spec, begin: Timestamp, seed: u64) -> (Ledger, bool) {
     let mut ledger = Ledger {
         cursor: Cursor::new(begin),
@@ -253,7 +253,7 @@ fn play(spec: &Spec, begin: Timestamp, seed: u64) -> (Ledger, bool) {
     (ledger, year.was_corrected)
 }
 
-fn definition(rng: &mut Rng, times: Times, zone: &str) -> Definition {
+fn definition(rng: &mut Rng, times: DayTimes, zone: &str) -> Definition {
     let mut pick = |bound| rng.u64(..bound);
     let policies = [Policy::Once, Policy::All, Policy::Skip];
     let overlaps = [
@@ -307,7 +307,7 @@ fn a_year_has_each_slot_once() {
         let expected = times.slots(&spec.timing.zone, begin, last);
         let entered: Vec<Timestamp> = ledger.entries.keys().copied().collect();
         let is_once = |entry: &Entry| match was_corrected {
-            // What a clock in the future has decided is lived through again; keys settle it.
+            // Slots that a clock in the future has decided come again; their keys settle it.
             true => true,
             false => entry.dispatches + entry.skips == 1,
         };
@@ -319,12 +319,12 @@ fn a_year_has_each_slot_once() {
     assert!(slots > count * 300 && refused > 0, "{slots} {refused}");
 }
 
-/// Paces go on by elapsed time: no two runs further apart than the pace while nothing is off.
+/// Periods go on by elapsed time: no two runs further apart than one while nothing is off.
 #[test]
-fn a_pace_goes_on_when_clocks_are_set_back() {
+fn a_period_goes_on_when_clocks_are_set_back() {
     let zones = Zones::bundled();
     let definition = Definition {
-        name: "pace".to_owned(),
+        name: "period".to_owned(),
         every: Some(Duration::from_secs(300)),
         ..Definition::default()
     };

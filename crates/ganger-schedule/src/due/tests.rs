@@ -68,10 +68,10 @@ fn cursor(text: &str) -> Cursor {
     Cursor::new(at(text))
 }
 
-/// Decisions in a line each: `run HH:MM` with what belongs to it, `skip FIRST-LAST xN reason`.
-fn told(due: &Due) -> Vec<String> {
+/// Returns the decisions in a line each: `run HH:MM` with what belongs to it, `skip FIRST-LAST xN reason`.
+fn lines(due: &Due) -> Vec<String> {
     let short = |at: Timestamp| at.to_string()[11..].trim_end_matches('Z').to_owned();
-    let tell = |decision: &Decision| match decision {
+    let line = |decision: &Decision| match decision {
         Decision::Dispatch(dispatch) => {
             let marks = [
                 (dispatch.missed > 0).then(|| format!(" missed {}", dispatch.missed)),
@@ -87,7 +87,7 @@ fn told(due: &Due) -> Vec<String> {
             format!("skip {first}-{last} x{} {:?}", skip.slots, skip.reason)
         }
     };
-    due.decisions.iter().map(tell).collect()
+    due.decisions.iter().map(line).collect()
 }
 
 fn clock(wall: Timestamp) -> Clock {
@@ -120,11 +120,11 @@ fn a_slot_is_dispatched_when_it_is_due() {
     let job = cron("0 9 * * *");
     let early = decide(&job, "2026-06-01T00:00Z", "2026-06-01T08:59:59Z");
     assert_eq!(
-        (told(&early).len(), early.wake),
+        (lines(&early).len(), early.wake),
         (0, Wake::At(at("2026-06-01T09:00Z")))
     );
     let due = decide(&job, "2026-06-01T00:00Z", "2026-06-01T09:00Z");
-    assert_eq!(told(&due), ["run 09:00:00"]);
+    assert_eq!(lines(&due), ["run 09:00:00"]);
     assert_eq!(due.wake, Wake::At(at("2026-06-02T09:00Z")));
     assert_eq!(
         due.cursor,
@@ -196,7 +196,7 @@ fn missed_slots_go_by_the_policy() {
             ..cron("0 * * * *")
         };
         let due = decide(&job, from, now);
-        assert_eq!(told(&due).join("; "), expected, "{rules:?}");
+        assert_eq!(lines(&due).join("; "), expected, "{rules:?}");
         assert_eq!(due.wake, Wake::At(at("2026-06-01T06:00Z")));
         assert_eq!(due.cursor.at, at("2026-06-01T05:00Z"));
     }
@@ -207,7 +207,7 @@ fn missed_slots_go_by_the_policy() {
 fn two_weeks_down_are_one_run() {
     let due = decide(&every(5), "2026-06-01T00:00:02Z", "2026-06-15T00:00:02Z");
     assert_eq!(
-        told(&due),
+        lines(&due),
         [
             "skip 00:00:05-23:59:55 x241919 Misfire",
             "run 00:00:00 missed 241919"
@@ -215,7 +215,7 @@ fn two_weeks_down_are_one_run() {
     );
     // A year as well, and by the clock, if in several calls.
     let due = decide(&every(5), "2026-06-01T00:00:02Z", "2027-06-01T00:00:02Z");
-    assert_eq!(told(&due)[1], "run 00:00:00 missed 6307199");
+    assert_eq!(lines(&due)[1], "run 00:00:00 missed 6307199");
     let several = checked(&Definition {
         cron: vec!["*/5 * * * * *".to_owned(), "0 * * * * *".to_owned()],
         ..cron("")
@@ -231,7 +231,7 @@ fn two_weeks_down_are_one_run() {
         .unwrap();
         (cursor, calls) = (due.cursor, calls + 1);
         if due.wake != Wake::Again {
-            break told(&due).pop().unwrap();
+            break lines(&due).pop().unwrap();
         }
     };
     assert_eq!(dispatch, "run 00:00:00 missed 34559");
@@ -247,7 +247,7 @@ fn a_night_off_is_a_range_and_goes_on_at_once() {
         "2026-06-02T06:00:30Z",
     );
     assert_eq!(
-        told(&due),
+        lines(&due),
         [
             "skip 22:01:00-05:59:00 x479 Misfire",
             "run 06:00:00 missed 479"
@@ -258,13 +258,13 @@ fn a_night_off_is_a_range_and_goes_on_at_once() {
 
 /// river #791: a timer that each start begins anew never fires.
 #[test]
-fn a_weekly_pace_fires_under_daily_deploys() {
+fn a_weekly_period_fires_under_daily_deploys() {
     let spec = checked(&every(7 * 86_400));
     let (mut cursor, mut runs) = (cursor("2026-06-01T12:00Z"), Vec::new());
     for deploy in 0..60 {
         let now = at("2026-06-01T12:00Z") + deploy * DAY;
         let due = due(&spec, cursor, now, Open::default()).unwrap();
-        runs.extend(told(&due));
+        runs.extend(lines(&due));
         cursor = due.cursor;
     }
     assert_eq!(runs.len(), 9);
@@ -331,7 +331,7 @@ fn open_occurrences_stand_in_the_way_as_the_rule_says() {
             open,
         )
         .unwrap();
-        assert_eq!(told(&due), expected, "{overlap:?} {open:?}");
+        assert_eq!(lines(&due), expected, "{overlap:?} {open:?}");
     }
 }
 
@@ -353,14 +353,14 @@ fn missed_slots_wait_for_the_run_that_stands_for_them() {
     )
     .unwrap();
     assert_eq!(
-        told(&first),
+        lines(&first),
         [
             "skip 01:00:00-02:00:00 x2 Misfire",
             "skip 03:00:00-03:00:00 x1 Overlap"
         ]
     );
     let second = due(&job, first.cursor, at("2026-06-01T04:00Z"), Open::default()).unwrap();
-    assert_eq!(told(&second), ["run 04:00:00 missed 2"]);
+    assert_eq!(lines(&second), ["run 04:00:00 missed 2"]);
     assert_eq!(second.cursor.missed, 0);
 }
 
@@ -375,7 +375,7 @@ fn a_schedule_begins_and_ends() {
     };
     let wait = decide(&bounded, "2026-06-01T00:00Z", "2026-06-01T10:00Z");
     assert_eq!(
-        (told(&wait).len(), wait.wake),
+        (lines(&wait).len(), wait.wake),
         (0, Wake::At(at("2026-06-02T09:00Z")))
     );
     let all = Definition {
@@ -386,7 +386,7 @@ fn a_schedule_begins_and_ends() {
         ..bounded.clone()
     };
     let due = decide(&all, "2026-06-01T00:00Z", "2026-06-10T10:00Z");
-    assert_eq!(told(&due).len(), 3);
+    assert_eq!(lines(&due).len(), 3);
     assert_eq!(due.wake, Wake::Ended);
     let limited = Definition {
         limit: Some(2),
@@ -394,7 +394,7 @@ fn a_schedule_begins_and_ends() {
     };
     let due = decide(&limited, "2026-06-01T00:00Z", "2026-06-10T10:00Z");
     assert_eq!(
-        (told(&due).len(), due.wake, due.cursor.runs),
+        (lines(&due).len(), due.wake, due.cursor.runs),
         (2, Wake::Ended, 2)
     );
     let once = Definition {
@@ -404,7 +404,7 @@ fn a_schedule_begins_and_ends() {
     };
     let due = decide(&once, "2026-06-01T00:00Z", "2026-06-02T09:00Z");
     assert_eq!(
-        (told(&due), due.wake),
+        (lines(&due), due.wake),
         (vec!["run 09:00:00".to_owned()], Wake::Ended)
     );
     // A restart is no new beginning.
@@ -415,7 +415,7 @@ fn a_schedule_begins_and_ends() {
         Open::default(),
     )
     .unwrap();
-    assert_eq!((told(&again).len(), again.wake), (0, Wake::Ended));
+    assert_eq!((lines(&again).len(), again.wake), (0, Wake::Ended));
 }
 
 #[test]
@@ -466,7 +466,7 @@ fn a_call_is_bounded_also_where_skips_are_one_range() {
     let now = at("2026-06-04T00:00Z");
     let due = due(&job, cursor("2026-06-01T00:00Z"), now, open).unwrap();
     assert_eq!(due.wake, Wake::Again);
-    assert_eq!(told(&due), ["skip 00:00:01-02:46:40 x10000 Overlap"]);
+    assert_eq!(lines(&due), ["skip 00:00:01-02:46:40 x10000 Overlap"]);
 }
 
 /// Two slots are due, and runs may overlap: a trial is one of them.
@@ -476,17 +476,17 @@ fn a_call_decides_no_more_than_it_may() {
     let now = clock(at("2026-06-01T00:00:11Z"));
     let begin = cursor("2026-06-01T00:00:02Z");
     let trial = super::due(&job, begin, now, Open::default(), 1).unwrap();
-    assert_eq!(told(&trial), ["run 00:00:05"]);
+    assert_eq!(lines(&trial), ["run 00:00:05"]);
     assert_eq!(trial.wake, Wake::Again);
     let rest = super::due(&job, trial.cursor, now, Open::default(), 2).unwrap();
-    assert_eq!(told(&rest), ["run 00:00:10"]);
+    assert_eq!(lines(&rest), ["run 00:00:10"]);
     // What it stands for is kept from call to call.
     let minutely = checked(&cron("* * * * *"));
     let late = cursor("2026-06-01T00:00Z");
     let later = clock(at("2026-06-01T09:00Z"));
     let skips = super::due(&minutely, late, later, Open::default(), 1).unwrap();
-    assert_eq!(told(&skips), ["skip 00:01:00-08:59:00 x539 Misfire"]);
+    assert_eq!(lines(&skips), ["skip 00:01:00-08:59:00 x539 Misfire"]);
     assert_eq!((skips.wake, skips.cursor.missed), (Wake::Again, 539));
     let run = super::due(&minutely, skips.cursor, later, Open::default(), 1).unwrap();
-    assert_eq!(told(&run), ["run 09:00:00 missed 539"]);
+    assert_eq!(lines(&run), ["run 09:00:00 missed 539"]);
 }

@@ -8,23 +8,23 @@ fn slots_outside_a_calendar_are_skipped_or_moved() {
     let skip = office(Outside::Skip, "0 */6 * * *");
     let due = decide(&skip, "2026-06-05T12:00Z", "2026-06-08T12:00Z");
     assert_eq!(
-        told(&due),
+        lines(&due),
         ["skip 18:00:00-06:00:00 x11 Calendar", "run 12:00:00"]
     );
     let weekend = decide(&skip, "2026-06-05T12:00Z", "2026-06-07T12:00Z");
     assert_eq!(
-        (told(&weekend).len(), weekend.wake),
+        (lines(&weekend).len(), weekend.wake),
         (0, Wake::At(at("2026-06-08T12:00Z")))
     );
     let next = office(Outside::Next, "0 */6 * * *");
     let weekend = decide(&next, "2026-06-05T12:00Z", "2026-06-07T12:00Z");
     assert_eq!(
-        (told(&weekend).len(), weekend.wake),
+        (lines(&weekend).len(), weekend.wake),
         (0, Wake::At(at("2026-06-08T09:00Z")))
     );
     let due = decide(&next, "2026-06-05T12:00Z", "2026-06-08T09:00Z");
     assert_eq!(
-        told(&due),
+        lines(&due),
         ["skip 18:00:00-00:00:00 x10 Calendar", "run 06:00:00"]
     );
     // One that is on time at the opening stands for those that would be moved there.
@@ -34,7 +34,7 @@ fn slots_outside_a_calendar_are_skipped_or_moved() {
         "2026-06-08T09:00Z",
     );
     assert_eq!(
-        told(&due),
+        lines(&due),
         ["skip 18:00:00-06:00:00 x21 Calendar", "run 09:00:00"]
     );
     // What the calendar would not have let run was not missed.
@@ -44,7 +44,7 @@ fn slots_outside_a_calendar_are_skipped_or_moved() {
         "2026-06-05T09:10Z",
     );
     assert_eq!(
-        told(&due),
+        lines(&due),
         [
             "skip 16:58:00-16:59:00 x2 Misfire",
             "skip 17:00:00-08:59:00 x2400 Calendar",
@@ -68,19 +68,19 @@ fn a_slot_that_was_moved_can_be_missed() {
     let (from, now) = ("2026-06-08T10:00Z", "2026-06-29T10:00Z");
     let due = decide(&job(Policy::Once), from, now);
     assert_eq!(
-        told(&due),
+        lines(&due),
         [
             "skip 12:00:00-12:00:00 x2 Misfire",
             "run 12:00:00 missed 2 made up"
         ]
     );
     let due = decide(&job(Policy::Skip), from, now);
-    assert_eq!(told(&due), ["skip 12:00:00-12:00:00 x3 Misfire"]);
+    assert_eq!(lines(&due), ["skip 12:00:00-12:00:00 x3 Misfire"]);
     // Of a closed span only the one that would have run was missed.
     let hourly = office(Outside::Next, "30 */6 * * *");
     let due = decide(&hourly, "2026-06-05T12:30Z", "2026-06-08T12:30Z");
     assert_eq!(
-        told(&due),
+        lines(&due),
         [
             "skip 18:30:00-00:30:00 x10 Calendar",
             "skip 06:30:00-06:30:00 x1 Misfire",
@@ -98,11 +98,11 @@ fn an_opening_has_one_run_however_late_it_is() {
     };
     let from = "2026-06-12T09:00Z";
     let early = decide(&job, from, "2026-06-15T09:03Z");
-    assert_eq!(told(&early), ["skip 12:00:00-15:00:00 x2 Misfire"]);
+    assert_eq!(lines(&early), ["skip 12:00:00-15:00:00 x2 Misfire"]);
     assert_eq!(early.wake, Wake::At(at("2026-06-15T09:05:11.547Z")));
     let due = ask(&checked(&job), early.cursor, "2026-06-15T09:06Z");
     assert_eq!(
-        told(&due),
+        lines(&due),
         ["skip 18:00:00-06:00:00 x21 Calendar", "run 09:00:00"]
     );
     // Also where each run replaces the one before it.
@@ -116,7 +116,7 @@ fn an_opening_has_one_run_however_late_it_is() {
         ..checked(&job)
     };
     assert_eq!(
-        told(&ask(&replace, cursor(from), "2026-06-15T09:03Z")),
+        lines(&ask(&replace, cursor(from), "2026-06-15T09:03Z")),
         ["skip 12:00:00-12:00:00 x1 Overlap", "run 15:00:00 made up"]
     );
 }
@@ -139,8 +139,8 @@ fn the_last_slot_before_an_end_may_be_moved_after_it() {
         assert_eq!(early.wake, Wake::At(at("2026-06-08T00:00Z")), "{text}");
         for now in ["2026-06-08T00:00Z", "2026-06-08T00:30Z"] {
             let due = ask(&spec, from, now);
-            assert!(told(&due)[0].ends_with("x1 Calendar"), "{text} {due:?}");
-            assert!(told(&due)[1].starts_with("run 0"), "{text} {due:?}");
+            assert!(lines(&due)[0].ends_with("x1 Calendar"), "{text} {due:?}");
+            assert!(lines(&due)[1].starts_with("run 0"), "{text} {due:?}");
             assert_eq!(due.wake, Wake::Ended);
         }
     }

@@ -6,7 +6,7 @@ use super::*;
 fn a_clock_that_was_set_back_repeats_nothing() {
     let due = decide(&cron("0 * * * *"), "2026-06-01T12:00Z", "2026-06-01T10:30Z");
     assert_eq!(
-        (told(&due).len(), due.wake),
+        (lines(&due).len(), due.wake),
         (0, Wake::At(at("2026-06-01T13:00Z")))
     );
     assert_eq!(due.cursor, cursor("2026-06-01T12:00Z"));
@@ -24,7 +24,7 @@ fn a_cursor_of_a_wrong_clock_starts_anew() {
     assert_eq!(skipped.wake, Wake::At(at("2026-06-01T11:00Z")));
     let changed = change(&job, &checked(&cron("30 * * * *")), wrong, at(now)).unwrap();
     assert_eq!(changed.wake, Wake::At(at("2026-06-01T11:30Z")));
-    // What a clock may be set back by is no mistake.
+    // A clock may be set back by as much.
     let due = ask(&job, cursor("2026-06-01T13:30Z"), now);
     assert_eq!(due.wake, Wake::At(at("2026-06-01T14:00Z")));
     assert!(!due.is_corrected);
@@ -47,7 +47,7 @@ fn the_clocks_of_both_versions_count_in_a_change() {
         10,
     );
     let due = due.unwrap();
-    assert_eq!(told(&due), ["run 11:00:00"]);
+    assert_eq!(lines(&due), ["run 11:00:00"]);
     assert_eq!(due.wake, Wake::At(at("2026-06-01T10:10Z")));
     let change = |old, new, cursor| super::super::change(Some(old), new, cursor, set_back).unwrap();
     let to_cron = change(&interval, &minutely, due.cursor);

@@ -89,7 +89,7 @@ fn enter(book: &mut BTreeMap<Timestamp, Option<Reason>>, spec: &Spec, due: &Due,
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Whatever happens between, each slot has one decision, in order, when it is due.
+    /// Each slot has one decision, in order, when it is due, whatever happens between.
     #[test]
     fn each_slot_has_one_decision(
         definition in any_definition(),
