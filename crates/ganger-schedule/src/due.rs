@@ -15,8 +15,8 @@ use crate::zone::{beyond, just_before};
 
 /// Number of decisions of one call that skips all.
 const DECISIONS_MAX: usize = 1000;
-/// Number of slots that one call counts one by one.
-const COUNTED_MAX: u64 = 10_000;
+/// Number of searches for a slot of one rule that one call makes, but for a few.
+const SEARCHES_MAX: u64 = 10_000;
 
 /// Reason for which a slot does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,7 +194,8 @@ pub fn skip_all(spec: &Spec, cursor: Cursor, clock: Clock, reason: Reason) -> Re
 }
 
 /// Replaces a schedule by another version: no slot up to now runs, unless both have the same slots.
-/// `old` is `None` if it is broken, so that its slots are unknown.
+/// `old` is `None` if it is broken, so that its slots are unknown. After [`Wake::Again`] the next call
+/// is one with both versions, too.
 ///
 /// # Errors
 /// If the next slot of either can't be worked out.
@@ -253,9 +254,9 @@ struct Call<'a> {
     decisions: Vec<Decision>,
     /// Number of decisions at most.
     decidable: usize,
-    /// Number of slots that may still be counted.
-    countable: u64,
-    /// True if there was more to count.
+    /// Number of searches that may still be made.
+    searches: u64,
+    /// True if there was more to decide.
     is_cut: bool,
 }
 
@@ -272,7 +273,7 @@ impl<'a> Call<'a> {
             open,
             decisions: Vec::new(),
             decidable: max.max(1),
-            countable: COUNTED_MAX,
+            searches: SEARCHES_MAX,
             is_cut: false,
         }
     }
@@ -387,12 +388,18 @@ impl<'a> Call<'a> {
 
     /// Returns true if this call may still decide about a slot.
     fn has_room(&self) -> bool {
-        self.decisions.len() < self.decidable && self.countable > 0
+        self.decisions.len() < self.decidable && self.searches > 0
+    }
+
+    /// Records a decision that took a search for each rule, and so many steps.
+    fn spend(&mut self, steps: u64) {
+        let rules = u64::try_from(self.spec.timing.rules.len()).unwrap_or(u64::MAX);
+        self.searches = self.searches.saturating_sub(steps.saturating_add(rules));
     }
 
     /// Skips all slots after the cursor up to `until`: those that would have run for this reason, the
-    /// others because of the calendar. Returns the number of the former. Stops where one call can
-    /// count no more.
+    /// others because of the calendar. Returns the number of the former. Stops where one call decides
+    /// no more.
     fn skip(&mut self, until: Timestamp, reason: Reason) -> Result<u64, Broken> {
         let spec = self.spec;
         let mut skipped = 0;
@@ -436,7 +443,7 @@ impl<'a> Call<'a> {
             self.is_cut = true;
             return Ok(0);
         }
-        let count = timing.count(self.cursor.at, last, self.countable)?;
+        let count = timing.count(self.cursor.at, last, self.searches)?;
         let last = count.last.ok_or_else(|| beyond(first))?;
         self.push(Skip {
             first,
@@ -444,7 +451,7 @@ impl<'a> Call<'a> {
             slots: count.slots,
             reason,
         });
-        self.countable = self.countable.saturating_sub(count.steps);
+        self.spend(count.steps);
         self.is_cut = count.is_cut;
         self.cursor.at = if count.is_cut { last } else { until };
         Ok(count.slots)
@@ -470,7 +477,7 @@ impl<'a> Call<'a> {
         };
         let slot = dispatch.slot.at;
         self.cursor.at = self.cursor.at.max(slot);
-        self.countable = self.countable.saturating_sub(1);
+        self.spend(0);
         if admission == Admission::Skip {
             return self.push(Skip {
                 first: slot,

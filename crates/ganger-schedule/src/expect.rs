@@ -15,7 +15,8 @@ pub struct Expect {
     pub every: Option<Duration>,
 }
 
-/// A run that is expected.
+/// A run that is expected: also that of a slot which is due and was not dispatched yet, without a
+/// start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     /// Time at which its slot was due.

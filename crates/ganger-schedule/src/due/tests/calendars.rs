@@ -54,6 +54,18 @@ fn slots_outside_a_calendar_are_skipped_or_moved() {
     );
 }
 
+/// Two years without a daemon: the calendar opens every hour, each time for one slot.
+#[test]
+fn a_call_is_bounded_also_by_openings() {
+    let mut job = office(Outside::Skip, "0 * * * *");
+    let hours = (0..24).map(|hour| format!("{hour:02}:00-{hour:02}:30"));
+    let only = job.only.as_mut().unwrap();
+    (only.days, only.hours) = (vec![], hours.collect());
+    let due = decide(&job, "2024-06-01T00:30Z", "2026-06-01T00:30Z");
+    assert_eq!(lines(&due), ["skip 01:00:00-16:00:00 x10000 Misfire"]);
+    assert_eq!((due.wake, due.cursor.missed), (Wake::Again, 10_000));
+}
+
 /// Three weeks without a daemon: the Saturdays that Mondays stand for were missed.
 #[test]
 fn a_slot_that_was_moved_can_be_missed() {
