@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -48,21 +49,21 @@ pub(super) struct Times {
     /// (year last), or @hourly to @yearly; may be repeated
     #[arg(long, value_name = "EXPRESSION", group = "when")]
     cron: Vec<String>,
-    /// An interval in absolute time, such as 90s or 1h 30m; a day is 24 hours
-    #[arg(long, value_name = "DURATION", value_parser = interval, group = "when")]
+    /// A period in absolute time, such as 90s or 1h 30m; a day is 24 hours
+    #[arg(long, value_name = "DURATION", value_parser = period, group = "when")]
     every: Option<Duration>,
     /// One time: 2027-01-31T08:00:00, with Z, an offset or [Europe/Berlin] at its end
     #[arg(long, value_name = "TIME", group = "when")]
     at: Option<String>,
-    /// Offset of the interval from 1970-01-01T00:00:00Z
-    #[arg(long, value_name = "DURATION", value_parser = interval, requires = "every")]
+    /// Offset of the period from 1970-01-01T00:00:00Z
+    #[arg(long, value_name = "DURATION", value_parser = period, requires = "every")]
     offset: Option<Duration>,
     /// Time zone by its IANA name, such as Europe/Berlin
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     zone: String,
-    /// Dialect of the expressions
-    #[arg(long, value_enum, default_value_t, value_name = "DIALECT")]
-    dialect: CronDialect,
+    /// Dialect of the expressions: in quartz Sunday is 1, and `?` stands for a day that is not given
+    #[arg(long, value_name = "DIALECT", default_value = Dialect::default().as_str(), value_parser = dialect())]
+    dialect: Dialect,
     /// Name of the schedule, of which `H` in an expression is a hash
     #[arg(long, value_name = "NAME", default_value = "schedule")]
     name: String,
@@ -79,16 +80,6 @@ pub(super) struct Range {
     count: u32,
 }
 
-/// Dialect of cron expressions.
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
-enum CronDialect {
-    /// Sunday is 0 and 7
-    #[default]
-    Standard,
-    /// Sunday is 1, and `?` stands for a day that is not given
-    Quartz,
-}
-
 /// A slot as it is shown.
 #[derive(Debug, Serialize)]
 struct ShownSlot {
@@ -100,7 +91,11 @@ struct ShownSlot {
     note: String,
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
+fn dialect() -> impl TypedValueParser<Value = Dialect> {
+    PossibleValuesParser::new(Dialect::WORDS).try_map(|word| word.parse::<Dialect>())
+}
+
+fn period(text: &str) -> Result<Duration, String> {
     duration(text).ok_or_else(|| "write a number with its unit, such as `90s` or `5m`".to_owned())
 }
 
@@ -136,10 +131,7 @@ impl Times {
         let definition = Definition {
             name: self.name.clone(),
             cron: self.cron.clone(),
-            dialect: match self.dialect {
-                CronDialect::Standard => Dialect::Standard,
-                CronDialect::Quartz => Dialect::Quartz,
-            },
+            dialect: self.dialect,
             every: self.every,
             offset: self.offset,
             at: self.at.clone(),
@@ -163,7 +155,7 @@ fn shown(spec: &Spec, range: &Range, zones: &Zones) -> miette::Result<Vec<ShownS
         None => Timestamp::now(),
     };
     let broken = |error: Broken| miette::miette!("{error}");
-    if let Some(problem) = spec.never_runs(from).map_err(broken)? {
+    if let Some(problem) = spec.never_runs(from) {
         return Err(wrong(problem));
     }
     let mut slots = Vec::new();
@@ -213,20 +205,20 @@ fn explained(spec: &Spec, zones: &Zones) -> Vec<(&'static str, String)> {
                 lines.extend(cron.meaning());
                 let change = match cron.is_interval() {
                     true => {
-                        "an interval: goes on when the clock is changed; a repeated hour runs twice, a missing one not at all"
+                        "goes on in real time when the clock is changed: a repeated hour runs twice, a missing one not at all"
                     }
                     false => {
-                        "times of the clock: a repeated one runs at its first pass, a missing one when the clock has gone forward"
+                        "goes by the clock: a repeated time runs at its first pass, a missing one when the clock has gone forward"
                     }
                 };
                 lines.push(("summer time", change.to_owned()));
             }
             Rule::Every(every) => {
-                let pace = every.pace();
+                let period = every.period();
                 lines.push((
                     "every",
                     format!(
-                        "{pace:#}, counted from 1970-01-01T00:00:00Z, whatever the clocks show"
+                        "{period:#}, counted from 1970-01-01T00:00:00Z, whatever the clocks show"
                     ),
                 ));
             }

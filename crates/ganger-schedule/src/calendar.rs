@@ -4,21 +4,23 @@ use jiff::civil::{Date, DateTime, Time, Weekday};
 use jiff::{Timestamp, ToSpan};
 
 use crate::problem::{Broken, Problem};
+use crate::words::words;
 use crate::zone::{SECOND, Zone, beyond};
 
 /// Number of steps from one opening to the next that a search takes at most: days, stretches of a
 /// zone, and ranges of days that are left out.
 const STEPS_MAX: usize = 100_000;
+/// Number of spans of a day at most.
+const HOURS_MAX: usize = 100;
 /// Number of ranges of days that are left out at most.
 const EXCEPT_MAX: usize = 10_000;
 
-/// A span of a day: from its first instant to before its last, `None` for the end of the day.
+/// A span of a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hours {
-    /// Its beginning, in whole seconds.
-    pub from: Time,
+    from: Time,
     /// Its end, which no longer belongs to it; `None` for midnight.
-    pub until: Option<Time>,
+    until: Option<Time>,
 }
 
 impl Hours {
@@ -28,8 +30,42 @@ impl Hours {
         until: None,
     };
 
+    /// Creates a span of whole seconds: from its first instant to before `until`, `None` for the end
+    /// of the day.
+    ///
+    /// # Errors
+    /// If it ends before it begins.
+    pub fn new(from: Time, until: Option<Time>) -> Result<Self, Problem> {
+        if until.is_some_and(|until| until <= from) {
+            let right = "write two spans for hours over midnight";
+            return Err(Problem::new("hours end before they begin", right));
+        }
+        Ok(Self { from, until })
+    }
+
     fn contains(self, time: Time) -> bool {
         time >= self.from && self.until.is_none_or(|until| time < until)
+    }
+}
+
+/// A range of days.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DateRange {
+    first: Date,
+    last: Date,
+}
+
+impl DateRange {
+    /// Creates a range from its first day to its last.
+    ///
+    /// # Errors
+    /// If the last is before the first.
+    pub fn new(first: Date, last: Date) -> Result<Self, Problem> {
+        if last < first {
+            let wrong = format!("{last} is before {first}");
+            return Err(Problem::new(wrong, "write the first day, then the last"));
+        }
+        Ok(Self { first, last })
     }
 }
 
@@ -43,58 +79,41 @@ pub enum Outside {
     Next,
 }
 
+words!(Outside, "outside": "skip" => Skip, "next" => Next);
+
 /// Days and hours at which a schedule may run, on the clocks of a zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calendar {
     zone: Zone,
     days: Vec<Weekday>,
     hours: Vec<Hours>,
-    /// Ranges of days that are left out, first and last, in order and without overlap.
-    except: Vec<(Date, Date)>,
+    /// Ranges of days that are left out, in order and without overlap.
+    except: Vec<DateRange>,
     outside: Outside,
-}
-
-/// A span of time in which a calendar is open, or in which it is closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) is_open: bool,
-    /// Its first instant; `None` if it has no beginning.
-    pub(crate) from: Option<Timestamp>,
-    /// The first instant after it; `None` if it has no end.
-    pub(crate) until: Option<Timestamp>,
 }
 
 impl Calendar {
     /// Creates a calendar that is open on these days of the week at these hours, but for the ranges
-    /// of days in `except` (first and last). No days are all days, and no hours all hours.
+    /// of days in `except`. No days are all days, and no hours all hours.
     ///
     /// # Errors
-    /// If hours end before they begin, or a range of days does, or there are too many.
+    /// If there are too many.
     pub fn new(
         zone: Zone,
         days: Vec<Weekday>,
         mut hours: Vec<Hours>,
-        mut except: Vec<(Date, Date)>,
+        mut except: Vec<DateRange>,
         outside: Outside,
     ) -> Result<Self, Problem> {
-        for (index, span) in hours.iter().enumerate() {
-            if span.until.is_some_and(|until| until <= span.from) {
-                let wrong = "hours end before they begin";
-                let problem = Problem::new(wrong, "write two spans for hours over midnight");
-                return Err(problem.under(format!("hours[{index}]")));
+        for (key, count, max) in [
+            ("hours", hours.len(), HOURS_MAX),
+            ("except", except.len(), EXCEPT_MAX),
+        ] {
+            if count > max {
+                let wrong = format!("calendar has {count} spans");
+                let problem = Problem::new(wrong, format!("write at most {max}"));
+                return Err(problem.under(key));
             }
-        }
-        for (index, (first, last)) in except.iter().enumerate() {
-            if last < first {
-                let wrong = format!("{last} is before {first}");
-                let problem = Problem::new(wrong, "write the first day, then the last");
-                return Err(problem.under(format!("except[{index}]")));
-            }
-        }
-        if except.len() > EXCEPT_MAX {
-            let wrong = format!("{} ranges of days are left out", except.len());
-            let problem = Problem::new(wrong, format!("write at most {EXCEPT_MAX}"));
-            return Err(problem.under("except"));
         }
         if hours.is_empty() {
             hours.push(Hours::ALL);
@@ -131,24 +150,14 @@ impl Calendar {
     }
 
     /// Returns the range of days around this one that is left out.
-    fn exception(&self, date: Date) -> Option<(Date, Date)> {
-        let after = self.except.partition_point(|(first, _)| *first <= date);
-        let (first, last) = *self.except.get(after.checked_sub(1)?)?;
-        (date <= last).then_some((first, last))
+    fn exception(&self, date: Date) -> Option<DateRange> {
+        let after = self.except.partition_point(|range| range.first <= date);
+        let range = *self.except.get(after.checked_sub(1)?)?;
+        (date <= range.last).then_some(range)
     }
 
-    /// Returns the span around an instant in whole seconds: the longest in which the calendar does
-    /// not change.
-    pub(crate) fn span(&self, at: Timestamp) -> Result<Span, Broken> {
-        Ok(Span {
-            is_open: self.is_open(at),
-            from: self.begin(at)?,
-            until: self.end(at)?,
-        })
-    }
-
-    /// Returns the first instant after this one at which the calendar opens or closes.
-    fn end(&self, mut at: Timestamp) -> Result<Option<Timestamp>, Broken> {
+    /// Returns the first instant after one, in whole seconds, at which the calendar opens or closes.
+    pub(crate) fn end(&self, mut at: Timestamp) -> Result<Option<Timestamp>, Broken> {
         let is_open = self.is_open(at);
         for _ in 0..STEPS_MAX {
             let stretch = self.zone.stretch(at)?;
@@ -165,12 +174,13 @@ impl Calendar {
                 return Ok(Some(at));
             }
         }
-        // As good as never: thousands of days.
+        // Given up: thousands of days without a change.
         Ok(None)
     }
 
-    /// Returns the first instant of the span around this one.
-    fn begin(&self, mut at: Timestamp) -> Result<Option<Timestamp>, Broken> {
+    /// Returns the last instant, not after one in whole seconds, at which the calendar opened or
+    /// closed.
+    pub(crate) fn begin(&self, mut at: Timestamp) -> Result<Option<Timestamp>, Broken> {
         let is_open = self.is_open(at);
         for _ in 0..STEPS_MAX {
             let stretch = self.zone.stretch(at)?;
@@ -205,12 +215,12 @@ impl Calendar {
     /// begins or ends, or midnight.
     fn later(&self, civil: DateTime) -> Option<DateTime> {
         let date = civil.date();
-        if let Some((_, last)) = self.exception(date) {
+        if let Some(DateRange { last, .. }) = self.exception(date) {
             return Some(last.tomorrow().ok()?.to_datetime(Time::midnight()));
         }
         if self.is_plain() {
-            let next = self.except.partition_point(|(first, _)| *first <= date);
-            return Some(self.except.get(next)?.0.to_datetime(Time::midnight()));
+            let next = self.except.partition_point(|range| range.first <= date);
+            return Some(self.except.get(next)?.first.to_datetime(Time::midnight()));
         }
         let edges = self
             .hours
@@ -227,15 +237,15 @@ impl Calendar {
     fn earlier(&self, civil: DateTime) -> Option<DateTime> {
         let date = civil.date();
         let time = match self.exception(date) {
-            Some((first, _)) if first > Date::MIN => {
+            Some(DateRange { first, .. }) if first > Date::MIN => {
                 return Some(first.to_datetime(Time::midnight()));
             }
             Some(_) => return None,
             None => civil.time(),
         };
         if self.is_plain() {
-            let before = self.except.partition_point(|(first, _)| *first <= date);
-            let (_, last) = self.except.get(before.checked_sub(1)?)?;
+            let before = self.except.partition_point(|range| range.first <= date);
+            let DateRange { last, .. } = self.except.get(before.checked_sub(1)?)?;
             return Some(last.tomorrow().ok()?.to_datetime(Time::midnight()));
         }
         let edges = self
@@ -263,14 +273,14 @@ fn joined_hours(sorted: Vec<Hours>) -> Vec<Hours> {
 }
 
 /// Joins ranges of days that overlap or follow one another.
-fn joined_days(sorted: Vec<(Date, Date)>) -> Vec<(Date, Date)> {
-    let mut all: Vec<(Date, Date)> = Vec::new();
-    for (first, last) in sorted {
+fn joined_days(sorted: Vec<DateRange>) -> Vec<DateRange> {
+    let mut all: Vec<DateRange> = Vec::new();
+    for range in sorted {
         match all.last_mut() {
-            Some(before) if first <= before.1.saturating_add(1.day()) => {
-                before.1 = before.1.max(last)
+            Some(before) if range.first <= before.last.saturating_add(1.day()) => {
+                before.last = before.last.max(range.last);
             }
-            _ => all.push((first, last)),
+            _ => all.push(range),
         }
     }
     all
@@ -289,10 +299,7 @@ mod tests {
     }
 
     fn hours(from: i8, until: i8) -> Hours {
-        Hours {
-            from: time(from, 0, 0, 0),
-            until: Some(time(until, 0, 0, 0)),
-        }
+        Hours::new(time(from, 0, 0, 0), Some(time(until, 0, 0, 0))).unwrap()
     }
 
     const WORKDAYS: [Weekday; 5] = [
@@ -305,12 +312,26 @@ mod tests {
 
     fn office(hours: Vec<Hours>) -> Calendar {
         let zone = Zones::bundled().get("Europe/Berlin").unwrap();
-        let except = vec![
+        let except = [
             (date(2026, 12, 24), date(2026, 12, 26)),
             (date(2027, 1, 1), date(2027, 1, 1)),
             (date(2026, 12, 26), date(2026, 12, 31)),
         ];
-        Calendar::new(zone, WORKDAYS.to_vec(), hours, except, Outside::Skip).unwrap()
+        let except = except.map(|(first, last)| DateRange::new(first, last).unwrap());
+        Calendar::new(
+            zone,
+            WORKDAYS.to_vec(),
+            hours,
+            except.to_vec(),
+            Outside::Skip,
+        )
+        .unwrap()
+    }
+
+    /// Returns the longest span around an instant in which a calendar does not change.
+    fn span(calendar: &Calendar, at: Timestamp) -> (bool, Option<Timestamp>, Option<Timestamp>) {
+        let (begin, end) = (calendar.begin(at).unwrap(), calendar.end(at).unwrap());
+        (calendar.is_open(at), begin, end)
     }
 
     #[test]
@@ -372,44 +393,42 @@ mod tests {
             ),
         ];
         for (calendar, instant, is_open, from, until) in table {
-            let (from, until) = (Some(at(from)), Some(at(until)));
-            let span = calendar.span(at(instant)).unwrap();
-            assert_eq!(
-                span,
-                Span {
-                    is_open,
-                    from,
-                    until
-                },
-                "{instant}"
-            );
+            let expected = (is_open, Some(at(from)), Some(at(until)));
+            assert_eq!(span(calendar, at(instant)), expected, "{instant}");
         }
     }
 
     #[test]
     fn a_calendar_may_be_open_or_closed_for_ever() {
         let always = Calendar::new(Zone::default(), vec![], vec![], vec![], Outside::Skip).unwrap();
-        let span = always.span(at("2026-01-01T00:00Z")).unwrap();
-        assert_eq!((span.is_open, span.until), (true, None));
-        let except = vec![(Date::MIN, Date::MAX)];
+        let (is_open, _, until) = span(&always, at("2026-01-01T00:00Z"));
+        assert_eq!((is_open, until), (true, None));
+        let except = vec![DateRange::new(Date::MIN, Date::MAX).unwrap()];
         let never = Calendar::new(Zone::default(), vec![], vec![], except, Outside::Next).unwrap();
-        let span = never.span(at("2026-01-01T00:00Z")).unwrap();
-        assert_eq!((span.is_open, span.from, span.until), (false, None, None));
+        assert_eq!(span(&never, at("2026-01-01T00:00Z")), (false, None, None));
     }
 
     #[test]
     fn what_ends_before_it_begins_is_refused() {
-        let new = |hours, except| {
-            let calendar = Calendar::new(Zone::default(), vec![], hours, except, Outside::Skip);
-            calendar.unwrap_err().to_string()
-        };
+        let hours = Hours::new(time(22, 0, 0, 0), Some(time(4, 0, 0, 0)));
         assert_eq!(
-            new(vec![hours(8, 9), hours(22, 4)], vec![]),
-            "hours[1]: hours end before they begin: write two spans for hours over midnight"
+            hours.unwrap_err().to_string(),
+            "hours end before they begin: write two spans for hours over midnight"
         );
+        let days = DateRange::new(date(2026, 2, 2), date(2026, 2, 1));
         assert_eq!(
-            new(vec![], vec![(date(2026, 2, 2), date(2026, 2, 1))]),
-            "except[0]: 2026-02-01 is before 2026-02-02: write the first day, then the last"
+            days.unwrap_err().to_string(),
+            "2026-02-01 is before 2026-02-02: write the first day, then the last"
+        );
+    }
+
+    #[test]
+    fn a_calendar_has_a_bound() {
+        let many = vec![hours(9, 17); HOURS_MAX + 1];
+        let calendar = Calendar::new(Zone::default(), vec![], many, vec![], Outside::Skip);
+        assert_eq!(
+            calendar.unwrap_err().to_string(),
+            "hours: calendar has 101 spans: write at most 100"
         );
     }
 
@@ -418,16 +437,17 @@ mod tests {
         fn a_span_is_whole(second in 1_764_547_200i64..1_830_000_000, edge in 0..6i8) {
             let calendar = office(vec![hours(0, 2 + edge), hours(9, 17)]);
             let at = Timestamp::from_second(second).unwrap();
-            let span = calendar.span(at).unwrap();
-            let (from, until) = (span.from.unwrap(), span.until.unwrap());
+            let whole = span(&calendar, at);
+            let (is_open, Some(from), Some(until)) = whole else {
+                panic!("{whole:?}")
+            };
             prop_assert!(from <= at && at < until);
-            prop_assert_eq!(calendar.is_open(at), span.is_open);
-            prop_assert_ne!(calendar.is_open(until), span.is_open);
-            prop_assert_ne!(calendar.is_open(from - SECOND), span.is_open);
+            prop_assert_ne!(calendar.is_open(until), is_open);
+            prop_assert_ne!(calendar.is_open(from - SECOND), is_open);
             let step = (until - from).get_seconds() / 7 + 1;
             let mut within = from;
             while within < until {
-                prop_assert_eq!(calendar.span(within).unwrap(), span);
+                prop_assert_eq!(span(&calendar, within), whole);
                 within += jiff::SignedDuration::from_secs(step);
             }
         }

@@ -1,25 +1,30 @@
 //! A schedule as it is written: in the configuration, in a request, in a row. All of these make one
 //! [`Definition`], which is checked in one place.
 
+mod written;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use jiff::civil::{Date, Time, Weekday};
-use jiff::fmt::temporal::{Pieces, TimeZoneAnnotationKind};
-use jiff::{SignedDuration, ToSpan};
+use jiff::SignedDuration;
 
 use crate::auto_disable;
-use crate::calendar::{Calendar, Hours, Outside};
+use crate::calendar::{Calendar, Outside};
 use crate::cron::Dialect;
 use crate::expect::Expect;
+use crate::overlap::Overlap;
 use crate::problem::{Problem, quoted};
-use crate::spec::{Misfire, Overlap, Spec};
+use crate::spec::{Misfire, Policy, Spec};
 use crate::timing::{Every, Rule, Timing};
 use crate::wall::Dst;
 use crate::zone::{Zone, Zones};
 
+pub use written::instant;
+
 /// Number of expressions of one schedule.
 const CRON_MAX: usize = 100;
+/// Length of a name at most.
+const NAME_MAX: usize = 64;
 /// Longest jitter.
 const JITTER_MAX: Duration = Duration::from_secs(7 * 86_400);
 
@@ -32,9 +37,9 @@ pub struct Definition {
     pub cron: Vec<String>,
     /// Dialect of the expressions.
     pub dialect: Dialect,
-    /// Pace.
+    /// Period.
     pub every: Option<Duration>,
-    /// Offset of the pace from 1970-01-01T00:00:00Z.
+    /// Offset of the period from 1970-01-01T00:00:00Z.
     pub offset: Option<Duration>,
     /// The only slot: `2027-01-31T08:00:00[Europe/Istanbul]`, with an offset, or by the zone.
     pub at: Option<String>,
@@ -88,7 +93,7 @@ impl Definition {
             Some(name) => problems.unless(zones.get(name).map_err(|p| p.under("zone"))),
             None => Some(Zone::default()),
         };
-        // What depends on an unknown zone is checked as if in UTC.
+        // Values that depend on an unknown zone are checked as if in UTC.
         let known = zone.clone().unwrap_or_default();
         let rules = problems.all(self.rules(&known, zones));
         let instant = |text: &Option<String>, key, is_end| {
@@ -103,9 +108,13 @@ impl Definition {
             let wrong = format!("{end} is before start, {start}");
             problems.add(Problem::new(wrong, "write a later end").under("end"));
         }
-        let only = self.only.as_ref().map(|only| only.calendar(&known, zones));
-        let only = only.and_then(|only| problems.all(only));
+        let only = self.only.as_ref().and_then(|only| {
+            let within = |all: Vec<Problem>| all.into_iter().map(|p| p.within("only")).collect();
+            problems.all(only.calendar(&known, zones).map_err(within))
+        });
+        self.check_name(&mut problems);
         self.check_numbers(&mut problems);
+        self.check_durations(&mut problems);
         match (rules, zone, problems.0.is_empty()) {
             (Some(rules), Some(zone), true) => Ok(Spec {
                 name: self.name.clone(),
@@ -118,7 +127,7 @@ impl Definition {
                 start,
                 end,
                 limit: self.limit,
-                only,
+                only: only.map(Arc::new),
                 misfire: self.misfire,
                 overlap: self.overlap,
                 auto_disable: self.auto_disable,
@@ -151,9 +160,9 @@ impl Definition {
             let problem = Problem::new(format!("`{key}` has no offset"), "remove it");
             return Err(vec![problem.under("offset")]);
         }
-        if let Some(pace) = self.every {
+        if let Some(period) = self.every {
             let signed = |time| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
-            let every = Every::new(signed(pace), signed(self.offset.unwrap_or_default()));
+            let every = Every::new(signed(period), signed(self.offset.unwrap_or_default()));
             return every
                 .map(|every| vec![Rule::Every(every)])
                 .map_err(|problem| vec![problem]);
@@ -185,41 +194,86 @@ impl Definition {
         problems.or(rules)
     }
 
+    /// Checks the name: a key of the ledger, a part of a URL and a label.
+    fn check_name(&self, problems: &mut Problems) {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+        let is_name = (1..=NAME_MAX).contains(&self.name.len()) && self.name.bytes().all(is_plain);
+        if !is_name {
+            let wrong = format!("invalid name {}", quoted(&self.name));
+            let right = format!("write 1 to {NAME_MAX} letters, digits, `_`, `.` and `-`");
+            problems.add(Problem::new(wrong, right).under("name"));
+        }
+    }
+
     fn check_numbers(&self, problems: &mut Problems) {
-        let mut refuse = |key: &str, is_wrong: bool, wrong: String, right: &str| {
-            if is_wrong {
-                problems.add(Problem::new(wrong, right).under(key));
-            }
+        let waiting = match self.overlap {
+            Overlap::Queue { max } => Some(u64::from(max)),
+            Overlap::Allow | Overlap::Skip | Overlap::Replace => None,
         };
-        let (jitter, max) = (self.jitter, self.misfire.max);
-        refuse(
-            "name",
-            self.name.is_empty(),
-            "name is empty".to_owned(),
-            "write one",
-        );
-        refuse(
-            "jitter",
-            jitter > JITTER_MAX,
-            format!("{jitter:?} is too long"),
-            "write at most `7d`",
-        );
-        refuse(
-            "limit",
-            self.limit == Some(0),
-            "limit is 0".to_owned(),
-            "write at least 1, or pause the schedule",
-        );
-        refuse(
-            "misfire.max",
-            max > Misfire::MAX,
-            format!("{max} is too many"),
-            "write 0 to 1000",
-        );
-        if let Some(rules) = self.auto_disable {
-            let is_wrong = !(1..=1000).contains(&rules.failures);
-            let wrong = format!("{} failures are out of range", rules.failures);
-            refuse("auto_disable.failures", is_wrong, wrong, "write 1 to 1000");
+        let failures = self.auto_disable.map(|rules| rules.failures as u64);
+        let made_up = u64::from(self.misfire.max);
+        for (key, number, range) in [
+            ("limit", self.limit, 1..=u64::MAX),
+            ("misfire.max", Some(made_up), 0..=Misfire::MAX.into()),
+            ("overlap.max", waiting, 1..=Overlap::QUEUE_MAX.into()),
+            ("auto_disable.failures", failures, 1..=1000),
+        ] {
+            if let Some(number) = number.filter(|number| !range.contains(number)) {
+                let right = match *range.end() {
+                    u64::MAX => format!("write at least {}", range.start()),
+                    end => format!("write {} to {end}", range.start()),
+                };
+                let problem = Problem::new(format!("{number} is out of range"), right);
+                problems.add(problem.under(key));
+            }
+        }
+        let is_one_by_one = matches!(self.overlap, Overlap::Allow | Overlap::Queue { .. });
+        if self.misfire.policy == Policy::All && !is_one_by_one {
+            let overlap = self.overlap.as_str();
+            let wrong = format!("policy `all` with overlap `{overlap}` runs one slot of several");
+            let right = "set overlap to `queue` or `allow`, or the policy to `once`";
+            problems.add(Problem::new(wrong, right).under("misfire.policy"));
+        }
+    }
+
+    fn check_durations(&self, problems: &mut Problems) {
+        let Expect {
+            within,
+            finish,
+            every,
+        } = self.expect;
+        let rules = self.auto_disable;
+        let (none, any) = (Duration::ZERO, Duration::MAX);
+        let some = Duration::from_nanos(1);
+        for (key, duration, range) in [
+            ("jitter", Some(self.jitter), none..=JITTER_MAX),
+            (
+                "misfire.grace",
+                Some(self.misfire.grace),
+                none..=Misfire::GRACE_MAX,
+            ),
+            (
+                "auto_disable.window",
+                rules.map(|rules| rules.window),
+                some..=any,
+            ),
+            (
+                "auto_disable.retry_after",
+                rules.and_then(|rules| rules.retry_after),
+                some..=any,
+            ),
+            ("expect.within", within, some..=any),
+            ("expect.finish", finish, some..=any),
+            ("expect.every", every, some..=any),
+        ] {
+            if let Some(duration) = duration.filter(|duration| !range.contains(duration)) {
+                let (wrong, right) = match duration.is_zero() {
+                    true => ("is not a time", "write at least `1s`, or leave it out"),
+                    false => ("is too long", "write at most `7d`"),
+                };
+                let problem = Problem::new(format!("{duration:?} {wrong}"), right);
+                problems.add(problem.under(key));
+            }
         }
     }
 }
@@ -235,125 +289,14 @@ impl CalendarDefinition {
             Some(name) => problems.unless(zones.get(name).map_err(|p| p.under("zone"))),
             None => Some(zone.clone()),
         };
-        let days = problems.each("days", &self.days, weekdays);
-        let hours = problems.each("hours", &self.hours, hours);
-        let except = problems.each("except", &self.except, range_of_days);
+        let days = problems.each("days", &self.days, written::weekdays);
+        let hours = problems.each("hours", &self.hours, written::hours);
+        let except = problems.each("except", &self.except, written::days);
         let zone = zone.unwrap_or_default();
         let calendar = Calendar::new(zone, days.concat(), hours, except, self.outside);
         let calendar = problems.unless(calendar);
-        let calendar = problems.or(calendar).map_err(|mut all| {
-            for problem in &mut all {
-                problem.key = format!("only.{}", problem.key);
-            }
-            all
-        });
-        calendar?.ok_or_else(Vec::new)
+        problems.or(calendar)?.ok_or_else(Vec::new)
     }
-}
-
-fn weekdays(text: &str) -> Result<Vec<Weekday>, Problem> {
-    let names = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
-    let number = |name: &str| {
-        names
-            .iter()
-            .position(|known| known.eq_ignore_ascii_case(name.trim()))
-    };
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let (Some(first), Some(last)) = (number(first), number(last)) else {
-        let wrong = format!("{} is no day of the week", quoted(text));
-        return Err(Problem::new(
-            wrong,
-            "write SUN to SAT, or a range such as MON-FRI",
-        ));
-    };
-    let last = if last < first { last + 7 } else { last };
-    let days = (first..=last).map(|day| i8::try_from(day % 7));
-    let days = days.filter_map(|day| Weekday::from_sunday_zero_offset(day.ok()?).ok());
-    Ok(days.collect())
-}
-
-fn hours(text: &str) -> Result<Hours, Problem> {
-    let read = || {
-        let (from, until) = text.split_once('-')?;
-        let time = |text: &str| text.trim().parse::<Time>().ok().filter(is_whole);
-        let until = match until.trim() {
-            "24:00" | "24" => None,
-            until => Some(time(until)?),
-        };
-        // Midnight as an end is that of the next day.
-        let until = until.filter(|until| *until != Time::midnight());
-        Some(Hours {
-            from: time(from)?,
-            until,
-        })
-    };
-    read().ok_or_else(|| {
-        let wrong = format!("{} is no span of a day", quoted(text));
-        Problem::new(wrong, "write `09:00-17:30`")
-    })
-}
-
-fn is_whole(time: &Time) -> bool {
-    time.subsec_nanosecond() == 0
-}
-
-fn range_of_days(text: &str) -> Result<(Date, Date), Problem> {
-    let (first, last) = text.split_once("..").unwrap_or((text, text));
-    let read = |text: &str| text.trim().parse::<Date>().ok();
-    read(first).zip(read(last)).ok_or_else(|| {
-        let wrong = format!("{} is no day", quoted(text));
-        Problem::new(wrong, "write `2026-12-24` or `2026-12-24..2026-12-26`")
-    })
-}
-
-/// Reads an instant: by its offset, its zone, or `zone`. A day alone is its midnight, as an end its
-/// last second.
-///
-/// # Errors
-/// If it is no instant, or its zone is unknown.
-pub fn instant(text: &str, zone: &Zone, zones: &Zones, is_end: bool) -> Result<Timestamp, Problem> {
-    let wrong = || {
-        let wrong = format!("{} is no time", quoted(text));
-        Problem::new(
-            wrong,
-            "write `2027-01-31T08:00:00`, with `Z`, `+01:00` or `[Europe/Berlin]` at its end",
-        )
-    };
-    let pieces = Pieces::parse(text.trim()).map_err(|_| wrong())?;
-    let time = pieces.time().unwrap_or(Time::midnight());
-    if !is_whole(&time) {
-        return Err(Problem::new(
-            format!("{} has a part of a second", quoted(text)),
-            "write whole seconds",
-        ));
-    }
-    let mut civil = pieces.date().to_datetime(time);
-    if is_end && pieces.time().is_none() {
-        civil = civil
-            .checked_add(1.day())
-            .and_then(|next| next.checked_sub(1.second()))
-            .map_err(|_| wrong())?;
-    }
-    let mut offset = pieces.to_numeric_offset();
-    let mut named = None;
-    match pieces
-        .time_zone_annotation()
-        .map(jiff::fmt::temporal::TimeZoneAnnotation::kind)
-    {
-        Some(TimeZoneAnnotationKind::Named(name)) => named = Some(zones.get(name.as_str())?),
-        Some(TimeZoneAnnotationKind::Offset(zone)) => offset = offset.or(Some(*zone)),
-        Some(_) | None => {}
-    }
-    let Some(offset) = offset else {
-        let zone = named.as_ref().unwrap_or(zone);
-        return zone.instant(civil).map_err(|_| wrong());
-    };
-    let at = offset.to_timestamp(civil).map_err(|_| wrong())?;
-    if named.is_some_and(|zone| zone.civil(at) != civil) {
-        let wrong = format!("{} has an offset that its zone has not then", quoted(text));
-        return Err(Problem::new(wrong, "leave out the offset"));
-    }
-    Ok(at)
 }
 
 /// Problems so far.

@@ -1,19 +1,22 @@
-//! Decides what becomes of the slots of a schedule that have come: which are dispatched, which are
-//! skipped and why, and when to look again. Every slot after the cursor gets exactly one decision;
-//! what is skipped is told as ranges, so that a night of minutes costs no more than an hour.
+//! Decides about the slots of a schedule that are due: which are dispatched, which are skipped and for
+//! which reason, and when the next one is due. Every slot after the cursor gets exactly one decision;
+//! skipped slots are joined to ranges, so that a night of minutes costs no more than an hour.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::clock::{BACK_MAX, Clock};
+use crate::overlap::{Admission, Open, Overlap};
 use crate::problem::Broken;
-use crate::spec::{Overlap, Policy, Slot, Spec};
-use crate::zone::{SECOND, beyond};
+use crate::spec::{Misfire, Policy, Slot, Spec};
+use crate::words::words;
+use crate::zone::{beyond, just_before};
 
-/// Number of decisions of one call.
+/// Number of decisions of one call that skips all.
 const DECISIONS_MAX: usize = 1000;
-/// Number of slots that one call counts one by one.
-const COUNTED_MAX: u64 = 10_000;
+/// Number of searches for a slot of one rule that one call makes, but for a few.
+const SEARCHES_MAX: u64 = 10_000;
 
 /// Reason for which a slot does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +32,15 @@ pub enum Reason {
     /// The schedule was changed before the slot was decided.
     Changed,
 }
+
+words!(
+    Reason, "reason":
+    "overlap" => Overlap,
+    "misfire" => Misfire,
+    "calendar" => Calendar,
+    "paused" => Paused,
+    "changed" => Changed,
+);
 
 /// Slots that are skipped for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,9 +82,9 @@ pub enum Decision {
 /// Next time to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
-    /// At once: there is more than one call decides.
+    /// At once: more slots are due than one call decides.
     Again,
-    /// When the next slot is due.
+    /// Time on the wall clock at which the next slot is due.
     At(Timestamp),
     /// Never: there is no further slot, or the limit is reached.
     Ended,
@@ -81,7 +93,7 @@ pub enum Wake {
 /// Progress of a schedule, as it is kept in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
-    /// All slots up to it are decided. Goes back by [`Cursor::corrected`] alone.
+    /// All slots up to it are decided. Goes back only if a wrong clock has set it.
     pub at: Timestamp,
     /// Number of dispatches so far.
     pub runs: u64,
@@ -99,21 +111,15 @@ impl Cursor {
         }
     }
 
-    /// Starts anew after the clock was corrected: nothing waits until a wrong clock's slots come.
-    #[must_use]
-    pub fn corrected(self, now: Timestamp) -> Self {
-        let at = self.at.min(now);
+    /// Starts anew if a clock that was wrong has set it: else nothing would run until that time has
+    /// come. A cursor that is ahead by [`BACK_MAX`] or less stays: a clock may be set back by as much.
+    fn corrected(self, now: Timestamp) -> Self {
+        let at = match self.at.duration_since(now) > BACK_MAX {
+            true => now,
+            false => self.at,
+        };
         Self { at, ..self }
     }
-}
-
-/// Occurrences of a schedule that have not ended, waiting retries included.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Open {
-    /// All of them.
-    pub occurrences: u32,
-    /// Those among them that wait for others to end.
-    pub waiting: u32,
 }
 
 /// Decisions, in the order of their slots.
@@ -125,9 +131,13 @@ pub struct Due {
     pub cursor: Cursor,
     /// Next time to ask.
     pub wake: Wake,
+    /// True if the cursor was that of a wrong clock, and started anew: worth an alert. Slots of the
+    /// past may come again, whose keys exist: one of these sends no message and counts for no limit.
+    pub is_corrected: bool,
 }
 
-/// Decides about the slots that are due.
+/// Decides about the slots that are due, with at most `max` decisions (at least one) in a call: so a
+/// trial run, with 1, is a single one.
 ///
 /// Slots that are due for longer than the grace are missed, and go by the policy. By
 /// [`Policy::Once`] the newest of all that are due then stands for the others, also for those within
@@ -135,144 +145,96 @@ pub struct Due {
 ///
 /// # Errors
 /// If the next slot can't be worked out: the schedule is broken.
-pub fn due(spec: &Spec, cursor: Cursor, now: Timestamp, open: Open) -> Result<Due, Broken> {
-    let mut call = Call::new(spec, cursor, open);
-    if call.is_over() {
-        return Ok(call.with(Wake::Ended));
+pub fn due(
+    spec: &Spec,
+    cursor: Cursor,
+    clock: Clock,
+    open: Open,
+    max: usize,
+) -> Result<Due, Broken> {
+    let mut call = Call::new(spec, cursor, clock, open, max);
+    if spec.is_over(call.cursor.runs) {
+        return call.end();
     }
-    // Most often no slot is due, or a single one, which is seen without a search backwards.
-    let first = match spec.next(cursor.at)? {
-        Some(first) if first.due <= now => first,
-        next => return Ok(call.with(wake(next))),
+    let first = match spec.next(call.cursor.at)? {
+        Some(first) if first.due <= call.now => first,
+        next => return Ok(call.until(next)),
     };
-    let second = spec.next(first.at)?.filter(|second| second.due <= now);
-    let newest = match second {
-        Some(second) => spec.newest(now, cursor.at)?.unwrap_or(second),
-        None => first,
-    };
-    let plan = plan(spec, cursor, now, [first, newest])?;
-    let until = plan.first.map_or(newest.at, |first| just_before(first.at));
-    let missed = match plan.first == Some(first) && spec.only.is_none() {
-        true => 0,
-        false => call.skip(until, Reason::Misfire)?,
-    };
-    if spec.misfire.policy == Policy::Once {
-        call.cursor.missed += missed;
+    let plan = call.plan(first)?;
+    if plan.first != Some(first) {
+        let missed = call.skip(plan.until, Reason::Misfire)?;
+        if spec.misfire.policy == Policy::Once {
+            call.cursor.missed += missed;
+        }
     }
-    if call.is_cut {
-        return Ok(call.with(Wake::Again));
+    match plan.first {
+        Some(first) if !call.is_cut => call.dispatch(first),
+        None if !call.is_cut => {
+            call.cursor.missed = 0;
+            call.end()
+        }
+        Some(_) | None => call.end(),
     }
-    let Some(first) = plan.first else {
-        call.cursor.missed = 0;
-        return call.waiting();
-    };
-    call.dispatch(first, newest, plan.missed_by, now)
-}
-
-fn wake(next: Option<Slot>) -> Wake {
-    next.map_or(Wake::Ended, |slot| Wake::At(slot.due))
 }
 
 /// Skips all slots up to now: on resuming what was paused or disabled, unless its slots are to be
-/// made up for.
+/// made up for. A schedule that has ended has none.
 ///
 /// # Errors
 /// If the next slot can't be worked out: the schedule is broken.
-pub fn skip_all(
-    spec: &Spec,
-    cursor: Cursor,
-    now: Timestamp,
-    reason: Reason,
-) -> Result<Due, Broken> {
-    let mut call = Call::new(spec, cursor, Open::default());
-    call.skip(now, reason)?;
-    if call.is_cut {
-        return Ok(call.with(Wake::Again));
+pub fn skip_all(spec: &Spec, cursor: Cursor, clock: Clock, reason: Reason) -> Result<Due, Broken> {
+    let mut call = Call::new(spec, cursor, clock, Open::default(), DECISIONS_MAX);
+    if !spec.is_over(call.cursor.runs) {
+        call.skip(call.now, reason)?;
     }
-    call.cursor.at = call.cursor.at.max(now);
-    call.waiting()
+    if !call.is_cut {
+        call.cursor.at = call.cursor.at.max(call.now);
+    }
+    call.end()
 }
 
 /// Replaces a schedule by another version: no slot up to now runs, unless both have the same slots.
+/// `old` is `None` if it is broken, so that its slots are unknown. After [`Wake::Again`] the next call
+/// is one with both versions, too.
 ///
 /// # Errors
 /// If the next slot of either can't be worked out.
-pub fn change(old: &Spec, new: &Spec, cursor: Cursor, now: Timestamp) -> Result<Due, Broken> {
-    if new.has_slots_of(old) {
-        return Call::new(new, cursor, Open::default()).waiting();
+pub fn change(old: Option<&Spec>, new: &Spec, cursor: Cursor, clock: Clock) -> Result<Due, Broken> {
+    let mut call = Call::new(new, cursor, clock, Open::default(), DECISIONS_MAX);
+    let Some(old) = old else {
+        call.cursor.at = call.cursor.at.max(call.now);
+        return call.end();
+    };
+    if new.has_slots_of(old) && !old.is_over(cursor.runs) {
+        return call.end();
     }
-    let due = skip_all(old, cursor, now, Reason::Changed)?;
-    match due.wake {
-        Wake::Again => Ok(due),
-        Wake::At(_) | Wake::Ended => {
-            let wake = Call::new(new, due.cursor, Open::default()).waiting()?.wake;
-            Ok(Due { wake, ..due })
-        }
+    let skipped = skip_all(old, cursor, clock, Reason::Changed)?;
+    if skipped.wake == Wake::Again {
+        return Ok(skipped);
     }
+    let is_same_clock = old.timing.is_by_elapsed_time() == new.timing.is_by_elapsed_time();
+    call.cursor.at = match is_same_clock {
+        true => skipped.cursor.at,
+        false => call.now,
+    };
+    Ok(Due {
+        decisions: skipped.decisions,
+        is_corrected: skipped.is_corrected,
+        ..call.end()?
+    })
 }
 
-/// The slots that are due, split.
+/// Split of the slots that are due.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
-    /// The first that runs, if any; what is before it is missed.
+    /// The first that runs, if any.
     first: Option<Slot>,
-    /// Slots due by then are missed.
-    missed_by: Timestamp,
-}
-
-/// Says which of the slots from the first to the newest run.
-fn plan(
-    spec: &Spec,
-    cursor: Cursor,
-    now: Timestamp,
-    [first, newest]: [Slot; 2],
-) -> Result<Plan, Broken> {
-    let rules = spec.misfire;
-    let missed_by = back(now, rules.grace);
-    let oldest = back(now, rules.catch_up);
-    let newest_missed = match first == newest || first.due > missed_by {
-        true => Some(first).filter(|first| first.due <= missed_by),
-        false => spec.newest(missed_by, cursor.at)?,
-    };
-    let first = match (rules.policy, newest_missed) {
-        (_, None) => Some(first),
-        (Policy::Once, Some(_)) => {
-            let is_wanted = newest.due > missed_by || newest.due >= oldest;
-            Some(newest).filter(|_| is_wanted)
-        }
-        (Policy::Skip, Some(missed)) => following(spec, missed, newest)?,
-        (Policy::All, Some(missed)) => {
-            let mut first = Some(missed).filter(|slot| slot.due >= oldest);
-            for _ in 1..rules.max {
-                let Some(slot) = first else { break };
-                let earlier = spec.newest(just_before_due(slot), cursor.at)?;
-                match earlier.filter(|earlier| earlier.due >= oldest) {
-                    Some(earlier) => first = Some(earlier),
-                    None => break,
-                }
-            }
-            match first.filter(|_| rules.max > 0) {
-                Some(first) => Some(first),
-                None => following(spec, missed, newest)?,
-            }
-        }
-    };
-    Ok(Plan { first, missed_by })
-}
-
-/// Returns the slot after one that was missed, if it is due.
-fn following(spec: &Spec, missed: Slot, newest: Slot) -> Result<Option<Slot>, Broken> {
-    let next = spec.next(missed.at)?;
-    Ok(next.filter(|next| next.at <= newest.at))
+    /// Slots up to it are missed.
+    until: Timestamp,
 }
 
 fn back(now: Timestamp, by: Duration) -> Timestamp {
     now.checked_sub(by).unwrap_or(Timestamp::MIN)
-}
-
-/// Returns the instant before a slot, which is in whole seconds.
-fn just_before(slot: Timestamp) -> Timestamp {
-    slot.checked_sub(SECOND).unwrap_or(slot)
 }
 
 fn just_before_due(slot: Slot) -> Timestamp {
@@ -283,76 +245,55 @@ fn just_before_due(slot: Slot) -> Timestamp {
 #[derive(Debug)]
 struct Call<'a> {
     spec: &'a Spec,
+    clock: Clock,
+    /// Time by which the slots are decided.
+    now: Timestamp,
     cursor: Cursor,
+    is_corrected: bool,
     open: Open,
     decisions: Vec<Decision>,
-    /// Number of slots that may still be counted.
-    countable: u64,
-    /// True if there was more to count.
+    /// Number of decisions at most.
+    decidable: usize,
+    /// Number of searches that may still be made.
+    searches: u64,
+    /// True if there was more to decide.
     is_cut: bool,
 }
 
 impl<'a> Call<'a> {
-    fn new(spec: &'a Spec, cursor: Cursor, open: Open) -> Self {
+    fn new(spec: &'a Spec, cursor: Cursor, clock: Clock, open: Open, max: usize) -> Self {
+        let now = clock.now(&spec.timing);
+        let corrected = cursor.corrected(now);
         Self {
             spec,
-            cursor,
+            clock,
+            now,
+            is_corrected: corrected != cursor,
+            cursor: corrected,
             open,
             decisions: Vec::new(),
-            countable: COUNTED_MAX,
+            decidable: max.max(1),
+            searches: SEARCHES_MAX,
             is_cut: false,
         }
     }
 
-    /// Returns whether the schedule has run as often as it should.
-    fn is_over(&self) -> bool {
-        self.spec
-            .limit
-            .is_some_and(|limit| self.cursor.runs >= limit)
-    }
-
-    /// Ends the call: the next slot is still to come.
-    fn waiting(self) -> Result<Due, Broken> {
-        if self.is_over() {
+    /// Ends the call: no further slot is due, or there is more than it decides.
+    fn end(self) -> Result<Due, Broken> {
+        if self.is_cut {
+            return Ok(self.with(Wake::Again));
+        }
+        if self.spec.is_over(self.cursor.runs) {
             return Ok(self.with(Wake::Ended));
         }
         let next = self.spec.next(self.cursor.at)?;
-        Ok(self.with(wake(next)))
+        Ok(self.until(next))
     }
 
-    /// Decides about each slot from the first to the newest, as far as one call goes.
-    fn dispatch(
-        mut self,
-        first: Slot,
-        newest: Slot,
-        missed_by: Timestamp,
-        now: Timestamp,
-    ) -> Result<Due, Broken> {
-        let mut slot = first;
-        loop {
-            // Those between that are outside the calendar.
-            if self.spec.only.is_some() {
-                self.skip(just_before(slot.at), Reason::Calendar)?;
-            }
-            if self.is_cut || self.decisions.len() >= DECISIONS_MAX {
-                return Ok(self.with(Wake::Again));
-            }
-            let dispatch = Dispatch {
-                slot,
-                missed: 0,
-                is_made_up: slot.due <= missed_by,
-                waits: false,
-                replaces: false,
-            };
-            self.decide(dispatch, slot == newest);
-            if self.is_over() {
-                return Ok(self.with(Wake::Ended));
-            }
-            slot = match self.spec.next(slot.at)? {
-                Some(next) if next.due <= now => next,
-                next => return Ok(self.with(wake(next))),
-            };
-        }
+    /// Ends the call until the next slot is due.
+    fn until(self, next: Option<Slot>) -> Due {
+        let at = next.map(|slot| self.clock.on_wall(&self.spec.timing, slot.due));
+        self.with(at.map_or(Wake::Ended, Wake::At))
     }
 
     fn with(self, wake: Wake) -> Due {
@@ -360,48 +301,160 @@ impl<'a> Call<'a> {
             decisions: self.decisions,
             cursor: self.cursor,
             wake,
+            is_corrected: self.is_corrected,
         }
     }
 
-    /// Skips all slots after the cursor up to `until`, for this reason or because the calendar is
-    /// closed. Returns the number of those of this reason. Stops where one call can count no more.
+    /// Decides which of the slots that are due run, of which `first` is the first.
+    fn plan(&self, first: Slot) -> Result<Plan, Broken> {
+        let (spec, now) = (self.spec, self.now);
+        let Misfire {
+            policy,
+            grace,
+            catch_up,
+            max,
+        } = spec.misfire;
+        let (missed_by, oldest) = (back(now, grace), back(now, catch_up));
+        let runs = |first: Slot| Plan {
+            first: Some(first),
+            until: just_before(first.at),
+        };
+        // Most often none was missed.
+        if first.due > missed_by {
+            return Ok(runs(first));
+        }
+        let newest = |due_by| spec.newest(due_by, self.cursor.at);
+        if policy == Policy::Once {
+            let newest = newest(now)?.unwrap_or(first);
+            return Ok(match newest.due > missed_by || newest.due >= oldest {
+                true => runs(newest),
+                false => Plan {
+                    first: None,
+                    until: newest.at,
+                },
+            });
+        }
+        let newest_missed = newest(missed_by)?.unwrap_or(first);
+        let max = if policy == Policy::All { max } else { 0 };
+        let mut missed = Some(newest_missed);
+        let mut made_up = None;
+        for _ in 0..max {
+            let Some(slot) = missed.filter(|slot| slot.due >= oldest) else {
+                break;
+            };
+            made_up = Some(slot);
+            missed = newest(just_before_due(slot))?;
+        }
+        if let Some(first) = made_up {
+            return Ok(runs(first));
+        }
+        let next = spec.next(newest_missed.at)?;
+        Ok(Plan {
+            first: next.filter(|next| next.due <= now),
+            until: newest_missed.at,
+        })
+    }
+
+    /// Decides about each slot that is due, from the first that runs on, as far as one call goes.
+    fn dispatch(mut self, first: Slot) -> Result<Due, Broken> {
+        let now = self.now;
+        let missed_by = back(now, self.spec.misfire.grace);
+        let mut slot = first;
+        loop {
+            // Those between that are outside the calendar.
+            if self.spec.only.is_some() {
+                self.skip_range(just_before(slot.at), Reason::Calendar)?;
+            }
+            if self.is_cut || !self.has_room() {
+                return Ok(self.with(Wake::Again));
+            }
+            let next = self.spec.next(slot.at)?;
+            let following = next.filter(|next| next.due <= now);
+            let dispatch = Dispatch {
+                slot,
+                missed: 0,
+                is_made_up: slot.due <= missed_by,
+                waits: false,
+                replaces: false,
+            };
+            self.decide(dispatch, following.is_none());
+            match following {
+                _ if self.spec.is_over(self.cursor.runs) => return Ok(self.with(Wake::Ended)),
+                Some(following) => slot = following,
+                None => return Ok(self.until(next)),
+            }
+        }
+    }
+
+    /// Returns true if this call may still decide about a slot.
+    fn has_room(&self) -> bool {
+        self.decisions.len() < self.decidable && self.searches > 0
+    }
+
+    /// Records a decision that took a search for each rule, and so many steps.
+    fn spend(&mut self, steps: u64) {
+        let rules = u64::try_from(self.spec.timing.rules.len()).unwrap_or(u64::MAX);
+        self.searches = self.searches.saturating_sub(steps.saturating_add(rules));
+    }
+
+    /// Skips all slots after the cursor up to `until`: those that would have run for this reason, the
+    /// others because of the calendar. Returns the number of the former. Stops where one call decides
+    /// no more.
     fn skip(&mut self, until: Timestamp, reason: Reason) -> Result<u64, Broken> {
+        let spec = self.spec;
+        let mut skipped = 0;
+        while !self.is_cut {
+            let Some(run) = spec.next(self.cursor.at)?.filter(|run| run.at <= until) else {
+                self.skip_range(until, Reason::Calendar)?;
+                break;
+            };
+            self.skip_range(just_before(run.at), Reason::Calendar)?;
+            let last = match &spec.only {
+                None => until,
+                Some(only) if only.is_open(run.at) => {
+                    let end = only.end(run.at)?;
+                    end.map_or(until, |end| just_before(end).min(until))
+                }
+                Some(_) => run.at,
+            };
+            skipped += self.skip_range(last, reason)?;
+        }
+        Ok(skipped)
+    }
+
+    /// Skips the slots after the cursor up to `until`, and returns their number.
+    fn skip_range(&mut self, until: Timestamp, reason: Reason) -> Result<u64, Broken> {
         let Spec {
             timing, start, end, ..
         } = self.spec;
-        let until = end.map_or(until, |end| end.min(until));
+        if self.is_cut {
+            return Ok(0);
+        }
         if let Some(start) = start {
             self.cursor.at = self.cursor.at.max(just_before(*start).min(until));
         }
-        let mut skipped = 0;
-        while let Some(first) = timing.next(self.cursor.at)?.filter(|first| *first <= until) {
-            if self.decisions.len() >= DECISIONS_MAX || self.countable == 0 {
-                self.is_cut = true;
-                return Ok(skipped);
-            }
-            let closed = self.spec.closed(first)?;
-            let change = match (&closed, &self.spec.only) {
-                (Some((span, _)), _) => span.until,
-                (None, Some(calendar)) => calendar.span(first)?.until,
-                (None, None) => None,
-            };
-            let last = change.map_or(until, |change| just_before(change).min(until));
-            let count = timing.count(self.cursor.at, last, self.countable)?;
-            let reason = closed.map_or(reason, |_| Reason::Calendar);
-            let last_slot = count.last.ok_or_else(|| beyond(first))?;
-            self.push(Skip {
-                first,
-                last: last_slot,
-                slots: count.slots,
-                reason,
-            });
-            if reason != Reason::Calendar {
-                skipped += count.slots;
-            }
-            self.countable = self.countable.saturating_sub(count.slots);
-            self.cursor.at = if count.is_cut { last_slot } else { last };
+        let last = end.map_or(until, |end| end.min(until));
+        let first = timing.next(self.cursor.at)?.filter(|first| *first <= last);
+        let Some(first) = first else {
+            self.cursor.at = self.cursor.at.max(until);
+            return Ok(0);
+        };
+        if !self.has_room() {
+            self.is_cut = true;
+            return Ok(0);
         }
-        Ok(skipped)
+        let count = timing.count(self.cursor.at, last, self.searches)?;
+        let last = count.last.ok_or_else(|| beyond(first))?;
+        self.push(Skip {
+            first,
+            last,
+            slots: count.slots,
+            reason,
+        });
+        self.spend(count.steps);
+        self.is_cut = count.is_cut;
+        self.cursor.at = if count.is_cut { last } else { until };
+        Ok(count.slots)
     }
 
     /// Adds skipped slots, to those before them if the reason is the same.
@@ -417,23 +470,15 @@ impl<'a> Call<'a> {
 
     /// Dispatches a slot, unless open occurrences stand against it.
     fn decide(&mut self, mut dispatch: Dispatch, is_newest: bool) {
-        let is_open = self.open.occurrences > 0;
-        let runs = match self.spec.overlap {
-            Overlap::Allow => true,
-            Overlap::Skip => !is_open,
-            Overlap::Queue { max } => {
-                dispatch.waits = is_open;
-                !is_open || self.open.waiting < max
-            }
+        let admission = match self.spec.overlap {
             // Each would be cancelled by the next.
-            Overlap::Replace => {
-                dispatch.replaces = is_open;
-                is_newest
-            }
+            Overlap::Replace if !is_newest => Admission::Skip,
+            overlap => overlap.admit(self.open, false),
         };
         let slot = dispatch.slot.at;
         self.cursor.at = self.cursor.at.max(slot);
-        if !runs {
+        self.spend(0);
+        if admission == Admission::Skip {
             return self.push(Skip {
                 first: slot,
                 last: slot,
@@ -441,6 +486,8 @@ impl<'a> Call<'a> {
                 reason: Reason::Overlap,
             });
         }
+        dispatch.waits = admission == Admission::Wait;
+        dispatch.replaces = admission == Admission::Replace;
         dispatch.missed = std::mem::take(&mut self.cursor.missed);
         self.cursor.runs += 1;
         self.open.waiting += u32::from(dispatch.waits);

@@ -1,4 +1,4 @@
-//! A dead man's switch: what a schedule is expected to do, and which of it is overdue.
+//! A dead man's switch: expectations of a schedule, and those that are overdue.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ pub struct Expect {
     pub every: Option<Duration>,
 }
 
-/// A run that is expected.
+/// A run that is expected: also that of a slot which is due and was not dispatched yet, without a
+/// start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     /// Time at which its slot was due.

@@ -2,7 +2,7 @@
 //! no clock, no SQL, no file but the time zones, no dice.
 //!
 //! ```text
-//! Definition ─▶ Spec ─▶ due(spec, cursor, now, open) ─▶ Dispatch | Skip, the next cursor, when to wake
+//! Definition ─▶ Spec ─▶ due(spec, cursor, clock, open) ─▶ Dispatch | Skip, the next cursor, when to wake
 //!                └ Timing (Cron on a Wall, Every, At), Calendar, Misfire, Overlap
 //! ```
 //!
@@ -16,10 +16,12 @@ pub mod cron;
 pub mod definition;
 pub mod due;
 pub mod expect;
+pub mod overlap;
 pub mod problem;
 pub mod remark;
 pub mod spec;
 pub mod spread;
 pub mod timing;
 pub mod wall;
+mod words;
 pub mod zone;

@@ -38,6 +38,13 @@ impl Problem {
         self
     }
 
+    /// Puts the key into a table of this key.
+    #[must_use]
+    pub fn within(mut self, table: &str) -> Self {
+        self.key = format!("{table}.{}", self.key);
+        self
+    }
+
     /// Adds the key.
     #[must_use]
     pub fn under(mut self, key: impl Into<String>) -> Self {

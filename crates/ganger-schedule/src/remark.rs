@@ -221,7 +221,7 @@ mod tests {
             new_york("*/30 * * * *"),
             ["07:00 before it, 02:00 and 1 more do not exist on 2026-03-08: left out"]
         );
-        assert_eq!(new_york("30 5 * * *"), [String::new(); 0]);
+        assert!(new_york("30 5 * * *").is_empty());
     }
 
     #[test]
@@ -251,17 +251,16 @@ mod tests {
     }
 
     #[test]
-    fn gaps_between_two_rare_slots_are_told() {
+    fn gaps_between_two_rare_slots_are_reported() {
         let left_out = remarked(
             "*/30 2 * * *",
             "America/New_York",
             Dst::Standard,
             "2026-03-09",
         );
-        assert_eq!(
-            left_out,
-            [String::new(); 0],
-            "the gap was before what was asked for"
+        assert!(
+            left_out.is_empty(),
+            "the gap was before the first slot asked for"
         );
         // A day that a zone leaves out: Apia, 2011-12-30.
         assert_eq!(

@@ -1,17 +1,20 @@
 //! A schedule as the decisions see it: its rules, and the slots that come of them with jitter and
 //! calendar.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::auto_disable;
-use crate::calendar::{Calendar, Outside, Span};
+use crate::calendar::{Calendar, Outside};
 use crate::expect::Expect;
+use crate::overlap::Overlap;
 use crate::problem::{Broken, Problem};
 use crate::spread::spread;
 use crate::timing::Timing;
-use crate::zone::{SECOND, beyond};
+use crate::words::words;
+use crate::zone::{beyond, just_before};
 
 /// Number of spans of a calendar that a search for a slot goes through.
 const SPANS_MAX: usize = 1000;
@@ -28,12 +31,14 @@ pub enum Policy {
     Skip,
 }
 
+words!(Policy, "policy": "once" => Once, "all" => All, "skip" => Skip);
+
 /// Rules for slots that were missed: nothing dispatched them until `grace` after they were due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Misfire {
-    /// Which of them run.
+    /// Policy.
     pub policy: Policy,
-    /// Lateness up to which a slot is not missed.
+    /// Lateness up to which a slot is not missed; at most [`Misfire::GRACE_MAX`].
     pub grace: Duration,
     /// Lateness up to which a missed slot may still run.
     pub catch_up: Duration,
@@ -43,6 +48,8 @@ pub struct Misfire {
 }
 
 impl Misfire {
+    /// Bound of `grace`.
+    pub const GRACE_MAX: Duration = Duration::from_secs(7 * 86_400);
     /// Bound of `max`.
     pub const MAX: u32 = 1000;
 }
@@ -56,23 +63,6 @@ impl Default for Misfire {
             max: 100,
         }
     }
-}
-
-/// Rule for a slot while an occurrence of the schedule is open.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Overlap {
-    /// It runs beside the open ones.
-    Allow,
-    /// It is skipped.
-    #[default]
-    Skip,
-    /// It waits until they have ended.
-    Queue {
-        /// Number of those that may wait; a further one is skipped.
-        max: u32,
-    },
-    /// The open ones are cancelled, then it runs.
-    Replace,
 }
 
 /// A slot: an instant that a schedule names, and when its message is sent.
@@ -101,7 +91,7 @@ pub struct Spec {
     /// Number of dispatches after which the schedule has ended.
     pub limit: Option<u64>,
     /// Calendar to which the slots are bound.
-    pub only: Option<Calendar>,
+    pub only: Option<Arc<Calendar>>,
     /// Rules for missed slots.
     pub misfire: Misfire,
     /// Rule for overlapping runs.
@@ -113,7 +103,12 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Returns whether slots and due times are those of another version.
+    /// Returns true if it has run as often as it may.
+    pub fn is_over(&self, runs: u64) -> bool {
+        self.limit.is_some_and(|limit| runs >= limit)
+    }
+
+    /// Returns true if slots and due times are those of another version.
     pub fn has_slots_of(&self, other: &Self) -> bool {
         let slots = |spec: &Self| {
             let Self {
@@ -128,17 +123,12 @@ impl Spec {
         slots(self) == slots(other) && self.timing == other.timing && self.only == other.only
     }
 
-    /// Returns the mistake of a schedule that will never run from a moment on.
-    ///
-    /// # Errors
-    /// If its slots can't be worked out.
-    pub fn never_runs(&self, now: Timestamp) -> Result<Option<Problem>, Broken> {
-        if self.limit == Some(0) || self.next(now)?.is_none() {
-            let wrong = format!("schedule has no slot after {now}");
-            let right = "choose a time, an end and a calendar that leave one";
-            return Ok(Some(Problem::new(wrong, right)));
-        }
-        Ok(None)
+    /// Returns the mistake of a schedule that will never run from a moment on, as far as is searched.
+    pub fn never_runs(&self, now: Timestamp) -> Option<Problem> {
+        let runs = self.limit != Some(0) && matches!(self.next(now), Ok(Some(_)));
+        let wrong = || format!("schedule has no slot after {now}");
+        let right = "choose a time, an end and a calendar that leave one";
+        (!runs).then(|| Problem::new(wrong(), right))
     }
 
     /// Returns the first slot after another, or after an instant.
@@ -146,32 +136,34 @@ impl Spec {
     /// # Errors
     /// If it can't be worked out.
     pub fn next(&self, after: Timestamp) -> Result<Option<Slot>, Broken> {
-        let before_start = |start: Timestamp| start.checked_sub(SECOND).unwrap_or(start);
         let mut after = self
             .start
-            .map_or(after, |start| before_start(start).max(after));
+            .map_or(after, |start| just_before(start).max(after));
         for _ in 0..SPANS_MAX {
             let in_time = |at: &Timestamp| self.end.is_none_or(|end| *at <= end);
             let Some(at) = self.timing.next(after)?.filter(in_time) else {
                 return Ok(None);
             };
-            let Some((span, outside)) = self.closed(at)? else {
+            let Some(calendar) = self.closed(at) else {
                 return Ok(Some(self.slot(at, at)?));
             };
-            let Some(opens) = span.until else {
+            let Some(opens) = calendar.end(at)? else {
                 return Ok(None);
             };
-            let before = opens.checked_sub(SECOND).map_err(|_| beyond(opens))?;
-            if outside == Outside::Next && self.timing.next(before)? != Some(opens) {
-                let end = self.end.map(|end| end.checked_add(SECOND).unwrap_or(end));
-                let last = end.map_or(opens, |end| end.min(opens));
-                if let Some(newest) = self.timing.previous(last)?.filter(|newest| *newest > after) {
-                    return Ok(Some(self.slot(newest, opens)?));
-                }
+            if let Some(slot) = self.moved(calendar, opens)? {
+                return Ok(Some(slot));
             }
-            after = before;
+            after = just_before(opens);
         }
-        Ok(None)
+        Err(Broken(format!("no slot within the calendar after {after}")))
+    }
+
+    /// Returns the last slot before another, or before an instant.
+    ///
+    /// # Errors
+    /// If it can't be worked out.
+    pub fn previous(&self, before: Timestamp) -> Result<Option<Slot>, Broken> {
+        self.last(Timestamp::MIN, before, |slot| slot.at < before)
     }
 
     /// Returns the last slot that is due by an instant, if it is after another.
@@ -183,56 +175,67 @@ impl Spec {
         due_by: Timestamp,
         after: Timestamp,
     ) -> Result<Option<Slot>, Broken> {
-        let just_after = |at: Timestamp| {
-            at.checked_add(Duration::from_nanos(1))
-                .map_err(|_| beyond(at))
-        };
-        let mut before = just_after(due_by)?;
-        if let Some(end) = self.end {
-            before = before.min(just_after(end)?);
-        }
-        let is_later = |at: &Timestamp| *at > after && self.start.is_none_or(|start| *at >= start);
+        self.last(after, due_by, |slot| slot.due <= due_by)
+    }
+
+    /// Returns the last slot that fits, of those after `after` and not after `until`.
+    fn last(
+        &self,
+        after: Timestamp,
+        until: Timestamp,
+        fits: impl Fn(&Slot) -> bool,
+    ) -> Result<Option<Slot>, Broken> {
+        let first = self.start.unwrap_or(Timestamp::MIN);
+        let mut before = self.after_last(until)?;
         for _ in 0..SPANS_MAX {
+            let is_later = |at: &Timestamp| *at > after && *at >= first;
             let Some(at) = self.timing.previous(before)?.filter(is_later) else {
                 return Ok(None);
             };
-            before = match self.closed(at)? {
-                None => {
-                    let slot = self.slot(at, at)?;
-                    if slot.due <= due_by {
-                        return Ok(Some(slot));
-                    }
-                    at
-                }
-                Some((span, outside)) => {
-                    if let Some(opens) = span.until
-                        && outside == Outside::Next
-                    {
-                        let slot = self.slot(at, opens)?;
-                        if slot.due <= due_by {
-                            return Ok(Some(slot));
-                        }
-                    }
-                    let Some(from) = span.from else {
-                        return Ok(None);
-                    };
-                    from
+            let (slot, begin) = match self.closed(at) {
+                None => (Some(self.slot(at, at)?), Some(at)),
+                Some(calendar) => {
+                    let opens = calendar.end(at)?;
+                    let moved = opens.map(|opens| self.moved(calendar, opens));
+                    (moved.transpose()?.flatten(), calendar.begin(at)?)
                 }
             };
+            match (slot.filter(&fits), begin) {
+                (None, Some(begin)) => before = begin,
+                (slot, _) => return Ok(slot),
+            }
         }
-        Ok(None)
+        Err(Broken(format!(
+            "no slot within the calendar before {before}"
+        )))
     }
 
-    /// Returns the closed span around a slot, with the rule for it; `None` if it may run.
-    pub(crate) fn closed(&self, at: Timestamp) -> Result<Option<(Span, Outside)>, Broken> {
-        let Some(calendar) = self.only.as_ref().filter(|only| !only.is_open(at)) else {
+    /// Returns the slot of a closed span that runs when the calendar opens: the newest, unless there
+    /// is one at the opening. The span must have one.
+    fn moved(&self, calendar: &Calendar, opens: Timestamp) -> Result<Option<Slot>, Broken> {
+        if calendar.outside() == Outside::Skip {
             return Ok(None);
-        };
-        Ok(Some((calendar.span(at)?, calendar.outside())))
+        }
+        let newest = self.timing.previous(self.after_last(opens)?)?;
+        let newest = newest.filter(|newest| *newest < opens);
+        newest.map(|at| self.slot(at, opens)).transpose()
+    }
+
+    /// Returns the instant after the last at which there may be a slot, up to `until`.
+    fn after_last(&self, until: Timestamp) -> Result<Timestamp, Broken> {
+        let last = self.end.map_or(until, |end| end.min(until));
+        let next = last.checked_add(Duration::from_nanos(1));
+        next.map_err(|_| beyond(last))
+    }
+
+    /// Returns the calendar if it is closed at an instant.
+    fn closed(&self, at: Timestamp) -> Option<&Calendar> {
+        self.only.as_deref().filter(|only| !only.is_open(at))
     }
 
     /// Adds jitter to a slot that would be due at `base`: a hash of name and slot in milliseconds,
-    /// less than both `jitter` and the time to the next slot, so that slots keep their order.
+    /// less than both `jitter` and the time to the next slot, so that slots keep their order. It may
+    /// be due after its calendar has closed, or after the end.
     fn slot(&self, at: Timestamp, base: Timestamp) -> Result<Slot, Broken> {
         if self.jitter.is_zero() {
             return Ok(Slot { at, due: base });

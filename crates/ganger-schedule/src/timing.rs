@@ -1,5 +1,5 @@
-//! The slots of a schedule: cron expressions, every so often, or once. Jitter, calendars and what
-//! becomes of a slot are not known here.
+//! The slots of a schedule: of cron expressions, of periods, or a single one. Jitter, calendars and
+//! decisions on slots belong elsewhere.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::problem::{Broken, Problem, quoted};
 use crate::wall::{Dst, Wall};
 use crate::zone::{Zone, beyond};
 
-/// Shortest pace of `every`.
+/// Shortest period of `every`.
 const EVERY_MIN: SignedDuration = SignedDuration::from_secs(1);
-/// Longest pace of `every`: 100 years of 365 days.
+/// Longest period of `every`: 100 years of 365 days.
 const EVERY_MAX: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
 
-/// A pace in absolute time. Its slots are counted from 1970-01-01T00:00:00Z on, so that they do not
+/// A period in absolute time. Its slots are counted from 1970-01-01T00:00:00Z on, so that they do not
 /// depend on when a daemon was started or the schedule was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Every {
@@ -24,30 +24,30 @@ pub struct Every {
 }
 
 impl Every {
-    /// Creates a pace of whole seconds, and an offset below it.
+    /// Creates a period of whole seconds, and an offset below it.
     ///
     /// # Errors
-    /// If the pace is not of whole seconds from 1 s to 100 years, or the offset is not below it.
-    pub fn new(pace: SignedDuration, offset: SignedDuration) -> Result<Self, Problem> {
+    /// If the period is not of whole seconds from 1 s to 100 years, or the offset is not below it.
+    pub fn new(period: SignedDuration, offset: SignedDuration) -> Result<Self, Problem> {
         let is_whole = |time: SignedDuration| time.subsec_nanos() == 0;
-        if !is_whole(pace) || !(EVERY_MIN..=EVERY_MAX).contains(&pace) {
-            let wrong = format!("{pace:#} is no pace");
+        if !is_whole(period) || !(EVERY_MIN..=EVERY_MAX).contains(&period) {
+            let wrong = format!("invalid period `{period:#}`");
             let problem = Problem::new(wrong, "write whole seconds, from `1s` to 100 years");
             return Err(problem.under("every"));
         }
-        if !is_whole(offset) || offset.is_negative() || offset >= pace {
-            let wrong = format!("{offset:#} is no offset of a pace of {pace:#}");
-            let problem = Problem::new(wrong, "write whole seconds, less than the pace");
+        if !is_whole(offset) || offset.is_negative() || offset >= period {
+            let wrong = format!("invalid offset `{offset:#}` of a period of {period:#}");
+            let problem = Problem::new(wrong, "write whole seconds, less than the period");
             return Err(problem.under("offset"));
         }
         Ok(Self {
-            seconds: pace.as_secs(),
+            seconds: period.as_secs(),
             offset: offset.as_secs(),
         })
     }
 
-    /// Returns the pace.
-    pub fn pace(self) -> SignedDuration {
+    /// Returns the period.
+    pub fn period(self) -> SignedDuration {
         SignedDuration::from_secs(self.seconds)
     }
 
@@ -85,7 +85,7 @@ impl Every {
 pub enum Rule {
     /// A cron expression, on the clocks of the schedule's zone.
     Cron(Cron),
-    /// A pace.
+    /// A period.
     Every(Every),
     /// One slot.
     At(Timestamp),
@@ -99,15 +99,16 @@ impl Rule {
     pub fn parse(text: &str, dialect: Dialect, name: &str) -> Result<Self, Problem> {
         let words = text.trim_start();
         let at = text.len() - words.len();
-        let pace = words.split_at_checked("@every".len());
-        let Some((_, pace)) = pace.filter(|(word, _)| word.eq_ignore_ascii_case("@every")) else {
+        let period = words.split_at_checked("@every".len());
+        let Some((_, period)) = period.filter(|(word, _)| word.eq_ignore_ascii_case("@every"))
+        else {
             return Ok(Self::Cron(Cron::parse(text, dialect, name)?));
         };
         let place = at + "@every".len()..text.len();
-        let duration = ganger_config::duration(pace);
-        let duration = duration.and_then(|pace| SignedDuration::try_from(pace).ok());
+        let duration = ganger_config::duration(period);
+        let duration = duration.and_then(|period| SignedDuration::try_from(period).ok());
         let duration = duration.ok_or_else(|| {
-            let wrong = format!("{} is not a duration", quoted(pace.trim()));
+            let wrong = format!("invalid duration {}", quoted(period.trim()));
             Problem::new(wrong, "write `@every 5m`").at(place.clone())
         })?;
         let every = Every::new(duration, SignedDuration::ZERO);
@@ -116,7 +117,7 @@ impl Rule {
     }
 }
 
-/// When a schedule is due. Slots of several rules that fall on one instant are one slot.
+/// Slots of a schedule. Slots of several rules that fall on one instant are one slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timing {
     /// At least one.
@@ -127,13 +128,15 @@ pub struct Timing {
     pub dst: Dst,
 }
 
-/// A number of slots that were counted as far as one call goes.
+/// Number of slots, as far as one call counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
     /// Number of slots.
     pub slots: u64,
     /// The last of them; `None` if there are none.
     pub last: Option<Timestamp>,
+    /// Number of them that were counted one by one.
+    pub steps: u64,
     /// True if there may be more, after `last`.
     pub is_cut: bool,
 }
@@ -144,19 +147,19 @@ impl Timing {
     /// # Errors
     /// If it can't be worked out.
     pub fn next(&self, after: Timestamp) -> Result<Option<Timestamp>, Broken> {
-        let mut first = None;
-        for rule in &self.rules {
-            let slot = match rule {
-                Rule::Cron(cron) => self.wall(cron).next(after)?,
-                Rule::Every(every) => every.next(after),
-                Rule::At(at) => Some(*at).filter(|at| *at > after),
-            };
-            first = first.into_iter().chain(slot).min();
-        }
-        // A slot that is not later would come for ever.
-        match first {
+        Merge::new(self, after)?.next()
+    }
+
+    /// Returns the first slot of one rule after an instant. One that is not later would come for ever.
+    fn next_of(&self, rule: &Rule, after: Timestamp) -> Result<Option<Timestamp>, Broken> {
+        let slot = match rule {
+            Rule::Cron(cron) => self.wall(cron).next(after)?,
+            Rule::Every(every) => every.next(after),
+            Rule::At(at) => Some(*at).filter(|at| *at > after),
+        };
+        match slot {
             Some(slot) if slot <= after => Err(Broken(format!("slot after {after} is {slot}"))),
-            _ => Ok(first),
+            _ => Ok(slot),
         }
     }
 
@@ -190,13 +193,12 @@ impl Timing {
         until: Timestamp,
         max: usize,
     ) -> Result<Vec<Timestamp>, Broken> {
+        let mut merge = Merge::new(self, after)?;
         let mut slots = Vec::new();
-        let mut last = after;
         while slots.len() < max
-            && let Some(slot) = self.next(last)?.filter(|slot| *slot <= until)
+            && let Some(slot) = merge.next()?.filter(|slot| *slot <= until)
         {
             slots.push(slot);
-            last = slot;
         }
         Ok(slots)
     }
@@ -219,30 +221,29 @@ impl Timing {
             return Ok(Count {
                 slots,
                 last: self.previous(next)?.filter(|last| *last > after),
+                steps: 0,
                 is_cut: false,
             });
         }
-        let (mut slots, mut last) = (0, None);
-        while let Some(slot) = self.next(last.unwrap_or(after))?
-            && slot <= until
-        {
-            if slots == max {
-                return Ok(Count {
-                    slots,
-                    last,
-                    is_cut: true,
-                });
-            }
-            (slots, last) = (slots + 1, Some(slot));
-        }
-        Ok(Count {
-            slots,
-            last,
+        let mut count = Count {
+            slots: 0,
+            last: None,
+            steps: 0,
             is_cut: false,
-        })
+        };
+        let mut slots = Merge::new(self, after)?;
+        while let Some(slot) = slots.next()?.filter(|slot| *slot <= until) {
+            if count.steps == max {
+                count.is_cut = true;
+                break;
+            }
+            count.steps += 1;
+            (count.slots, count.last) = (count.steps, Some(slot));
+        }
+        Ok(count)
     }
 
-    /// Returns true if all slots are paces, which go on by elapsed time when a clock is set back.
+    /// Returns true if all slots are periods, which go on by elapsed time when a clock is set back.
     pub fn is_by_elapsed_time(&self) -> bool {
         let mut rules = self.rules.iter();
         rules.all(|rule| matches!(rule, Rule::Every(_)))
@@ -254,6 +255,33 @@ impl Timing {
             zone: &self.zone,
             dst: self.dst,
         }
+    }
+}
+
+/// Slots of all rules in order, each once: the next one of each rule is kept.
+#[derive(Debug)]
+struct Merge<'a> {
+    timing: &'a Timing,
+    heads: Vec<(&'a Rule, Option<Timestamp>)>,
+}
+
+impl<'a> Merge<'a> {
+    fn new(timing: &'a Timing, after: Timestamp) -> Result<Self, Broken> {
+        let head = |rule| Ok((rule, timing.next_of(rule, after)?));
+        let heads = timing.rules.iter().map(head).collect::<Result<_, _>>()?;
+        Ok(Self { timing, heads })
+    }
+
+    fn next(&mut self) -> Result<Option<Timestamp>, Broken> {
+        let Some(first) = self.heads.iter().filter_map(|(_, head)| *head).min() else {
+            return Ok(None);
+        };
+        for (rule, head) in &mut self.heads {
+            if *head == Some(first) {
+                *head = self.timing.next_of(rule, first)?;
+            }
+        }
+        Ok(Some(first))
     }
 }
 

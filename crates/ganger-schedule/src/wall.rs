@@ -1,13 +1,14 @@
 //! Instants at which the clock on a wall shows what an expression means, through changes of that
 //! clock. Time is cut into stretches of one offset; within one a civil time has exactly one instant.
-//! What a change means is said where two stretches meet, so that forwards and backwards the slots
-//! are the same, each later than the one before.
+//! The effect of a change is decided where two stretches meet; so the slots are the same forwards and
+//! backwards, and each is later than the one before.
 
 use jiff::civil::DateTime;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::cron::Cron;
 use crate::problem::Broken;
+use crate::words::words;
 use crate::zone::{SECOND, Stretch, Zone, beyond};
 
 /// Number of changes of a clock that a search goes through. Those between here and a slot are leapt
@@ -25,6 +26,8 @@ pub enum Gap {
     Skip,
 }
 
+words!(Gap, "gap": "after" => After, "skip" => Skip);
+
 /// Rule for civil times that exist twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fold {
@@ -35,6 +38,8 @@ pub enum Fold {
     /// Both count.
     Both,
 }
+
+words!(Fold, "fold": "first" => First, "last" => Last, "both" => Both);
 
 /// Rule for changes of the clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -200,6 +200,11 @@ impl Zone {
     }
 }
 
+/// Returns the instant a second before a slot: there is none between, as they are in whole seconds.
+pub(crate) fn just_before(slot: Timestamp) -> Timestamp {
+    slot.checked_sub(SECOND).unwrap_or(slot)
+}
+
 pub(crate) fn beyond(at: Timestamp) -> Broken {
     Broken(format!("{at} is at the end of the calendar"))
 }

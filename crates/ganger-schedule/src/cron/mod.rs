@@ -43,7 +43,7 @@ impl Cron {
         &self.text
     }
 
-    /// Returns true if minute or hour begins with `*`: the expression means a pace, which goes on in
+    /// Returns true if minute or hour begins with `*`: the expression is an interval, which goes on in
     /// real time when the clock is changed. Any other means times of the clock.
     pub fn is_interval(&self) -> bool {
         self.fields.is_interval

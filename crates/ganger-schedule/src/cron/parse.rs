@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::fields::{Bits, Days, Fields, Times};
 use crate::problem::{Problem, quoted};
 use crate::spread::spread;
+use crate::words::words;
 
 /// Length of an expression at most, in bytes.
 const LENGTH_MAX: usize = 1024;
@@ -20,6 +21,8 @@ pub enum Dialect {
     /// Saturday.
     Quartz,
 }
+
+words!(Dialect, "dialect": "standard" => Standard, "quartz" => Quartz);
 
 /// A piece of an expression, and its place.
 #[derive(Debug, Clone, Copy)]
@@ -190,7 +193,7 @@ fn expansion(word: Piece<'_>) -> Option<&'static str> {
 fn unknown_macro(word: Piece<'_>) -> Problem {
     if word.is("@reboot") {
         return word.problem(
-            "`@reboot` is no time",
+            "`@reboot` is not supported",
             "start the program with the service manager, or write a time",
         );
     }
@@ -334,7 +337,7 @@ impl Reader<'_> {
         if term.is("L") {
             if self.dialect == Dialect::Standard {
                 return Err(term.problem(
-                    "`L` alone is no day of week",
+                    "invalid day of week `L`",
                     "write `5L` for the last Friday of the month, or SAT for Saturdays",
                 ));
             }
@@ -428,14 +431,14 @@ impl Reader<'_> {
     /// Returns the values of `H`, `H(0-29)`, `H/15`, `H(0-29)/10`.
     fn hashed(self, kind: Kind, base: Piece<'_>, step: Option<usize>) -> Result<Vec<i16>, Problem> {
         let (min, max) = match kind {
-            Kind::Year => return Err(base.problem("`H` is no year", "write years or `*`")),
+            Kind::Year => return Err(base.problem("invalid year `H`", "write years or `*`")),
             // Those that each month has.
             Kind::DayOfMonth => (1, 28),
             _ => kind.bounds(),
         };
         let wrong = || {
             base.problem(
-                format!("{} is not a hash", quoted(base.text)),
+                format!("invalid hash {}", quoted(base.text)),
                 "write H, H/15 or H(0-29)",
             )
         };
@@ -450,7 +453,7 @@ impl Reader<'_> {
             _ => return Err(wrong()),
         };
         let (first, last) = within;
-        if last < first || last > kind.bounds().1 {
+        if last < first || last > self.last(kind) {
             return Err(base.problem("range of a hash ends before it begins", "swap the two"));
         }
         let choices = match step {
@@ -462,10 +465,12 @@ impl Reader<'_> {
         let bound = u64::try_from(choices).unwrap_or(1);
         let hash = spread(self.name, i64::from(kind as u8), bound);
         let start = first + i16::try_from(hash).unwrap_or(0);
-        Ok(match step {
-            Some(step) => (start..=last).step_by(step).collect(),
-            None => vec![start],
-        })
+        let last = step.map_or(start, |_| last);
+        let values = (start..=last).step_by(step.unwrap_or(1));
+        // Sunday may be 7.
+        let (least, most) = kind.bounds();
+        let wrapped = |value| least + (value - least) % (most - least + 1);
+        Ok(values.map(wrapped).collect())
     }
 
     fn number(self, kind: Kind, piece: Piece<'_>) -> Result<i16, Problem> {

@@ -156,6 +156,8 @@ fn a_hash_depends_on_name_and_field_alone() {
         assert_eq!(times(&parse("0 0 H * *"), 12).len(), 12);
         assert!(times(&parse("0 0 H 2 *"), 2)[1].starts_with("2027-02"));
         assert!(!parse("H 3 * * *").is_interval());
+        let weekend = times(&parse("0 0 * * H(6-7)"), 1)[0].clone();
+        assert!(["2026-01-03T00:00:00", "2026-01-04T00:00:00"].contains(&weekend.as_str()));
     }
 }
 

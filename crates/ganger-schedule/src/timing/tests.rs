@@ -1,4 +1,4 @@
-//! Tests timing by the table of cases, and by hand for paces.
+//! Tests timing by the table of cases, and by hand for periods.
 
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -139,7 +139,7 @@ fn several_expressions_are_one_schedule() {
 }
 
 #[test]
-fn a_pace_is_counted_from_1970_on() {
+fn a_period_is_counted_from_1970_on() {
     let table = [
         ("5m", "0s", "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"),
         (
@@ -153,14 +153,14 @@ fn a_pace_is_counted_from_1970_on() {
         ("7d", "0s", "2026-01-01T00:00:00Z", "2026-01-08T00:00:00Z"),
         ("1d", "12h", "1969-12-30T13:00:00Z", "1969-12-31T12:00:00Z"),
     ];
-    for (pace, offset, after, next) in table {
+    for (period, offset, after, next) in table {
         let duration =
             |text: &str| SignedDuration::try_from(ganger_config::duration(text).unwrap());
-        let every = Every::new(duration(pace).unwrap(), duration(offset).unwrap()).unwrap();
+        let every = Every::new(duration(period).unwrap(), duration(offset).unwrap()).unwrap();
         assert_eq!(
             every.next(at(after)),
             Some(at(next)),
-            "{pace} {offset} {after}"
+            "{period} {offset} {after}"
         );
     }
     let long = |hours| SignedDuration::from_hours(hours);
@@ -172,21 +172,21 @@ fn a_pace_is_counted_from_1970_on() {
     let problem = Every::new(long(1), long(2)).unwrap_err();
     assert_eq!(
         problem.to_string(),
-        "offset: 2h is no offset of a pace of 1h: write whole seconds, less than the pace"
+        "offset: invalid offset `2h` of a period of 1h: write whole seconds, less than the period"
     );
 }
 
 #[test]
 fn every_among_expressions_says_where_it_is_wrong() {
     for (text, expected) in [
-        ("@every", "`` is not a duration (byte 6): write `@every 5m`"),
+        ("@every", "invalid duration `` (byte 6): write `@every 5m`"),
         (
             "@every 5",
-            "`5` is not a duration (byte 6): write `@every 5m`",
+            "invalid duration `5` (byte 6): write `@every 5m`",
         ),
         (
             " @every 0s",
-            "0s is no pace (byte 7): write whole seconds, from `1s` to 100 years",
+            "invalid period `0s` (byte 7): write whole seconds, from `1s` to 100 years",
         ),
     ] {
         let problem = Rule::parse(text, Dialect::Standard, "name").unwrap_err();
@@ -204,6 +204,7 @@ fn two_weeks_of_seconds_are_counted_in_no_time() {
         Count {
             slots: 241_920,
             last,
+            steps: 0,
             is_cut: false
         }
     );
@@ -213,6 +214,7 @@ fn two_weeks_of_seconds_are_counted_in_no_time() {
         Count {
             slots: 0,
             last: None,
+            steps: 0,
             is_cut: false
         }
     );
@@ -231,6 +233,7 @@ fn two_weeks_of_seconds_are_counted_in_no_time() {
         Count {
             slots: 100,
             last,
+            steps: 100,
             is_cut: true
         }
     );
@@ -238,9 +241,9 @@ fn two_weeks_of_seconds_are_counted_in_no_time() {
 
 proptest! {
     #[test]
-    fn a_pace_goes_on(pace in 1..100_000i64, offset in 0..100_000i64, nanos in -10i64.pow(18)..10i64.pow(18)) {
-        let offset = SignedDuration::from_secs(offset % pace);
-        let every = Every::new(SignedDuration::from_secs(pace), offset).unwrap();
+    fn a_period_goes_on(period in 1..100_000i64, offset in 0..100_000i64, nanos in -10i64.pow(18)..10i64.pow(18)) {
+        let offset = SignedDuration::from_secs(offset % period);
+        let every = Every::new(SignedDuration::from_secs(period), offset).unwrap();
         let at = Timestamp::from_nanosecond(i128::from(nanos)).unwrap();
         let (next, previous) = (every.next(at).unwrap(), every.previous(at).unwrap());
         prop_assert!(previous < at && at < next);

@@ -138,7 +138,7 @@ fn backwards(wall: Wall<'_>, from: Timestamp, until: Timestamp) -> Vec<Timestamp
     slots
 }
 
-/// Returns whether all changes are looked at, or some of each zone.
+/// Returns true if all changes are looked at, or some of each zone.
 fn is_long() -> bool {
     std::env::var_os("GANGER_TEST_LONG").is_some()
 }
