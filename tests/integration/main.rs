@@ -141,6 +141,7 @@ fn trials() -> Vec<Trial> {
         runs::trials(),
         samples::trials(),
         scaling::trials(),
+        schedules::trials(),
         sdk::trials(),
         sending::trials(),
         service::trials(),
