@@ -17,7 +17,7 @@ use ganger_schedule::definition::{Definition, instant};
 use ganger_schedule::problem::{Broken, Problem};
 use ganger_schedule::spec::Spec;
 use ganger_schedule::timing::Rule;
-use ganger_schedule::zone::Zones;
+use ganger_schedule::zone::{Zone, Zones};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ScheduleCommand {
@@ -211,7 +211,8 @@ fn explained(spec: &Spec, zones: &Zones) -> Vec<(&'static str, String)> {
                         "goes by the clock: a repeated time runs at its first pass, a missing one when the clock has gone forward"
                     }
                 };
-                lines.push(("summer time", change.to_owned()));
+                let changes = timing.zone != Zone::default();
+                lines.extend(changes.then(|| ("summer time", change.to_owned())));
             }
             Rule::Every(every) => {
                 let period = every.period();

@@ -39,7 +39,7 @@ pub(super) fn meaning(fields: &Fields) -> Vec<(&'static str, String)> {
     ));
     if let Some(years) = &days.years {
         let years: Vec<i16> = years.iter().copied().collect();
-        lines.push(("years", values(&years, |year| year.to_string())));
+        lines.push(("years", list(&values(&years, |year| year.to_string()))));
     }
     lines
 }
@@ -77,10 +77,7 @@ fn days_of_month(days: &Days) -> Option<String> {
     if plain.len() == 31 {
         return None;
     }
-    let mut parts = Vec::new();
-    if !plain.is_empty() {
-        parts.push(values(&plain, |day| day.to_string()));
-    }
+    let mut parts = values(&plain, |day| day.to_string());
     for before in numbers(days.before_last) {
         parts.push(match before {
             0 => "the last day".to_owned(),
@@ -104,10 +101,7 @@ fn days_of_week(days: &Days) -> Option<String> {
         return None;
     }
     let weekday = |day: i16| name(&WEEKDAYS, day);
-    let mut parts = Vec::new();
-    if !plain.is_empty() {
-        parts.push(values(&plain, weekday));
-    }
+    let mut parts = values(&plain, weekday);
     for (day, nth) in &days.nth {
         let nth = ["first", "second", "third", "fourth", "fifth"]
             .get(usize::try_from(nth - 1).unwrap_or(0))
@@ -128,24 +122,28 @@ fn named(bits: Bits, range: RangeInclusive<i16>, name: impl Fn(i16) -> String) -
     let numbers = numbers(bits);
     match range.eq(numbers.iter().copied()) {
         true => "all".to_owned(),
-        false => values(&numbers, name),
+        false => list(&values(&numbers, name)),
     }
 }
 
-/// Writes values: neighbours as ranges, equal steps as such.
-fn values(numbers: &[i16], name: impl Fn(i16) -> String) -> String {
-    if let [first, second, .., last] = numbers {
+/// Returns values in words: many of equal steps as such, else three neighbours or more as a range.
+fn values(numbers: &[i16], name: impl Fn(i16) -> String) -> Vec<String> {
+    if let [first, second, _, .., last] = numbers {
         let step = second - first;
         let is_even = numbers.windows(2).all(|pair| pair[1] - pair[0] == step);
-        if is_even && step > 1 && numbers.len() > 3 {
-            return format!("{} to {} in steps of {step}", name(*first), name(*last));
+        if is_even && step > 1 {
+            return vec![format!(
+                "{} to {} in steps of {step}",
+                name(*first),
+                name(*last)
+            )];
         }
     }
     let mut parts = Vec::new();
     let mut rest = numbers;
     while let [first, ..] = rest {
-        let run = (*first..).zip(rest).take_while(|(a, b)| a == *b).count();
-        let (run, others) = rest.split_at(run);
+        let length = (*first..).zip(rest).take_while(|(a, b)| a == *b).count();
+        let (run, others) = rest.split_at(length);
         rest = others;
         match run {
             [first, _, .., last] if run.len() > 2 => {
@@ -154,7 +152,7 @@ fn values(numbers: &[i16], name: impl Fn(i16) -> String) -> String {
             few => parts.extend(few.iter().map(|number| name(*number))),
         }
     }
-    list(&parts)
+    parts
 }
 
 fn list(parts: &[String]) -> String {
@@ -177,4 +175,63 @@ fn name(names: &[&str], index: i16) -> String {
         .ok()
         .and_then(|index| names.get(index));
     name.copied().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cron::Dialect;
+    use crate::cron::parse::read;
+
+    #[test]
+    fn each_part_is_said_in_words() {
+        for (text, label, expected) in [
+            ("*/15 * * * *", "minutes", "0 to 45 in steps of 15"),
+            ("0,30 * * * *", "minutes", "0 and 30"),
+            ("* * * * *", "minutes", "all"),
+            ("0 8-18,22 * * *", "hours", "8 to 18 and 22"),
+            ("0 22-1 * * *", "hours", "0, 1, 22 and 23"),
+            ("5 0 0 * * *", "seconds", "5"),
+            ("0 0 * * *", "days", "every day"),
+            ("0 0 * * 0-6", "days", "every day"),
+            (
+                "0 0 1,15,L * *",
+                "days",
+                "1, 15 and the last day of the month",
+            ),
+            (
+                "0 0 L-1,L-3 * *",
+                "days",
+                "the day before the last and 3 days before the last of the month",
+            ),
+            (
+                "0 0 15W,LW * *",
+                "days",
+                "the day from Monday to Friday nearest to 15 and the day from Monday to Friday nearest to the last of the month",
+            ),
+            ("0 0 * * MON-FRI", "days", "Monday to Friday"),
+            (
+                "0 0 * * 5#3,1L",
+                "days",
+                "the third Friday of the month and the last Monday of the month",
+            ),
+            ("0 0 1 * MON", "days", "1 of the month, and also Monday"),
+            (
+                "0 0 */2 * MON",
+                "days",
+                "1 to 31 in steps of 2 of the month, if also Monday",
+            ),
+            ("0 0 * JAN,DEC *", "months", "January and December"),
+            ("0 0 0 1 1 * 2027-2030", "years", "2027 to 2030"),
+        ] {
+            let fields = read(text, Dialect::Standard, "name").unwrap();
+            let lines = meaning(&fields);
+            let found = lines.iter().find(|(name, _)| *name == label);
+            assert_eq!(
+                found.map(|(_, words)| words.as_str()),
+                Some(expected),
+                "{text}"
+            );
+        }
+    }
 }
