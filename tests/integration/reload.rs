@@ -525,7 +525,7 @@ fn rules_change_in_place_for_the_next_messages() {
     let worker = scene.daemon.has_workers(1);
     scene.send(&["mode:answer:500 before"]);
     assert_eq!(scene.one_dead().attempts, 3);
-    let strict = pool.attempts(1).text("timeout", "50ms");
+    let strict = pool.attempts(1).text("timeout", "500ms");
     let strict = strict.set("statuses", r#"{ 299 = "done" }"#);
     reload(&scene, &[strict.text("timeout_grace", "50ms")]);
     scene.send(&["mode:answer:500 after", "mode:answer:299"]);

@@ -13,6 +13,7 @@ use super::answer::Problem;
 use super::answer::bad_gateway;
 use super::body::JsonBody;
 use super::context::Context;
+use super::pools::unknown;
 use ganger_queue::client::shown::{DeadLetterJson, bytes};
 use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page, Retried, RetryTarget};
 use ganger_queue::dead_letter::{Group, Groups};
@@ -55,7 +56,7 @@ pub(super) struct Letters {
     params(("source" = String, Path, description = "The source"), Wanted),
     responses(
         (status = 200, description = "The dead letters", body = Letters),
-        (status = 404, description = "Unknown source, or unknown dead letter in `after`", body = Problem),
+        (status = 404, description = "Unknown source or pool, or unknown dead letter in `after`", body = Problem),
         (status = 502, description = "Reading from the broker failed", body = Problem),
     ),
 )]
@@ -71,9 +72,13 @@ pub(super) async fn list(
             "limit must be within 1..={LETTERS_MAX}: `{limit}`"
         )));
     }
-    with_client(context, source, move |client| read(client, wanted, limit))
-        .await
-        .map(Json)
+    let pool = wanted.pool.clone().filter(|_| wanted.after.is_none());
+    let read = move |client: &mut Client| read(client, wanted, limit);
+    let found = with_client(context.clone(), source, read).await?;
+    if found.letters.is_empty() {
+        known(&context, pool.as_deref())?;
+    }
+    Ok(Json(found))
 }
 
 fn read(client: &mut Client, wanted: Wanted, limit: usize) -> Result<Letters, Problem> {
@@ -284,7 +289,7 @@ impl Chosen {
     request_body = Chosen,
     responses(
         (status = 200, description = "The dead letters were sent back", body = Changed),
-        (status = 404, description = "Some dead letters do not exist", body = Problem),
+        (status = 404, description = "Some dead letters do not exist, or the pool", body = Problem),
         (status = 409, description = "Another message holds the unique key of a dead letter", body = Problem),
         (status = 502, description = "The broker did not accept them all", body = Problem),
     ),
@@ -295,7 +300,7 @@ pub(super) async fn retry(
     JsonBody(chosen): JsonBody<Chosen>,
 ) -> Result<Json<Changed>, Problem> {
     let Path(source) = source?;
-    let filter = chosen.filter()?;
+    let (filter, pool) = (chosen.filter()?, chosen.pool.clone());
     let way = RetryTarget {
         body: chosen.edit()?,
         to: chosen.to.clone(),
@@ -304,7 +309,11 @@ pub(super) async fn retry(
         let Retried { retried, held } = client.dead_retry(&filter, &way).map_err(halted)?;
         chosen.result("retried", retried, held)
     };
-    with_client(context, source, retry).await
+    let done = with_client(context.clone(), source, retry).await?;
+    if done.changed + done.held == 0 {
+        known(&context, pool.as_deref())?;
+    }
+    Ok(done)
 }
 
 /// Delete dead letters.
@@ -313,7 +322,7 @@ pub(super) async fn retry(
     request_body = Chosen,
     responses(
         (status = 200, description = "The dead letters were deleted", body = Changed),
-        (status = 404, description = "Some dead letters did not exist", body = Problem),
+        (status = 404, description = "Some dead letters did not exist, or the pool", body = Problem),
         (status = 502, description = "The broker did not delete them all", body = Problem),
     ),
 )]
@@ -329,12 +338,26 @@ pub(super) async fn discard(
     if chosen.to.is_some() {
         return Err(Problem::bad("`to` is for a retry only"));
     }
-    let filter = chosen.filter()?;
+    let (filter, pool) = (chosen.filter()?, chosen.pool.clone());
     let discard = move |client: &mut Client| {
         let dropped = client.dead_drop(&filter).map_err(halted)?;
         chosen.result("dropped", dropped, 0)
     };
-    with_client(context, source, discard).await
+    let done = with_client(context.clone(), source, discard).await?;
+    if done.changed == 0 {
+        known(&context, pool.as_deref())?;
+    }
+    Ok(done)
+}
+
+/// Refuses a pool of which there is nothing: neither a dead letter, as of a pool that is gone, nor the pool.
+fn known(context: &Context, pool: Option<&str>) -> Result<(), Problem> {
+    let config = context.daemon.overview.config();
+    let known: Vec<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
+    match pool.filter(|pool| !known.contains(pool)) {
+        Some(pool) => Err(unknown(pool, &known)),
+        None => Ok(()),
+    }
 }
 
 /// Returns the problem of a source that did not finish; `changed` is the number that it changed.

@@ -181,11 +181,22 @@ fn dead_letters_are_read_counted_edited_and_dropped() {
         api.post("/v1/dead/main/retry", &wrong.to_string())
             .problem(400);
     }
+    let of_none = r#"{"all": true, "pool": "wrok"}"#;
+    for refused in [
+        api.get("/v1/dead/main?pool=wrok"),
+        api.post("/v1/dead/main/retry", of_none),
+        api.ask("DELETE", "/v1/dead/main", &[], of_none),
+    ] {
+        let why = refused.problem(404);
+        assert!(why.contains("there is no pool `wrok`; the pools are: work"), "{why}");
+    }
     let dropped = api
         .ask("DELETE", "/v1/dead/main", &[], r#"{"all": true}"#)
         .json();
     assert_eq!(dropped["done"], "dropped 2");
     assert!(scene.table.dead().is_empty());
+    let none = api.get("/v1/dead/main?pool=work").json();
+    assert_eq!(none["letters"], json!([]));
     scene.finish();
 }
 
