@@ -311,7 +311,7 @@ pub(super) async fn retry(
     };
     let done = with_client(context.clone(), source, retry).await?;
     if done.changed + done.held == 0 {
-        known(&context, pool.as_deref())?;
+        known(&context, pool.as_deref()).map_err(|problem| problem.after(0, 0))?;
     }
     Ok(done)
 }
@@ -345,7 +345,7 @@ pub(super) async fn discard(
     };
     let done = with_client(context.clone(), source, discard).await?;
     if done.changed == 0 {
-        known(&context, pool.as_deref())?;
+        known(&context, pool.as_deref()).map_err(|problem| problem.after(0, 0))?;
     }
     Ok(done)
 }

@@ -271,6 +271,14 @@ impl QueueClient for RemoteSource {
                 {
                     return Ok(Listed::Lost);
                 }
+                // There is nothing of a pool that the daemon does not have; it is for whoever asked to say so.
+                Err(error)
+                    if page.filter.pool.is_some()
+                        && after.is_none()
+                        && status(&error) == Some(404) =>
+                {
+                    return Ok(Listed::All);
+                }
                 Err(error) => return Err(said(&error)),
             };
             for letter in letters.letters {
