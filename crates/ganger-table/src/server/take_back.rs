@@ -70,6 +70,9 @@ impl TakeBack {
         }
         let refused: Vec<i64> = self.rows.keys().copied().collect();
         let rows = connection.orphans(owner, &refused, ROWS_MAX).await?;
+        if rows.is_empty() {
+            return Ok(false);
+        }
         let released = match connection.release(owner, &rows).await {
             Err(failure) if failure.fault.is_permanent => {
                 self.release_each(connection, owner, rows).await?
