@@ -188,7 +188,10 @@ fn dead_letters_are_read_counted_edited_and_dropped() {
         api.ask("DELETE", "/v1/dead/main", &[], of_none),
     ] {
         let why = refused.problem(404);
-        assert!(why.contains("there is no pool `wrok`; the pools are: work"), "{why}");
+        assert!(
+            why.contains("there is no pool `wrok`; the pools are: work"),
+            "{why}"
+        );
     }
     let dropped = api
         .ask("DELETE", "/v1/dead/main", &[], r#"{"all": true}"#)
