@@ -102,7 +102,10 @@ proptest! {
         let begin = Timestamp::from_second(start).unwrap();
         let end = days.map(|days| begin + SignedDuration::from_hours(24 * days));
         let spec = Spec { end, limit, ..checked(&definition) };
-        prop_assume!(spec.never_runs(begin).is_none());
+        // Not an assumption: of a hundred thousand cases too many would be rejected.
+        if spec.never_runs(begin).is_some() {
+            return Ok(());
+        }
         let (mut now, mut cursor, mut book) = (begin, Cursor::new(begin), BTreeMap::new());
         'steps: for (step, occurrences, kind) in steps {
             now += SignedDuration::from_secs(step);
@@ -144,7 +147,10 @@ proptest! {
         let begin = Timestamp::from_second(start).unwrap();
         let end = days.map(|days| begin + SignedDuration::from_hours(24 * days));
         let spec = Spec { end, ..checked(&definition) };
-        prop_assume!(spec.never_runs(begin).is_none());
+        // Not an assumption: of a hundred thousand cases too many would be rejected.
+        if spec.never_runs(begin).is_some() {
+            return Ok(());
+        }
         let mut before = None;
         for _ in 0..40 {
             let after = before.map_or(begin, |before: Slot| before.at);
