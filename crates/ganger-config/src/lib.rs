@@ -46,5 +46,5 @@ pub use problem::{Problem, Problems};
 pub use program::{find_program, missing_part, shown};
 pub use suggest::nearest;
 pub use units::duration;
-pub use value_types::is_log_filter;
+pub use value_types::{is_log_filter, is_name};
 pub use warnings::warnings;

@@ -6,6 +6,7 @@ mod written;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ganger_config::is_name;
 use jiff::SignedDuration;
 
 use crate::auto_disable;
@@ -23,8 +24,6 @@ pub use written::instant;
 
 /// Number of expressions of one schedule.
 const CRON_MAX: usize = 100;
-/// Length of a name at most.
-const NAME_MAX: usize = 64;
 /// Longest jitter.
 const JITTER_MAX: Duration = Duration::from_secs(7 * 86_400);
 
@@ -196,11 +195,9 @@ impl Definition {
 
     /// Checks the name: a key of the ledger, a part of a URL and a label.
     fn check_name(&self, problems: &mut Problems) {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-        let is_name = (1..=NAME_MAX).contains(&self.name.len()) && self.name.bytes().all(is_plain);
-        if !is_name {
+        if !is_name(&self.name) {
             let wrong = format!("invalid name {}", quoted(&self.name));
-            let right = format!("write 1 to {NAME_MAX} letters, digits, `_`, `.` and `-`");
+            let right = "write 1 to 64 letters, digits, `_`, `.` and `-`";
             problems.add(Problem::new(wrong, right).under("name"));
         }
     }

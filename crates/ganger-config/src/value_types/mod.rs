@@ -219,8 +219,8 @@ pub(super) fn name() -> Text {
     }
 }
 
-/// Returns whether a text is a valid name of a pool or a source.
-pub(super) fn is_name(text: &str) -> bool {
+/// Returns true if a text is a valid name of a pool, a source or a schedule.
+pub fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text
             .bytes()
