@@ -6,6 +6,8 @@ mod life;
 mod pending_reload;
 mod reload;
 mod running;
+#[cfg_attr(not(feature = "sqlite"), path = "daemon/no_scheduling.rs")]
+mod scheduling;
 pub mod service;
 mod subscribing;
 #[cfg(test)]
@@ -34,6 +36,7 @@ use ganger_pool::{Orders, Steering};
 use life::{Ended, Life};
 use pending_reload::{Opened, PendingReload, ready};
 use running::Running;
+use scheduling::Scheduling;
 use service::Service;
 use subscribing::Subscribing;
 
@@ -87,6 +90,7 @@ pub struct Daemon {
     failure: Option<DaemonError>,
     service: Service,
     subscribing: Subscribing,
+    scheduling: Scheduling,
 }
 
 impl Daemon {
@@ -104,6 +108,8 @@ impl Daemon {
                 sources: BTreeMap::new(),
                 pools: Vec::new(),
                 subscriptions: Vec::new(),
+                ledger: None,
+                schedules: Vec::new(),
                 effective: config.effective.clone(),
             },
             shared: kinds::Shared::new(budget.clone(), overview.unread_queues().clone()),
@@ -125,6 +131,7 @@ impl Daemon {
             failure: None,
             service: Service::default(),
             subscribing: Subscribing::none(),
+            scheduling: Scheduling::default(),
         }
     }
 
@@ -203,6 +210,7 @@ impl Daemon {
                 "stopping: messages in hand are finished first"
             );
             self.stopping = true;
+            self.scheduling = Scheduling::default();
             self.service.stopping();
             self.overview.set_state(DaemonState::Stopping);
             self.successors.clear();

@@ -7,7 +7,6 @@ use std::time::Duration;
 use miette::{IntoDiagnostic, miette};
 
 use super::common::{CommandResult, environment};
-use ganger_config as config;
 use ganger_workerkit::exec;
 
 #[derive(Debug, clap::Args)]
@@ -38,7 +37,7 @@ Its exit code is the outcome of the message:
 Its stderr is logged; the last lines of it are the error of a failure.";
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    config::duration(text).ok_or_else(|| "a duration such as 500ms or 3s".to_owned())
+    ganger_core::units::duration(text).ok_or_else(|| "a duration such as 500ms or 3s".to_owned())
 }
 
 pub(super) fn run(args: ExecArgs) -> CommandResult {

@@ -9,6 +9,8 @@ mod dead;
 mod demo;
 mod exec;
 mod init;
+#[cfg_attr(not(feature = "sqlite"), path = "no_ledger.rs")]
+mod ledger;
 #[cfg(feature = "admin")]
 mod live;
 mod man;
@@ -75,9 +77,12 @@ enum Command {
     /// List and remove topic subscriptions
     #[command(subcommand)]
     Subscriptions(subscriptions::SubscriptionsCommand),
-    /// Show when a schedule is due
+    /// Show, pause and trigger schedules
     #[command(subcommand)]
     Schedule(schedule::ScheduleCommand),
+    /// Show the occurrences of schedules
+    #[command(subcommand)]
+    Occurrence(ledger::OccurrenceCommand),
     /// Test a worker without a queue
     #[command(subcommand)]
     Worker(worker::WorkerCommands),
@@ -124,6 +129,7 @@ fn execute(cli: Cli) -> ExitCode {
         Command::Dead(command) => dead::run(command),
         Command::Subscriptions(command) => subscriptions::run(&command),
         Command::Schedule(command) => schedule::run(&command),
+        Command::Occurrence(command) => ledger::occurrences(&command),
         Command::Worker(command) => worker::run(command),
         Command::Completions { shell } => {
             let mut script = Vec::new();

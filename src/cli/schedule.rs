@@ -1,4 +1,4 @@
-//! `ganger schedule`: shows when a schedule is due, and why then.
+//! `ganger schedule`: shows when a schedule is due, and why then; `ledger.rs` has the rest.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,10 +8,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::common::{CommandResult, Format, Output};
+use super::common::{CommandResult, ConfigFile, Format, Output};
+use super::ledger::{self, KeptCommand};
 use super::output;
 use super::usage::wrong;
-use ganger_config::duration;
+use ganger_core::units::duration;
 use ganger_schedule::cron::Dialect;
 use ganger_schedule::definition::{Definition, instant};
 use ganger_schedule::problem::{Broken, Problem};
@@ -21,9 +22,16 @@ use ganger_schedule::zone::{Zone, Zones};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ScheduleCommand {
+    #[command(flatten)]
+    Kept(KeptCommand),
     /// List the next slots of a schedule: in UTC, on the clocks of its zone, and what a change of these
     /// clocks does to them
     Next {
+        /// A schedule of the ledger or the configuration, in place of an expression
+        #[arg(value_name = "NAME", conflicts_with_all = ["cron", "every", "at", "offset", "zone", "dialect", "hash_name"], group = "when")]
+        schedule: Option<String>,
+        #[command(flatten)]
+        config: ConfigFile,
         #[command(flatten)]
         times: Times,
         #[command(flatten)]
@@ -65,7 +73,12 @@ pub(super) struct Times {
     #[arg(long, value_name = "DIALECT", default_value = Dialect::default().as_str(), value_parser = dialect())]
     dialect: Dialect,
     /// Name of the schedule, of which `H` in an expression is a hash
-    #[arg(long, value_name = "NAME", default_value = "schedule")]
+    #[arg(
+        long = "name",
+        id = "hash_name",
+        value_name = "NAME",
+        default_value = "schedule"
+    )]
     name: String,
 }
 
@@ -102,12 +115,18 @@ fn period(text: &str) -> Result<Duration, String> {
 pub(super) fn run(command: &ScheduleCommand) -> CommandResult {
     let zones = Zones::load();
     match command {
+        ScheduleCommand::Kept(command) => return ledger::run(command),
         ScheduleCommand::Next {
+            schedule,
+            config,
             times,
             range,
             output,
         } => {
-            let spec = times.spec(&zones)?;
+            let spec = match schedule {
+                Some(name) => ledger::spec(config, name)?,
+                None => times.spec(&zones)?,
+            };
             let slots = shown(&spec, range, &zones)?;
             match output.format {
                 Format::Json => output::json(&slots)?,

@@ -64,6 +64,7 @@ impl Daemon {
     fn change(&mut self, pending_reload: PendingReload) {
         let mut opened = pending_reload.opened;
         let keys = ChangedKeys::between(&self.config, &pending_reload.config);
+        let ledger = self.config.ledger.take();
         self.config = taken_up(&self.config, pending_reload.config);
         self.overview.set_config(&self.config);
         if self.started {
@@ -73,6 +74,13 @@ impl Daemon {
             if self.stopping {
                 // One of them failed. What starts now would have missed the stop.
                 break;
+            }
+            if change == Change::Schedules {
+                self.scheduling = std::mem::take(&mut self.scheduling).begin(
+                    &self.config,
+                    ledger.as_ref(),
+                    &self.overview,
+                );
             }
             self.apply(change, &mut opened);
         }
@@ -140,7 +148,7 @@ impl Daemon {
                 Err(error) => tracing::error!(%error, "log level unchanged"),
             },
             // Who sends them sees it in the overview.
-            Change::Alerts => {}
+            Change::Alerts | Change::Schedules => {}
             Change::Subscriptions => self.subscribing = Subscribing::begin(&self.config),
         }
     }

@@ -22,6 +22,7 @@ mod init;
 mod kafka;
 mod kills;
 mod kubernetes;
+mod ledger;
 mod letters;
 mod life;
 mod live_rules;
@@ -122,6 +123,7 @@ fn trials() -> Vec<Trial> {
         kills::trials(),
         kubernetes::trials(),
         letters::trials(),
+        ledger::trials(),
         life::trials(),
         live_rules::trials(),
         logging::trials(),

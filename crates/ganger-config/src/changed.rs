@@ -21,9 +21,9 @@ pub struct ChangedKeys {
     /// Keys whose values have changed, such as `pools.email.workers`; a whole section where only a
     /// secret has.
     pub changed: Vec<String>,
-    /// Sources and pools that are new.
+    /// Sources, pools and schedules that are new.
     pub added: Vec<String>,
-    /// Sources and pools that were removed.
+    /// Sources, pools and schedules that were removed.
     pub removed: Vec<String>,
     /// Keys whose new values take effect when the daemon is restarted.
     pub restart_needed: Vec<String>,
@@ -87,12 +87,14 @@ fn is_in(key: &str, section: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// Returns the names of the sources and pools.
+/// Returns the names of the sources, pools and schedules.
 fn named(config: &Config) -> BTreeSet<String> {
     let sources = config.sources.keys().map(|name| section("sources", name));
     let pools = config.pools.iter();
     let pools = pools.map(|pool| section("pools", &pool.name));
-    sources.chain(pools).collect()
+    let schedules = config.schedules.iter();
+    let schedules = schedules.map(|schedule| section("schedules", schedule.name()));
+    sources.chain(pools).chain(schedules).collect()
 }
 
 fn section(kind: &str, name: &str) -> String {
@@ -113,6 +115,11 @@ fn sections(old: &Config, new: &Config) -> Vec<String> {
     note(old.alerts != new.alerts, "alerts".to_owned());
     let subscriptions = old.subscriptions != new.subscriptions;
     note(subscriptions, "subscriptions".to_owned());
+    note(old.ledger != new.ledger, "ledger".to_owned());
+    for schedule in &new.schedules {
+        let differs = !old.schedules.contains(schedule);
+        note(differs, section("schedules", schedule.name()));
+    }
     for (name, source) in &new.sources {
         let differs = old.sources.get(name) != Some(source);
         note(differs, section("sources", name));

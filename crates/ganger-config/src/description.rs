@@ -45,7 +45,7 @@ pub(super) enum Shape {
         /// The kind's JSON Schema.
         schema: serde_json::Value,
         /// The default, as it would be written.
-        default: String,
+        default: Option<String>,
         /// The table's keys.
         keys: Vec<Key>,
     },

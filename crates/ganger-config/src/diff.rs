@@ -15,6 +15,8 @@ pub enum Change {
     Alerts,
     /// The subscriptions of queues to topics have changed, or the table that holds them.
     Subscriptions,
+    /// The schedules have changed, or the database that holds them.
+    Schedules,
     /// A pool was removed.
     Stop {
         /// Its name.
@@ -42,6 +44,7 @@ impl Change {
             | Self::LogLevel(_)
             | Self::Alerts
             | Self::Subscriptions
+            | Self::Schedules
             | Self::Stop { .. }
             | Self::Update { .. } => None,
         }
@@ -65,6 +68,7 @@ fn daemon(before: &Config, after: &Config) -> Vec<Change> {
         || old.stall_timeout != new.stall_timeout;
     let log_level = || Change::LogLevel(new.log_level.clone());
     let log_level = (old.log_level != new.log_level).then(log_level);
+    let schedules = before.schedules != after.schedules || before.ledger != after.ledger;
     let alerts = (before.alerts != after.alerts).then_some(Change::Alerts);
     in_place
         .then(|| Change::Daemon(new.clone()))
@@ -72,6 +76,7 @@ fn daemon(before: &Config, after: &Config) -> Vec<Change> {
         .chain(log_level)
         .chain(alerts)
         .chain(subscriptions(before, after).then_some(Change::Subscriptions))
+        .chain(schedules.then_some(Change::Schedules))
         .collect()
 }
 
@@ -112,7 +117,11 @@ fn find<'a>(config: &'a Config, name: &str) -> Option<&'a PoolConfig> {
 /// Returns the rank by which steps are ordered. Steps of one rank keep the order of the files.
 fn rank(change: &Change) -> u8 {
     match change {
-        Change::Daemon(_) | Change::LogLevel(_) | Change::Alerts | Change::Subscriptions => 0,
+        Change::Daemon(_)
+        | Change::LogLevel(_)
+        | Change::Alerts
+        | Change::Subscriptions
+        | Change::Schedules => 0,
         Change::Stop { .. } => 1,
         Change::Replace(_) => 2,
         Change::Update { .. } => 3,
@@ -154,6 +163,7 @@ mod tests {
             Change::LogLevel(level) => format!("log level {level}"),
             Change::Alerts => "alerts".to_owned(),
             Change::Subscriptions => "subscriptions".to_owned(),
+            Change::Schedules => "schedules".to_owned(),
             Change::Stop { name } => format!("stop {name}"),
             Change::Replace(pool) => format!("replace {}", pool.name),
             Change::Update { pool, roll: true } => format!("roll {}", pool.name),
@@ -255,9 +265,11 @@ mod tests {
 
     fn name(change: &Change) -> Option<String> {
         match change {
-            Change::Daemon(_) | Change::LogLevel(_) | Change::Alerts | Change::Subscriptions => {
-                None
-            }
+            Change::Daemon(_)
+            | Change::LogLevel(_)
+            | Change::Alerts
+            | Change::Subscriptions
+            | Change::Schedules => None,
             Change::Stop { name } => Some(name.clone()),
             Change::Replace(pool) | Change::Update { pool, .. } | Change::Start(pool) => {
                 Some(pool.name.clone())

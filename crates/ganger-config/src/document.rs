@@ -63,7 +63,9 @@ fn value_and_default(key: &Key) -> (String, String) {
         }
         Shape::Either { kind, default, .. } => (
             format!("{kind}; or table, see below"),
-            format!("`{default}`"),
+            default
+                .as_ref()
+                .map_or_else(String::new, |default| format!("`{default}`")),
         ),
         Shape::Map { keys, kind, .. } => (format!("table: {keys} = {kind}"), "`{}`".into()),
         Shape::Table(_) => ("table, see below".into(), String::new()),
@@ -124,7 +126,10 @@ fn property(key: &Key) -> Json {
         default: Some(default),
         ..
     }
-    | Shape::Either { default, .. } = &key.shape
+    | Shape::Either {
+        default: Some(default),
+        ..
+    } = &key.shape
     {
         // Defaults are numbers, texts and empty lists, which JSON writes as TOML does.
         schema["default"] = serde_json::from_str(default).unwrap_or(json!(default));

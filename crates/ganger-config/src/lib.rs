@@ -29,9 +29,7 @@ mod rights;
 pub mod sample;
 mod secret;
 mod shell_words;
-mod suggest;
 mod tree;
-mod units;
 mod value_types;
 mod warnings;
 
@@ -40,11 +38,10 @@ mod tests;
 
 pub use document::{reference, schema};
 pub use environment::Environment;
+pub use keys::schedules::stored as stored_schedule;
 pub use load::{load, parse, print};
 pub use places::Places;
 pub use problem::{Problem, Problems};
 pub use program::{find_program, missing_part, shown};
-pub use suggest::nearest;
-pub use units::duration;
-pub use value_types::{is_log_filter, is_name};
+pub use value_types::is_log_filter;
 pub use warnings::warnings;

@@ -7,6 +7,7 @@ mod autopsy;
 mod idempotency;
 mod network;
 mod reading;
+mod schedule;
 mod subscription;
 mod table;
 mod telemetry;
@@ -28,6 +29,7 @@ use ganger_core::backoff::Backoff;
 use ganger_protocol::status::Answer;
 pub use idempotency::{Idempotency, MessageKey};
 pub use network::{Host, Identity, Tls, is_loopback};
+pub use schedule::{LedgerConfig, ScheduleConfig};
 pub use subscription::Subscription;
 pub use table::{Database, MysqlDatabase, PostgresDatabase, SslMode, TableSource};
 pub use telemetry::Otlp;
@@ -52,6 +54,10 @@ pub struct Config {
     pub pools: Vec<Arc<PoolConfig>>,
     /// Subscriptions of queues to topics, in addition to those that the tables already hold.
     pub subscriptions: Vec<Subscription>,
+    /// The database of the schedules; none if there are none.
+    pub ledger: Option<LedgerConfig>,
+    /// The schedules, in the order of the file.
+    pub schedules: Vec<ScheduleConfig>,
     /// Every key by its dotted name, with its value; secrets are hidden.
     pub effective: BTreeMap<String, String>,
 }

@@ -7,14 +7,16 @@ pub(super) mod either;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::{Map, Value as Json};
+
 use super::description::{Key, Shape};
 use super::print;
 use super::print::{Page, Shown};
 use super::problem::{Origin, Report};
 use super::redact::is_secret;
-use super::suggest::nearest;
-use super::tree::{Node, Table, Value, join};
+use super::tree::{Node, Table, Value, join, json_of};
 use super::value_types::{Kind, Wrong};
+use ganger_core::suggest::nearest;
 
 /// Word that turns off what is on by default.
 const OFF: &str = "off";
@@ -322,6 +324,58 @@ impl<'a> Reader<'a> {
             Some(node) => self.wrong_at(&node.origin, &path, wrong),
             None => self.add_problem(&self.origin, &path, format!("{path} {}", wrong.rule), wrong),
         }
+    }
+
+    /// Records a problem of a schedule. Its key may lead into tables and lists, as `only.days[0]`.
+    pub(super) fn problem(&self, problem: &ganger_schedule::problem::Problem) {
+        let path = match problem.key.as_str() {
+            "" => self.path.clone(),
+            key => join(&self.path, key),
+        };
+        let node = self.deepest(&problem.key);
+        let origin = node.map_or(&self.origin, |node| &node.origin);
+        let at = problem.at.clone().zip(node);
+        let origin = match at.and_then(|(at, node)| node.part(at)) {
+            Some(part) => &part.clone(),
+            None => origin,
+        };
+        let message = match path.as_str() {
+            "" => problem.wrong.clone(),
+            path => format!("{path}: {}", problem.wrong),
+        };
+        let wrong = Wrong::new("", problem.right.as_str());
+        self.add_problem(origin, &path, message, &wrong);
+    }
+
+    /// Returns the value that a path of keys and indices leads to, as far as it is given.
+    fn deepest(&self, path: &str) -> Option<&'a Node> {
+        let mut steps = path.split(['.', '[']);
+        let mut node = self.node(steps.next()?)?;
+        for step in steps {
+            let next = match &node.value {
+                Value::Table(table) => table.get(step).map(|entry| &entry.node),
+                Value::List(list) => {
+                    let index = step.trim_end_matches(']').parse::<usize>();
+                    index.ok().and_then(|index| list.get(index))
+                }
+                _ => None,
+            };
+            match next {
+                Some(next) => node = next,
+                None => break,
+            }
+        }
+        Some(node)
+    }
+
+    /// Returns the keys of the table as they are given, as JSON.
+    pub(super) fn given(&self) -> Map<String, Json> {
+        self.table.map(json_of).unwrap_or_default()
+    }
+
+    /// Returns whether only the descriptions of keys are wanted.
+    pub(super) fn is_describing(&self) -> bool {
+        self.describing
     }
 
     /// Records that a key is missing.

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
+use std::ops::Range;
 
+use serde_json::{Map, Value as Json};
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
@@ -45,6 +47,20 @@ impl Node {
         (!name.is_empty()).then_some(name)
     }
 
+    /// Returns the place of a part of a text: of so many of its bytes. None if the text is not written
+    /// as it is, between two quotes.
+    pub(super) fn part(&self, bytes: Range<usize>) -> Option<Origin> {
+        let Value::Text(text) = &self.value else {
+            return None;
+        };
+        let Origin { text: file, span } = &self.origin;
+        let first = span.start + 1;
+        (span.len() == text.len() + 2 && bytes.end <= text.len()).then(|| Origin {
+            text: *file,
+            span: first + bytes.start..first + bytes.end,
+        })
+    }
+
     /// Hides all its texts in the report's output.
     pub(super) fn hide_in(&self, report: &Report) {
         match &self.value {
@@ -84,6 +100,13 @@ pub(super) struct Broken {
     pub(super) help: &'static str,
 }
 
+/// Returns the keys of a table as JSON.
+pub(super) fn json_of(table: &Table) -> Map<String, Json> {
+    let keys = table.iter();
+    keys.map(|(key, entry)| (key.clone(), entry.node.json()))
+        .collect()
+}
+
 /// Remedy for a wrong variable.
 const VARIABLE_HELP: &str =
     "set it, give it a default as in `${NAME:-default}`, or write `$$` for a dollar sign";
@@ -94,6 +117,57 @@ impl Node {
         match &self.value {
             Value::Text(text) => Some(text),
             _ => self.text.as_deref(),
+        }
+    }
+
+    /// Returns the value as JSON, as [`Node::table_of`] reads it; what no key takes is null.
+    pub(super) fn json(&self) -> Json {
+        match &self.value {
+            Value::Text(text) => Json::from(text.as_str()),
+            Value::Integer(integer) => Json::from(*integer),
+            Value::Float(float) => Json::from(*float),
+            Value::Boolean(boolean) => Json::from(*boolean),
+            Value::List(list) => list.iter().map(Self::json).collect(),
+            Value::Table(table) => Json::Object(json_of(table)),
+            Value::Date | Value::Broken(_) => Json::Null,
+        }
+    }
+
+    /// Makes a table of a JSON object. Nothing in it has a place, and variables are not expanded. A key
+    /// that is null is not given.
+    pub(super) fn table_of(object: &Map<String, Json>) -> Table {
+        let given = object.iter().filter(|(_, json)| !json.is_null());
+        given
+            .map(|(key, json)| (key.clone(), Self::entry_of(json)))
+            .collect()
+    }
+
+    /// Makes an entry of a JSON value.
+    pub(super) fn entry_of(json: &Json) -> Entry {
+        let node = Self::of_json(json);
+        let key = Origin::default();
+        Entry { key, node }
+    }
+
+    fn of_json(json: &Json) -> Self {
+        let value = match json {
+            Json::String(text) => Value::Text(text.clone()),
+            Json::Number(number) => match (number.as_i64(), number.as_f64()) {
+                (Some(integer), _) => Value::Integer(integer),
+                (None, Some(float)) => Value::Float(float),
+                (None, None) => broken("is too large a number", ""),
+            },
+            Json::Bool(boolean) => Value::Boolean(*boolean),
+            Json::Array(list) => Value::List(list.iter().map(Self::of_json).collect()),
+            Json::Object(object) => Value::Table(Self::table_of(object)),
+            Json::Null => broken("is null", "leave it out"),
+        };
+        // What was written as a number of a variable may be meant as text.
+        let text = json.is_number().then(|| json.to_string());
+        Self {
+            value,
+            text,
+            origin: Origin::default(),
         }
     }
 
@@ -256,8 +330,11 @@ fn broken(rule: impl Into<String>, help: &'static str) -> Value {
     Value::Broken(Broken { rule, help })
 }
 
-/// Merges another file's content: tables merge, pools and subscriptions are appended, any other key may
-/// be set once.
+/// Arrays of tables to which each file may add.
+const APPENDED: [&str; 3] = ["pools", "schedules", "subscriptions"];
+
+/// Merges another file's content: tables merge, arrays of tables are appended, any other key may be set
+/// once.
 pub(super) fn merge(into: &mut Table, from: Table, path: &str, report: &Report) {
     for (name, entry) in from {
         let path = join(path, &name);
@@ -273,7 +350,7 @@ pub(super) fn merge(into: &mut Table, from: Table, path: &str, report: &Report) 
 fn merge_entry(old: &mut Entry, new: Entry, path: &str, report: &Report) {
     match (&mut old.node.value, new.node.value) {
         (Value::Table(old), Value::Table(new)) => merge(old, new, path, report),
-        (Value::List(old), Value::List(new)) if ["pools", "subscriptions"].contains(&path) => {
+        (Value::List(old), Value::List(new)) if APPENDED.contains(&path) => {
             old.extend(new);
         }
         _ => {

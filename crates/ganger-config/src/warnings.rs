@@ -7,7 +7,7 @@ use super::model::{
 use super::places::Places;
 use super::problem::Problem;
 use super::rights::{self, Fault};
-use super::units::show_duration;
+use ganger_core::units::show_duration;
 
 /// The keys of a source that name a file with a secret.
 const SECRET_FILES: [&str; 4] = [

@@ -1,5 +1,5 @@
-//! The vocabulary of all other crates: messages, names, back-off, budget, shutdown, threads, trace
-//! context.
+//! The vocabulary of all other crates: messages, names, units, back-off, budget, shutdown, threads,
+//! trace context.
 
 pub mod backoff;
 pub mod budget;
@@ -11,5 +11,7 @@ pub mod message;
 pub mod names;
 pub mod shutdown;
 pub mod started_in;
+pub mod suggest;
 pub mod threads;
 pub mod trace_context;
+pub mod units;

@@ -1,5 +1,13 @@
 //! Names that the outside world sees in more than one place: control lines, the pipe's path,
-//! environment variables, header names. Nothing here has behaviour.
+//! environment variables, header names; and the rule for names that users choose.
+
+/// Returns true if a text is a valid name of a pool, a source or a schedule.
+pub fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+}
 
 /// The control line that asks a worker to leave.
 pub const QUIT: &str = "__quit__";
@@ -21,6 +29,12 @@ pub const OWN_HEADER_PREFIX: &str = "x-ganger-";
 /// Header that tells the steps of a long task apart, which share a message id. It belongs to the
 /// message: every copy keeps it, and a message that continues it has it one higher.
 pub const STEP_HEADER: &str = "x-ganger-step";
+/// Header with the id of the occurrence that a message belongs to, in the ledger.
+pub const OCCURRENCE_HEADER: &str = "x-ganger-occurrence";
+/// Header with the name of the schedule that has sent a message.
+pub const SCHEDULE_HEADER: &str = "ganger-schedule";
+/// Header with the slot of a schedule's message, in RFC 3339.
+pub const SLOT_HEADER: &str = "ganger-slot";
 /// Header that names the span of a trace that a message comes from, as W3C defines it.
 pub const TRACEPARENT: &str = "traceparent";
 /// Header with further data of the tracing systems on the message's way.

@@ -81,7 +81,8 @@ pub struct ActiveAlert {
     pub kind: String,
     /// `critical` or `warning`.
     pub severity: String,
-    /// Subject of the alert: the name of a pool, a source or a webhook, or `configuration`.
+    /// Subject of the alert: the name of a pool, a source, a schedule or a webhook, `ledger` or
+    /// `configuration`.
     pub of: String,
     /// Name of the pool, if the alert concerns one.
     pub pool: Option<String>,
@@ -147,8 +148,43 @@ pub struct Status {
     /// most 20 for each source.
     #[serde(default)]
     pub unread_queues: Vec<UnreadQueueStatus>,
+    /// The ledger of the daemon's schedules; null if it has none.
+    #[serde(default)]
+    pub ledger: Option<LedgerStatus>,
     /// The pools, by name.
     pub pools: Vec<PoolStatus>,
+}
+
+/// The ledger of a daemon's schedules.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(default)]
+pub struct LedgerStatus {
+    /// Name of the source that holds the ledger.
+    pub source: String,
+    /// Reason for which no schedule is dispatched; null if the ledger can be used.
+    pub problem: Option<String>,
+    /// Reason for which an operator has paused all schedules; null if they are not paused.
+    pub hold: Option<String>,
+    /// Number of schedules, by state: `active`, `paused` and so on.
+    pub schedules: BTreeMap<String, u64>,
+    /// Schedules that are broken or disabled, at most 20.
+    pub stopped: Vec<StoppedScheduleStatus>,
+    /// Number of messages that this daemon has sent for slots.
+    pub dispatched: u64,
+    /// Number of slots that this daemon has skipped, by reason.
+    pub skipped: BTreeMap<String, u64>,
+}
+
+/// A schedule that dispatches nothing although no operator has paused it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(default)]
+pub struct StoppedScheduleStatus {
+    /// Name of the schedule.
+    pub name: String,
+    /// `broken` or `disabled`.
+    pub state: String,
+    /// Reason, in a sentence.
+    pub reason: String,
 }
 
 /// A queue that holds messages and that no pool of the daemon reads.
@@ -274,6 +310,7 @@ pub struct Overview {
     config: watch::Sender<Arc<Config>>,
     reload: Arc<Mutex<ReloadStatus>>,
     alerts: Arc<Mutex<Option<AlertsStatus>>>,
+    ledger: Arc<Mutex<Option<LedgerStatus>>>,
     pauses: Pauses,
     unread: UnreadQueues,
 }
@@ -293,6 +330,7 @@ impl Overview {
             config: watch::channel(Arc::new(config.clone())).0,
             reload: Arc::new(Mutex::new(ReloadStatus::start(started_at))),
             alerts: Arc::default(),
+            ledger: Arc::default(),
             pauses: Pauses::default(),
             unread: UnreadQueues::default(),
         };
@@ -361,6 +399,16 @@ impl Overview {
     /// Sets the state of the alerts; `None` if none are to be sent.
     pub fn set_alerts(&self, alerts: Option<AlertsStatus>) {
         *locked(&self.alerts) = alerts;
+    }
+
+    /// Sets the state of the ledger; `None` if there is none.
+    pub fn set_ledger(&self, ledger: Option<LedgerStatus>) {
+        *locked(&self.ledger) = ledger;
+    }
+
+    /// Returns the state of the ledger.
+    pub fn ledger(&self) -> Option<LedgerStatus> {
+        locked(&self.ledger).clone()
     }
 
     /// Returns the stalled threads, a sentence each; none if all turn.
@@ -437,6 +485,7 @@ impl Overview {
             reload: self.reload(),
             alerts: locked(&self.alerts).clone(),
             unread_queues: self.unread(),
+            ledger: self.ledger(),
             pools: pools.iter().map(|pool| with_age(pool)).collect(),
         }
     }

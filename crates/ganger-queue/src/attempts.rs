@@ -84,6 +84,7 @@ pub fn history(counters: Counters, is_suspected: bool) -> History {
         alone: is_suspected || counters.crashes > 0,
         earlier: counters.span,
         step: 0,
+        followed: false,
     }
 }
 

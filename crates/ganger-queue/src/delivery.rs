@@ -57,6 +57,8 @@ pub struct History {
     /// Step of a long task, counted from 0: the number of times that a message published with its id has
     /// continued it.
     pub step: u32,
+    /// Its source is told when a worker gets it.
+    pub followed: bool,
 }
 
 /// One message on its way to a worker. Settled exactly once; if dropped, it goes back uncharged.
@@ -76,6 +78,8 @@ pub struct Delivery {
     /// Its work continues once it is begun, void or not.
     goes_on: bool,
     slot: Option<Slot>,
+    /// Channel on which its source is told that a worker has it, and its number there.
+    begun: Option<(u64, mpsc::Sender<u64>)>,
 }
 
 /// Claim of a source to messages that it may lose all together, such as a partition: once it is dropped,
@@ -99,6 +103,14 @@ impl Delivery {
     /// Returns whether the worker that has it, and may have `begun` it, must give it up.
     pub fn is_given_up(&self, begun: bool) -> bool {
         self.is_void() && !(begun && self.goes_on)
+    }
+
+    /// Tells the source that a worker has it, if it wants to know. Never waits.
+    pub fn begin(&mut self) {
+        if let Some((token, begun)) = self.begun.take() {
+            // Its source has a place for each, unless it is gone.
+            begun.try_send(token).ok();
+        }
     }
 
     /// Hands the outcome to the source. Never waits and never fails: if the source is gone, so is
@@ -242,6 +254,9 @@ pub struct Backlog {
 pub struct SourceEnd {
     deliveries: mpsc::Sender<Delivery>,
     settle: mpsc::Sender<Settlement>,
+    begin: mpsc::Sender<u64>,
+    /// Numbers of deliveries that a worker has got, of those that are followed.
+    pub begun: mpsc::Receiver<u64>,
     /// Settlements, in the order in which the pool made them.
     pub settlements: mpsc::Receiver<Settlement>,
     /// Emits to publish.
@@ -305,6 +320,7 @@ impl SourceEnd {
             claim: None,
             goes_on: false,
             slot: Some(self.slot(token)),
+            begun: history.followed.then(|| (token, self.begin.clone())),
         }
     }
 
@@ -365,6 +381,7 @@ pub struct PoolEnd {
 pub fn link() -> (SourceEnd, PoolEnd) {
     let (deliveries_tx, deliveries) = mpsc::channel(CREDIT_MAX);
     let (settle, settlements) = mpsc::channel(CREDIT_MAX);
+    let (begin, begun) = mpsc::channel(CREDIT_MAX);
     let (publishes_tx, publishes) = mpsc::channel(PUBLISHES_WAITING_MAX);
     let (intake_tx, intake) = watch::channel(Intake::Credit(0));
     let (state, state_rx) = watch::channel(SourceState::default());
@@ -373,6 +390,8 @@ pub fn link() -> (SourceEnd, PoolEnd) {
         SourceEnd {
             deliveries: deliveries_tx,
             settle,
+            begin,
+            begun,
             settlements,
             publishes,
             intake,

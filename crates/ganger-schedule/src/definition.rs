@@ -6,7 +6,7 @@ mod written;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ganger_config::is_name;
+use ganger_core::names::is_name;
 use jiff::SignedDuration;
 
 use crate::auto_disable;

@@ -6,8 +6,8 @@
 //!                └ Timing (Cron on a Wall, Every, At), Calendar, Misfire, Overlap
 //! ```
 //!
-//! Beside them: `clock` (jumps of the wall clock), `auto_disable` (schedules that keep failing), and
-//! `expect` (what is overdue).
+//! Beside them: `clock` (jumps of the wall clock), `auto_disable` (schedules that keep failing), `expect`
+//! (what is overdue), and `template` (the body of a message).
 
 pub mod auto_disable;
 pub mod calendar;
@@ -16,11 +16,13 @@ pub mod cron;
 pub mod definition;
 pub mod due;
 pub mod expect;
+pub mod occurrence;
 pub mod overlap;
 pub mod problem;
 pub mod remark;
 pub mod spec;
 pub mod spread;
+pub mod template;
 pub mod timing;
 pub mod wall;
 mod words;

@@ -105,7 +105,7 @@ impl Rule {
             return Ok(Self::Cron(Cron::parse(text, dialect, name)?));
         };
         let place = at + "@every".len()..text.len();
-        let duration = ganger_config::duration(period);
+        let duration = ganger_core::units::duration(period);
         let duration = duration.and_then(|period| SignedDuration::try_from(period).ok());
         let duration = duration.ok_or_else(|| {
             let wrong = format!("invalid duration {}", quoted(period.trim()));

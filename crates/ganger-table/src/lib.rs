@@ -5,6 +5,7 @@ mod databases;
 mod dead_letters;
 mod finished;
 pub mod idempotency;
+pub mod ledger;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]

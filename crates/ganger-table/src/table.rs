@@ -4,7 +4,10 @@
 pub(crate) mod finished;
 pub(crate) mod headers;
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use ganger_core::budget::{Hold, Share};
 use ganger_core::trace_context::SpanContext;
@@ -34,6 +37,18 @@ pub(crate) struct Settled {
     pub(crate) span: Option<SpanContext>,
     /// Entry to be written in the same transaction.
     pub(crate) finished: Option<Box<Finished>>,
+    /// Its occurrence in the ledger.
+    pub(crate) occurrence: Option<OccurrenceRun>,
+}
+
+/// A run of an occurrence in the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OccurrenceRun {
+    pub(crate) id: Arc<str>,
+    /// Number of the attempt.
+    pub(crate) attempt: u32,
+    /// Time at which a worker got it; none if none has.
+    pub(crate) begun: Option<Instant>,
 }
 
 /// A claimed row.
@@ -45,6 +60,8 @@ pub(crate) struct Claimed {
     pub(crate) hold: Hold,
     pub(crate) message: Message,
     pub(crate) history: History,
+    /// Id of its occurrence in the ledger.
+    pub(crate) occurrence: Option<Arc<str>>,
 }
 
 /// Work for one transaction.
@@ -52,6 +69,8 @@ pub(crate) struct Claimed {
 pub(crate) struct Work<'a> {
     pub(crate) publishes: &'a [Publish],
     pub(crate) settled: &'a [Settled],
+    /// Runs that have begun and are not settled yet, by the claims of their rows.
+    pub(crate) begun: &'a [(Claim, OccurrenceRun)],
     /// Request for rows to claim after that.
     pub(crate) ask: Option<ClaimRequest<'a>>,
     /// Writes something even if there is nothing else to write, to find out whether the database accepts

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 
 use crate::finished::FinishedStore;
+use crate::ledger::store::LedgerStore;
 use crate::store::{Stores, TableStore};
 use ganger_config::model::{PoolConfig, TableSource};
 use ganger_queue::client::QueueClient;
@@ -27,6 +28,13 @@ pub(crate) trait TableDatabase {
 
     /// Connects for commands.
     fn client(&self) -> Result<Box<dyn QueueClient>, SourceFault>;
+
+    /// Connects for the ledger; for a command it waits longer where others write.
+    fn ledger(&self, _is_command: bool) -> Result<Box<dyn LedgerStore>, SourceFault> {
+        Err(SourceFault::unsupported(
+            "schedules are kept in SQLite only, so far",
+        ))
+    }
 
     /// Returns the statements that create its tables.
     fn schema(&self) -> String;

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::figures::age;
-use ganger_pool::overview::{Status, UnreadQueueStatus};
+use ganger_pool::overview::{Status, StoppedScheduleStatus, UnreadQueueStatus};
 use ganger_pool::status::{PoolState, PoolStatus, ScalingStatus};
 
 /// Age of a pool's status after which a note says so; a pool updates its status every second.
@@ -105,7 +105,8 @@ pub(super) fn unread_note(status: &Status) -> Option<String> {
     })
 }
 
-/// Returns the notes on the daemon itself, a line each: its alerts, its webhooks, its last reload.
+/// Returns the notes on the daemon itself, a line each: its alerts, its webhooks, its last reload, its
+/// ledger.
 pub(super) fn daemon_notes(status: &Status) -> Vec<String> {
     let now = status_time(status);
     let ago = |at: SystemTime| age(now.duration_since(at).unwrap_or_default().as_secs_f64());
@@ -131,8 +132,34 @@ pub(super) fn daemon_notes(status: &Status) -> Vec<String> {
     active
         .chain(webhooks)
         .chain(refused)
+        .chain(ledger_notes(status))
         .chain(restart_note(status))
         .collect()
+}
+
+fn ledger_notes(status: &Status) -> impl Iterator<Item = String> {
+    let ledger = status.ledger.iter();
+    let problem = ledger.clone().filter_map(|ledger| {
+        let why = ledger.problem.as_ref()?;
+        Some(format!(
+            "the ledger can't be used, and no schedule is dispatched: {why}"
+        ))
+    });
+    let hold = ledger.clone().filter_map(|ledger| {
+        let why = ledger.hold.as_ref()?;
+        Some(format!(
+            "all schedules are paused ({why}); run: ganger schedule resume --all"
+        ))
+    });
+    let stopped = ledger.flat_map(|ledger| &ledger.stopped).map(|schedule| {
+        let StoppedScheduleStatus {
+            name,
+            state,
+            reason,
+        } = schedule;
+        format!("schedule {name} is {state}: {reason}")
+    });
+    problem.chain(hold).chain(stopped)
 }
 
 /// Returns the notes on the daemon in a few words, for where there is little room.

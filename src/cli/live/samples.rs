@@ -27,6 +27,7 @@ pub(super) fn status(uptime: Duration, pools: Vec<PoolStatus>) -> Status {
         reload: ReloadStatus::default(),
         alerts: None,
         unread_queues: Vec::new(),
+        ledger: None,
         pools,
     }
 }

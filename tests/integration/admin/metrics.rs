@@ -177,6 +177,8 @@ fn the_series_are_those_that_are_published() {
         "ganger_source_delayed{pool=\"on-rabbit\"",
         "ganger_table_file_bytes{",
         "ganger_alerts_firing{",
+        "ganger_schedules{",
+        "ganger_schedule_skipped_total{reason=\"overlap\"}",
     ];
     daemon.eventually("everything is known", || {
         let text = text(&api);
@@ -371,7 +373,8 @@ fn on_every_kind_of_source() -> (Workspace, Daemon, String, Vhost) {
          [sources.rabbit]\nkind = \"rabbitmq\"\nurl = \"{}\"\n\
          [sources.events]\nkind = \"kafka\"\nbrokers = \"{}\"\ngroup = \"{topic}\"\n\
          [admin]\nlisten = \"127.0.0.1:0\"\n\
-         [alerts]\nwebhook = \"http://127.0.0.1:9/\"\n",
+         [alerts]\nwebhook = \"http://127.0.0.1:9/\"\n\
+         [[schedules]]\nname = \"tick\"\nevery = \"1s\"\nqueue = \"ticks\"\n",
         rabbit.url(),
         kafka.address(),
     );

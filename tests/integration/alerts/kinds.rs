@@ -26,6 +26,7 @@ trials![
     a_refused_reload_is_told_until_one_is_carried_out,
     a_webhook_that_fails_is_told_to_the_others,
     workers_that_hang_in_their_start_are_told,
+    a_stopped_schedule_is_told_until_it_goes_on,
 ];
 
 fn a_degraded_pool_in_a_crash_loop_is_told_and_so_is_its_recovery() {
@@ -260,8 +261,9 @@ fn what_has_become_of_alerts_can_be_seen() {
         "webhook": hook.address().to_string(),
         "problem": null,
         "firing": {
-            "breaker_open": 0, "crash_loop": 0, "dead_letters": 0, "pool_degraded": 1, "pool_paused": 0,
-            "reload_refused": 0, "roll_stopped": 0, "source_down": 0, "waiting": 0, "webhook_failing": 0,
+            "breaker_open": 0, "crash_loop": 0, "dead_letters": 0, "ledger_down": 0, "pool_degraded": 1,
+            "pool_paused": 0, "reload_refused": 0, "roll_stopped": 0, "schedule_stopped": 0, "source_down": 0,
+            "waiting": 0, "webhook_failing": 0,
             "workers_not_starting": 1,
         },
         "active": [
@@ -410,5 +412,29 @@ fn workers_that_hang_in_their_start_are_told() {
     assert_eq!(told["details"]["workers_wanted"], 1);
     scene.site.touch("up");
     hook.is_told("resolved workers_not_starting");
+    scene.finish();
+}
+
+fn a_stopped_schedule_is_told_until_it_goes_on() {
+    let hook = Hook::new();
+    let yearly = "[[schedules]]\nname = \"yearly\"\nqueue = \"work\"\ncron = \"@yearly\"\n";
+    let scene = scene(&hook, "", &[Pool::new(&[]).after(yearly)]);
+    scene
+        .daemon
+        .logged("schedules of the configuration are in the ledger");
+    let insert = "INSERT INTO schedules (name, definition) VALUES ('nonsense', '{}')";
+    scene.table.run(insert).unwrap();
+    let told = hook.is_told("firing schedule_stopped");
+    let summary = told["summary"].as_str().unwrap();
+    assert!(
+        summary.starts_with("schedule `nonsense` is broken, and dispatches nothing: "),
+        "{told}"
+    );
+    assert_eq!(told["command"], "ganger schedule show nonsense");
+    assert_eq!(told["details"]["state"], "broken");
+    let correct =
+        r#"UPDATE schedules SET definition = '{"cron": "@yearly", "queue": "work"}', wake_at = 0"#;
+    scene.table.run(correct).unwrap();
+    hook.is_told("resolved schedule_stopped");
     scene.finish();
 }

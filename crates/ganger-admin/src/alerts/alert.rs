@@ -27,6 +27,10 @@ pub(super) enum AlertKind {
     PoolPaused,
     /// The last reload of the configuration was refused.
     ReloadRefused,
+    /// The ledger can't be used: no schedule is dispatched.
+    LedgerDown,
+    /// A schedule is broken, or disabled because its runs have failed.
+    ScheduleStopped,
     /// A webhook accepts no alerts.
     WebhookFailing,
     /// No problem: a test of the delivery of messages.
@@ -40,6 +44,8 @@ pub(super) enum Scope {
     Pool,
     /// A source.
     Source,
+    /// A schedule.
+    Schedule,
     /// The daemon itself.
     Daemon,
 }
@@ -82,7 +88,7 @@ struct KindInfo {
 }
 
 /// Properties of all kinds, in their order.
-const FACTS: [KindInfo; 12] = [
+const FACTS: [KindInfo; 14] = [
     KindInfo {
         kind: AlertKind::PoolDegraded,
         name: "pool_degraded",
@@ -174,6 +180,24 @@ const FACTS: [KindInfo; 12] = [
         over: "a later one was carried out",
     },
     KindInfo {
+        kind: AlertKind::LedgerDown,
+        name: "ledger_down",
+        scope: Scope::Daemon,
+        severity: Severity::Critical,
+        flaps: true,
+        was: "the ledger could not be used",
+        over: "schedules are dispatched again",
+    },
+    KindInfo {
+        kind: AlertKind::ScheduleStopped,
+        name: "schedule_stopped",
+        scope: Scope::Schedule,
+        severity: Severity::Warning,
+        flaps: false,
+        was: "schedule `{}` dispatched nothing",
+        over: "it is active again or removed",
+    },
+    KindInfo {
         kind: AlertKind::WebhookFailing,
         name: "webhook_failing",
         scope: Scope::Daemon,
@@ -225,8 +249,8 @@ impl AlertKind {
     }
 }
 
-/// Identity of an alert: its kind and its subject, which is a pool, a source, a webhook or
-/// `configuration`.
+/// Identity of an alert: its kind and its subject, which is a pool, a source, a schedule, a webhook,
+/// `ledger` or `configuration`.
 pub(super) type AlertKey = (AlertKind, String);
 
 /// A problem.
@@ -234,7 +258,7 @@ pub(super) type AlertKey = (AlertKind, String);
 pub(super) struct Finding {
     /// Its kind.
     pub(super) kind: AlertKind,
-    /// The pool, the source, the webhook or `configuration`.
+    /// The pool, the source, the schedule, the webhook, `ledger` or `configuration`.
     pub(super) subject: String,
     /// The pool; none for a problem of a source that several share, or of no pool.
     pub(super) pool: Option<String>,

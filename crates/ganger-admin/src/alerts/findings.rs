@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::alert::{AlertKind, Finding};
 use ganger_config::model::AlertsConfig;
-use ganger_pool::overview::WebhookStatus;
+use ganger_pool::overview::{LedgerStatus, StoppedScheduleStatus, WebhookStatus};
 use ganger_pool::request::ReloadStatus;
 use ganger_pool::status::{PoolState, PoolStatus};
 use ganger_telemetry::metrics::WorkerEnd;
@@ -26,6 +26,8 @@ pub(super) struct Snapshot<'a> {
     pub(super) pools: &'a [Arc<PoolStatus>],
     /// The last reload.
     pub(super) reload: &'a ReloadStatus,
+    /// The ledger of the schedules, if there is one.
+    pub(super) ledger: Option<&'a LedgerStatus>,
     /// The webhooks that alerts are sent to.
     pub(super) webhooks: &'a [WebhookStatus],
     /// Time of the look.
@@ -81,6 +83,12 @@ pub(super) fn findings(
     let of_pools = snapshot.pools.iter().flat_map(of_pool).flatten();
     let all = of_pools.chain(sources_down(snapshot.pools));
     let all = all.chain(reload_refused(snapshot.reload));
+    let all = all.chain(snapshot.ledger.and_then(ledger_down));
+    let stopped = snapshot
+        .ledger
+        .into_iter()
+        .flat_map(|ledger| &ledger.stopped);
+    let all = all.chain(stopped.map(schedule_stopped));
     all.chain(snapshot.webhooks.iter().filter_map(webhook_failing))
         .collect()
 }
@@ -243,6 +251,34 @@ fn reload_refused(reload: &ReloadStatus) -> Option<Finding> {
         error: Some(why),
         ..finding
     })
+}
+
+fn ledger_down(ledger: &LedgerStatus) -> Option<Finding> {
+    let why = cut(ledger.problem.as_deref()?);
+    let summary = format!("the ledger can't be used, and no schedule is dispatched: {why}");
+    let kind = AlertKind::LedgerDown;
+    let finding = about_daemon(kind, "ledger", summary, "ganger schedule list");
+    Some(Finding {
+        source: Some(ledger.source.clone()),
+        error: Some(why),
+        ..finding
+    })
+}
+
+fn schedule_stopped(schedule: &StoppedScheduleStatus) -> Finding {
+    let StoppedScheduleStatus {
+        name,
+        state,
+        reason,
+    } = schedule;
+    let why = cut(reason);
+    let summary = format!("schedule `{name}` is {state}, and dispatches nothing: {why}");
+    let command = format!("ganger schedule show {name}");
+    Finding {
+        details: map(json!({ "state": state })),
+        error: Some(why),
+        ..about_daemon(AlertKind::ScheduleStopped, name, summary, &command)
+    }
 }
 
 fn webhook_failing(webhook: &WebhookStatus) -> Option<Finding> {

@@ -193,6 +193,7 @@ fn alertmanager(notice: &Notice<'_>) -> Value {
     let of = match kind.scope() {
         Scope::Pool => "pool",
         Scope::Source => "source",
+        Scope::Schedule => "schedule",
         Scope::Daemon => "of",
     };
     label(of, &finding.subject);

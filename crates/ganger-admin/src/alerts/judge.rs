@@ -165,7 +165,7 @@ fn is_watched((kind, subject): &AlertKey, pools: &[Arc<PoolStatus>]) -> bool {
     match kind.scope() {
         Scope::Pool => pools.iter().any(|pool| pool.name == *subject),
         Scope::Source => pools.iter().any(|pool| pool.source == *subject),
-        Scope::Daemon => true,
+        Scope::Schedule | Scope::Daemon => true,
     }
 }
 

@@ -181,7 +181,9 @@ impl<'a> Watch<'a> {
         let (now, at) = (Instant::now(), SystemTime::now());
         let pools = self.overview.registry().pools();
         let webhooks = self.webhooks();
+        let ledger = self.overview.ledger();
         let snapshot = Snapshot {
+            ledger: ledger.as_ref(),
             pools: &pools,
             reload: &self.overview.reload(),
             webhooks: &webhooks,
@@ -357,6 +359,7 @@ mod tests {
         Snapshot {
             pools,
             reload,
+            ledger: None,
             webhooks: &[],
             at: SystemTime::UNIX_EPOCH,
         }

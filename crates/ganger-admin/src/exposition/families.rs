@@ -7,6 +7,7 @@ use super::alerts;
 use super::backlogs::{self, queue};
 use super::family::{Family, Sample, SampleValue};
 use super::figures;
+use super::ledger;
 use super::process::{ProcessUse, Processes};
 use super::seed;
 use ganger_pool::overview::Status;
@@ -35,6 +36,7 @@ pub fn families(status: &Status, processes: &Processes, with_seed_names: bool) -
     families.extend(backlogs::families(status));
     families.extend(alerts::families(status));
     families.extend(figures::families(status));
+    families.extend(ledger::families(status));
     families.extend(reload(status));
     families.extend(daemon(status, processes));
     if with_seed_names {

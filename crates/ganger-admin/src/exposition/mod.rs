@@ -7,6 +7,7 @@ mod backlogs;
 mod families;
 mod family;
 mod figures;
+mod ledger;
 pub mod process;
 pub mod prometheus;
 mod seed;

@@ -9,9 +9,9 @@ use super::shared::YEAR;
 use crate::model::{Idempotency, MessageKey, SourceConfig, TableSource};
 use crate::print;
 use crate::reader::Reader;
-use crate::suggest::nearest;
 use crate::tree::Node;
 use crate::value_types::{Kind, VARIABLE, Wrong, duration, word};
+use ganger_core::suggest::nearest;
 
 /// Prefix before a header's name.
 const HEADER: &str = "header:";

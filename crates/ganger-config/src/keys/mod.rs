@@ -9,6 +9,7 @@ mod idempotency;
 mod pool;
 mod rabbitmq;
 mod retry;
+pub(super) mod schedules;
 mod secret_file;
 pub(super) mod shared;
 mod source;
@@ -49,6 +50,7 @@ pub(super) fn config(t: &mut Reader<'_>, around: ReadContext<'_>) -> Config {
     }
     let pools = pool::read_all(t, &sources, around);
     let subscriptions = subscriptions::read_all(t, &sources);
+    let (ledger, schedules) = schedules::read_all(t, &sources);
     let admin = t.table(
         "admin",
         "The admin API, for inspecting and controlling a running daemon.",
@@ -68,6 +70,8 @@ pub(super) fn config(t: &mut Reader<'_>, around: ReadContext<'_>) -> Config {
         sources,
         pools,
         subscriptions,
+        ledger,
+        schedules,
         effective: Effective::new(),
     }
 }

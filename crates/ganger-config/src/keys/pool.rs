@@ -12,11 +12,11 @@ use crate::model::{
 };
 use crate::print;
 use crate::reader::Reader;
-use crate::suggest::nearest;
 use crate::value_types::choice::choice;
 use crate::value_types::compound::{auto_or, list_of};
 use crate::value_types::{Wrong, duration, float, integer, name, size, word};
 use ganger_core::backoff::Backoff;
+use ganger_core::suggest::nearest;
 use ganger_protocol::status::Answer;
 
 /// The statuses that end a task; lower ones only report on it.

@@ -28,22 +28,55 @@ impl<'a> Reader<'a> {
         let shape = Shape::Either {
             kind: kind.describe(),
             schema: kind.schema(),
-            default: default.into(),
+            default: Some(default.into()),
             keys: self.keys_of(&mut read),
         };
-        let either = match self.node(name).map(|node| (&node.value, node)) {
-            Some((Value::Table(table), node)) => {
-                let path = join(&self.path, name);
-                let mut reader = self.child(Some(table), node.origin.clone(), path);
-                let value = read(&mut reader);
-                self.page.set(name, Some(Shown::Table(reader.finish().1)));
-                Either::Table(value)
-            }
-            _ => Either::Value(self.or(name, kind, default, meaning)),
+        let either = match self.table_of(name, read) {
+            Some(value) => Either::Table(value),
+            None => Either::Value(self.or(name, kind, default, meaning)),
         };
         self.keys.retain(|key| key.name != name);
         self.add(name, shape, false, meaning);
         either
+    }
+
+    /// Reads a value of some kind, or a table; none if it is left out.
+    pub(crate) fn maybe_table<K: Kind, T>(
+        &mut self,
+        name: &'static str,
+        kind: K,
+        meaning: &'static str,
+        mut read: impl FnMut(&mut Reader<'a>) -> T,
+    ) -> Option<Either<K::Value, T>> {
+        let shape = Shape::Either {
+            kind: kind.describe(),
+            schema: kind.schema(),
+            default: None,
+            keys: self.keys_of(&mut read),
+        };
+        let either = match self.table_of(name, read) {
+            Some(value) => Some(Either::Table(value)),
+            None => self.maybe(name, kind, meaning).map(Either::Value),
+        };
+        self.keys.retain(|key| key.name != name);
+        self.add(name, shape, false, meaning);
+        either
+    }
+
+    /// Reads the table of a key whose value is one.
+    fn table_of<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&mut Reader<'a>) -> T,
+    ) -> Option<T> {
+        let node = self.node(name)?;
+        let Value::Table(table) = &node.value else {
+            return None;
+        };
+        let mut reader = self.child(Some(table), node.origin.clone(), join(&self.path, name));
+        let value = read(&mut reader);
+        self.page.set(name, Some(Shown::Table(reader.finish().1)));
+        Some(value)
     }
 
     /// Reads an optional table; none if it is left out.

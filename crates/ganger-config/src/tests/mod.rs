@@ -7,6 +7,7 @@ mod environment;
 mod files;
 mod printed;
 mod problems;
+mod schedules;
 mod sources;
 mod topics;
 

@@ -38,6 +38,51 @@ idempotency = { key = "header:order", window = "1h", store = "main" }
 const RANGE: &str = r#"
 worker_unit_count = { min = 2, max = 16, clear_within = "5m", cooldown = "1s", shrink_after = "1h", memory_free_min = "2GiB", cpu_max = 0.75 }
 "#;
+const SCHEDULES: &str = r#"
+[ledger]
+source = "main"
+group = "g"
+keep = "7d"
+[calendars.office]
+zone = "Europe/Berlin"
+days = ["MON-FRI"]
+hours = ["09:00-17:30"]
+except = ["2026-12-24"]
+outside = "next"
+[[schedules]]
+name = "all"
+source = "main"
+cron = ["0 8 * * 2", "0 9 ? * 3"]
+dialect = "quartz"
+zone = "Europe/Berlin"
+dst = { gap = "skip", fold = "last" }
+jitter = "5m"
+start = "2026-12-01"
+end = "2030-01-01T00:00:00Z"
+limit = 7
+only = "office"
+overlap = "allow"
+misfire = { policy = "all", grace = "1s", catch_up = "2d", max = 3 }
+auto_disable = { failures = 2, window = "10m", retry_after = "1h" }
+queue = "q"
+body = "{{ slot | date }} $${X}"
+content_type = "text/plain"
+headers = { tenant = "blue" }
+key = "k"
+priority = -1
+tags = ["a", "b"]
+description = "d"
+[[schedules]]
+name = "every"
+every = "90s"
+offset = "1s"
+queue = "q"
+[[schedules]]
+name = "at"
+at = "2027-01-31T08:00:00[Europe/Istanbul]"
+only = { days = ["SUN"] }
+queue = "q"
+"#;
 const ADMIN: &str = r#"
 [admin]
 listen = "0.0.0.0:9464"
@@ -82,7 +127,7 @@ const OWN: [(&str, &str); 8] = [
 
 #[test]
 fn what_is_printed_loads_again() {
-    for lines in ["", "breaker = \"off\"", RANGE, FULL] {
+    for lines in ["", "breaker = \"off\"", RANGE, FULL, SCHEDULES] {
         let text = format!("{ADMIN}{ALERTS}{LEAST}{lines}");
         let printed = printed(&text, &OWN);
         assert!(!printed.contains("s3cret"), "{printed}");
@@ -250,6 +295,7 @@ fn no_key_is_forgotten() {
         printed(&format!("{daemon}{ADMIN}{ALERTS}{LEAST}{FULL}"), &OWN),
         printed(&format!("{LEAST}{RANGE}"), &OWN),
         printed(&format!("{LEAST}{SUBSCRIPTION}"), &OWN),
+        printed(&format!("{LEAST}{SCHEDULES}"), &OWN),
         printed(BROKERS, &own),
         printed(super::bindings::BOUND, &[]),
     ]

@@ -15,9 +15,11 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 use super::model::Argument;
+use super::print;
 use super::problem::Origin;
 use super::tree::{Broken, Node, Value};
-use super::{print, units};
+use ganger_core::names::is_name;
+use ganger_core::units;
 
 /// A kind of value.
 pub(super) trait Kind {
@@ -217,14 +219,6 @@ pub(super) fn name() -> Text {
         rule: NAME_RULE,
         holds: is_name,
     }
-}
-
-/// Returns true if a text is a valid name of a pool, a source or a schedule.
-pub fn is_name(text: &str) -> bool {
-    (1..=64).contains(&text.len())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
 
 impl Kind for Text {

@@ -172,6 +172,7 @@ impl Exchange {
         if let Some(recording) = &mut delivery.recording {
             recording.was_given = true;
         }
+        delivery.begin();
         let frame = (starts_at, self.written());
         let at_once = self.is_version2();
         self.in_flight.push(delivery, frame, soft, at_once, now);

@@ -155,7 +155,7 @@ fn a_period_is_counted_from_1970_on() {
     ];
     for (period, offset, after, next) in table {
         let duration =
-            |text: &str| SignedDuration::try_from(ganger_config::duration(text).unwrap());
+            |text: &str| SignedDuration::try_from(ganger_core::units::duration(text).unwrap());
         let every = Every::new(duration(period).unwrap(), duration(offset).unwrap()).unwrap();
         assert_eq!(
             every.next(at(after)),

@@ -91,6 +91,8 @@ pub(super) fn read(
             properties: properties(row, claim.row, history.attempt)?,
         },
         history,
+        // Schedules are kept in SQLite only, so far.
+        occurrence: None,
     }))
 }
 

@@ -84,6 +84,8 @@ pub(super) fn read(
             properties: properties(row, history.attempt)?,
         },
         history,
+        // Schedules are kept in SQLite only, so far.
+        occurrence: None,
     }))
 }
 

@@ -94,6 +94,7 @@ pub(crate) fn given_back(claims: &[Claim]) -> Vec<Settled> {
         outcome: Outcome::Return { suspect: false },
         span: None,
         finished: None,
+        occurrence: None,
     };
     claims.iter().map(back).collect()
 }

@@ -356,6 +356,7 @@ mod tests {
             outcome: Outcome::Reply(Box::new(message(300))),
             span: None,
             finished: None,
+            occurrence: None,
         }];
         let work = Work {
             settled: &settled,

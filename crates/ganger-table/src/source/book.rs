@@ -1,9 +1,12 @@
 //! Deliveries that are out at the pool, settlements that are not written yet, and publishes that are not confirmed.
 
 use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::rules;
-use crate::table::{Claim, ClaimRequest, Settled, Work};
+use crate::table::{Claim, ClaimRequest, OccurrenceRun, Settled, Work};
 use ganger_core::budget::Hold;
 use ganger_queue::delivery::{Publish, Settlement};
 use ganger_queue::publishing::confirm;
@@ -11,12 +14,17 @@ use ganger_queue::publishing::confirm;
 /// Maximum number of publishes that are kept while the database takes none.
 const PUBLISHES_KEPT_MAX: usize = 64;
 
+/// Time after which the ledger shows that a run has begun: one that has ended by then costs no write.
+const BEGUN_AFTER: Duration = Duration::from_millis(200);
+
 /// A delivery that is out.
 #[derive(Debug)]
 struct OpenDelivery {
     claim: Claim,
     /// None once it is settled: its body is no longer needed.
     hold: Option<Hold>,
+    /// Its occurrence in the ledger.
+    occurrence: Option<OccurrenceRun>,
 }
 
 /// The record of one source.
@@ -24,6 +32,8 @@ struct OpenDelivery {
 pub(super) struct Book {
     out: HashMap<u64, OpenDelivery>,
     settled: Vec<Settled>,
+    /// Runs that have begun, by the claims of their rows, which the ledger does not show yet.
+    begun: Vec<(Claim, OccurrenceRun)>,
     publishes: Vec<Publish>,
     bytes_per_turn: usize,
 }
@@ -43,6 +53,7 @@ impl Book {
         Self {
             out: HashMap::new(),
             settled: Vec::new(),
+            begun: Vec::new(),
             publishes: Vec::new(),
             bytes_per_turn,
         }
@@ -83,10 +94,34 @@ impl Book {
     }
 
     /// Enters a delivery that is handed out.
-    pub(super) fn hand_out(&mut self, claim: Claim, hold: Hold) {
-        let hold = Some(hold);
-        self.out
-            .insert(claim.number(), OpenDelivery { claim, hold });
+    pub(super) fn hand_out(&mut self, claim: Claim, hold: Hold, occurrence: Option<OccurrenceRun>) {
+        let delivery = OpenDelivery {
+            claim,
+            hold: Some(hold),
+            occurrence,
+        };
+        self.out.insert(claim.number(), delivery);
+    }
+
+    /// Notes that a worker has got a delivery that is followed.
+    pub(super) fn begin(&mut self, token: u64, now: Instant) {
+        let out = self.out.get_mut(&token).filter(|out| out.hold.is_some());
+        let Some(out) = out else { return };
+        if let Some(run) = &mut out.occurrence {
+            run.begun = Some(now);
+            self.begun.push((out.claim, run.clone()));
+        }
+    }
+
+    /// Time at which the ledger should show what has begun: most runs are settled before.
+    pub(super) fn begun_due(&self) -> Option<Instant> {
+        let (_, first) = self.begun.first()?;
+        Some(first.begun? + BEGUN_AFTER)
+    }
+
+    /// Forgets what has begun and the ledger does not show. Returns whether there was anything.
+    pub(super) fn forget_begun(&mut self) -> bool {
+        !std::mem::take(&mut self.begun).is_empty()
     }
 
     /// Notes a settlement, which is to be written.
@@ -94,11 +129,17 @@ impl Book {
         match self.out.get_mut(&settlement.token) {
             Some(out) => {
                 out.hold = None;
+                let occurrence = out.occurrence.take();
+                if occurrence.is_some() {
+                    let claim = out.claim;
+                    self.begun.retain(|(other, _)| *other != claim);
+                }
                 self.settled.push(Settled {
                     claim: out.claim,
                     outcome: settlement.outcome,
                     span: settlement.span,
                     finished: settlement.finished,
+                    occurrence,
                 });
             }
             None => tracing::error!(token = settlement.token, "settled, but never handed out"),
@@ -150,6 +191,7 @@ impl Book {
         Work {
             publishes: &self.publishes[..batch.publishes],
             settled: &self.settled[..batch.settled],
+            begun: &self.begun,
             ask,
             probe,
         }
@@ -157,6 +199,7 @@ impl Book {
 
     /// Confirms the publishes of a batch that is durable. Returns its settlements, which are still out.
     pub(super) fn written(&mut self, batch: Batch) -> Vec<Settled> {
+        self.begun.clear();
         for publish in self.publishes.drain(..batch.publishes) {
             confirm(publish.confirmed, &publish.message.queue, Ok(()));
         }

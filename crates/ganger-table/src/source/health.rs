@@ -91,6 +91,16 @@ pub(super) fn not_entered(pool: &str, settled: &Settled, fault: &Fault) {
     );
 }
 
+/// Logs a settlement that the ledger does not show.
+pub(super) fn not_recorded(pool: &str, settled: &Settled, fault: &Fault) {
+    tracing::error!(
+        pool,
+        row = settled.claim.row,
+        problem = fault.problem,
+        "the database rejects the end of an occurrence: the ledger does not show it"
+    );
+}
+
 /// Logs settlements that are given up.
 pub(super) fn given_up(pool: &str, given_up: impl IntoIterator<Item = Settled>) {
     for settled in given_up {

@@ -65,6 +65,7 @@ mod tests {
             outcome: Outcome::Done,
             span: None,
             finished: None,
+            occurrence: None,
         };
         rows.iter().map(settled).collect()
     }

@@ -27,7 +27,9 @@ use tokio::time::{Instant, sleep_until};
 use crate::databases::database;
 use crate::rules;
 use crate::store::{Stores, TableStore};
-use crate::table::{Claim, ClaimRequest, Claimed, Fault, Stop, WakeReason, WriteResult};
+use crate::table::{
+    Claim, ClaimRequest, Claimed, Fault, OccurrenceRun, Stop, WakeReason, WriteResult,
+};
 use book::{Batch, Book};
 use facts::Facts;
 use ganger_config::model::{PoolConfig, TableSource};
@@ -35,7 +37,7 @@ use ganger_core::budget::Share;
 use ganger_core::heartbeat::Heartbeat;
 use ganger_queue::attempts::Limits;
 use ganger_queue::credit;
-use ganger_queue::delivery::{Intake, LogName, SourceEnd};
+use ganger_queue::delivery::{History, Intake, LogName, SourceEnd};
 use ganger_queue::exclusive::Turn;
 use ganger_queue::fault::SourceFault;
 use ganger_queue::pause::Pause;
@@ -199,7 +201,11 @@ impl Task {
             () = self.suspects.called() => schedule.poll_now(),
             () = self.share.freed() => schedule.poll_now(),
             Some(publish) = end.publishes.recv(), if room_for_publishes => self.book.publish(publish),
-            Some(settlement) = end.settlements.recv() => self.book.settle(settlement),
+            Some(token) = end.begun.recv() => self.book.begin(token, Instant::now()),
+            Some(settlement) = end.settlements.recv() => {
+                note_begun(&mut self.book, end);
+                self.book.settle(settlement);
+            }
             () = sleep_until(timer) => {}
         }
     }
@@ -208,7 +214,8 @@ impl Task {
     /// spin; but not the heartbeat, without which others would take over this daemon's claims.
     fn timer(&self) -> Instant {
         let mut timer = self.schedule.next().min(self.facts.next_count());
-        for when in [self.parked.next_retry(), self.locked.next_look()] {
+        let begun = self.book.begun_due();
+        for when in [self.parked.next_retry(), self.locked.next_look(), begun] {
             timer = timer.min(when.unwrap_or(timer));
         }
         self.pause.timer(timer).min(self.schedule.next_beat())
@@ -216,6 +223,7 @@ impl Task {
 
     /// Adds all settlements and publishes that are already in the channels, for one transaction.
     fn collect(&mut self) {
+        note_begun(&mut self.book, &mut self.end);
         while let Ok(settlement) = self.end.settlements.try_recv() {
             self.book.settle(settlement);
         }
@@ -248,7 +256,10 @@ impl Task {
             tokio::select! {
                 biased;
                 Some(publish) = self.end.publishes.recv() => book.publish(publish),
-                Some(settlement) = self.end.settlements.recv() => book.settle(settlement),
+                Some(settlement) = self.end.settlements.recv() => {
+                    note_begun(book, &mut self.end);
+                    book.settle(settlement);
+                }
                 () = &mut until => break,
             }
         }
@@ -305,7 +316,11 @@ impl Task {
         {
             return self.report_failure(&fault);
         }
-        let must_write = self.book.has_work() || self.pause.is_failing();
+        let has_begun = self
+            .book
+            .begun_due()
+            .is_some_and(|due| due <= Instant::now());
+        let must_write = self.book.has_work() || has_begun || self.pause.is_failing();
         let look = Instant::now() >= self.schedule.next_poll();
         let may_claim = must_write || (look && self.poll_queue().await);
         if !may_claim {
@@ -449,9 +464,19 @@ impl Task {
         if claimed.suspect {
             self.suspects.handed_out(token);
         }
-        self.book.hand_out(claimed.claim, claimed.hold);
+        let attempt = claimed.history.attempt;
+        let occurrence = claimed.occurrence.map(|id| OccurrenceRun {
+            id,
+            attempt,
+            begun: None,
+        });
+        let history = History {
+            followed: occurrence.is_some(),
+            ..claimed.history
+        };
+        self.book.hand_out(claimed.claim, claimed.hold, occurrence);
         self.shared_claim
-            .deliver(&self.end, token, claimed.message, claimed.history);
+            .deliver(&self.end, token, claimed.message, history);
     }
 
     fn forget(&mut self, claim: Claim) {
@@ -475,5 +500,12 @@ impl Task {
             self.health
                 .begin(&self.end, HealthIssue::Table, &fault.problem);
         }
+    }
+}
+
+/// Notes which deliveries a worker has got. A settlement comes after the beginning of its work.
+fn note_begun(book: &mut Book, end: &mut SourceEnd) {
+    while let Ok(token) = end.begun.try_recv() {
+        book.begin(token, Instant::now());
     }
 }

@@ -79,6 +79,7 @@ mod tests {
             outcome: Outcome::Reply(Box::new(reply)),
             span: None,
             finished: None,
+            occurrence: None,
         }
     }
 

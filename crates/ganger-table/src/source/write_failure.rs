@@ -16,6 +16,11 @@ impl Task {
     /// claim or a probe, the work is retried without that. Work that is permanently rejected, or whose
     /// row another program has locked, is separated from the rest; the rest is kept.
     pub(super) async fn handle_failed_write(&mut self, fault: &Fault, more: bool) {
+        // They may be to blame, and their ends will be shown: the rest is tried without them.
+        if fault.is_permanent && self.book.forget_begun() {
+            self.schedule.poll_now();
+            return;
+        }
         if !self.book.has_work() {
             return self.report_failure(fault);
         }
@@ -140,6 +145,7 @@ impl Task {
     /// Writes a settlement, with less content if the database rejects it.
     async fn write_simplified(&mut self, wanted: &Settled) -> Result<WriteResult, Fault> {
         let mut settled = wanted.clone();
+        let mut unrecorded = None;
         loop {
             let work = Work {
                 settled: std::slice::from_ref(&settled),
@@ -150,11 +156,20 @@ impl Task {
                 Err(fault) if fault.is_permanent && settled.finished.take().is_some() => {
                     health::not_entered(&self.pool, &settled, &fault);
                 }
+                // So is it worth more than its occurrence in the ledger.
+                Err(fault) if fault.is_permanent && settled.occurrence.take().is_some() => {
+                    unrecorded = Some(fault);
+                }
                 Err(fault) if fault.is_permanent => {
                     let simplified = rules::simplified(&settled.outcome, &fault.problem);
                     settled.outcome = simplified.ok_or(fault)?;
+                    settled.occurrence.clone_from(&wanted.occurrence);
+                    unrecorded = None;
                 }
                 Ok(written) => {
+                    if let Some(fault) = &unrecorded {
+                        health::not_recorded(&self.pool, &settled, fault);
+                    }
                     if let (Outcome::Reply(reply), Outcome::DeadLetter(failure)) =
                         (&wanted.outcome, &settled.outcome)
                     {

@@ -311,6 +311,7 @@ fn read(
         headers,
         span,
         step,
+        occurrence,
     } = match row::headers(row.get_ref(13)?) {
         Ok(headers) => headers,
         Err(error) => return Ok(Err(undeliverable(error))),
@@ -338,6 +339,7 @@ fn read(
             properties: properties(row, id, history.attempt)?,
         },
         history,
+        occurrence,
     };
     Ok(Ok(claimed))
 }

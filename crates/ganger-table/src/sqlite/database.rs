@@ -6,8 +6,10 @@ use async_trait::async_trait;
 
 use super::commands::SqliteClient;
 use super::finished::SqliteFinishedStore;
+use super::ledger::SqliteLedger;
 use super::{Store, WallClock, schema};
 use crate::finished::FinishedStore;
+use crate::ledger::store::LedgerStore;
 use crate::store::{Stores, TableStore};
 use crate::table::finished::Scope;
 use crate::table_database::TableDatabase;
@@ -53,6 +55,14 @@ impl TableDatabase for DatabaseFile<'_> {
 
     fn client(&self) -> Result<Box<dyn QueueClient>, SourceFault> {
         Ok(Box::new(SqliteClient::open(self.path, self.mode)?))
+    }
+
+    fn ledger(&self, is_command: bool) -> Result<Box<dyn LedgerStore>, SourceFault> {
+        let mut ledger = SqliteLedger::open(self.path, self.mode, WallClock::system())?;
+        if is_command {
+            ledger.extend_busy_timeout()?;
+        }
+        Ok(Box::new(ledger))
     }
 
     fn schema(&self) -> String {

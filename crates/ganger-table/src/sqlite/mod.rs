@@ -14,7 +14,9 @@ mod identity;
 mod inotify;
 pub(crate) mod journal;
 pub(crate) mod leases;
+pub(crate) mod ledger;
 mod lock;
+mod occurrences;
 mod owners;
 mod permissions;
 mod rejected;
@@ -79,8 +81,14 @@ impl Store {
         owners: &Owners,
         clock: WallClock,
     ) -> Result<Self, SqliteError> {
-        let conn = schema::open(path, mode)?;
+        let mut conn = schema::open(path, mode)?;
         let path = canonical(path)?;
+        let failed = |error| SqliteError::Open {
+            path: path.clone(),
+            error,
+        };
+        // A start waits where another daemon has much to write.
+        schema::extend_busy_timeout(&mut conn).map_err(failed)?;
         let identity = FileIdentity::of(&path);
         let file = (path.clone(), identity.database());
         let member =
@@ -90,6 +98,7 @@ impl Store {
                     path: path.clone(),
                     problem: fault.problem,
                 })?;
+        schema::restore_busy_timeout(&mut conn).map_err(failed)?;
         Ok(Self {
             conn,
             path,
@@ -173,6 +182,9 @@ impl Store {
             if !is_ours && settled.outcome.is_of_work() {
                 written.lost.push(settled.claim);
             }
+        }
+        for (claim, run) in work.begun {
+            occurrences::begun(&tx, *claim, run, &self.clock)?;
         }
         if work.probe && !self.member.write_heartbeat(&tx)? {
             return Ok(None);

@@ -2,6 +2,7 @@
 //! them: only headers that are not a JSON object are an error. No statement is run here.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -67,6 +68,8 @@ pub(crate) struct RowHeaders {
     pub(crate) span: Option<SpanContext>,
     /// Step of a long task.
     pub(crate) step: u32,
+    /// Id of the occurrence in the ledger.
+    pub(crate) occurrence: Option<Arc<str>>,
 }
 
 /// Reads the headers.
@@ -80,6 +83,7 @@ pub(crate) fn headers(value: ValueRef<'_>) -> Result<RowHeaders, String> {
     Ok(RowHeaders {
         span,
         step: headers::step(&headers),
+        occurrence: headers::occurrence(&headers),
         headers: headers::not_ours(headers),
     })
 }

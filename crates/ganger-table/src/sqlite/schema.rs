@@ -38,6 +38,10 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("v6.sql"),
         known_by: Some(("consumer_messages_id", "BEFORE INSERT")),
     },
+    Migration {
+        sql: include_str!("v7.sql"),
+        known_by: Some(("occurrence_events", "note")),
+    },
 ];
 
 /// A step from one version of the tables to the next.
@@ -127,12 +131,17 @@ fn pause() {
     thread::park_timeout(Duration::from_micros(fastrand::u64(500..1500)));
 }
 
-/// Lets a connection wait much longer for the write lock, as an operator's command may.
+/// Lets a connection wait much longer for the write lock, as an operator's command and a start may.
 pub(crate) fn extend_busy_timeout(conn: &mut Connection) -> Result<(), Error> {
     conn.busy_handler(Some(|tries| {
         pause();
         tries < BUSY_TRIES_OF_COMMANDS
     }))
+}
+
+/// Lets a connection wait for the write lock as [`open`] does, after [`extend_busy_timeout`].
+pub(crate) fn restore_busy_timeout(conn: &mut Connection) -> Result<(), Error> {
+    conn.busy_handler(Some(wait_for_the_lock))
 }
 
 fn prepared(path: &Path) -> Result<Connection, Error> {
@@ -337,7 +346,7 @@ mod tests {
         migrate(&mut conn, &path, &[MIGRATIONS, &[step(next)]].concat()).unwrap();
         let row = "SELECT body || colour FROM consumer_messages";
         let row: String = conn.query_row(row, [], |row| row.get(0)).unwrap();
-        assert_eq!((row.as_str(), stamp(&conn).unwrap()), ("bred", 7));
+        assert_eq!((row.as_str(), stamp(&conn).unwrap()), ("bred", 8));
     }
 
     /// Query by which a daemon of version 1 finds rows. It checks the version only when it opens the
@@ -400,10 +409,10 @@ mod tests {
     fn a_later_version_is_refused() {
         let (_dir, path) = file();
         let conn = open(&path).unwrap();
-        conn.pragma_update(None, "user_version", 7).unwrap();
+        conn.pragma_update(None, "user_version", 8).unwrap();
         let error = open(&path).unwrap_err().to_string();
         assert!(error.contains("of a later version of ganger"), "{error}");
-        assert!(error.ends_with("up to 6, found `7`"), "{error}");
+        assert!(error.ends_with("up to 7, found `8`"), "{error}");
     }
 
     #[test]

@@ -6,13 +6,26 @@ use rusqlite::{Connection, params};
 
 use super::clock::WallClock;
 use super::columns::{self, columns, values};
-use super::row;
+use super::{occurrences, row};
 use crate::rules::{error_text, texts};
 use crate::table::{Claim, Settled, headers};
 use ganger_queue::delivery::{Failure, Outcome, Outgoing};
 
 /// Applies one settlement. Returns whether the row was still claimed by this daemon.
 pub(crate) fn settle(
+    tx: &Connection,
+    pool: &str,
+    settled: &Settled,
+    clock: &WallClock,
+) -> rusqlite::Result<bool> {
+    let is_ours = apply(tx, pool, settled, clock)?;
+    if let Some(run) = settled.occurrence.as_ref().filter(|_| is_ours) {
+        occurrences::settled(tx, run, &settled.outcome, clock)?;
+    }
+    Ok(is_ours)
+}
+
+fn apply(
     tx: &Connection,
     pool: &str,
     settled: &Settled,
@@ -83,6 +96,7 @@ pub(crate) fn bury_unclaimed(
 ) -> rusqlite::Result<bool> {
     let is_free = bury(tx, pool, id, None, failure, now_ms)?;
     if is_free {
+        occurrences::buried(tx, id, failure, now_ms)?;
         tx.prepare_cached("DELETE FROM consumer_messages WHERE id = ?1 AND claim IS NULL")?
             .execute([id])?;
     }

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::heartbeats::HeartbeatRow;
+use super::occurrences;
 use super::owners::exists;
 use super::rejected::{RowError, with};
 use crate::rejected_rows::RejectedRows;
@@ -102,6 +103,7 @@ fn free(tx: &Transaction<'_>, owner: i64, stuck: &RejectedRows) -> Result<usize,
     rows.retain(|row| !stuck.has(*row));
     let mut free = tx.prepare_cached(FREE)?;
     for row in &rows {
+        occurrences::lost(tx, *row).map_err(with(*row))?;
         free.execute([row]).map_err(with(*row))?;
     }
     Ok(rows.len())

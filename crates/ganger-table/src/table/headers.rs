@@ -1,11 +1,12 @@
 //! Headers as a table stores them: a JSON object, in the original order.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use ganger_core::names::{OWN_HEADER_PREFIX, STEP_HEADER};
+use ganger_core::names::{OCCURRENCE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER};
 use ganger_queue::delivery::Headers;
 
 /// Returns the headers in their stored form.
@@ -34,6 +35,12 @@ pub(crate) fn parse(json: &str) -> Result<Headers, String> {
 pub(crate) fn not_ours(mut headers: Headers) -> Headers {
     headers.retain(|(name, _)| !name.starts_with(OWN_HEADER_PREFIX));
     headers
+}
+
+/// Returns the id of the occurrence that a message with these headers belongs to, ganger's own included.
+pub(crate) fn occurrence(headers: &Headers) -> Option<Arc<str>> {
+    let id = headers.iter().find(|(name, _)| name == OCCURRENCE_HEADER);
+    id.map(|(_, id)| Arc::from(id.as_str()))
 }
 
 /// Returns the step of a long task that a message with these headers is, ganger's own included; 0 if none

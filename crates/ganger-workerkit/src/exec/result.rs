@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ganger_config::duration;
+use ganger_core::units::duration;
 use ganger_queue::delivery::Headers;
 
 /// Maximum number of bytes that are read of it.

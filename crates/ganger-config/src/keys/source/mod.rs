@@ -17,7 +17,8 @@ use super::shared::ReadContext;
 use crate::model::SourceConfig;
 use crate::reader::Reader;
 use crate::value_types::choice::choice;
-use crate::value_types::{Kind, NAME_RULE, Wrong, boolean, is_name, table_prefix};
+use crate::value_types::{Kind, NAME_RULE, Wrong, boolean, table_prefix};
+use ganger_core::names::is_name;
 
 /// Kind of server or database that a source connects to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

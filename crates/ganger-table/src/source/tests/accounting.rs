@@ -108,6 +108,7 @@ async fn the_delivery_tells_the_history_and_the_properties() {
         alone: true,
         earlier: None,
         step: 5,
+        followed: false,
     };
     assert_eq!(delivery.history, history);
     let text = |text: &str| Property::Text(text.to_owned());

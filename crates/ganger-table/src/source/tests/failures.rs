@@ -219,6 +219,7 @@ async fn trouble_ends_the_next_try_of_what_was_refused() {
             outcome,
             span: None,
             finished: None,
+            occurrence: None,
         };
         task.parked.keep(settled, "no", Instant::now());
     }
@@ -259,6 +260,7 @@ async fn a_repetition_among_what_was_refused_is_counted() {
             outcome: Outcome::Done,
             span: None,
             finished: Some(Box::new(finished)),
+            occurrence: None,
         };
         task.parked.keep(settled, "no", Instant::now());
     }

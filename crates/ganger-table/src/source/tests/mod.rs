@@ -6,6 +6,7 @@ mod claiming;
 mod depth;
 mod failures;
 mod gathering;
+mod occurrences;
 mod owners;
 mod plans;
 mod published;

@@ -11,14 +11,17 @@ use bytes::Bytes;
 use self::statements::{in_one_line, is_in, written};
 use super::*;
 use crate::databases::database;
+use crate::ledger::OccurrenceFilter;
 use crate::sqlite::tests_support::{OtherOwner, Run, has_run, runs};
 use crate::table::finished::Entry;
 use ganger_config::model::{Subscription, TableSource};
+use ganger_core::names::SCHEDULE_HEADER;
 use ganger_queue::client::{Client, DeadFilter, Page, Retried, RetryTarget};
 use ganger_queue::delivery::{
     Failure, Finished, Identity, IfTaken, IfUnsubscribed, Outgoing, Post, Reason, Unique,
     UniqueScope,
 };
+use ganger_schedule::occurrence::OccurrenceState;
 
 /// Number of rows of each kind; a million in the long run of the tests.
 const ROWS: u32 = 30_000;
@@ -40,13 +43,22 @@ const READS_ON: &[(&str, &str)] = &[
         "it reads what it counts",
     ),
     ("SELECT COUNT(*) FROM (SELECT 1", "likewise, up to a limit"),
+    ("GROUP BY state", "it counts all schedules"),
+    ("SET lapses = 30 WHERE message_id", "of this test"),
+    ("substr(id, 9), ended_at = 1", "likewise"),
 ];
 
 /// Parts of statements that these tests do not run, each with the reason.
-const NOT_RUN: &[(&str, &str)] = &[(
-    "json_set(coalesce(headers, '{}'), '$.\"x-ganger-span\"', ?3)",
-    "only attempts that are recorded leave a span; by the row's id",
-)];
+const NOT_RUN: &[(&str, &str)] = &[
+    (
+        "json_set(coalesce(headers, '{}'), '$.\"x-ganger-span\"', ?3)",
+        "only attempts that are recorded leave a span; by the row's id",
+    ),
+    (
+        "SET wake_at = 0 WHERE wake_at IS NOT NULL",
+        "only after the clock was set: all schedules",
+    ),
+];
 
 #[tokio::test]
 async fn no_statement_reads_much_more_than_it_returns() {
@@ -102,6 +114,13 @@ fn among(rows: u32) -> String {
          SELECT 'other', 'q', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'x', '{{}}', 0, 1 FROM numbers;
          {numbers} INSERT INTO finished_messages (source, queue, key, emit_id, step, finished_at, expires_at)
          SELECT 'main', 'q', n, '', 0, 1, 4102444800000 FROM numbers;
+         {numbers} INSERT INTO occurrences (id, schedule, version, slot, queue, state, queued_at, ended_at)
+         SELECT printf('00000000-%04x-7%03x', n / 4096, n % 4096), 'plain', 1, n, 'q', 2 + n % 2, 1, 4102444800000
+         FROM numbers;
+         {numbers} INSERT INTO occurrence_events (occurrence, at, to_state, attempt)
+         SELECT printf('00000000-%04x-7%03x', n / 4096, n % 4096), 1, 2, 1 FROM numbers;
+         {numbers} INSERT INTO schedules (name, definition, wake_at)
+         SELECT 'other-' || n, '{{}}', 4102444800000 + n FROM numbers;
          DROP TRIGGER published_messages_fan_out;
          {numbers} INSERT INTO published_messages (topic, body, unsubscribed) SELECT 'nobodys', 'x', 'drop'
          FROM numbers;
@@ -120,6 +139,7 @@ async fn go_through(rig: &Rig, round: i64) {
     // Commands block the thread.
     let command = move || command(&config, &rows, round);
     tokio::task::spawn_blocking(command).await.unwrap();
+    ledger(rig, round).await;
 }
 
 /// Runs a source with rows that are ready, due, suspect, spent or unreadable, every kind of settlement,
@@ -166,7 +186,9 @@ async fn work(rig: &Rig, round: i64) {
         .until(|state| state.backlog.is_some_and(|backlog| backlog.depth == 0))
         .await;
     // The queries of a source without work, and without due rows.
-    while !has_run(&rig.path(), "SELECT 1 FROM consumer_messages") {
+    let look = "SELECT 1 FROM consumer_messages INDEXED BY consumer_messages_ready \
+                WHERE queue = ?1 AND suspicion";
+    while !has_run(&rig.path(), look) {
         rig.insert("one more");
         source.next().await.settle(Outcome::Done);
     }
@@ -211,6 +233,67 @@ async fn remember(rig: &Rig, round: i64) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     memory.close();
+}
+
+/// Runs what a daemon and the commands do with schedules.
+async fn ledger(rig: &Rig, round: i64) {
+    let mut ledger = occurrences::ledger(rig);
+    let plain = occurrences::schedule("plain", r#""body": "{{ last_success }}""#);
+    let disabling = occurrences::schedule("disabling", r#""auto_disable": {"failures": 1}"#);
+    ledger.sync(&[plain, disabling]).unwrap();
+    occurrences::dispatch(&mut ledger, 2);
+    // One is spent before it runs, one runs for a while, one fails.
+    let id = occurrences::trigger(&mut ledger, "plain");
+    rig.execute(&format!(
+        "UPDATE consumer_messages SET lapses = 30 WHERE message_id = '{id}'"
+    ));
+    let mut source = rig.source(&Shared::default(), 20);
+    let mut failures = vec![Failure::new(Reason::Failed, "x")];
+    let mut seen = 0;
+    while seen < 2 {
+        let mut next = source.next().await;
+        let mut headers = next.message.headers.iter();
+        if !headers.any(|(name, _)| name == SCHEDULE_HEADER) {
+            next.settle(Outcome::Done);
+            continue;
+        }
+        seen += 1;
+        next.begin();
+        rig.until("SELECT count(*) = 1 FROM occurrences WHERE ended_at IS NULL AND state = 1")
+            .await;
+        let failed = |failure| Outcome::DeadLetter(Box::new(failure));
+        next.settle(failures.pop().map_or(Outcome::Done, failed));
+    }
+    source.end().await;
+    rig.until("SELECT count(*) = 0 FROM occurrences WHERE ended_at IS NULL")
+        .await;
+    ledger.dispatch().unwrap();
+    ledger.figures(20).unwrap();
+    ledger.pause("plain", None).unwrap();
+    ledger.resume("plain", false).unwrap();
+    ledger.set_hold(Some("x")).unwrap();
+    ledger.set_hold(None).unwrap();
+    let filter = |schedule: Option<&str>, state| OccurrenceFilter {
+        schedule: schedule.map(str::to_owned),
+        state,
+        before: None,
+        limit: 10,
+    };
+    for state in [
+        None,
+        Some(OccurrenceState::Failed),
+        Some(OccurrenceState::Running),
+    ] {
+        ledger.occurrences(&filter(Some("plain"), state)).unwrap();
+        ledger.occurrences(&filter(None, state)).unwrap();
+    }
+    assert!(ledger.occurrence(&id).unwrap().is_some());
+    // Those of the round before are long ended.
+    rig.execute(&format!(
+        "UPDATE occurrences SET id = '0000000{round}' || substr(id, 9), ended_at = 1"
+    ));
+    ledger.expire(Duration::ZERO).unwrap();
+    ledger.sync(&[]).unwrap();
 }
 
 /// Runs the commands.

@@ -4,13 +4,14 @@ use super::*;
 
 const TEXT: &str = include_str!("../../../../../proto-spec/table.md");
 /// Steps from an empty file to the current tables.
-const STEPS: [&str; 7] = [
+const STEPS: [&str; 8] = [
     include_str!("../../sqlite/v1.sql"),
     include_str!("../../sqlite/v2.sql"),
     include_str!("../../sqlite/v3.sql"),
     include_str!("../../sqlite/v4.sql"),
     include_str!("../../sqlite/v5.sql"),
     include_str!("../../sqlite/v6.sql"),
+    include_str!("../../sqlite/v7.sql"),
     include_str!("../../sqlite/topics.sql"),
 ];
 
@@ -56,7 +57,7 @@ async fn the_examples_work() {
          VALUES ('replies.4f1c', 'answer', 'order-17')",
     );
     let examples = blocks("sql");
-    assert_eq!(examples.len(), 5);
+    assert_eq!(examples.len(), 6);
     examples.iter().for_each(|sql| rig.execute(sql));
     let bodies: String =
         rig.get("SELECT group_concat(body || available_after) FROM consumer_messages");

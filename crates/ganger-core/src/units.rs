@@ -30,12 +30,12 @@ pub fn duration(text: &str) -> Option<Duration> {
 }
 
 /// Writes a duration so that [`duration`] reads it again.
-pub(super) fn show_duration(duration: Duration) -> String {
+pub fn show_duration(duration: Duration) -> String {
     SpanPrinter::new().unsigned_duration_to_string(&duration)
 }
 
 /// Reads `512MiB`, `10MB`, `1024B`: a whole number with its unit, never a bare number.
-pub(super) fn size(text: &str) -> Option<u64> {
+pub fn size(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
@@ -47,7 +47,7 @@ pub(super) fn size(text: &str) -> Option<u64> {
 }
 
 /// Writes a size in bytes so that [`size`] reads it again.
-pub(super) fn show_size(bytes: u64) -> String {
+pub fn show_size(bytes: u64) -> String {
     let (name, unit) = BINARY
         .iter()
         .find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit))

@@ -1,0 +1,358 @@
+//! Dispatches the schedules of the ledger, on a thread of its own: a database that is away blocks nothing
+//! else.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use ganger_config::model::{Config, LedgerConfig, ScheduleConfig};
+use ganger_core::backoff::AWAY;
+use ganger_core::heartbeat::Heartbeat;
+use ganger_pool::overview::{LedgerStatus, Overview, StoppedScheduleStatus};
+use ganger_queue::fault::SourceFault;
+use ganger_schedule::auto_disable::Change;
+use ganger_schedule::clock::Jump;
+use ganger_schedule::occurrence::ScheduleState;
+use ganger_table::ledger::{Dispatched, Figures, Ledger};
+
+/// Interval at which the ledger is looked at, for what others have changed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Interval at which old occurrences are removed.
+const EXPIRE_EVERY: Duration = Duration::from_secs(60);
+/// Interval at which the schedules are counted.
+const FIGURES_EVERY: Duration = Duration::from_secs(10);
+/// Number of schedules that are shown because they are broken or disabled.
+const STOPPED_MAX: u32 = 20;
+/// Time after a panic until it begins anew.
+const AFTER_PANIC: Duration = Duration::from_secs(5);
+/// Pause between two transactions that remove some: others write, too.
+const EXPIRE_PAUSE: Duration = Duration::from_millis(100);
+
+/// The schedules that are dispatched. Dropping it ends that.
+#[derive(Debug, Default)]
+pub(super) struct Scheduling(Option<ScheduleThread>);
+
+/// The thread that dispatches, until the channel is closed.
+#[derive(Debug)]
+struct ScheduleThread {
+    held: SyncSender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Scheduling {
+    /// Begins to dispatch the schedules of the ledger, once those of the configuration are entered and the
+    /// thread of the configuration before has ended. From the ledger of `before`, if this configuration has
+    /// another or none, its schedules are removed.
+    pub(super) fn begin(
+        self,
+        config: &Config,
+        before: Option<&LedgerConfig>,
+        overview: &Overview,
+    ) -> Self {
+        overview.set_ledger(None);
+        let ledger = config.ledger.clone();
+        let is_left = |before: &&LedgerConfig| match &ledger {
+            Some(ledger) => ledger.table != before.table || ledger.group != before.group,
+            None => true,
+        };
+        let left = before.filter(is_left).cloned();
+        let (schedules, overview) = (config.schedules.clone(), overview.clone());
+        let earlier = self.0.map(|ScheduleThread { held, thread }| {
+            drop(held);
+            thread
+        });
+        if ledger.is_none() && left.is_none() {
+            return Self::default();
+        }
+        // Nothing is ever sent: it is closed when we are dropped.
+        let (held, given_up) = sync_channel(1);
+        let work = move || {
+            if let Some(earlier) = earlier {
+                drop(earlier.join());
+            }
+            let heart = Heartbeat::of_this_thread();
+            let pause = Pause { given_up, heart };
+            if let Some(left) = left
+                && opened(&left, &[], &mut LedgerView::new(&left.source, None), &pause).is_none()
+            {
+                return;
+            }
+            if let Some(ledger) = ledger {
+                keep_on(&ledger, &schedules, &overview, &pause);
+            }
+        };
+        let thread = std::thread::Builder::new().name("schedules".to_owned());
+        match thread.spawn(work) {
+            Ok(thread) => Self(Some(ScheduleThread { held, thread })),
+            Err(error) => {
+                tracing::error!(%error, "schedules are not dispatched: no thread; the next reload tries it again");
+                Self::default()
+            }
+        }
+    }
+}
+
+/// Dispatches until it is given up. After a panic it begins anew.
+fn keep_on(
+    ledger: &LedgerConfig,
+    schedules: &[ScheduleConfig],
+    overview: &Overview,
+    pause: &Pause,
+) {
+    loop {
+        let mut view = LedgerView::new(&ledger.source, Some(overview.clone()));
+        let work = || keep(ledger, schedules, &mut view, pause);
+        if catch_unwind(AssertUnwindSafe(work)).is_ok() {
+            return;
+        }
+        tracing::error!(
+            source = ledger.source,
+            "dispatching schedules panicked; it begins anew"
+        );
+        view.panicked();
+        if pause.wait(AFTER_PANIC).is_none() {
+            return;
+        }
+    }
+}
+
+/// Waits of the thread, until it is given up.
+#[derive(Debug)]
+struct Pause {
+    given_up: Receiver<()>,
+    heart: Heartbeat,
+}
+
+impl Pause {
+    /// Waits; none if it was given up.
+    fn wait(&self, time: Duration) -> Option<()> {
+        self.heart.beat();
+        match self.given_up.recv_timeout(time) {
+            Err(RecvTimeoutError::Timeout) => Some(()),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
+}
+
+/// State of the ledger as others see it.
+#[derive(Debug)]
+struct LedgerView {
+    status: LedgerStatus,
+    /// None if the ledger is left.
+    overview: Option<Overview>,
+    next_look: Instant,
+    /// Reason, already logged, for which ends of runs can't be counted.
+    unreviewed: Option<String>,
+}
+
+impl LedgerView {
+    fn new(source: &str, overview: Option<Overview>) -> Self {
+        Self {
+            status: LedgerStatus {
+                source: source.to_owned(),
+                ..LedgerStatus::default()
+            },
+            overview,
+            next_look: Instant::now(),
+            unreviewed: None,
+        }
+    }
+
+    fn panicked(&mut self) {
+        self.status.problem = Some("dispatching schedules panicked".to_owned());
+        self.show();
+    }
+
+    fn failed(&mut self, error: &SourceFault) {
+        self.status.problem = Some(error.to_string());
+        self.show();
+    }
+
+    fn dispatched(&mut self, dispatched: &Dispatched, ledger: &mut Ledger) {
+        self.status.dispatched += dispatched.sent;
+        for (reason, slots) in &dispatched.skipped {
+            *self.status.skipped.entry((*reason).to_owned()).or_default() += slots;
+        }
+        if dispatched.unreviewed != self.unreviewed {
+            self.unreviewed.clone_from(&dispatched.unreviewed);
+            if let Some(problem) = &self.unreviewed {
+                tracing::error!(
+                    problem,
+                    "the database rejects that ends of runs are counted: `auto_disable` does not work"
+                );
+            }
+        }
+        let is_changed = !dispatched.broken.is_empty() || !dispatched.changed.is_empty();
+        if is_changed || self.next_look <= Instant::now() || self.status.problem.is_some() {
+            self.next_look = Instant::now() + FIGURES_EVERY;
+            // If it fails, the next dispatch does, and tells it.
+            if let Ok(figures) = ledger.figures(STOPPED_MAX) {
+                self.look(figures);
+            }
+        }
+        self.status.problem = None;
+        self.show();
+    }
+
+    fn look(&mut self, figures: Figures) {
+        let states = figures.states.into_iter();
+        let states = states.map(|(state, count)| (state.as_str().to_owned(), count));
+        // Those that there are not are none.
+        let none = ScheduleState::WORDS
+            .iter()
+            .map(|word| ((*word).to_owned(), 0));
+        self.status.schedules = none.chain(states).collect();
+        let stopped = figures.stopped.into_iter();
+        let stopped = stopped.map(|(name, state, reason)| StoppedScheduleStatus {
+            name,
+            state: state.as_str().to_owned(),
+            reason,
+        });
+        self.status.stopped = stopped.collect();
+        self.status.hold = figures.hold;
+    }
+
+    fn show(&self) {
+        if let Some(overview) = &self.overview {
+            overview.set_ledger(Some(self.status.clone()));
+        }
+    }
+}
+
+/// Dispatches until it is given up.
+fn keep(
+    config: &LedgerConfig,
+    schedules: &[ScheduleConfig],
+    shown: &mut LedgerView,
+    pause: &Pause,
+) -> Option<()> {
+    let mut ledger = opened(config, schedules, shown, pause)?;
+    let mut failures = 0;
+    let mut next_expiry = Instant::now();
+    loop {
+        let wait = match ledger.dispatch() {
+            Ok(dispatched) => {
+                if failures > 0 {
+                    tracing::info!(source = config.source, "schedules are dispatched again");
+                }
+                failures = 0;
+                report(&dispatched);
+                shown.dispatched(&dispatched, &mut ledger);
+                dispatched.wait.unwrap_or(LOOK_EVERY).min(LOOK_EVERY)
+            }
+            Err(error) => {
+                failures += 1;
+                shown.failed(&error);
+                fail(&error, failures)
+            }
+        };
+        if wait > Duration::ZERO && failures == 0 && next_expiry <= Instant::now() {
+            if !expire(&mut ledger, config) {
+                next_expiry = Instant::now() + EXPIRE_EVERY;
+            }
+            pause.wait(wait.min(EXPIRE_PAUSE))?;
+            continue;
+        }
+        pause.wait(wait)?;
+    }
+}
+
+/// Opens the ledger and enters the schedules of the configuration, until that succeeds.
+fn opened(
+    config: &LedgerConfig,
+    schedules: &[ScheduleConfig],
+    shown: &mut LedgerView,
+    pause: &Pause,
+) -> Option<Ledger> {
+    for failures in 1.. {
+        let opened = Ledger::open(config, false).and_then(|mut ledger| {
+            let synced = ledger.sync(schedules)?;
+            Ok((ledger, synced))
+        });
+        match opened {
+            Ok((ledger, synced)) => {
+                for name in &synced.taken {
+                    tracing::error!(
+                        schedule = name,
+                        "another configuration, the API or SQL has a schedule of that name in the ledger: this \
+                         one is not entered"
+                    );
+                }
+                let list = |names: &[String]| (!names.is_empty()).then(|| names.join(", "));
+                tracing::info!(
+                    schedules = schedules.len(),
+                    added = list(&synced.added),
+                    changed = list(&synced.changed),
+                    removed = list(&synced.removed),
+                    "schedules of the configuration are in the ledger"
+                );
+                return Some(ledger);
+            }
+            Err(error) => {
+                shown.failed(&error);
+                pause.wait(fail(&error, failures))?;
+            }
+        }
+    }
+    None
+}
+
+/// Removes old occurrences. Returns whether there may be more.
+fn expire(ledger: &mut Ledger, config: &LedgerConfig) -> bool {
+    ledger.expire(config.keep).unwrap_or_else(|error| {
+        tracing::warn!(%error, "removing old occurrences failed; retried in a minute");
+        false
+    })
+}
+
+/// Reports a failure of the database, and returns the time to the next try.
+fn fail(error: &SourceFault, failures: u32) -> Duration {
+    if failures == 1 {
+        tracing::error!(%error, "the ledger can't be used: no schedule is dispatched; retrying");
+    }
+    AWAY.wait(failures, fastrand::f64())
+}
+
+fn report(dispatched: &Dispatched) {
+    for (schedule, problem) in &dispatched.broken {
+        tracing::error!(
+            schedule,
+            problem,
+            "schedule is broken, and dispatches nothing until it is corrected"
+        );
+    }
+    for (schedule, change) in &dispatched.changed {
+        match change {
+            Change::Disabled { failures } => tracing::error!(
+                schedule,
+                failures,
+                "schedule is disabled: its last runs have failed"
+            ),
+            Change::Enabled => {
+                tracing::info!(
+                    schedule,
+                    "schedule is enabled again: its trial run has completed"
+                );
+            }
+        }
+    }
+    match dispatched.jump {
+        Some(Jump::Forward(by)) => {
+            tracing::warn!(%by, "the clock has jumped forward: slots between are missed");
+        }
+        Some(Jump::Back(by)) => {
+            tracing::warn!(%by, "the clock was set back: no slot is repeated");
+        }
+        Some(Jump::Correction(by)) => {
+            tracing::error!(%by, "the clock was wrong and is corrected: schedules start anew");
+        }
+        None => {}
+    }
+    let (sent, skipped) = (dispatched.sent, dispatched.skipped.values().sum::<u64>());
+    if sent + skipped > 0 {
+        tracing::debug!(sent, skipped, "slots decided");
+    }
+}
