@@ -8,6 +8,7 @@ mod dead;
 #[cfg(feature = "sqlite")]
 mod demo;
 mod exec;
+mod import;
 mod init;
 #[cfg_attr(not(feature = "sqlite"), path = "no_ledger.rs")]
 mod ledger;

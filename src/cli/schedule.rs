@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::common::{CommandResult, ConfigFile, Format, Output};
+use super::import::{self, ImportArgs};
 use super::ledger::{self, KeptCommand};
 use super::output;
 use super::usage::wrong;
@@ -39,6 +40,8 @@ pub(super) enum ScheduleCommand {
         #[command(flatten)]
         output: Output,
     },
+    /// Turn a crontab into a configuration: a schedule for each job, and the pools that run them
+    Import(ImportArgs),
     /// Say in words when a schedule is due, and list the next slots
     Explain {
         #[command(flatten)]
@@ -133,6 +136,7 @@ pub(super) fn run(command: &ScheduleCommand) -> CommandResult {
                 Format::Text => output::line(table(&slots).trim_end())?,
             }
         }
+        ScheduleCommand::Import(args) => return import::run(args),
         ScheduleCommand::Explain { times, range } => {
             let spec = times.spec(&zones)?;
             let slots = shown(&spec, range, &zones)?;

@@ -7,12 +7,13 @@
 //! ```
 //!
 //! Beside them: `clock` (jumps of the wall clock), `auto_disable` (schedules that keep failing), `expect`
-//! (what is overdue), and `template` (the body of a message).
+//! (what is overdue), `template` (the body of a message), and `crontab` (the files of cron).
 
 pub mod auto_disable;
 pub mod calendar;
 pub mod clock;
 pub mod cron;
+pub mod crontab;
 pub mod definition;
 pub mod due;
 pub mod expect;

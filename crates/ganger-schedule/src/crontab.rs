@@ -1,0 +1,350 @@
+//! Files of cron: what each line runs, and when. In the form of a user's table, or of the system's, whose
+//! lines name a user.
+
+use crate::cron::{Cron, Dialect};
+use crate::problem::Problem;
+use crate::zone::Zones;
+
+/// Form of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Of a user, as `crontab -l` prints it.
+    User,
+    /// Of the system, as `/etc/crontab` and the files of `/etc/cron.d`: a user stands before the command.
+    System,
+}
+
+/// A line that runs a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// Number of the line, from 1.
+    pub line: usize,
+    /// Expression.
+    pub cron: String,
+    /// Zone of the expression, if the file sets one with `CRON_TZ`.
+    pub zone: Option<String>,
+    /// User that the command runs as, in the system's form.
+    pub user: Option<String>,
+    /// Command for the shell.
+    pub command: String,
+    /// Standard input of the command: what follows a `%`.
+    pub input: Option<String>,
+    /// Variables that the file sets before the line, in their order.
+    pub variables: Vec<(String, String)>,
+}
+
+impl Job {
+    /// Returns the value of a variable.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        let mut found = self.variables.iter().filter(|(other, _)| other == name);
+        found.next().map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the script that does what cron does: the variables, then the command with its input.
+    pub fn script(&self) -> String {
+        let mut script = String::new();
+        for (name, value) in &self.variables {
+            if !matches!(name.as_str(), "SHELL" | "MAILTO" | "CRON_TZ") {
+                script += &format!("export {name}={}\n", quoted(value));
+            }
+        }
+        script += &self.command;
+        if let Some(input) = &self.input {
+            let mut end = String::from("END");
+            while input.lines().any(|line| line == end) {
+                end += "_";
+            }
+            script += &format!(" <<'{end}'\n{}\n{end}", input.trim_end_matches('\n'));
+        }
+        script + "\n"
+    }
+}
+
+/// A line that can't be taken over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadLine {
+    /// Number of the line, from 1.
+    pub line: usize,
+    /// The mistake, and the remedy.
+    pub problem: Problem,
+}
+
+/// Reads a file: its jobs, and the lines that can't be taken over.
+pub fn read(text: &str, form: Form, zones: &Zones) -> (Vec<Job>, Vec<BadLine>) {
+    let mut reader = LineReader {
+        form,
+        zones,
+        variables: Vec::new(),
+    };
+    let (mut jobs, mut bad) = (Vec::new(), Vec::new());
+    for (line, text) in (1..).zip(text.lines()) {
+        match reader.line(line, text.trim()) {
+            Ok(job) => jobs.extend(job),
+            Err(problem) => bad.push(BadLine { line, problem }),
+        }
+    }
+    (jobs, bad)
+}
+
+struct LineReader<'a> {
+    form: Form,
+    zones: &'a Zones,
+    variables: Vec<(String, String)>,
+}
+
+impl LineReader<'_> {
+    fn line(&mut self, line: usize, text: &str) -> Result<Option<Job>, Problem> {
+        if text.is_empty() || text.starts_with('#') {
+            return Ok(None);
+        }
+        if let Some((name, value)) = setting(text) {
+            if name == "CRON_TZ" && !value.is_empty() {
+                self.zones.get(&value)?;
+            }
+            self.variables.retain(|(other, _)| *other != name);
+            self.variables.push((name, value));
+            return Ok(None);
+        }
+        let (cron, rest) = self.time(text)?;
+        let (user, command) = match self.form {
+            Form::User => (None, rest),
+            Form::System => {
+                let (user, command) = word(rest);
+                (Some(user.to_owned()), command)
+            }
+        };
+        if command.is_empty() {
+            let right = match self.form {
+                Form::User => "write a command after the time",
+                Form::System => {
+                    "write a user and a command after the time, or read it as a user's table"
+                }
+            };
+            return Err(Problem::new("there is no command", right));
+        }
+        let (command, input) = split(command);
+        let zone = self.variables.iter().find(|(name, _)| name == "CRON_TZ");
+        let zone = zone
+            .map(|(_, zone)| zone.clone())
+            .filter(|zone| !zone.is_empty());
+        Ok(Some(Job {
+            line,
+            cron,
+            zone,
+            user,
+            command,
+            input,
+            variables: self.variables.clone(),
+        }))
+    }
+
+    /// Reads the time, and returns what follows it.
+    fn time<'t>(&self, text: &'t str) -> Result<(String, &'t str), Problem> {
+        // A minus keeps some crons from logging the job.
+        let text = text.strip_prefix('-').unwrap_or(text);
+        let (first, rest) = word(text);
+        if first.eq_ignore_ascii_case("@reboot") {
+            let right = "let the service manager start it, as with a systemd unit";
+            return Err(Problem::new("`@reboot` is no time", right));
+        }
+        let fields = if first.starts_with('@') { 1 } else { 5 };
+        let mut rest = if fields == 1 { rest } else { text };
+        let mut words = vec![first];
+        if fields > 1 {
+            words.clear();
+            for _ in 0..fields {
+                let (field, after) = word(rest);
+                words.push(field);
+                rest = after;
+            }
+        }
+        let cron = words.join(" ");
+        Cron::parse(&cron, Dialect::Standard, "crontab")?;
+        Ok((cron, rest))
+    }
+}
+
+/// Returns the first word, and what follows it.
+fn word(text: &str) -> (&str, &str) {
+    let end = text.find(char::is_whitespace).unwrap_or(text.len());
+    let (word, rest) = text.split_at(end);
+    (word, rest.trim_start())
+}
+
+/// Reads `NAME = value`, in quotes or not.
+fn setting(text: &str) -> Option<(String, String)> {
+    let (name, value) = text.split_once('=')?;
+    let unquoted = |text: &str| {
+        let text = text.trim();
+        let inner = ['"', '\''].iter().find_map(|quote| {
+            let inner = text.strip_prefix(*quote)?.strip_suffix(*quote)?;
+            Some(inner.to_owned())
+        });
+        inner.unwrap_or_else(|| text.to_owned())
+    };
+    let name = unquoted(name);
+    let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let is_name = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    (begins && is_name).then(|| (name, unquoted(value)))
+}
+
+/// Splits a command from its input, which begins after the first `%`: each further one is a line's end. A
+/// `\%` is a percent sign.
+fn split(text: &str) -> (String, Option<String>) {
+    let mut parts = vec![String::new()];
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let is_escaped = c == '\\' && chars.peek() == Some(&'%');
+        match (c, parts.last_mut()) {
+            (_, Some(part)) if is_escaped => part.extend(chars.next()),
+            ('%', _) => parts.push(String::new()),
+            (c, Some(part)) => part.push(c),
+            (_, None) => {}
+        }
+    }
+    let mut parts = parts.into_iter();
+    let command = parts.next().unwrap_or_default().trim_end().to_owned();
+    let input: Vec<String> = parts.collect();
+    (command, (!input.is_empty()).then(|| input.join("\n")))
+}
+
+/// Returns a text as one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jobs(text: &str, form: Form) -> Vec<Job> {
+        let (jobs, bad) = read(text, form, &Zones::bundled());
+        assert_eq!(bad, []);
+        jobs
+    }
+
+    fn one(text: &str) -> Job {
+        let mut jobs = jobs(text, Form::User);
+        assert_eq!(jobs.len(), 1, "{text}");
+        jobs.remove(0)
+    }
+
+    fn wrong(text: &str, form: Form) -> String {
+        let (jobs, bad) = read(text, form, &Zones::bundled());
+        assert_eq!((jobs.len(), bad.len()), (0, 1), "{text}");
+        format!("{} {}", bad[0].line, bad[0].problem)
+    }
+
+    #[test]
+    fn a_line_is_a_time_and_a_command() {
+        for (text, cron, command) in [
+            ("*/5 * * * * /bin/true", "*/5 * * * *", "/bin/true"),
+            (
+                "  30\t2  * * MON-FRI\tbackup --all  /srv ",
+                "30 2 * * MON-FRI",
+                "backup --all  /srv",
+            ),
+            ("@daily run", "@daily", "run"),
+            ("-0 4 * * 7 quiet", "0 4 * * 7", "quiet"),
+            ("0 0 1 * * a=b env", "0 0 1 * *", "a=b env"),
+            ("0 0 * * * date +\\%F > x", "0 0 * * *", "date +%F > x"),
+        ] {
+            let job = one(text);
+            assert_eq!((&*job.cron, &*job.command), (cron, command), "{text}");
+            assert_eq!((job.input, job.user), (None, None));
+        }
+    }
+
+    #[test]
+    fn a_percent_sign_begins_the_input() {
+        let job = one("0 0 * * * mail ann%Hello%%bye \\% END");
+        assert_eq!(job.command, "mail ann");
+        assert_eq!(job.input.as_deref(), Some("Hello\n\nbye % END"));
+        assert_eq!(job.script(), "mail ann <<'END'\nHello\n\nbye % END\nEND\n");
+        let job = one("0 0 * * * cat%END%x");
+        assert_eq!(job.script(), "cat <<'END_'\nEND\nx\nEND_\n");
+    }
+
+    #[test]
+    fn variables_hold_for_the_lines_that_follow() {
+        let text = "# a comment\n\
+                    SHELL=/bin/bash\n\
+                    PATH = \"/usr/bin:/bin\"\n\
+                    MAILTO=ann\n\
+                    0 1 * * * first\n\
+                    CRON_TZ=Europe/Berlin\n\
+                    GREETING='it'\n\
+                    PATH=/opt\n\
+                    0 2 * * * second\n\
+                    CRON_TZ=\n\
+                    0 3 * * * third\n";
+        let jobs = jobs(text, Form::User);
+        assert_eq!(jobs[0].script(), "export PATH='/usr/bin:/bin'\nfirst\n");
+        assert_eq!(jobs[0].variable("SHELL"), Some("/bin/bash"));
+        assert_eq!((jobs[0].line, jobs[0].zone.as_deref()), (5, None));
+        assert_eq!(
+            jobs[1].script(),
+            "export GREETING='it'\nexport PATH='/opt'\nsecond\n"
+        );
+        assert_eq!(jobs[1].zone.as_deref(), Some("Europe/Berlin"));
+        assert_eq!(jobs[2].zone, None);
+    }
+
+    #[test]
+    fn the_systems_lines_name_a_user() {
+        let text =
+            "17 *\t* * *\troot\tcd / && run-parts --report /etc/cron.hourly\n@weekly www  tidy\n";
+        let jobs = jobs(text, Form::System);
+        assert_eq!(jobs[0].user.as_deref(), Some("root"));
+        assert_eq!(
+            jobs[0].command,
+            "cd / && run-parts --report /etc/cron.hourly"
+        );
+        assert_eq!(
+            (jobs[1].user.as_deref(), &*jobs[1].command),
+            (Some("www"), "tidy")
+        );
+    }
+
+    #[test]
+    fn a_line_that_can_not_be_taken_over_is_told() {
+        for (text, form, expected) in [
+            (
+                "@reboot x",
+                Form::User,
+                "1 `@reboot` is no time: let the service manager",
+            ),
+            (
+                "\n60 * * * * x",
+                Form::User,
+                "2 minute `60` is out of range",
+            ),
+            (
+                "0 0 * * *",
+                Form::User,
+                "1 there is no command: write a command",
+            ),
+            (
+                "0 0 * * * root",
+                Form::System,
+                "1 there is no command: write a user",
+            ),
+            ("hello", Form::User, "1 "),
+            (
+                "CRON_TZ=Berlin",
+                Form::User,
+                "1 time zone `Berlin` is unknown",
+            ),
+            ("@sometimes x", Form::User, "1 "),
+        ] {
+            let problem = wrong(text, form);
+            assert!(problem.starts_with(expected), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_one_word_whatever_is_in_it() {
+        let job = one("A=it's $HOME `x`\n* * * * * env");
+        assert_eq!(job.script(), "export A='it'\\''s $HOME `x`'\nenv\n");
+    }
+}
