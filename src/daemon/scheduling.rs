@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use ganger_config::model::{Config, LedgerConfig, ScheduleConfig};
 use ganger_core::backoff::AWAY;
-use ganger_core::heartbeat::Heartbeat;
+use ganger_core::heartbeat::{self, Heartbeat};
 use ganger_pool::overview::{LedgerStatus, Overview, StoppedScheduleStatus};
 use ganger_queue::fault::SourceFault;
 use ganger_schedule::auto_disable::Change;
@@ -67,6 +67,8 @@ impl Scheduling {
         if ledger.is_none() && left.is_none() {
             return Self::default();
         }
+        let view = |ledger: &LedgerConfig| LedgerView::new(&ledger.source, overview.clone());
+        let view = ledger.as_ref().map(view);
         // Nothing is ever sent: it is closed when we are dropped.
         let (held, given_up) = sync_channel(1);
         let work = move || {
@@ -75,10 +77,8 @@ impl Scheduling {
             }
             let heart = Heartbeat::of_this_thread();
             let pause = Pause { given_up, heart };
-            if let Some(left) = left
-                && opened(&left, &[], &mut LedgerView::new(&left.source, None), &pause).is_none()
-            {
-                return;
+            if let Some(left) = left {
+                leave(&left);
             }
             if let Some(ledger) = ledger {
                 keep_on(&ledger, &schedules, &overview, &pause);
@@ -88,10 +88,32 @@ impl Scheduling {
         match thread.spawn(work) {
             Ok(thread) => Self(Some(ScheduleThread { held, thread })),
             Err(error) => {
-                tracing::error!(%error, "schedules are not dispatched: no thread; the next reload tries it again");
+                tracing::error!(%error, "no schedule is dispatched until a restart: no thread for it");
+                if let Some(mut view) = view {
+                    view.failed(format!("no thread for it: {error}"));
+                }
                 Self::default()
             }
         }
+    }
+}
+
+/// Removes the schedules of the configuration from a ledger that it no longer has. Tried once, and not
+/// instead of the ledger that it has: the database may be gone for good.
+fn leave(ledger: &LedgerConfig) {
+    match Ledger::open(ledger, false).and_then(|mut opened| opened.sync(&[])) {
+        Ok(synced) => {
+            let removed = synced.removed.join(", ");
+            tracing::info!(
+                removed,
+                "the ledger is left: its schedules of the configuration are removed"
+            );
+        }
+        Err(error) => tracing::error!(
+            %error,
+            "schedules of the configuration stay in the ledger that is left: a daemon that has it \
+             dispatches them; remove them with `ganger schedule remove`"
+        ),
     }
 }
 
@@ -103,7 +125,7 @@ fn keep_on(
     pause: &Pause,
 ) {
     loop {
-        let mut view = LedgerView::new(&ledger.source, Some(overview.clone()));
+        let mut view = LedgerView::new(&ledger.source, overview.clone());
         let work = || keep(ledger, schedules, &mut view, pause);
         if catch_unwind(AssertUnwindSafe(work)).is_ok() {
             return;
@@ -112,7 +134,7 @@ fn keep_on(
             source = ledger.source,
             "dispatching schedules panicked; it begins anew"
         );
-        view.panicked();
+        view.failed("dispatching schedules panicked".to_owned());
         if pause.wait(AFTER_PANIC).is_none() {
             return;
         }
@@ -129,10 +151,15 @@ struct Pause {
 impl Pause {
     /// Waits; none if it was given up.
     fn wait(&self, time: Duration) -> Option<()> {
-        self.heart.beat();
-        match self.given_up.recv_timeout(time) {
-            Err(RecvTimeoutError::Timeout) => Some(()),
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => None,
+        let end = Instant::now() + time;
+        loop {
+            self.heart.beat();
+            let rest = end.saturating_duration_since(Instant::now());
+            match self.given_up.recv_timeout(rest.min(heartbeat::EVERY)) {
+                Err(RecvTimeoutError::Timeout) if rest <= heartbeat::EVERY => return Some(()),
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return None,
+            }
         }
     }
 }
@@ -141,15 +168,14 @@ impl Pause {
 #[derive(Debug)]
 struct LedgerView {
     status: LedgerStatus,
-    /// None if the ledger is left.
-    overview: Option<Overview>,
+    overview: Overview,
     next_look: Instant,
     /// Reason, already logged, for which ends of runs can't be counted.
     unreviewed: Option<String>,
 }
 
 impl LedgerView {
-    fn new(source: &str, overview: Option<Overview>) -> Self {
+    fn new(source: &str, overview: Overview) -> Self {
         Self {
             status: LedgerStatus {
                 source: source.to_owned(),
@@ -161,13 +187,8 @@ impl LedgerView {
         }
     }
 
-    fn panicked(&mut self) {
-        self.status.problem = Some("dispatching schedules panicked".to_owned());
-        self.show();
-    }
-
-    fn failed(&mut self, error: &SourceFault) {
-        self.status.problem = Some(error.to_string());
+    fn failed(&mut self, problem: String) {
+        self.status.problem = Some(problem);
         self.show();
     }
 
@@ -216,9 +237,7 @@ impl LedgerView {
     }
 
     fn show(&self) {
-        if let Some(overview) = &self.overview {
-            overview.set_ledger(Some(self.status.clone()));
-        }
+        self.overview.set_ledger(Some(self.status.clone()));
     }
 }
 
@@ -245,7 +264,7 @@ fn keep(
             }
             Err(error) => {
                 failures += 1;
-                shown.failed(&error);
+                shown.failed(error.to_string());
                 fail(&error, failures)
             }
         };
@@ -292,7 +311,7 @@ fn opened(
                 return Some(ledger);
             }
             Err(error) => {
-                shown.failed(&error);
+                shown.failed(error.to_string());
                 pause.wait(fail(&error, failures))?;
             }
         }
