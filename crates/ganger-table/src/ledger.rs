@@ -33,7 +33,7 @@ use ganger_schedule::zone::Zones;
 pub use round::Dispatched;
 use round::{Round, compare, set_aside};
 pub use row::{Occurrence, OccurrenceEvent, OccurrenceFilter, ScheduleRow};
-use store::{LedgerStore, LedgerTransaction};
+use store::{Expired, LedgerStore, LedgerTransaction};
 
 /// Number of schedules that one transaction decides about.
 const SCHEDULES_MAX: u32 = 1000;
@@ -175,7 +175,7 @@ impl Ledger {
             },
             reviewed => reviewed.map_err(|fault| self.fault(fault))?,
         };
-        let dispatched = match self.dispatch_some(SCHEDULES_MAX) {
+        let dispatched = match self.dispatch_some(Which::Some(SCHEDULES_MAX)) {
             // One of them is to blame: they are tried one by one, and that is set aside.
             Err(fault) if fault.is_permanent => self.dispatch_each(),
             dispatched => dispatched,
@@ -194,6 +194,14 @@ impl Ledger {
             store, definitions, ..
         } = self;
         let mut reviewed = Dispatched::default();
+        let mut has_ends = false;
+        store.read(&mut |tx| {
+            has_ends = !tx.ended(1)?.is_empty();
+            Ok(())
+        })?;
+        if !has_ends {
+            return Ok(reviewed);
+        }
         store.write(&mut |tx| {
             let mut round = Round::default();
             round.review(tx, definitions)?;
@@ -230,7 +238,7 @@ impl Ledger {
         Ok(wait)
     }
 
-    fn dispatch_some(&mut self, most: u32) -> Result<Dispatched, Fault> {
+    fn dispatch_some(&mut self, which: Which<'_>) -> Result<Dispatched, Fault> {
         let Self {
             store,
             definitions,
@@ -246,7 +254,7 @@ impl Ledger {
             let clock = compare(tx, *reading, now, &mut round)?;
             read = Some(Reading { clock, ..now });
             if tx.hold()?.is_none() {
-                let mut due = tx.due(clock.wall, most)?;
+                let mut due = which.due(tx, clock)?;
                 let decided = round.decide(tx, definitions, &mut due, clock)?;
                 due.truncate(decided);
                 round.write(tx, &mut due)?;
@@ -261,10 +269,16 @@ impl Ledger {
 
     /// Dispatches the schedules that are due one by one. One whose message the database refuses is broken.
     fn dispatch_each(&mut self) -> Result<Dispatched, Fault> {
+        let mut due = Vec::new();
+        self.store.read(&mut |tx| {
+            let clock = tx.clock()?;
+            due = Which::Some(SCHEDULES_MAX).due(tx, clock)?;
+            Ok(())
+        })?;
         let mut all = Dispatched::default();
-        for _ in 0..SCHEDULES_MAX {
-            let one = match self.dispatch_some(1) {
-                Err(fault) if fault.is_permanent => self.set_first_aside(&fault.problem)?,
+        for ScheduleRow { name, .. } in due {
+            let one = match self.dispatch_some(Which::Named(&name)) {
+                Err(fault) if fault.is_permanent => self.set_aside(&name, &fault.problem)?,
                 one => one?,
             };
             all.sent += one.sent;
@@ -274,20 +288,17 @@ impl Ledger {
             all.broken.extend(one.broken);
             all.jump = all.jump.or(one.jump);
             all.wait = one.wait;
-            if all.wait.is_none_or(|wait| !wait.is_zero()) {
-                break;
-            }
         }
         Ok(all)
     }
 
-    /// Marks the schedule that is due first as broken.
-    fn set_first_aside(&mut self, why: &str) -> Result<Dispatched, Fault> {
+    /// Marks the schedule of that name as broken, unless another daemon has dispatched it meanwhile.
+    fn set_aside(&mut self, name: &str, why: &str) -> Result<Dispatched, Fault> {
         let mut dispatched = Dispatched::default();
         self.store.write(&mut |tx| {
             let clock = tx.clock()?;
             dispatched = Dispatched::default();
-            if let Some(mut row) = tx.due(clock.wall, 1)?.pop() {
+            for mut row in Which::Named(name).due(tx, clock)? {
                 set_aside(&mut row, why, &mut dispatched);
                 tx.save(&[row])?;
             }
@@ -303,15 +314,21 @@ impl Ledger {
     /// # Errors
     /// If the database did not do as asked.
     pub fn expire(&mut self, keep: Duration) -> Result<bool, SourceFault> {
-        let mut removed = 0;
-        let done = self.store.write(&mut |tx| {
-            let now = tx.clock()?.wall;
-            let until = now.checked_sub(keep).unwrap_or(Timestamp::MIN);
-            removed = tx.expire(until, EXPIRED_MAX)?;
+        let mut old = Expired::default();
+        // Others may write while they are looked for.
+        let found = self.store.read(&mut |tx| {
+            let until = tx.clock()?.wall.checked_sub(keep);
+            old = tx.expired(until.unwrap_or(Timestamp::MIN), EXPIRED_MAX)?;
             Ok(())
         });
+        found.map_err(|fault| self.fault(fault))?;
+        if old == Expired::default() {
+            return Ok(false);
+        }
+        let done = self.store.write(&mut |tx| tx.expire(&old));
         done.map_err(|fault| self.fault(fault))?;
-        Ok(removed >= EXPIRED_MAX)
+        let most = old.occurrences.len().max(old.schedules.len());
+        Ok(most >= EXPIRED_MAX as usize)
     }
 
     fn fault(&self, fault: Fault) -> SourceFault {
@@ -418,10 +435,17 @@ impl Ledger {
     /// # Errors
     /// If there is none of that name, it is broken, or the database did not do as asked.
     pub fn resume(&mut self, name: &str, make_up: bool) -> Result<(), LedgerError> {
-        self.change(name, &mut |_, row, versions, clock| {
-            let decisions = decide::resume(row, versions, clock, make_up);
-            decisions.map_err(|broken| Fault::transient(broken.to_string()))
-        })
+        let mut goes_on = false;
+        // A long pause has more slots than one transaction skips.
+        while !goes_on {
+            self.change(name, &mut |_, row, versions, clock| {
+                let decided = decide::resume(row, versions, clock, make_up);
+                let decided = decided.map_err(|broken| Fault::transient(broken.to_string()))?;
+                goes_on = decided.1;
+                Ok(decided.0)
+            })?;
+        }
+        Ok(())
     }
 
     /// Removes a schedule. Its occurrences stay.
@@ -551,6 +575,28 @@ impl Ledger {
         });
         done.map_err(|fault| self.fault(fault))?;
         refused.map_or(Ok(()), Err)
+    }
+}
+
+/// Schedules that are dispatched, if they are due.
+#[derive(Debug, Clone, Copy)]
+enum Which<'a> {
+    /// As many as that.
+    Some(u32),
+    /// The one of that name.
+    Named(&'a str),
+}
+
+impl Which<'_> {
+    /// Returns those of them that are due.
+    fn due(self, tx: &mut dyn LedgerTransaction, clock: Clock) -> Result<Vec<ScheduleRow>, Fault> {
+        match self {
+            Self::Some(most) => tx.due(clock.wall, most),
+            Self::Named(name) => {
+                let is_due = |row: &ScheduleRow| row.wake.is_some_and(|wake| wake <= clock.wall);
+                Ok(tx.schedule(name)?.filter(is_due).into_iter().collect())
+            }
+        }
     }
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn decide(
 }
 
 /// Decides about a schedule that goes on after a pause: slots of the pause are skipped, unless they are to
-/// be made up for.
+/// be made up for. Returns whether it goes on; else it stays as it was, and there is more to skip.
 ///
 /// # Errors
 /// If a slot can't be worked out.
@@ -85,26 +85,30 @@ pub(crate) fn resume(
     versions: Versions<'_>,
     clock: Clock,
     make_up: bool,
-) -> Result<Vec<Decision>, Broken> {
-    row.is_now(ScheduleState::Active, None);
-    row.failing.enable();
-    row.wake = Some(Timestamp::UNIX_EPOCH);
+) -> Result<(Vec<Decision>, bool), Broken> {
     let is_applied = row.applied.as_ref() == Some(&row.definition);
     let spec = match is_applied {
         true => Some(&versions.config.spec),
         // Those of a version that is broken are skipped when the new one is applied.
         false => versions.old,
     };
-    let (Some(cursor), Some(spec), false) = (row.cursor, spec, make_up) else {
-        return Ok(Vec::new());
-    };
-    let skipped = skip_all(spec, cursor, clock, Reason::Paused)?;
-    let decisions = take(row, skipped, clock, spec);
-    if !is_applied {
+    let mut decisions = Vec::new();
+    let mut is_over = false;
+    if let (Some(cursor), Some(spec), false) = (row.cursor, spec, make_up) {
+        let skipped = skip_all(spec, cursor, clock, Reason::Paused)?;
+        if skipped.wake == Wake::Again {
+            row.cursor = Some(skipped.cursor);
+            return Ok((skipped.decisions, false));
+        }
+        is_over = skipped.wake == Wake::Ended && is_applied;
+        decisions = take(row, skipped, clock, spec);
+    }
+    row.failing.enable();
+    if !is_over {
         row.is_now(ScheduleState::Active, None);
         row.wake = Some(Timestamp::UNIX_EPOCH);
     }
-    Ok(decisions)
+    Ok((decisions, true))
 }
 
 /// Notes the end of a run. Returns the change of the schedule, if there is one.

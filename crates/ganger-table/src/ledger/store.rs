@@ -12,6 +12,15 @@ use ganger_queue::delivery::Outgoing;
 use ganger_schedule::clock::Clock;
 use ganger_schedule::occurrence::ScheduleState;
 
+/// Names of what is old.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Expired {
+    /// Ids of occurrences.
+    pub(crate) occurrences: Vec<String>,
+    /// Names of schedules.
+    pub(crate) schedules: Vec<String>,
+}
+
 /// Work of one transaction. May run again if the first try came to nothing.
 pub(crate) type LedgerWork<'a> = dyn FnMut(&mut dyn LedgerTransaction) -> Result<(), Fault> + 'a;
 
@@ -84,9 +93,12 @@ pub(crate) trait LedgerTransaction {
     /// Notes that the ends of these occurrences were looked at.
     fn looked_at(&mut self, ids: &[String]) -> Result<(), Fault>;
 
-    /// Removes occurrences that were entered and have ended before a time, but the newest of each schedule.
-    /// Returns their number.
-    fn expire(&mut self, until: Timestamp, most: u32) -> Result<u32, Fault>;
+    /// Returns occurrences that were entered and have ended before a time, but the newest of each schedule
+    /// that goes on, and schedules that SQL has inserted and that ended then.
+    fn expired(&mut self, until: Timestamp, most: u32) -> Result<Expired, Fault>;
+
+    /// Removes them, but those that have not ended any more.
+    fn expire(&mut self, expired: &Expired) -> Result<(), Fault>;
 
     /// Returns occurrences, the newest first.
     fn occurrences(&mut self, filter: &OccurrenceFilter) -> Result<Vec<Occurrence>, Fault>;

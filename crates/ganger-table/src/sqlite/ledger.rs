@@ -15,7 +15,7 @@ use super::{journal, row, schema, settle};
 use crate::ledger::row::{
     EndedRun, NewOccurrence, Occurrence, OccurrenceEvent, OccurrenceFilter, ScheduleRow,
 };
-use crate::ledger::store::{LedgerStore, LedgerTransaction, LedgerWork};
+use crate::ledger::store::{Expired, LedgerStore, LedgerTransaction, LedgerWork};
 use crate::table::Fault;
 use ganger_queue::delivery::Outgoing;
 use ganger_schedule::auto_disable::AutoDisable;
@@ -61,6 +61,16 @@ enum WriteError {
     Work(Fault),
 }
 
+impl WriteError {
+    /// Returns whether the disk may have been full. Once the transaction has begun, little else passes.
+    fn may_lack_space(&self) -> bool {
+        match self {
+            Self::Sqlite(error) => journal::is_out_of_space(error),
+            Self::Work(fault) => !fault.is_permanent,
+        }
+    }
+}
+
 impl From<rusqlite::Error> for WriteError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error)
@@ -85,9 +95,7 @@ impl From<WriteError> for Fault {
 impl LedgerStore for SqliteLedger {
     fn write(&mut self, work: &mut LedgerWork<'_>) -> Result<(), Fault> {
         match self.try_write(work) {
-            Err(WriteError::Sqlite(error))
-                if journal::is_out_of_space(&error) && journal::empty(&self.conn) =>
-            {
+            Err(error) if error.may_lack_space() && journal::empty(&self.conn) => {
                 Ok(self.try_write(work)?)
             }
             done => Ok(done?),
@@ -361,29 +369,37 @@ impl LedgerTransaction for InTransaction<'_> {
         Ok(())
     }
 
-    fn expire(&mut self, until: Timestamp, most: u32) -> Result<u32, Fault> {
-        let ids: Vec<String> = {
-            let mut old = self.conn.prepare_cached(EXPIRED)?;
-            let bound = first_id(until);
-            let ids = old.query_map(params![bound, until.as_millisecond(), most], |row| {
-                row.get(0)
-            })?;
-            ids.collect::<rusqlite::Result<_>>()?
-        };
-        let ended = "DELETE FROM schedules WHERE name IN (
-                       SELECT name FROM schedules INDEXED BY schedules_state
-                       WHERE state = 'ended' AND origin = 'sql' AND cursor < ?1 LIMIT ?2)";
+    fn expired(&mut self, until: Timestamp, most: u32) -> Result<Expired, Fault> {
+        let until_ms = until.as_millisecond();
+        let mut old = self.conn.prepare_cached(EXPIRED)?;
+        let ids = params![first_id(until), until_ms, most];
+        let occurrences = old.query_map(ids, |row| row.get(0))?;
+        let ended = "SELECT name FROM schedules INDEXED BY schedules_ended
+                     WHERE state = 'ended' AND origin = 'sql' AND cursor < ?1 LIMIT ?2";
         let mut ended = self.conn.prepare_cached(ended)?;
-        ended.execute(params![until.as_millisecond(), most])?;
+        let schedules = ended.query_map(params![until_ms, most], |row| row.get(0))?;
+        Ok(Expired {
+            occurrences: occurrences.collect::<rusqlite::Result<_>>()?,
+            schedules: schedules.collect::<rusqlite::Result<_>>()?,
+        })
+    }
+
+    fn expire(&mut self, expired: &Expired) -> Result<(), Fault> {
+        let ended = "DELETE FROM schedules WHERE name = ?1 AND state = 'ended'";
+        let mut ended = self.conn.prepare_cached(ended)?;
+        for name in &expired.schedules {
+            ended.execute([name])?;
+        }
         let events = "DELETE FROM occurrence_events WHERE occurrence = ?1";
         let mut events = self.conn.prepare_cached(events)?;
-        let remove = "DELETE FROM occurrences WHERE id = ?1";
+        let remove = "DELETE FROM occurrences WHERE id = ?1 AND ended_at IS NOT NULL";
         let mut remove = self.conn.prepare_cached(remove)?;
-        for id in &ids {
-            events.execute([id])?;
-            remove.execute([id])?;
+        for id in &expired.occurrences {
+            if remove.execute([id])? > 0 {
+                events.execute([id])?;
+            }
         }
-        Ok(u32::try_from(ids.len()).unwrap_or(u32::MAX))
+        Ok(())
     }
 
     fn occurrences(&mut self, filter: &OccurrenceFilter) -> Result<Vec<Occurrence>, Fault> {
@@ -550,4 +566,31 @@ fn count(number: u64) -> i64 {
 fn first_id(at: Timestamp) -> String {
     let millis = u64::try_from(at.as_millisecond()).unwrap_or(0);
     Uuid::from_u128(u128::from(millis) << 80).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_that_found_no_space_is_tried_again_with_an_empty_journal() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = WallClock::system();
+        let mut ledger = SqliteLedger::open(&dir.path().join("q.db"), 0o600, clock).unwrap();
+        let mut tries = |fault: &dyn Fn() -> Fault| {
+            let mut tries = 0;
+            let done = ledger.write(&mut |_| {
+                tries += 1;
+                if tries == 1 { Err(fault()) } else { Ok(()) }
+            });
+            (tries, done.is_ok())
+        };
+        let full = || Fault::transient("database or disk is full");
+        assert_eq!(tries(&full), (2, true));
+        let refused = || Fault {
+            is_permanent: true,
+            ..full()
+        };
+        assert_eq!(tries(&refused), (1, false));
+    }
 }

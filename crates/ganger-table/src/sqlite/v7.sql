@@ -24,6 +24,7 @@ CREATE TABLE schedules (
 
 CREATE INDEX schedules_state ON schedules (state);
 CREATE INDEX schedules_wake ON schedules (wake_at) WHERE wake_at IS NOT NULL;
+CREATE INDEX schedules_ended ON schedules (cursor) WHERE state = 'ended' AND origin = 'sql';
 
 CREATE TABLE occurrences (
   id TEXT PRIMARY KEY,

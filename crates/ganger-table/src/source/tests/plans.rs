@@ -195,7 +195,7 @@ async fn work(rig: &Rig, round: i64) {
     source.end().await;
 }
 
-fn outgoing(queue: &str) -> Outgoing {
+pub(super) fn outgoing(queue: &str) -> Outgoing {
     Outgoing {
         queue: queue.to_owned(),
         correlation_id: "c".to_owned(),
@@ -290,7 +290,8 @@ async fn ledger(rig: &Rig, round: i64) {
     assert!(ledger.occurrence(&id).unwrap().is_some());
     // Those of the round before are long ended.
     rig.execute(&format!(
-        "UPDATE occurrences SET id = '0000000{round}' || substr(id, 9), ended_at = 1"
+        "UPDATE occurrences SET id = '0000000{round}' || substr(id, 9), ended_at = 1;
+         INSERT INTO schedules (name, definition, state, cursor) VALUES ('over', '{{}}', 'ended', 1)"
     ));
     ledger.expire(Duration::ZERO).unwrap();
     ledger.sync(&[]).unwrap();
