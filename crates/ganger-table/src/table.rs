@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use ganger_core::budget::{Hold, Share};
+use ganger_core::names::OCCURRENCE_HEADER;
 use ganger_core::trace_context::SpanContext;
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::{Failure, Finished, History, Message, Outcome, Publish};
@@ -45,10 +46,25 @@ pub(crate) struct Settled {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OccurrenceRun {
     pub(crate) id: Arc<str>,
+    /// Queue of its message.
+    pub(crate) queue: Arc<str>,
     /// Number of the attempt.
     pub(crate) attempt: u32,
     /// Time at which a worker got it; none if none has.
     pub(crate) begun: Option<Instant>,
+}
+
+impl OccurrenceRun {
+    /// Hands the occurrence on to the next step of a long task, which its own queue gets. A reply to
+    /// another queue is the result of the run.
+    pub(crate) fn carry(&self, outcome: &mut Outcome) {
+        if let Outcome::Reply(reply) = outcome
+            && reply.queue == *self.queue
+        {
+            let occurrence = (OCCURRENCE_HEADER.to_owned(), self.id.to_string());
+            reply.headers.push(occurrence);
+        }
+    }
 }
 
 /// A claimed row.

@@ -129,14 +129,16 @@ impl Book {
         match self.out.get_mut(&settlement.token) {
             Some(out) => {
                 out.hold = None;
+                let mut outcome = settlement.outcome;
                 let occurrence = out.occurrence.take();
-                if occurrence.is_some() {
+                if let Some(run) = &occurrence {
                     let claim = out.claim;
                     self.begun.retain(|(other, _)| *other != claim);
+                    run.carry(&mut outcome);
                 }
                 self.settled.push(Settled {
                     claim: out.claim,
-                    outcome: settlement.outcome,
+                    outcome,
                     span: settlement.span,
                     finished: settlement.finished,
                     occurrence,

@@ -467,6 +467,7 @@ impl Task {
         let attempt = claimed.history.attempt;
         let occurrence = claimed.occurrence.map(|id| OccurrenceRun {
             id,
+            queue: Arc::clone(&claimed.message.queue),
             attempt,
             begun: None,
         });

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::clock::WallClock;
 use super::error::{fault, sentence};
 use crate::rules::error_text;
-use crate::table::{Claim, OccurrenceRun};
+use crate::table::{Claim, OccurrenceRun, headers};
 use ganger_queue::delivery::{Failure, Outcome, Reason};
 use ganger_schedule::occurrence::OccurrenceState;
 
@@ -57,6 +57,9 @@ pub(super) fn settled(
     clock: &WallClock,
 ) -> rusqlite::Result<()> {
     let (to, reason) = match outcome {
+        Outcome::Reply(reply) if headers::occurrence(&reply.headers).is_some() => {
+            (OccurrenceState::Queued, Some("step"))
+        }
         Outcome::Done | Outcome::Reply(_) => (OccurrenceState::Completed, None),
         Outcome::Requeue { .. } => (OccurrenceState::Waiting, Some("requeue")),
         Outcome::Return { .. } => (OccurrenceState::Queued, None),

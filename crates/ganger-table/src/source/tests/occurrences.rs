@@ -74,7 +74,8 @@ async fn an_occurrence_follows_its_message() {
         failure: failure(Reason::Failed),
     };
     let retried = ["queued>waiting 1 no luck", "waiting>completed 2"];
-    let table: [(Vec<Outcome>, &[&str]); 7] = [
+    let reply = |queue| Outcome::Reply(Box::new(plans::outgoing(queue)));
+    let table: [(Vec<Outcome>, &[&str]); 9] = [
         (vec![Outcome::Done], &["queued>completed 1"]),
         (vec![again(), Outcome::Done], &retried),
         (
@@ -97,6 +98,12 @@ async fn an_occurrence_follows_its_message() {
             vec![Outcome::Return { suspect: false }, Outcome::Done],
             &["queued>queued 1", "queued>completed 1"],
         ),
+        // A long task goes on in its own queue.
+        (
+            vec![reply("q"), reply("q"), Outcome::Done],
+            &["queued>queued 1 step", "queued>completed 1"],
+        ),
+        (vec![reply("answers")], &["queued>completed 1"]),
     ];
     for (outcomes, expected) in table {
         let id = trigger(&mut ledger, "s");
