@@ -1,5 +1,5 @@
-//! What the project aims for, beside what was found. Each goal is looked at where it says it is
-//! measured, or not at all if that was not.
+//! The project's goals, compared with the results. A goal is compared only where it is measured, and skipped
+//! if it was not.
 
 use crate::common::goal::Goal;
 use crate::common::show::tenths;
@@ -9,7 +9,7 @@ use crate::pool::Language;
 use crate::rabbit::{self, Rabbit};
 use crate::report::Report;
 
-/// Compares what there is.
+/// Returns the goals for which there are results.
 pub(crate) fn compare(report: &Report) -> Vec<Goal> {
     let rabbitmq = report.rabbitmq.iter().flat_map(rabbitmq);
     let kafka = report.kafka.iter().flat_map(kafka);

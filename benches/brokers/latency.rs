@@ -1,6 +1,6 @@
-//! From an idle queue to a handler. One message at a time is sent from this process; whoever
-//! receives it tells when, by the clock that all processes share. What sends and receives, this
-//! file does not know.
+//! Latency from an idle queue to a handler. This process sends one message at a time; the receiver reports
+//! the time of arrival, by the clock that all processes share. This file does not know the sender and the
+//! receiver.
 
 use std::time::Duration;
 
@@ -11,36 +11,36 @@ use crate::common::machine::monotonic_nanos;
 use crate::common::show::milliseconds;
 use crate::watch::seconds;
 
-/// The receiver is left alone for so long between two messages, at random, so that no timer of its
-/// own keeps step with us.
+/// Pause before each message, in which the receiver is idle. It is random, so that no timer of the receiver
+/// runs in step with the sender.
 const IDLE_MILLIS: std::ops::Range<u64> = 10..60;
 
-/// The first few find caches cold.
+/// Number of first messages that are left out, since they find cold caches.
 const COLD: usize = 5;
 
 /// A sender and a receiver.
 pub(crate) struct Way {
     pub(crate) name: String,
-    /// Whether it leads through the daemon.
+    /// True if the path leads through the daemon.
     pub(crate) is_ours: bool,
     pub(crate) send: Box<dyn FnMut() -> miette::Result<()>>,
-    /// Waits for the message. Returns when it came, in nanoseconds of CLOCK_MONOTONIC.
+    /// Waits for the message. Returns the time of its arrival, in nanoseconds of CLOCK_MONOTONIC.
     pub(crate) receive: Box<dyn FnMut() -> miette::Result<i64>>,
 }
 
-/// How a way's messages have fared.
+/// Latencies of a path's messages.
 #[derive(Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) way: String,
     pub(crate) is_ours: bool,
     messages: usize,
-    /// From before the message was sent to the handler.
+    /// Time from before the message was sent until the handler has it.
     p50_ms: f64,
     pub(crate) p99_ms: f64,
     longest_ms: f64,
 }
 
-/// Sends so many messages by each way, in turns.
+/// Sends `messages` messages on each path, in turn.
 pub(crate) fn measure(ways: &mut [Way], messages: usize) -> miette::Result<Vec<Latency>> {
     let mut times = vec![Vec::new(); ways.len()];
     for _ in 0..COLD + messages {
@@ -55,7 +55,7 @@ pub(crate) fn measure(ways: &mut [Way], messages: usize) -> miette::Result<Vec<L
 }
 
 impl Way {
-    /// Lets the receiver come to rest, then sends one message. Returns its time in milliseconds.
+    /// Waits until the receiver is idle, then sends one message. Returns its latency in milliseconds.
     fn pass(&mut self) -> miette::Result<f64> {
         std::thread::park_timeout(Duration::from_millis(fastrand::u64(IDLE_MILLIS)));
         let sent = monotonic_nanos();

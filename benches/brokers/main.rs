@@ -1,42 +1,42 @@
 //! The benchmark of the brokers: `cargo bench --bench brokers`.
 //!
 //! # What is measured
-//! The product is the real `ganger run` as a process of its own, on a private RabbitMQ and a private
-//! Kafka that are started here (`tests/servers`) and stopped afterwards. Its workers do nothing:
-//! they are this same binary, started again, or a few lines of Python (`noop_worker.py`).
+//! The product is the real `ganger run` as a process of its own, on a private RabbitMQ and a private Kafka
+//! that are started here (`tests/servers`) and stopped afterwards. Its workers do nothing: they are this same
+//! binary, started again, or a few lines of Python (`noop_worker.py`).
 //!
-//! - RabbitMQ: messages per second and processor time per message, of the daemon and of the broker,
-//!   on classic and quorum queues; from an idle queue to the worker's handler; what the daemon has
-//!   resident; from the daemon's start to its first message. With `--peers` Celery and dramatiq on
+//! - RabbitMQ: messages per second and processor time per message, of the daemon and of the broker, on
+//!   classic and quorum queues; latency from an idle queue to the worker's handler; resident memory of the
+//!   daemon; time from the daemon's start to its first message. With `--peers` also Celery and dramatiq on
 //!   the same broker.
 //! - Kafka: the same by order, without memory and peers.
 //!
-//! # How
-//! A round measures, one after the other, a raw loop and the daemon, and the next round measures
-//! them again. A machine's weather changes by the minute, so only neighbours are compared: a ratio
-//! is taken within each round, and the median of the rounds is shown. Messages are 200 bytes and
-//! persistent. The daemon is up, its workers are connected, and it has worked off a first load, so
-//! that nothing that happens once is in the figures. It stands still while its queue is filled; the
-//! interval begins when it goes on, and ends when a worker receives the last message
-//! (`common/tally.rs`). Processor time is taken until the last acknowledgement, without the workers.
+//! # Method
+//! A round measures, one after the other, a raw loop and the daemon, and the next round measures them again.
+//! The load on a machine changes by the minute, so only neighbours are compared: a ratio is computed within
+//! each round, and the median of the rounds is shown. Messages are 200 bytes and persistent. The daemon is
+//! running, its workers are connected, and it has processed a first load, so that one-time work is not in the
+//! figures. It is stopped while its queue is filled; the interval begins when it is continued, and ends when
+//! a worker receives the last message (`common/tally.rs`). Processor time is taken until the last
+//! acknowledgement, without the workers.
 //!
-//! # What the ratios mean
-//! - The daemon against the *raw loop* (`rabbit/raw.rs`, `kafka/raw.rs`): what is left of the speed
-//!   of the client library when each message also goes to a worker and back. 100 % would be workers
-//!   for nothing. The raw loop of RabbitMQ has the same prefetch as the whole pool. On few cores the
-//!   broker, the workers and the daemon compete for them.
-//! - The same against a loop *with workers* (`rabbit/by_hand.rs`): what it costs that a worker may
-//!   die, be late or fail, and that messages come back. Its own share of the raw loop shows what
-//!   workers cost at all.
-//! - A pool of Python workers against the *peers* (`peers.rs`): the same handler, as many processes,
-//!   at least once on both sides.
+//! # Meaning of the ratios
+//! - The daemon against the *raw loop* (`rabbit/raw.rs`, `kafka/raw.rs`): the share of the client library's
+//!   throughput that is left when each message also goes to a worker and back. 100 % would mean that workers
+//!   cost nothing. The raw loop of RabbitMQ has the same prefetch as the whole pool. On few cores the broker,
+//!   the workers and the daemon compete for them.
+//! - The same against a loop *with workers* (`rabbit/by_hand.rs`): the cost of handling workers that die, are
+//!   late or fail, and messages that are redelivered. The share of this loop in the throughput of the raw
+//!   loop shows the cost of workers as such.
+//! - A pool of Python workers against the *peers* (`peers.rs`): the same handler, the same number of
+//!   processes, at-least-once delivery on both sides.
 //!
-//! `--against PROGRAM` does nothing but compare this build of the daemon with another, by its
-//! processor time for each message: with automatic prefetch, and with the most that this ever is.
+//! `--against PROGRAM` only compares this build of the daemon with another, by its processor time per
+//! message: with automatic prefetch, and with the maximum that automatic prefetch can reach.
 //!
-//! `--quick` measures a few cells in some minutes, `--smoke` next to nothing, only to see that it
-//! works; that is also what happens without `--bench`, as in `cargo test --all-targets`. What it
-//! needs on the machine, `tests/run` installs.
+//! `--quick` measures a few cells in some minutes. `--smoke` measures next to nothing, only to check that the
+//! benchmark works; that is also the behaviour without `--bench`, as in `cargo test --all-targets`.
+//! `tests/run` installs the programs that it needs.
 
 #[path = "../common/mod.rs"]
 mod common;

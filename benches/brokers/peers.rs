@@ -1,9 +1,9 @@
-//! What else runs Python on RabbitMQ, with the same handler in as many processes: Celery and
-//! dramatiq, as their documents say to start them, both at least once. They are installed with pip
-//! into the target directory.
+//! Other programs that run Python tasks on RabbitMQ, with the same handler in the same number of processes:
+//! Celery and dramatiq, started as their documentation describes, both with at-least-once delivery. They are
+//! installed with pip into the target directory.
 //!
-//! A peer is measured as the daemon is, but that it can't tell when it has received the last
-//! message: its interval ends when the queue has nothing left.
+//! A peer is measured like the daemon, except that it can't report when it has received the last message: its
+//! interval ends when the queue is empty.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -29,38 +29,38 @@ use crate::servers::rabbit::Node;
 
 const PROCESSES: usize = 2;
 
-/// Of all processes together.
+/// Prefetch of all processes together.
 const PREFETCH: u16 = 100;
 
-/// What a peer works off before it is measured.
+/// Number of messages that a peer processes before it is measured.
 const WARM_UP: usize = 200;
 
-/// How much more the daemon works off than a peer, which takes so much longer for it.
+/// Factor by which the daemon's load exceeds a peer's, since a peer takes that much longer.
 const FASTER: usize = 5;
 
-/// How often the queue is looked at for its end.
+/// Interval between polls of the queue for its end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// By then any load is worked off, or something is stuck.
+/// Timeout after which a load that is not done counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(120);
 
-/// One that runs Python handlers.
+/// A system that runs Python handlers.
 #[derive(Debug, Serialize)]
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     processes: usize,
     messages_per_second: f64,
     rounds: Vec<f64>,
-    /// How many times as fast ganger is; none for itself.
+    /// Ganger's throughput as a multiple of this system's; none for ganger itself.
     pub(crate) ganger_to_it: Option<f64>,
-    /// How many times as fast it should be.
+    /// Goal for that multiple.
     pub(crate) goal: Option<f64>,
 }
 
-/// How another one is started.
+/// The way to start another system.
 struct Kit {
     name: &'static str,
-    /// In `peers/`.
+    /// Name of the script in `peers/`.
     script: &'static str,
     program: &'static str,
     arguments: &'static [&'static str],
@@ -91,7 +91,7 @@ const KITS: &[Kit] = &[
     },
 ];
 
-/// Measures all in every round, ganger first.
+/// Measures all systems in every round, ganger first.
 pub(crate) fn measure(node: &Node, plan: &Plan) -> miette::Result<Vec<Peer>> {
     let programs = install()?;
     let mut ganger = Peer::new("ganger", None);
@@ -146,7 +146,7 @@ impl Kit {
         Ok(per_second)
     }
 
-    /// A message as its own client sends it.
+    /// Returns a message as the system's own client sends it.
     fn letter(&self, programs: &Path, place: &Place<'_>) -> miette::Result<Letter> {
         let mut command = Command::new(programs.join("python3"));
         let sent = command
@@ -159,7 +159,7 @@ impl Kit {
     }
 }
 
-/// A peer at work, in a process group of its own. Dropped, all of it is killed.
+/// A running peer, in a process group of its own. On drop the whole group is killed.
 struct Running {
     server: Server,
     _directory: TempDir,
@@ -195,12 +195,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Whoever is left; nobody, after a good end.
+        // Kills the remaining processes; after a regular end there are none.
         drop(self.signal(Signal::SIGKILL));
     }
 }
 
-/// Waits until the queue has nothing left.
+/// Waits until the queue is empty.
 fn wait_until_done(place: &Place<'_>) -> miette::Result<()> {
     place.wait_until_handed_out(LOOK_EVERY, STUCK_AFTER)?;
     place.ensure_settled()
@@ -241,7 +241,7 @@ fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/brokers/peers")
 }
 
-/// Installs them, unless that has been done. Returns where their programs are.
+/// Installs the peers, unless that has been done. Returns the directory of their programs.
 fn install() -> miette::Result<PathBuf> {
     let (wanted, venv) = (scripts().join("requirements.txt"), target().join("peers"));
     let (installed, programs) = (venv.join("requirements.txt"), venv.join("bin"));

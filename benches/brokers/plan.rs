@@ -1,28 +1,29 @@
-//! How much is measured: the whole matrix, a small one, or just enough to see that it works.
+//! The amount of measurement: the whole matrix, a small one, or just enough to check that the benchmark
+//! works.
 
 use crate::pool::Workers;
 use crate::rabbit::Kind;
 use crate::{kafka, rabbit};
 
-/// The prefetch of most cells, and the other.
+/// The prefetch of most cells, and the other one.
 const PREFETCH: u16 = 100;
 const DEEP_PREFETCH: u16 = 300;
 
-/// Every size of a run of the benchmark.
+/// All sizes of a run of the benchmark.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
     pub(crate) rounds: usize,
     pub(crate) rabbit_cells: Vec<rabbit::Cell>,
     pub(crate) kafka_cells: Vec<kafka::Cell>,
-    /// By each way.
+    /// Number on each path.
     pub(crate) latency_messages: usize,
-    /// The pool sizes whose memory is looked at.
+    /// The pool sizes whose memory is measured.
     pub(crate) memory_workers: Vec<usize>,
     pub(crate) starts: usize,
-    /// For each peer, which is slower.
+    /// Number for each peer, which is slower.
     pub(crate) peer_messages: usize,
-    /// Whether the figures are worth a comparison with the goals.
+    /// True if the figures are worth comparing with the goals.
     pub(crate) judged: bool,
 }
 
@@ -81,7 +82,8 @@ impl Plan {
     }
 }
 
-/// On both kinds of queue a `part` of what keeps a run busy for a second or more.
+/// Returns the cells on both kinds of queue, with a `part` of the load that keeps a run busy for a second or
+/// more.
 fn rabbit_cells(all: impl IntoIterator<Item = (Workers, u16)>, part: usize) -> Vec<rabbit::Cell> {
     let cells = all.into_iter().flat_map(|(workers, prefetch)| {
         let cell = move |kind, messages: usize| rabbit::Cell {
@@ -97,12 +99,12 @@ fn rabbit_cells(all: impl IntoIterator<Item = (Workers, u16)>, part: usize) -> V
     cells
 }
 
-/// In every order a `part` of what keeps a run busy for a second or more. In the order of partitions
-/// no more than one message of each is on its way.
+/// Returns the cells in every order, with a `part` of the load that keeps a run busy for a second or more. In
+/// the order of partitions at most one message of each partition is in flight.
 fn kafka_cells(all: impl IntoIterator<Item = Workers> + Clone, part: usize) -> Vec<kafka::Cell> {
     use kafka::Order;
     let orders = [Order::None, Order::Key, Order::Partition];
-    // Whether a message costs more with more workers shows where all of them can work.
+    // The cost of a message with more workers shows where all of them can work.
     let more = |order| (order == Order::Key).then(|| Workers::rust(8));
     let cells = orders.into_iter().flat_map(|order| {
         let messages = match order {

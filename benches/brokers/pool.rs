@@ -1,4 +1,4 @@
-//! The pool that is measured, and its share of the configuration.
+//! The measured pool, and its part of the configuration.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::common::{noop_worker, quoted, target};
 
-/// What the workers are written in.
+/// Language of the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Language {
@@ -25,7 +25,7 @@ impl Language {
     }
 }
 
-/// So many workers that do nothing.
+/// Workers that do nothing, and their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Workers {
     pub(crate) language: Language,
@@ -47,12 +47,12 @@ impl Workers {
         format!("{} {}", self.count, self.language.describe())
     }
 
-    /// Enough for each one to be known as a fast one.
+    /// Returns a number of messages that is enough for each worker to be recognised as fast.
     pub(crate) fn warm_up(self) -> usize {
         200 * self.count
     }
 
-    /// The command that a user would write.
+    /// Returns the command that a user would write.
     fn command(self, tally: &Path) -> miette::Result<String> {
         let tally = quoted(tally);
         let (program, role) = match self.language {
@@ -71,16 +71,16 @@ impl Workers {
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
     pub(crate) workers: Workers,
-    /// Messages that are fetched for all workers together; ganger's own choice if left out.
+    /// Messages prefetched for all workers together; ganger's own choice if none.
     pub(crate) prefetch: Option<u16>,
     /// Further keys.
     pub(crate) keys: String,
-    /// Another build of the daemon; this one if left out.
+    /// Another build of the daemon; this one if none.
     pub(crate) program: Option<PathBuf>,
 }
 
 impl Pool {
-    /// With every key at its default.
+    /// Makes a pool with every key at its default.
     pub(crate) fn of(workers: Workers) -> Self {
         Self {
             workers,
@@ -90,7 +90,8 @@ impl Pool {
         }
     }
 
-    /// As a user would write it, but that the workers tell what they have received.
+    /// Returns the configuration that a user would write, except that the workers report the messages that
+    /// they received.
     pub(crate) fn toml(&self, queue: &str, tally: &Path) -> miette::Result<String> {
         let Self { workers, keys, .. } = self;
         let count = workers.count;
@@ -110,12 +111,12 @@ impl Pool {
     }
 }
 
-/// As deep as it can be without raising the prefetch, some messages being on their way.
+/// Returns the deepest window that does not raise the prefetch, given that some messages are on their way.
 fn window(prefetch: usize) -> usize {
     (prefetch / 2).clamp(1, ganger_pool::window::AUTO_MAX)
 }
 
-/// The interpreter that `tests/run` has prepared: one that has the msgpack package.
+/// Returns the interpreter that `tests/run` has prepared, which has the msgpack package.
 fn python() -> miette::Result<PathBuf> {
     let prepared = std::env::var_os("GANGER_TEST_PYTHON").map(PathBuf::from);
     let python = prepared.unwrap_or_else(|| target().join("venv/bin/python3"));

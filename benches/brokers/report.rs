@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! The results, for people and for programs.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::plan::Plan;
 use crate::rabbit::{self, Rabbit};
 use crate::start::Starts;
 
-/// Everything that was measured; what was not asked for is empty.
+/// All results; parts that were not requested are empty.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     machine: Machine,
@@ -28,7 +28,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Nothing yet.
+    /// Makes an empty report.
     pub(crate) fn new(plan: &Plan) -> Self {
         Self {
             machine: Machine::this(),
@@ -40,7 +40,7 @@ impl Report {
         }
     }
 
-    /// Sets the goals beside it.
+    /// Adds the comparison with the goals.
     pub(crate) fn judge(&mut self) {
         self.goals = goals::compare(self);
     }

@@ -1,4 +1,4 @@
-//! The product at work on a queue. Which broker the queue is at, this file does not know.
+//! The product at work on a queue. This file does not know the queue's broker.
 
 use miette::{IntoDiagnostic, WrapErr};
 use tempfile::TempDir;
@@ -13,20 +13,20 @@ use crate::watch::{Watch, Watched, seconds};
 pub(crate) trait Queue {
     fn name(&self) -> &str;
 
-    /// What is configured of its source.
+    /// Returns the configuration of its source.
     fn source(&self) -> String;
 
-    /// Puts so many messages there. All are stored when this returns.
+    /// Sends `messages` messages. All are stored when this returns.
     fn fill(&self, messages: usize) -> miette::Result<()>;
 
-    /// The broker's processor time so far.
+    /// Returns the broker's processor time so far.
     fn broker_seconds(&self) -> miette::Result<f64>;
 
-    /// Sees that whoever consumed it has settled everything.
+    /// Checks that the consumer has settled everything.
     fn ensure_settled(&self) -> miette::Result<()>;
 }
 
-/// A daemon that has done some work. Dropped, it is killed.
+/// A daemon that has done some work. On drop it is killed.
 pub(crate) struct Running {
     daemon: Daemon,
     tally: Tally,
@@ -34,7 +34,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts it, and waits until every worker has connected and a first load is worked off, so that
+    /// Starts the daemon, and waits until every worker has connected and a first load is done, so that
     /// automatic windows have found their depth.
     pub(crate) fn start(queue: &dyn Queue, pool: &Pool) -> miette::Result<Self> {
         let (tally, directory) = (Tally::open()?, directory()?);
@@ -51,24 +51,24 @@ impl Running {
         Ok(running)
     }
 
-    /// Waits until its workers have received so many messages. Returns when the last one came, in
+    /// Waits until the workers have received `messages` messages. Returns the time of the last one, in
     /// nanoseconds of CLOCK_MONOTONIC.
     pub(crate) fn wait_for(&self, messages: usize) -> miette::Result<i64> {
         wait_for(messages, &self.tally, &self.daemon)
     }
 
-    /// Its own resident memory, in KiB.
+    /// Returns the daemon's own resident memory, in KiB.
     pub(crate) fn resident_kib(&self) -> miette::Result<u64> {
         self.daemon.resident_kib()
     }
 
-    /// Ends it as a user would, and sees that it ends well.
+    /// Stops the daemon as a user would, and checks that it exits successfully.
     pub(crate) fn stop(self) -> miette::Result<()> {
         self.daemon.stop()
     }
 }
 
-/// Measures how fast so many messages are worked off.
+/// Measures the throughput of `messages` messages.
 pub(crate) fn measure(queue: &dyn Queue, pool: &Pool, messages: usize) -> miette::Result<Watched> {
     let running = Running::start(queue, pool)?;
     let daemon = &running.daemon;
@@ -83,7 +83,7 @@ pub(crate) fn measure(queue: &dyn Queue, pool: &Pool, messages: usize) -> miette
     Ok(watched)
 }
 
-/// How long it takes from the daemon's start until a worker has the message that waits.
+/// Returns the time from the daemon's start until a worker has the waiting message.
 pub(crate) fn start_seconds(queue: &dyn Queue, pool: &Pool) -> miette::Result<f64> {
     let (tally, directory) = (Tally::open()?, directory()?);
     let config = config(queue, pool, &tally)?;
@@ -100,12 +100,12 @@ fn wait_for(messages: usize, tally: &Tally, daemon: &Daemon) -> miette::Result<i
     received.wrap_err_with(|| format!("the daemon's log:\n{}", daemon.log().unwrap_or_default()))
 }
 
-/// On the disk that the project is built on.
+/// Makes a directory on the disk that the project is built on.
 fn directory() -> miette::Result<TempDir> {
     TempDir::with_prefix_in("bench-", env!("CARGO_TARGET_TMPDIR")).into_diagnostic()
 }
 
-/// As a user would write it.
+/// Returns the configuration that a user would write.
 fn config(queue: &dyn Queue, pool: &Pool, tally: &Tally) -> miette::Result<String> {
     let source = queue.source();
     let pool = pool.toml(queue.name(), &tally.path())?;

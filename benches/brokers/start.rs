@@ -1,12 +1,12 @@
-//! From the start of the daemon's process to the first message in a worker's hands. The worker's
-//! own start is a part of it.
+//! Time from the start of the daemon's process until a worker has the first message. It includes the worker's
+//! own start.
 
 use serde::Serialize;
 
 use crate::common::figures::{median, percentile};
 use crate::common::show::milliseconds;
 
-/// How long starts take.
+/// Durations of starts.
 #[derive(Debug, Serialize)]
 pub(crate) struct Starts {
     starts: usize,
@@ -14,8 +14,8 @@ pub(crate) struct Starts {
     longest_ms: f64,
 }
 
-/// Measures so many starts. Each call of `start` returns the seconds that one has taken. The first
-/// is left out: it makes the queues or topics that later starts find.
+/// Measures the given number of starts. Each call of `start` returns the seconds of one. The first is left
+/// out: it creates the queues or topics that later starts find.
 pub(crate) fn measure(
     starts: usize,
     mut start: impl FnMut() -> miette::Result<f64>,

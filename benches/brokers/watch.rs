@@ -1,5 +1,5 @@
-//! One measured interval, and the same in all rounds: the speed, and the processor time of the
-//! process that consumes and of the broker that it consumes from.
+//! One measured interval, and the same interval in all rounds: the throughput, and the processor time of the
+//! consuming process and of the broker.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::common::figures::{Run, Series};
 use crate::common::machine::monotonic_nanos;
 use crate::common::show::{number, tenths};
 
-/// What an interval has shown.
+/// Results of an interval.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Watched {
     consumer: Run,
@@ -28,7 +28,7 @@ impl Watched {
     }
 }
 
-/// Looks at two processes from the beginning of an interval to its end.
+/// Processor times of two processes from the beginning of an interval to its end.
 pub(crate) struct Watch<C, B> {
     consumer: C,
     broker: B,
@@ -42,7 +42,8 @@ where
     C: Fn() -> miette::Result<f64>,
     B: Fn() -> miette::Result<f64>,
 {
-    /// Begins now. Each of the two tells a process's time on processors so far, in seconds.
+    /// Begins an interval now. Each of the two functions returns a process's processor time so far, in
+    /// seconds.
     pub(crate) fn begin(consumer: C, broker: B) -> miette::Result<Self> {
         Ok(Self {
             consumer_begun: consumer()?,
@@ -53,8 +54,8 @@ where
         })
     }
 
-    /// Ended when the last message came, in nanoseconds of CLOCK_MONOTONIC; now that all is
-    /// acknowledged, the processes are looked at.
+    /// Ends the interval at the arrival of the last message, in nanoseconds of CLOCK_MONOTONIC, and reads the
+    /// processor times now that everything is acknowledged.
     pub(crate) fn end(self, messages: usize, last_nanos: i64) -> miette::Result<Watched> {
         let consumer_seconds = (self.consumer)()? - self.consumer_begun;
         let broker_seconds = (self.broker)()? - self.broker_begun;
@@ -71,7 +72,7 @@ where
     }
 }
 
-/// Nanoseconds as seconds.
+/// Converts nanoseconds to seconds.
 #[expect(clippy::cast_precision_loss, reason = "exact for the first 100 days")]
 pub(crate) fn seconds(nanos: i64) -> f64 {
     nanos as f64 / 1e9
@@ -90,34 +91,35 @@ impl Rounds {
         self.broker.push(watched.broker);
     }
 
-    /// The median of the messages per second.
+    /// Returns the median of the messages per second.
     pub(crate) fn per_second(&self) -> f64 {
         self.consumer.per_second()
     }
 
-    /// The median of the consumer's processor time per message, in microseconds.
+    /// Returns the median of the consumer's processor time per message, in microseconds.
     pub(crate) fn cpu_micros(&self) -> f64 {
         self.consumer.cpu_micros()
     }
 
-    /// The consumer's processor time for a message, in microseconds, in each round.
+    /// Returns the consumer's processor time per message in each round, in microseconds.
     pub(crate) fn each_cpu_micros(&self) -> Vec<f64> {
         self.consumer.0.iter().map(Run::cpu_micros).collect()
     }
 
-    /// That of the consumer and the broker.
+    /// Returns the processor time per message of the consumer and the broker together in each round, in
+    /// microseconds.
     pub(crate) fn each_whole_micros(&self) -> Vec<f64> {
         let brokers = self.broker.0.iter().map(Run::cpu_micros);
         let pairs = self.each_cpu_micros().into_iter().zip(brokers);
         pairs.map(|(consumer, broker)| consumer + broker).collect()
     }
 
-    /// The median over the rounds of our speed as a share of theirs in the same round.
+    /// Returns the median over the rounds of this throughput as a share of the other's in the same round.
     pub(crate) fn ratio_to(&self, other: &Self) -> f64 {
         self.consumer.ratio_to(&other.consumer)
     }
 
-    /// Messages per second, the consumer's and the broker's microseconds of each.
+    /// Returns the messages per second, and the microseconds per message of the consumer and of the broker.
     pub(crate) fn cells(&self) -> [String; 3] {
         [
             number(self.per_second()),

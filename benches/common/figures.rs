@@ -1,4 +1,4 @@
-//! Figures of one run, and what several runs say together.
+//! Figures of one run, and their aggregation over several runs.
 
 use serde::{Serialize, Serializer};
 
@@ -22,7 +22,7 @@ impl Run {
     }
 }
 
-/// The same measured once in every round.
+/// The same measurement in every round.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Series(pub(crate) Vec<Run>);
 
@@ -31,17 +31,17 @@ impl Series {
         self.0.push(run);
     }
 
-    /// The median of the messages per second.
+    /// Returns the median of the messages per second.
     pub(crate) fn per_second(&self) -> f64 {
         median(self.0.iter().map(Run::per_second))
     }
 
-    /// The median of the processor time per message, in microseconds.
+    /// Returns the median of the processor time per message, in microseconds.
     pub(crate) fn cpu_micros(&self) -> f64 {
         median(self.0.iter().map(Run::cpu_micros))
     }
 
-    /// The median over the rounds of our speed as a share of theirs in the same round.
+    /// Returns the median over the rounds of this throughput as a share of the other's in the same round.
     pub(crate) fn ratio_to(&self, other: &Self) -> f64 {
         let pairs = self.0.iter().zip(&other.0);
         median(pairs.map(|(ours, theirs)| ours.per_second() / theirs.per_second()))
@@ -65,7 +65,7 @@ impl Serialize for Series {
     }
 }
 
-/// The value in the middle; of an even number, the mean of the two. Zero if there are none.
+/// Returns the median; for an even number of values the mean of the middle two, and zero for none.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let sorted = sorted(values);
     let middle = sorted.len() / 2;
@@ -76,7 +76,7 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// The least value that `percent` of all do not exceed. Zero if there are none.
+/// Returns the least value that `percent` of all values do not exceed; zero for none.
 pub(crate) fn percentile(values: impl IntoIterator<Item = f64>, percent: usize) -> f64 {
     let sorted = sorted(values);
     let rank = (sorted.len() * percent).div_ceil(100);

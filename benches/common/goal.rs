@@ -1,11 +1,10 @@
-//! What the project aims for, beside what was found: the goals that hold for every source, and how
-//! any goal is shown.
+//! The project's goals: those that apply to every source, and the display of any goal.
 
 use serde::Serialize;
 
 use super::show::{megabytes, milliseconds, percent};
 
-/// A goal and whether it is met.
+/// A goal, and whether it is met.
 #[derive(Debug, Serialize)]
 pub(crate) struct Goal {
     what: String,
@@ -29,19 +28,19 @@ impl Goal {
         }
     }
 
-    /// A share of something else's speed.
+    /// Makes a goal for a share of another throughput.
     pub(crate) fn share(what: impl Into<String>, least: f64, ratio: f64) -> Self {
         let goal = format!("≥ {}", percent(least));
         Self::new(what, goal, percent(ratio), ratio >= least)
     }
 
-    /// The time from an idle queue to a worker's handler.
+    /// Makes the goal for the latency from an idle queue to a worker's handler.
     pub(crate) fn latency(way: &str, p99_ms: f64) -> Self {
         let what = format!("idle queue to handler, p99, {way}");
         Self::new(what, "≤ 2 ms", milliseconds(p99_ms), p99_ms <= 2.0)
     }
 
-    /// The daemon's memory, for the pool sizes that have a goal.
+    /// Makes the goal for the daemon's memory, if the pool size has one.
     pub(crate) fn memory(workers: usize, resident_kib: u64) -> Option<Self> {
         let (goal, most_kib) = match workers {
             4 => ("≤ 25 MB", 25_000_000 / 1024),
@@ -53,7 +52,7 @@ impl Goal {
         Some(Self::new(what, goal, megabytes(resident_kib), met))
     }
 
-    /// The time from the daemon's start to its first message done.
+    /// Makes the goal for the time from the daemon's start to its first message done.
     pub(crate) fn start(p50_ms: f64) -> Self {
         let what = "start to first message done, p50";
         Self::new(what, "≤ 50 ms", milliseconds(p50_ms), p50_ms <= 50.0)

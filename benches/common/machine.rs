@@ -1,5 +1,5 @@
-//! What the kernel tells: clocks, the processor time and the memory of processes, and what machine
-//! this is.
+//! Information from the kernel: clocks, processor time and memory of processes, and a description of the
+//! machine.
 
 use std::fs;
 use std::path::Path;
@@ -8,16 +8,16 @@ use miette::{IntoDiagnostic, WrapErr, miette};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-/// CLOCK_MONOTONIC, which all processes of a machine share, in nanoseconds.
+/// Returns CLOCK_MONOTONIC, which all processes of a machine share, in nanoseconds.
 pub(crate) fn monotonic_nanos() -> i64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// The processor time of a process's threads so far, in seconds; of `self` our own. A thread that
-/// is running this moment is short of the time since the kernel last looked, at most a tick.
+/// Returns the processor time of a process's threads so far, in seconds; `self` is this process. A thread
+/// that is running now lacks the time since the kernel's last update, which is at most a tick.
 ///
-/// `/proc/PID/stat` tells the same in hundredths of a second, too coarse for short intervals.
+/// `/proc/PID/stat` shows the same in hundredths of a second, which is too coarse for short intervals.
 pub(crate) fn cpu_seconds(process: &str) -> miette::Result<f64> {
     let tasks = fs::read_dir(format!("/proc/{process}/task"));
     let mut nanos = 0;
@@ -32,7 +32,7 @@ pub(crate) fn cpu_seconds(process: &str) -> miette::Result<f64> {
     Ok(nanos / 1e9)
 }
 
-/// The resident memory of a process, in KiB.
+/// Returns the resident memory of a process, in KiB.
 pub(crate) fn resident_kib(pid: u32) -> miette::Result<u64> {
     let path = format!("/proc/{pid}/status");
     let text = read(path.as_ref())?;
@@ -48,7 +48,7 @@ fn read(path: &Path) -> miette::Result<String> {
     text.map_err(|error| miette!("{}: {error}", path.display()))
 }
 
-/// Where the figures come from.
+/// The machine that the figures were measured on.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
     processor: String,
@@ -59,7 +59,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// Describes this machine.
     pub(crate) fn this() -> Self {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let memory = field("/proc/meminfo", "MemTotal");
@@ -74,7 +74,7 @@ impl Machine {
         }
     }
 
-    /// In a line.
+    /// Returns the description in a line.
     pub(crate) fn describe(&self) -> String {
         let Self {
             processor,
@@ -88,7 +88,7 @@ impl Machine {
     }
 }
 
-/// A `name: value` line of a file in `/proc`; empty if there is none.
+/// Returns the value of a `name: value` line in a file of `/proc`; empty if there is none.
 fn field(path: &str, name: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));

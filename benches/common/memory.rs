@@ -1,10 +1,10 @@
-//! The daemon's own resident memory, idle after some work. Its workers have theirs.
+//! The daemon's own resident memory, idle after some work, without its workers.
 
 use serde::Serialize;
 
 use super::show::megabytes;
 
-/// How much memory a daemon with so many workers takes.
+/// Memory of a daemon with that number of workers.
 #[derive(Debug, Serialize)]
 pub(crate) struct Memory {
     pub(crate) workers: usize,

@@ -1,6 +1,6 @@
-//! The worker that does nothing: this same binary, started again. It speaks version 1 of the
-//! protocol and decodes no more of it than it needs, which is where frames end. It reads large
-//! chunks and answers all that is whole in one write, as a good compiled worker would.
+//! The worker that does nothing: this same binary, started again. It speaks version 1 of the protocol and
+//! decodes only the boundaries of frames. It reads large chunks and answers all complete frames in one write,
+//! as a good compiled worker would.
 
 use std::io::{self, BufRead, Write};
 use std::os::unix::net::UnixStream;
@@ -11,22 +11,22 @@ use miette::{IntoDiagnostic, WrapErr};
 
 use super::tally::Teller;
 
-/// By this first argument the binary knows that it is to be the worker.
+/// First argument that makes the binary run as the worker.
 pub(crate) const ROLE: &str = "noop-worker";
 
-/// More than a pipe's buffer holds.
+/// Size of a read: more than a pipe's buffer holds.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// `{"0": "", "1": 200}` with its length before it.
+/// `{"0": "", "1": 200}`, preceded by its length.
 const DONE: [u8; 12] = *b"\x00\x00\x00\x08\x82\xa10\xa0\xa11\xcc\xc8";
 
-/// Whether this process was started to be the worker, and then what became of it.
+/// Runs the worker if this process was started as one, and returns its result.
 pub(crate) fn run_if_asked() -> Option<miette::Result<()>> {
     let mut arguments = std::env::args_os().skip(1);
     (arguments.next()? == ROLE).then(|| run(arguments.next().as_deref().map(Path::new)))
 }
 
-/// Works until the pipe is closed. `tally` is the socket on which it tells what it has received.
+/// Works until the pipe is closed. `tally` is the socket to which it reports received messages.
 fn run(tally: Option<&Path>) -> miette::Result<()> {
     let teller = Teller::connect(tally)?;
     let mut name = String::new();
@@ -52,7 +52,7 @@ fn serve(mut pipe: UnixStream, mut teller: Teller) -> io::Result<()> {
     }
 }
 
-/// Counts frames as their bytes go by, keeping none of them.
+/// Counts frames in a stream of bytes without keeping them.
 #[derive(Debug, Default)]
 struct Frames {
     length: [u8; 4],
@@ -61,7 +61,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// Takes the next bytes of the stream. Returns how many frames end in them.
+    /// Takes the next bytes of the stream. Returns the number of frames that end in them.
     fn take_in(&mut self, mut bytes: &[u8]) -> usize {
         let mut ended = 0;
         while let Some(first) = bytes.first() {

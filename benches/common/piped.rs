@@ -1,5 +1,5 @@
-//! A worker at the end of a pipe, driven by hand: started, sent messages, its answers read, by nobody who
-//! watches over it.
+//! A worker at the end of a pipe without a supervisor: it is started, sent messages, and its answers are
+//! read.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,16 +19,16 @@ use tokio::time::timeout;
 
 use super::noop_worker;
 
-/// How long a worker may take to connect.
+/// Maximum time for a worker to connect.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Answers are small.
+/// Size of a read: answers are small.
 pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
 
 /// The default of the daemon's setting of that name.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// As a version 1 worker gets it.
+/// Encodes a message as a version 1 worker gets it.
 pub(crate) fn encode(message: &Message, outgoing: &mut BytesMut) -> miette::Result<()> {
     let input = Input {
         span: None,
@@ -40,7 +40,7 @@ pub(crate) fn encode(message: &Message, outgoing: &mut BytesMut) -> miette::Resu
     input.encode(outgoing, FRAME_BYTES_MAX).into_diagnostic()
 }
 
-/// Takes the answers that are whole. Returns how many there were.
+/// Removes the complete answers. Returns their number.
 pub(crate) fn decode(incoming: &mut BytesMut) -> miette::Result<usize> {
     let mut answers = 0;
     while let Some(frame) = next_frame(incoming, FRAME_BYTES_MAX).into_diagnostic()? {
@@ -51,14 +51,14 @@ pub(crate) fn decode(incoming: &mut BytesMut) -> miette::Result<usize> {
     Ok(answers)
 }
 
-/// A worker that has connected.
+/// A connected worker.
 pub(crate) struct Worker {
     process: Child,
     pub(crate) pipe: UnixStream,
 }
 
 impl Worker {
-    /// Starts one, and waits for it.
+    /// Starts a worker, and waits until it has connected.
     pub(crate) async fn start() -> miette::Result<Self> {
         let name = format!("bench{:032x}", fastrand::u128(..));
         let path = PathBuf::from(format!("{PIPE_DIR}/{PIPE_PREFIX}{name}"));
@@ -76,7 +76,7 @@ impl Worker {
         })
     }
 
-    /// Lets it go by the end of its pipe.
+    /// Closes the pipe, at which the worker exits.
     pub(crate) fn stop(self) -> miette::Result<()> {
         let Self { mut process, pipe } = self;
         drop(pipe);

@@ -1,5 +1,5 @@
-//! The product: the real `ganger run` as a process of its own, under a configuration that a user
-//! would write. What it reads from, this file does not know.
+//! The product: the real `ganger run` as a process of its own, with a configuration that a user would write.
+//! This file does not know its source.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,16 +14,16 @@ use tokio::time::Instant;
 
 use super::machine;
 
-/// For waiting where nothing is measured.
+/// Interval between polls outside of measured intervals.
 pub(crate) const WAIT_STEP: Duration = Duration::from_millis(2);
 
-/// Even a hundred workers on two busy cores are up by then.
+/// Maximum time until all workers have connected: enough for a hundred workers on two busy cores.
 const UP_WITHIN: Duration = Duration::from_secs(60);
 
-/// Longer than the daemon's own deadlines for workers that leave when they are asked to.
+/// Maximum time until the daemon has exited: longer than its own deadlines for workers that stop when asked.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
 
-/// The daemon as a child. Dropped, it is killed, and its workers with it.
+/// The daemon as a child process. On drop it is killed with its workers.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     process: Child,
@@ -31,8 +31,8 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it in that directory, without waiting for anything: this build, if no other program is
-    /// named.
+    /// Starts the daemon in that directory, without waiting for anything: this build, unless another program
+    /// is given.
     pub(crate) fn spawn(
         program: Option<&Path>,
         directory: &Path,
@@ -55,7 +55,7 @@ impl Daemon {
         })
     }
 
-    /// Starts it and waits until so many workers have connected.
+    /// Starts the daemon and waits until the given number of workers have connected.
     pub(crate) fn start(
         program: Option<&Path>,
         directory: &Path,
@@ -74,7 +74,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Lets it stand still.
+    /// Stops the process by SIGSTOP.
     pub(crate) fn pause(&self) -> miette::Result<()> {
         self.signal(Signal::SIGSTOP)?;
         let status = waitpid(self.pid()?, Some(WaitPidFlag::WUNTRACED)).into_diagnostic()?;
@@ -83,22 +83,22 @@ impl Daemon {
         Ok(())
     }
 
-    /// Lets it go on.
+    /// Continues the process.
     pub(crate) fn resume(&self) -> miette::Result<()> {
         self.signal(Signal::SIGCONT)
     }
 
-    /// Its own processor time so far, without its workers.
+    /// Returns the daemon's own processor time so far, without its workers.
     pub(crate) fn cpu_seconds(&self) -> miette::Result<f64> {
         machine::cpu_seconds(&self.process.id().to_string())
     }
 
-    /// Its own resident memory, in KiB.
+    /// Returns the daemon's own resident memory, in KiB.
     pub(crate) fn resident_kib(&self) -> miette::Result<u64> {
         machine::resident_kib(self.process.id())
     }
 
-    /// Ends it as a user would, and sees that it ends well.
+    /// Stops the daemon as a user would, and checks that it exits successfully.
     pub(crate) fn stop(mut self) -> miette::Result<()> {
         self.signal(Signal::SIGTERM)?;
         let begun = Instant::now();
@@ -121,7 +121,7 @@ impl Daemon {
         Ok(Pid::from_raw(pid))
     }
 
-    /// What it has said.
+    /// Returns its log so far.
     pub(crate) fn log(&self) -> miette::Result<String> {
         fs::read_to_string(&self.log).into_diagnostic()
     }
@@ -129,7 +129,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It has ended already, or nothing helps.
+        // If this fails, the process has exited already.
         drop(self.process.kill());
         drop(self.process.wait());
     }

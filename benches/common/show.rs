@@ -13,17 +13,17 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use miette::IntoDiagnostic;
 use serde::Serialize;
 
-/// Tells how far it has come.
+/// Reports progress.
 pub(crate) fn note(text: impl Display) {
     eprintln!("… {text}");
 }
 
-/// A line of the report.
+/// Prints a line of the report.
 pub(crate) fn line(text: impl Display) {
     println!("{text}");
 }
 
-/// A table of the report; nothing where it has no rows.
+/// Prints a table of the report, unless it has no rows.
 pub(crate) fn table(title: &str, header: &[&str], rows: impl Iterator<Item = Vec<String>>) {
     let mut table = Table::new();
     table
@@ -40,7 +40,7 @@ pub(crate) fn table(title: &str, header: &[&str], rows: impl Iterator<Item = Vec
     println!("\n{title}\n{}", table.trim_fmt());
 }
 
-/// Writes a report as JSON and says where.
+/// Writes a report as JSON and prints the path.
 pub(crate) fn write(report: &impl Serialize, json: &Path) -> miette::Result<()> {
     if let Some(directory) = json.parent() {
         fs::create_dir_all(directory).into_diagnostic()?;
@@ -51,7 +51,7 @@ pub(crate) fn write(report: &impl Serialize, json: &Path) -> miette::Result<()> 
     Ok(())
 }
 
-/// A count of something, in three digits and a unit.
+/// Formats a count with three digits and a unit.
 pub(crate) fn number(value: f64) -> String {
     if value >= 10_000.0 {
         format!("{:.1} k", value / 1000.0)

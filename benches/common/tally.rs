@@ -1,6 +1,6 @@
-//! How workers tell what they have received without being slowed down by it: a worker that has had
-//! nothing to do for some milliseconds says how many messages it has received since it said so
-//! last, and when the last of them came. While there is work nothing is said.
+//! Reports of received messages by workers, without slowing them down: a worker that has been idle for some
+//! milliseconds reports the number of messages that it has received since its last report, and the time of
+//! the last one. A busy worker reports nothing.
 
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -12,20 +12,20 @@ use tempfile::TempDir;
 
 use super::machine::monotonic_nanos;
 
-/// A worker that has had nothing to do for so long tells.
+/// Idle time after which a worker reports.
 pub(crate) const IDLE_FOR: Duration = Duration::from_millis(5);
 
-/// A message that is not there by then never comes.
+/// Timeout after which a missing message counts as lost.
 const TOLD_WITHIN: Duration = Duration::from_secs(120);
 
-/// Both numbers, little-endian.
+/// Size of both numbers, little-endian.
 const BYTES: usize = 16;
 
-/// What a worker tells. `noop_worker.py` knows its form, too.
+/// A worker's report. `noop_worker.py` uses the same format.
 #[derive(Debug, Clone, Copy)]
 struct Told {
     received: u64,
-    /// By CLOCK_MONOTONIC, which all processes of a machine share.
+    /// Time by CLOCK_MONOTONIC, which all processes of a machine share.
     last_nanos: i64,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn open() -> miette::Result<Self> {
-        // Not in the target directory: a socket's path must be short.
+        // Not in the target directory: the path of a socket must be short.
         let directory = TempDir::with_prefix("ganger-bench-").into_diagnostic()?;
         let socket = UnixDatagram::bind(path_in(&directory)).into_diagnostic()?;
         let timeout = socket.set_read_timeout(Some(TOLD_WITHIN));
@@ -60,12 +60,12 @@ impl Tally {
         Ok(Self { socket, directory })
     }
 
-    /// Where workers tell.
+    /// Returns the path of the socket.
     pub(crate) fn path(&self) -> PathBuf {
         path_in(&self.directory)
     }
 
-    /// Waits until so many messages have come. Returns when the last one did, in nanoseconds of
+    /// Waits until `messages` messages were reported. Returns the time of the last one, in nanoseconds of
     /// CLOCK_MONOTONIC.
     pub(crate) fn wait_for(&self, messages: usize) -> miette::Result<i64> {
         let (mut received, mut last_nanos) = (0, i64::MIN);
@@ -95,13 +95,13 @@ fn path_in(directory: &TempDir) -> PathBuf {
     directory.path().join("tally")
 }
 
-/// A worker's end, if it has been asked to tell.
+/// A worker's end, if it was asked to report.
 #[derive(Debug)]
 pub(crate) struct Teller {
     socket: Option<UnixDatagram>,
     untold: u64,
     last_nanos: i64,
-    /// Whether the pipe is read with a timeout.
+    /// True if the pipe is read with a timeout.
     is_impatient: bool,
 }
 
@@ -121,7 +121,7 @@ impl Teller {
         })
     }
 
-    /// Counts messages that have come this moment.
+    /// Counts messages that were received now.
     pub(crate) fn count(&mut self, messages: usize) {
         if self.socket.is_some() && messages > 0 {
             self.last_nanos = monotonic_nanos();
@@ -129,7 +129,7 @@ impl Teller {
         }
     }
 
-    /// Reads from the pipe; tells before it waits for long.
+    /// Reads from the pipe; reports before a long wait.
     pub(crate) fn read(&mut self, pipe: &mut UnixStream, chunk: &mut [u8]) -> io::Result<usize> {
         let has_news = self.untold > 0;
         if has_news != self.is_impatient {

@@ -1,6 +1,6 @@
-//! Many sources on one server: what they cost it while they have nothing to do, and how they get on with
-//! each other when they have: those of one daemon, each on a queue of its own, and as many daemons on one
-//! queue.
+//! Many sources on one server: their cost to it while they are idle, and their throughput and lock waits
+//! under load. The sources are those of one daemon, each with a queue of its own, or of as many daemons on
+//! one queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,13 +16,13 @@ use crate::plan::Plan;
 use crate::server::{Load, Server, Sql};
 use crate::setup::{Setup, Window};
 
-/// So many sources: of one daemon with a queue each, or of as many daemons that share a queue.
+/// A number of sources: of one daemon with a queue each, or of as many daemons that share a queue.
 #[derive(Debug, Serialize)]
 pub(crate) struct Crowd {
     sources: usize,
     is_shared: bool,
     connections: i64,
-    /// Shares of a core while there is nothing to do.
+    /// Processor time while idle, as shares of a core.
     idle_daemon: f64,
     pub(crate) idle_server: f64,
     resident_kib: u64,
@@ -30,12 +30,12 @@ pub(crate) struct Crowd {
     daemon_micros: f64,
     server_micros: f64,
     messages_per_write: f64,
-    /// Of all looks at a connection that had work under way, how many found it waiting for a lock.
+    /// Share of the samples of a busy connection that found it waiting for a lock.
     waits_for_locks: f64,
     deadlocks: i64,
 }
 
-/// How often connections are looked at.
+/// Interval between samples of the connections.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Measures one source, many with their own queues, and many on one queue.
@@ -89,7 +89,7 @@ fn one(server: &Server, plan: &Plan, sources: usize, is_shared: bool) -> miette:
     Ok(crowd)
 }
 
-/// What the daemon and the server take of a core while nothing is to be done.
+/// Returns the shares of a core that the daemon and the server use while idle.
 fn idle(daemon: &Daemon, server: &Server, time: Duration) -> miette::Result<(f64, f64)> {
     let before = (daemon.cpu_seconds()?, server.cpu_seconds()?);
     thread::park_timeout(time);
@@ -100,7 +100,7 @@ fn idle(daemon: &Daemon, server: &Server, time: Duration) -> miette::Result<(f64
     ))
 }
 
-/// Looks what connections wait for.
+/// Samples the number of connections that wait for a lock.
 struct Sampler {
     is_over: Arc<AtomicBool>,
     thread: thread::JoinHandle<miette::Result<(i64, i64)>>,

@@ -1,6 +1,6 @@
-//! The product on its queues. It is up, its workers are connected, and it has worked off a first load,
-//! so that nothing that happens once is in the figures. It is stopped by SIGSTOP while its queues are
-//! filled. The interval begins with SIGCONT and ends when the last row is gone.
+//! The product on its queues. It is running, its workers are connected, and it has processed a first load, so
+//! that one-time work is not in the figures. It is stopped by SIGSTOP while its queues are filled. The
+//! interval begins with SIGCONT and ends when the last row is gone.
 
 use miette::{IntoDiagnostic, WrapErr, miette};
 use tempfile::TempDir;
@@ -12,26 +12,26 @@ use crate::server::{Database, LOOK_OFTEN, LOOK_SELDOM, Load, Server};
 use crate::setup::Setup;
 use crate::watch::{Watch, Watched};
 
-/// Enough for each worker to be known as a fast one.
+/// Number of messages that is enough for each worker to be recognised as fast.
 const FIRST_LOAD_EACH: usize = 200;
 
-/// The daemon on a database, or several that are set up alike and so share its queues. Dropped, they are
+/// The daemon on a database, or several with the same configuration, which share its queues. On drop they are
 /// killed.
 pub(crate) struct Daemon {
     processes: Vec<process::Daemon>,
-    /// Where its workers tell what they have received, if they do.
+    /// Receives the workers' reports of received messages, if they make any.
     tally: Option<Tally>,
     setup: Setup,
     _directories: Vec<TempDir>,
 }
 
 impl Daemon {
-    /// Starts it, and waits until every worker has connected and a first load is worked off.
+    /// Starts the daemon, and waits until every worker has connected and a first load is done.
     pub(crate) fn start(database: &Database<'_>, setup: &Setup) -> miette::Result<Self> {
         Self::start_with(Some(Tally::open()?), database, setup, 1)
     }
 
-    /// So many daemons like that.
+    /// Starts `count` such daemons.
     pub(crate) fn start_several(
         database: &Database<'_>,
         setup: &Setup,
@@ -40,7 +40,7 @@ impl Daemon {
         Self::start_with(None, database, setup, count)
     }
 
-    /// The same with workers that can't tell what they have received, or that nobody listens to.
+    /// Starts a daemon whose workers do not report received messages.
     pub(crate) fn start_silent(database: &Database<'_>, setup: &Setup) -> miette::Result<Self> {
         Self::start_several(database, setup, 1)
     }
@@ -76,7 +76,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Measures how it works off a load.
+    /// Measures the processing of a load.
     pub(crate) fn run(&self, database: &Database<'_>, load: Load) -> miette::Result<Measured> {
         self.pause()?;
         database.fill(&self.setup.queues(), load)?;
@@ -91,7 +91,8 @@ impl Daemon {
         })
     }
 
-    /// Waits until all are done. The table is not looked at before all have been received, if that is told.
+    /// Waits until all messages are done. If the workers report received messages, the table is polled only
+    /// once all have been received.
     fn wait_until_done(&self, database: &Database<'_>, load: Load) -> miette::Result<()> {
         if self.tally.is_none() {
             return database.wait_until_done(LOOK_SELDOM);
@@ -100,7 +101,7 @@ impl Daemon {
         database.wait_until_done(LOOK_OFTEN)
     }
 
-    /// Waits until its workers have received so many messages. Returns when the last one came, in
+    /// Waits until the workers have received `messages` messages. Returns the time of the last one, in
     /// nanoseconds of CLOCK_MONOTONIC.
     pub(crate) fn wait_for(&self, messages: usize) -> miette::Result<i64> {
         let tally = self
@@ -115,7 +116,7 @@ impl Daemon {
         })
     }
 
-    /// Its own processor time so far, without its workers.
+    /// Returns the daemon's own processor time so far, without its workers.
     pub(crate) fn cpu_seconds(&self) -> miette::Result<f64> {
         self.processes
             .iter()
@@ -123,7 +124,7 @@ impl Daemon {
             .sum()
     }
 
-    /// Its own resident memory, in KiB.
+    /// Returns the daemon's own resident memory, in KiB.
     pub(crate) fn resident_kib(&self) -> miette::Result<u64> {
         self.processes
             .iter()
@@ -131,17 +132,17 @@ impl Daemon {
             .sum()
     }
 
-    /// Lets it stand still.
+    /// Stops the processes by SIGSTOP.
     pub(crate) fn pause(&self) -> miette::Result<()> {
         self.processes.iter().try_for_each(process::Daemon::pause)
     }
 
-    /// Lets it go on.
+    /// Continues the processes.
     pub(crate) fn resume(&self) -> miette::Result<()> {
         self.processes.iter().try_for_each(process::Daemon::resume)
     }
 
-    /// Ends it as a user would, and sees that it ends well.
+    /// Stops the daemon as a user would, and checks that it exits successfully.
     pub(crate) fn stop(self) -> miette::Result<()> {
         self.processes
             .into_iter()
@@ -149,11 +150,11 @@ impl Daemon {
     }
 }
 
-/// What a run has shown.
+/// Results of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured {
     pub(crate) watched: Watched,
-    /// How many messages a transaction had on average.
+    /// Average number of messages per transaction.
     pub(crate) messages_per_write: f64,
 }
 
@@ -171,7 +172,7 @@ pub(crate) fn measure(server: &Server, setup: &Setup, load: Load) -> miette::Res
     Ok(measured)
 }
 
-/// On the disk that the project is built on.
+/// Makes a directory on the disk that the project is built on.
 fn directory() -> miette::Result<TempDir> {
     TempDir::with_prefix_in("bench-", env!("CARGO_TARGET_TMPDIR")).into_diagnostic()
 }

@@ -1,4 +1,4 @@
-//! Messages per second and processor time per message, beside raw loops.
+//! Messages per second and processor time per message, compared with raw loops.
 
 use serde::Serialize;
 
@@ -11,18 +11,18 @@ use crate::server::{Load, Server};
 use crate::setup::{Setup, Window};
 use crate::watch::Rounds;
 
-/// What a worker is fetched if nothing else is said, and nothing takes long.
+/// Number of messages that a worker may have in flight by default, if none takes long.
 const AUTO_EACH: usize = 256;
 
-/// The batches of the raw loop that everyone writes.
+/// Batch size of the common raw loop.
 const SMALL_BATCH: usize = 50;
 
-/// One combination.
+/// One combination of settings.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Cell {
     pub(crate) workers: usize,
     pub(crate) body_bytes: usize,
-    /// What may be out for all workers together; ganger's own choice if left out.
+    /// Messages in flight for all workers together; ganger's own choice if none.
     pub(crate) prefetch: Option<usize>,
     pub(crate) messages: usize,
 }
@@ -50,13 +50,13 @@ impl Cell {
         }
     }
 
-    /// What the raw loop has in a batch.
+    /// Returns the batch size of the raw loop.
     fn batch(self) -> usize {
         self.prefetch.unwrap_or(AUTO_EACH * self.workers)
     }
 }
 
-/// A contender's rounds.
+/// Results of one contender in all rounds.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Contender {
     #[serde(flatten)]
@@ -78,7 +78,7 @@ impl Contender {
     }
 }
 
-/// What a combination has shown.
+/// Results of a combination.
 #[derive(Debug, Serialize)]
 pub(crate) struct Flow {
     #[serde(flatten)]
@@ -119,7 +119,7 @@ impl Flow {
         }
     }
 
-    /// One after the other, so that all see the same weather.
+    /// Runs all one after the other, so that all meet the same load on the machine.
     fn round(&mut self, server: &Server) -> miette::Result<()> {
         let (cell, load) = (self.cell, self.cell.load());
         let raw = |table, batch| raw::measure(server, table, batch, load);

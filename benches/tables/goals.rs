@@ -1,5 +1,5 @@
-//! What the project aims for, beside what was found. Each goal is looked at where it says it is
-//! measured, or not at all if that was not.
+//! The project's goals, compared with the results. A goal is compared only where it is measured, and skipped
+//! if it was not.
 
 use crate::common::goal::Goal;
 use crate::common::show::{milliseconds, percent};
@@ -12,7 +12,7 @@ use crate::report::Found;
 use crate::scaling::Size;
 use crate::server::Words;
 
-/// Compares what there is.
+/// Returns the goals for which there are results.
 pub(crate) fn compare(found: &Found, words: &Words) -> Vec<Goal> {
     let mut goals: Vec<Goal> = found.throughput.iter().map(against_raw).collect();
     let ours = found.latency.iter().filter(|latency| latency.is_ours);
@@ -44,7 +44,7 @@ fn latency_within(latency: &Latency, most_ms: f64) -> Goal {
     Goal::new(what, goal, milliseconds(p99), p99 <= most_ms)
 }
 
-/// The cost at the largest size.
+/// Makes the goal for the cost at the largest size.
 fn flat(sizes: &[Size]) -> Option<Goal> {
     let (first, last) = (sizes.first()?, sizes.last()?);
     let what = format!(

@@ -1,5 +1,5 @@
-//! What it costs to remember what is finished: a row for each message, entered in the transaction that
-//! takes the message off.
+//! The cost of remembering finished messages: a row for each, entered in the transaction that removes the
+//! message.
 
 use serde::Serialize;
 
@@ -13,13 +13,12 @@ use crate::watch::Rounds;
 
 const WORKERS: usize = 2;
 
-/// A way of working.
+/// One of the two settings.
 #[derive(Debug, Serialize)]
 pub(crate) struct Remembering {
     remembers: bool,
     rounds: Rounds,
-    /// Of the speed of one that does not, and of its processor time for a message, the server's
-    /// included.
+    /// Throughput, and processor time per message including the server's, as shares of those without entries.
     pub(crate) speed: f64,
     cost: f64,
 }

@@ -1,8 +1,8 @@
-//! Whether a producer is held up by those who claim: how long its inserts take, one row in a transaction,
-//! alone, and beside eight sources that claim from the same queue, or from one in another database. Those
-//! share the disk and the processors with the producer, but no lock on a table. Beside eight raw loops it is
-//! held up by no more than whoever claims at all. They work in step with it, on what comes in before each of
-//! its inserts, or flat out.
+//! The effect of claims on a producer: the duration of its inserts, one row in a transaction, alone, and
+//! beside eight sources that claim from the same queue, or from one in another database. The latter share the
+//! disk and the processors with the producer, but no lock on a table. Inserts beside eight raw loops show the
+//! effect of any program that claims. Sources and loops work either in step with the producer, on messages
+//! that arrive before each of its inserts, or flat out.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::setup::{Setup, Window};
 
 const EIGHT: usize = 8;
 
-/// The producer sends one, and then thinks for so long, as one that has something else to do, too.
+/// Pause before each of the producer's messages, for a producer that has other work, too.
 const THINKS: Duration = Duration::from_millis(1);
 
-/// So many messages come in before each of the producer's, where the sources have what comes in.
+/// Number of messages that arrive before each of the producer's, in step with it.
 const COME_IN: usize = 16;
 
 const INSERT: &str =
@@ -31,7 +31,7 @@ const INSERT: &str =
 const INSERT_SOME: &str =
     "INSERT INTO consumer_messages (queue, body) SELECT 'bench-0', repeat('x', 100)";
 
-/// What goes on beside the producer.
+/// Activity beside the producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Beside {
@@ -39,17 +39,17 @@ enum Beside {
     Eight(Who, Work),
 }
 
-/// Who claims.
+/// The programs that claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Who {
     Sources,
-    /// In another database.
+    /// Sources in another database.
     SourcesElsewhere,
     RawLoops,
 }
 
-/// How much they have to do.
+/// Amount of their work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Work {
@@ -67,21 +67,21 @@ const ALL: [Beside; 7] = [
     Beside::Eight(Who::RawLoops, Work::FlatOut),
 ];
 
-/// How long inserts have taken.
+/// Durations of inserts.
 #[derive(Debug, Serialize)]
 pub(crate) struct Inserts {
     beside: Beside,
     p50_ms: Vec<f64>,
     p99_ms: Vec<f64>,
-    /// Its p99 as a share of that of the producer that is alone.
+    /// The p99 as a share of the p99 of the producer alone.
     pub(crate) p99_to_alone: f64,
-    /// The same of that of the producer beside sources with as much to do that share no table with it.
+    /// The p99 as a share of the p99 beside sources in another database, with the same amount of work.
     p99_to_elsewhere: f64,
-    /// And of that of the producer beside raw loops with as much to do.
+    /// The p99 as a share of the p99 beside raw loops, with the same amount of work.
     p99_to_loops: f64,
 }
 
-/// Measures each once in each round.
+/// Measures each activity once in each round.
 pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Inserts>> {
     let mut all = ALL.map(|beside| Inserts {
         beside,
@@ -110,7 +110,7 @@ pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Insert
 }
 
 impl Beside {
-    /// The same with others.
+    /// Returns the same amount of work for another kind of program.
     fn of(self, who: Who) -> Self {
         match self {
             Self::Nobody => Self::Nobody,
@@ -143,7 +143,7 @@ impl Inserts {
         median(pairs.map(|(ours, other)| ours / other))
     }
 
-    /// Whether the goal is for this.
+    /// Returns whether the goal applies.
     pub(crate) fn is_judged(&self) -> bool {
         matches!(self.beside, Beside::Eight(Who::Sources, _))
     }
@@ -185,7 +185,7 @@ impl Inserts {
     }
 }
 
-/// Who claims beside the producer.
+/// The running programs that claim beside the producer.
 enum Others {
     Sources(Daemon),
     Loops(Loops),
@@ -220,13 +220,13 @@ impl Others {
     fn stop(self, there: &Database<'_>) -> miette::Result<()> {
         match self {
             Self::Sources(daemon) => daemon.stop(),
-            // Who sleeps is woken.
+            // The insert wakes loops that sleep.
             Self::Loops(loops) => loops.stop(|| there.run(INSERT)),
         }
     }
 }
 
-/// The same while they work there.
+/// Measures inserts while the programs work in their database.
 fn beside(
     who: Who,
     theirs: &Database<'_>,
@@ -256,14 +256,14 @@ fn beside(
     Ok(times)
 }
 
-/// What they have to do. It is filled up between two inserts of the producer, however long those take
-/// and however fast the sources are: beside an insert there is nothing but their work.
+/// Work for the programs that claim. It is filled up between two inserts of the producer, however long they
+/// take and however fast the programs are, so that nothing but their work runs beside an insert.
 struct Supply<'a> {
     others: &'a Others,
     database: &'a Database<'a>,
-    /// What is filled in at a time.
+    /// Number of messages that are filled in at a time.
     messages: usize,
-    /// While this message waits, there is enough.
+    /// There is enough work while this message waits.
     mark: Option<i64>,
 }
 
@@ -272,7 +272,7 @@ impl Supply<'_> {
         if self.is_enough()? {
             return Ok(());
         }
-        // They would be done with it before it is all there.
+        // Otherwise they would process the messages while these are inserted.
         self.others.pause()?;
         let rest = self.messages / 4;
         self.add(self.messages - rest)?;
@@ -302,8 +302,8 @@ impl Supply<'_> {
     }
 }
 
-/// Inserts so many messages, one after the other, each after what is to be done before. Returns how long
-/// each took, in milliseconds.
+/// Inserts `count` messages one after the other, each after a call of `before`. Returns the duration of each,
+/// in milliseconds.
 fn insert(
     producer: &dyn Connection,
     count: usize,

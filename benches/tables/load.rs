@@ -1,7 +1,7 @@
-//! A long load with a producer beside it: whether the last tenth of the messages is worked off as fast as
-//! the first, and how large the table and its indexes become meanwhile, with what clears them as it is. The
-//! producer inserts a thousand rows at a time as long as few wait, so there is always enough to do and
-//! never a heap.
+//! A long load with a producer beside it. It compares the throughput of the last tenth of the messages with
+//! that of the first, and shows the growth of the table and its indexes with the server's own clean-up as
+//! configured. The producer inserts a thousand rows at a time as long as few wait, so there is always enough
+//! work and never a backlog.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -20,35 +20,35 @@ use crate::setup::{Setup, Window};
 
 const WORKERS: usize = 2;
 
-/// The producer's transactions.
+/// Number of rows in a transaction of the producer.
 const INSERTED_AT_ONCE: usize = 1000;
 
 const BODY_BYTES: usize = 100;
 
-/// It goes on while fewer wait.
+/// Number of waiting rows at which the producer pauses.
 const WAITING_MAX: i64 = 20_000;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Nothing has been done for so long: something is stuck.
+/// Time without progress after which the load counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// The parts that are compared.
+/// Number of parts that are compared.
 const PARTS: i64 = 10;
 
 /// A tenth of the load.
 #[derive(Debug, Serialize)]
 pub(crate) struct Part {
     per_second: f64,
-    /// The table and its indexes.
+    /// Size of the table and its indexes.
     size_kib: i64,
-    /// By changes, and not cleared away yet.
+    /// Number of old row versions or dead rows that are not cleaned up yet.
     left_behind: i64,
-    /// How often that was done; none if it is done all the time.
+    /// Number of vacuums; none if the clean-up is continuous.
     vacuums: Option<i64>,
 }
 
-/// What the load has shown.
+/// Results of the load.
 #[derive(Debug, Serialize)]
 pub(crate) struct Loaded {
     messages: usize,
@@ -56,7 +56,7 @@ pub(crate) struct Loaded {
     pub(crate) last_to_first: f64,
 }
 
-/// Measures it once.
+/// Measures the load once.
 pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Loaded> {
     note(format_args!("load, {} messages", plan.load_messages));
     let database = server.database()?;
@@ -82,7 +82,7 @@ pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Loaded> {
     })
 }
 
-/// How far both sides are.
+/// Progress of both sides.
 #[derive(Debug, Default)]
 struct Progress {
     inserted: AtomicI64,
@@ -96,7 +96,7 @@ fn produce(
     progress: &Arc<Progress>,
 ) -> thread::JoinHandle<miette::Result<()>> {
     let progress = Arc::clone(progress);
-    // One after the other, so that their numbers have no gaps on any server.
+    // Inserted one after the other, so that their ids have no gaps on any server.
     let row = format!("('bench-0', '{}')", "x".repeat(BODY_BYTES));
     let rows = vec![row; INSERTED_AT_ONCE].join(", ");
     let insert = format!("INSERT INTO consumer_messages (queue, body) VALUES {rows}");
@@ -117,7 +117,7 @@ fn produce(
     })
 }
 
-/// Looks how far it is until all are claimed.
+/// Polls the progress until all messages are claimed.
 fn watch(
     database: &Database<'_>,
     before: i64,
@@ -144,12 +144,12 @@ fn watch(
 }
 
 fn claimed(database: &Database<'_>, before: i64, progress: &Progress) -> miette::Result<i64> {
-    // Read first: what is inserted later waits, or is claimed and not counted yet.
+    // Read first: rows that are inserted later wait, or are claimed and not counted yet.
     let inserted = progress.inserted.load(Ordering::Relaxed);
     let next = database.server.words().next;
     let first = database.row(&format!("SELECT (SELECT id FROM {next} LIMIT 1)"))?;
     let first = first.first().copied().flatten();
-    // None if all that is there has been claimed.
+    // None if all existing rows are claimed.
     Ok(first.map_or(inserted, |first| first - before - 1))
 }
 
@@ -189,7 +189,7 @@ impl Loaded {
         })
     }
 
-    /// The table and its indexes at their largest as a share of what they were after a third.
+    /// Returns the largest size of the table and its indexes as a share of their size after a third.
     pub(crate) fn growth(&self) -> f64 {
         let sizes = self.parts.iter().map(|part| part.size_kib);
         let sizes: Vec<i64> = sizes.collect();

@@ -1,4 +1,4 @@
-//! Several raw loops at once on one queue, each with a connection and a thread of its own, which sleep where
+//! Several raw loops at once on one queue, each with a connection and a thread of its own. They sleep while
 //! there is nothing to claim.
 
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use miette::miette;
 use crate::raw::Table;
 use crate::server::{Database, LOOK_OFTEN, Sql};
 
-/// What each claims at once, as a source with one worker does.
+/// Number of rows that each claims at once, as a source with one worker does.
 const BATCH: usize = 256;
 
-/// How long one that has begun to claim may take until it stands still.
+/// Maximum time until a loop that is in a transaction has paused.
 const TURN_MAX: Duration = Duration::from_secs(10);
 
-/// The loops.
+/// The running loops.
 pub(crate) struct Loops {
     state: Arc<State>,
     threads: Vec<JoinHandle<miette::Result<()>>>,
@@ -27,12 +27,12 @@ pub(crate) struct Loops {
 struct State {
     is_paused: AtomicBool,
     is_over: AtomicBool,
-    /// How many are in a transaction.
+    /// Number of loops that are in a transaction.
     at_work: AtomicUsize,
 }
 
 impl Loops {
-    /// Starts so many.
+    /// Starts `count` loops.
     pub(crate) fn start(database: &Database<'_>, count: usize) -> miette::Result<Self> {
         let state = Arc::new(State::default());
         let start = |_| {
@@ -46,7 +46,7 @@ impl Loops {
         })
     }
 
-    /// Waits until none claims any more.
+    /// Waits until no loop claims any more.
     pub(crate) fn pause(&self) -> miette::Result<()> {
         self.state.is_paused.store(true, Ordering::SeqCst);
         let looks = TURN_MAX.as_millis() / LOOK_OFTEN.as_millis();
@@ -59,12 +59,12 @@ impl Loops {
         Err(miette!("a raw loop did not pause within {TURN_MAX:?}"))
     }
 
-    /// Lets them go on.
+    /// Continues the loops.
     pub(crate) fn resume(&self) {
         self.state.is_paused.store(false, Ordering::SeqCst);
     }
 
-    /// Ends them; those that sleep after they were woken.
+    /// Ends the loops. `wake` wakes those that sleep.
     pub(crate) fn stop(self, wake: impl FnOnce() -> miette::Result<()>) -> miette::Result<()> {
         self.state.is_over.store(true, Ordering::SeqCst);
         self.resume();

@@ -2,40 +2,40 @@
 //!
 //! # What is measured
 //! The product is the real `ganger run` as a process of its own, on a private PostgreSQL and then on a
-//! private MariaDB that are started here (`tests/servers`) and stopped afterwards. A server is as careful
-//! as one that nobody has tuned: what it says is committed is on the disk. Its files are where temporary
-//! files are (`TMPDIR`), which should be a disk. Workers do nothing: they are this same binary, started
-//! again. `--server` takes one server, `--only` one part:
+//! private MariaDB that are started here (`tests/servers`) and stopped afterwards. A server is as durable as
+//! with its default settings: a commit that it reports is on the disk. Its files are in the directory for
+//! temporary files (`TMPDIR`), which should be on a disk. Workers do nothing: they are this same binary,
+//! started again. `--server` selects one server, `--only` one part:
 //!
-//! - `throughput`: messages per second and processor time per message, of the daemon and of all the
-//!   server's processes, beside raw loops (`raw.rs`).
-//! - `latency`: from an idle queue to the worker's handler, beside a raw loop.
-//! - `queues`: what a message costs as there are more queues, with as many workers together.
-//! - `inserts`: what a producer waits for alone and beside eight sources or raw loops, in step with it or
-//!   flat out.
-//! - `load`: a long load with a producer beside it, and the size of the table; `--messages` tells how
-//!   long.
+//! - `throughput`: messages per second and processor time per message, of the daemon and of all the server's
+//!   processes, compared with raw loops (`raw.rs`).
+//! - `latency`: from an idle queue to the worker's handler, compared with a raw loop.
+//! - `queues`: the cost of a message as the number of queues grows, with the same number of workers in total.
+//! - `inserts`: the duration of a producer's inserts, alone and beside eight sources or raw loops, in step
+//!   with it or flat out.
+//! - `load`: a long load with a producer beside it, and the size of the table; `--messages` sets its length.
 //! - `crowd`: many sources on one server.
-//! - `idempotency`: the price of remembering what is finished.
-//! - `peers`: graphile-worker and Procrastinate, on PostgreSQL. Only with `--only peers`: it takes npm and
+//! - `idempotency`: the cost of remembering finished messages.
+//! - `peers`: graphile-worker and Procrastinate, on PostgreSQL. Only with `--only peers`: it needs npm and
 //!   pip.
 //!
-//! # How
-//! A round measures, one after the other, all contenders, each on a database of its own, and the next
-//! round measures them again. A machine's weather changes by the minute, so only neighbours are compared:
-//! a ratio is taken within each round, and the median of the rounds is shown. The interval of a run
-//! begins with a full queue, and ends when the last row is gone.
+//! # Method
+//! A round measures, one after the other, all contenders, each on a database of its own, and the next round
+//! measures them again. The load on a machine changes by the minute, so only neighbours are compared: a ratio
+//! is computed within each round, and the median of the rounds is shown. The interval of a run begins with a
+//! full queue, and ends when the last row is gone.
 //!
-//! # What the ratios mean
-//! - The daemon against the *raw loop* in ganger's own table: what is left of the server's speed when each
-//!   message also goes to a worker and back. Both have one connection for it, and the loop has as many
-//!   messages out as the daemon at most: `prefetch`, or 256 for each worker. On few cores the server, the
-//!   workers and the daemon compete for them.
-//! - The same loop with 50 at a time, as one would write it; and in a table with no more than is needed for
-//!   it, which shows the price of ganger's columns and indexes.
+//! # Meaning of the ratios
+//! - The daemon against the *raw loop* in ganger's own table: the share of the server's throughput that is
+//!   left when each message also goes to a worker and back. Both have one connection for it, and the loop has
+//!   as many messages in flight as the daemon's maximum: `prefetch`, or 256 for each worker. On few cores the
+//!   server, the workers and the daemon compete for them.
+//! - The same loop with batches of 50, as it is commonly written; and in a table with only the columns that
+//!   it needs, which shows the cost of ganger's columns and indexes.
 //!
-//! `--quick` measures little of all in some minutes, `--smoke` next to nothing, only to see that it works;
-//! that is also what happens without `--bench`, as in `cargo test --all-targets`.
+//! `--quick` measures a little of everything in some minutes. `--smoke` measures next to nothing, only to
+//! check that the benchmark works; that is also the behaviour without `--bench`, as in `cargo test
+//! --all-targets`.
 
 #[path = "../common/mod.rs"]
 #[expect(dead_code, reason = "other benchmarks have other goals")]
@@ -124,7 +124,8 @@ enum Part {
 }
 
 impl Part {
-    /// All are, if none is named, but for the one that takes the tools of other languages.
+    /// Returns whether the part is selected. Without a selection all parts are, except the one that needs the
+    /// tools of other languages.
     fn is_wanted(self, only: Option<Self>) -> bool {
         only.map_or(self != Self::Peers, |only| only == self)
     }

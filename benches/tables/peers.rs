@@ -1,9 +1,9 @@
-//! What else runs tasks on PostgreSQL, with a handler that does nothing in as many processes, on the same
-//! server: graphile-worker beside ganger with Node workers, Procrastinate beside ganger with Python
-//! workers. They are installed into the target directory, in pinned versions.
+//! Other programs that run tasks on PostgreSQL, with a handler that does nothing in the same number of
+//! processes, on the same server: graphile-worker compared with ganger and Node workers, Procrastinate
+//! compared with ganger and Python workers. They are installed into the target directory, in pinned versions.
 //!
-//! All are measured alike: they have worked off a first load, stand still while their queue is filled,
-//! and the interval ends when the queue has nothing left.
+//! All are measured alike: they have processed a first load, are stopped while their queue is filled, and the
+//! interval ends when the queue is empty.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -27,44 +27,45 @@ use crate::setup::{Program, Setup, Window};
 
 const PROCESSES: usize = 2;
 
-/// What a peer works off before it is measured.
+/// Number of messages that a peer processes before it is measured.
 const FIRST_LOAD: usize = 400;
 
-/// How much more the daemon works off than the slowest peer, so that all are busy for seconds.
+/// Factor by which the daemon's load exceeds that of the slowest peer, so that all are busy for seconds.
 const TIMES: usize = 20;
 
 const BODY_BYTES: usize = 100;
 
-/// The least that ganger is to be faster by.
+/// Minimum ratio of ganger's throughput to a peer's.
 const GOAL: f64 = 3.0;
 
-/// One that runs tasks.
+/// A system that runs tasks.
 #[derive(Debug, Serialize)]
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     messages_per_second: f64,
     rounds: Vec<f64>,
-    /// How many times as fast ganger is with workers in its language; none for itself.
+    /// Ganger's throughput with workers in this system's language, as a multiple of this system's; none for
+    /// ganger itself.
     pub(crate) ganger_to_it: Option<f64>,
-    /// How many times as fast it should be.
+    /// Goal for that multiple.
     pub(crate) goal: Option<f64>,
 }
 
-/// What the workers are written in.
+/// Language of the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Language {
     Node,
     Python,
 }
 
-/// How a peer is started and fed.
+/// The way to start a peer and to fill its queue.
 struct Kit {
     name: &'static str,
     language: Language,
-    /// Run once, before any process.
+    /// Command that is run once, before any process.
     prepare: Option<fn(&Path) -> Command>,
     start: fn(&Path) -> Command,
-    /// How much more it works off than the slowest.
+    /// Factor by which its load exceeds that of the slowest peer.
     times: usize,
     fill: &'static str,
     left: &'static str,
@@ -118,7 +119,8 @@ fn graphile(installed: &Path, how: &str) -> Command {
     command
 }
 
-/// Of the release that is installed with them: graphile-worker wants a newer one than many systems have.
+/// Returns the Node of the release that is installed with the peers: graphile-worker needs a newer one than
+/// many systems have.
 fn node(installed: &Path) -> PathBuf {
     installed.join("node_modules/.bin/node")
 }
@@ -129,7 +131,7 @@ fn procrastinate(installed: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Measures all in every round, ganger first.
+/// Measures all systems in every round, ganger first.
 pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Peer>> {
     let installed = install()?;
     let mut ours = [
@@ -192,14 +194,14 @@ impl Language {
     }
 }
 
-/// With the library for Node, many tasks at once.
+/// Returns a worker with the library for Node, which runs many tasks at once.
 fn node_worker(installed: &Path) -> miette::Result<Program> {
     let library = prepared("GANGER_TEST_NODE", "node").join("dist/esm/index.js");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/workers/noop.mjs");
     worker(node(installed), &[&script, &library, "32".as_ref()])
 }
 
-/// As the README's sample is written.
+/// Returns a worker written like the sample in the README.
 fn python_worker() -> miette::Result<Program> {
     let python = prepared("GANGER_TEST_PYTHON", "venv/bin/python3");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/brokers/noop_worker.py");
@@ -237,7 +239,7 @@ impl Kit {
             run(&mut prepare)?;
         }
         let first = Running::start(self, installed, &database)?;
-        // The first one makes what all need.
+        // The first process creates the tables that all need.
         let is_made = self.left.split(' ').find(|word| word.contains("_jobs"));
         first.wait_until_made(&database, is_made.unwrap_or_default())?;
         let second = Running::start(self, installed, &database)?;
@@ -264,18 +266,18 @@ impl Kit {
     }
 }
 
-/// With all that its scripts want to know.
+/// Sets everything that the scripts need.
 fn surrounded(mut command: Command, installed: &Path, database: &Database<'_>) -> Command {
     command
         .env("DATABASE", database.url())
         .env("LIBRARIES", installed)
         .env("PYTHONPATH", scripts())
-        // Both are told to be as in production.
+        // Both run with the settings of production.
         .env("NODE_ENV", "production");
     command
 }
 
-/// A peer's process, in a group of its own. Dropped, all of it is killed.
+/// A peer's process, in a group of its own. On drop the whole group is killed.
 struct Running {
     process: Process,
     directory: TempDir,
@@ -297,7 +299,7 @@ impl Running {
         Ok(Self { process, directory })
     }
 
-    /// Waits until it has made a table.
+    /// Waits until the process has created a table.
     fn wait_until_made(&self, database: &Database<'_>, table: &str) -> miette::Result<()> {
         let missing = format!("SELECT (to_regclass('{table}') IS NULL)::integer::bigint");
         let made = database.wait_until_none(&missing, LOOK_SELDOM);
@@ -344,10 +346,10 @@ fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/tables/peers")
 }
 
-/// What says which versions.
+/// Files that pin the versions.
 const WANTED: [&str; 3] = ["package.json", "package-lock.json", "requirements.txt"];
 
-/// Installs them, unless that has been done. Returns where they are.
+/// Installs the peers, unless that has been done. Returns their directory.
 fn install() -> miette::Result<PathBuf> {
     let installed = target().join("peers-tables");
     let read = |directory: &Path| {

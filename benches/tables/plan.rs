@@ -1,4 +1,4 @@
-//! How much is measured: everything, little, or just enough to see that it works.
+//! The amount of measurement: everything, a little, or just enough to check that the benchmark works.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use crate::server::Load;
 
 const KIB: usize = 1024;
 
-/// Every size of a run of the benchmark.
+/// All sizes of a run of the benchmark.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
     pub(crate) rounds: usize,
     pub(crate) cells: Vec<Cell>,
-    /// By each way.
+    /// Number on each path.
     pub(crate) latency_messages: usize,
-    /// Queues, and workers of each: the first is what the others are compared with.
+    /// Numbers of queues, and of workers of each. The others are compared with the first.
     pub(crate) queues: Vec<(usize, usize)>,
     pub(crate) queues_load: Load,
-    /// Of the producer, and how much those beside it are given at a time.
+    /// Number of the producer's inserts, and number of messages given at a time to the programs beside it.
     pub(crate) inserts: usize,
     pub(crate) inserts_beside: usize,
     pub(crate) load_messages: usize,
-    /// Sources on one server.
+    /// Number of sources on one server.
     pub(crate) crowd: usize,
     pub(crate) crowd_messages: usize,
-    /// How long they are watched that have nothing to do.
+    /// Time for which idle sources are observed.
     pub(crate) idle: Duration,
     pub(crate) idempotency_load: Load,
-    /// For the slowest peer.
+    /// Number for the slowest peer.
     pub(crate) peer_messages: usize,
-    /// Whether the figures are worth a comparison with the goals.
+    /// True if the figures are worth comparing with the goals.
     pub(crate) judged: bool,
 }
 
@@ -111,7 +111,7 @@ fn load(messages: usize, body_bytes: usize) -> Load {
     }
 }
 
-/// A `part` of what keeps a run busy for a second or more.
+/// Returns cells with a `part` of the load that keeps a run busy for a second or more.
 fn cells(part: usize) -> Vec<Cell> {
     let cell = |workers, body_bytes, prefetch, messages: usize| Cell {
         workers,

@@ -1,7 +1,6 @@
-//! Raw loops to compare with: a queue is claimed and completed in batches, without a worker, an owner, a
-//! delay or anything else to look after. One transaction takes the batch that is done off the table and
-//! claims the next, in as few turns of the network as the server's protocol needs. One connection, as a
-//! source of ganger's has for this.
+//! Raw loops for comparison: a queue is claimed and completed in batches, without workers, owners, delays or
+//! any other feature. One transaction removes the batch that is done and claims the next, in as few round
+//! trips as the server's protocol needs. It uses one connection, as a source of ganger's does for this.
 
 use miette::ensure;
 
@@ -10,15 +9,15 @@ use crate::daemon::{Measured, per_write};
 use crate::server::{Database, Hand, Load, Server};
 use crate::watch::Watch;
 
-/// The queue of the first pool, which is the one that loops claim from.
+/// The queue of the first pool, from which loops claim.
 const QUEUE: &str = "bench-0";
 
-/// Where the rows are.
+/// Location of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Table {
     /// In ganger's table, with its indexes and its trigger.
     Ganger,
-    /// In one with no more than is needed for this.
+    /// In a table with only the columns that the loop needs.
     Plain,
 }
 
@@ -48,7 +47,7 @@ impl Table {
     }
 }
 
-/// Measures how fast a load is claimed and completed, so many messages at a time.
+/// Measures the throughput of claiming and completing a load in batches of that size.
 pub(crate) fn measure(
     server: &Server,
     table: Table,

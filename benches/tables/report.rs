@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! The results, for people and for programs.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::plan::Plan;
 use crate::scaling::Size;
 use crate::server::Server;
 
-/// Everything that was measured.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     machine: Machine,
@@ -28,7 +28,7 @@ pub(crate) struct Report {
     servers: Vec<Found>,
 }
 
-/// What was found on one server; what was not asked for is empty.
+/// Results on one server; parts that were not requested are empty.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Found {
     server: String,
@@ -44,7 +44,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Nothing yet.
+    /// Makes empty results.
     pub(crate) fn on(server: &Server) -> Self {
         Self {
             server: server.describe(),
@@ -52,7 +52,7 @@ impl Found {
         }
     }
 
-    /// Sets the goals beside it.
+    /// Adds the comparison with the goals.
     pub(crate) fn judge(&mut self, server: &Server) {
         self.goals = goals::compare(self, server.words());
     }
@@ -79,7 +79,7 @@ impl Found {
 }
 
 impl Report {
-    /// Of what was found on each server.
+    /// Makes the report of the results on each server.
     pub(crate) fn of(servers: Vec<Found>, plan: &Plan) -> Self {
         Self {
             machine: Machine::this(),

@@ -1,4 +1,4 @@
-//! What a message costs as there are more queues, with as many workers together.
+//! The cost of a message as the number of queues grows, with the same number of workers in total.
 
 use serde::Serialize;
 
@@ -17,8 +17,8 @@ pub(crate) struct Size {
     workers_each: usize,
     rounds: Rounds,
     messages_per_write: Vec<f64>,
-    /// Shares of what it is with the first number of queues: the daemon's processor time for a message,
-    /// and that of the daemon and the server.
+    /// Processor time per message as shares of that with the first number of queues: the daemon's, and that
+    /// of the daemon and the server together.
     daemon_cost: f64,
     pub(crate) cost: f64,
 }

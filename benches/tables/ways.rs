@@ -1,5 +1,5 @@
-//! The two ways of a message whose time is taken: through the daemon to a worker, and to a loop here
-//! that learns of it as the daemon does, claims what has come and takes it off.
+//! The two paths whose latency is measured: through the daemon to a worker, and to a loop in this process
+//! that is notified like the daemon, claims new messages and removes them.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -19,17 +19,17 @@ const WORKERS: usize = 4;
 const SEND: &str =
     "INSERT INTO consumer_messages (queue, body) VALUES ('bench-0', repeat('x', 100))";
 
-/// What it claims at once.
+/// Number of messages that the loop claims at once.
 const BATCH: usize = 50;
 
-/// Sends by both ways, in turns.
+/// Sends messages on both paths, in turn.
 pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Latency>> {
     let (ours, theirs) = (server.database()?, server.database()?);
     let mut ways = [daemon(&ours)?, raw(&theirs)?];
     latency::measure(&mut ways, plan.latency_messages)
 }
 
-/// Through a daemon, which ends with what is returned.
+/// Returns the path through a daemon, which ends when the value is dropped.
 fn daemon(database: &Database<'_>) -> miette::Result<Way> {
     let daemon = Daemon::start(database, &Setup::one_pool(WORKERS, Window::Auto))?;
     let sender = database.connect()?;
@@ -41,7 +41,7 @@ fn daemon(database: &Database<'_>) -> miette::Result<Way> {
     })
 }
 
-/// To a loop here, which ends with what is returned.
+/// Returns the path to a loop in this process, which ends when the value is dropped.
 fn raw(database: &Database<'_>) -> miette::Result<Way> {
     let (sender, receiver) = (database.connect()?, database.connect()?);
     let (tell, told) = sync_channel(1);
@@ -59,7 +59,7 @@ fn receive(told: &Receiver<i64>) -> miette::Result<i64> {
     told.recv().map_err(|_| miette!("the raw loop has ended"))
 }
 
-/// Tells once that it listens, then of each message when it came.
+/// Reports once that it listens, and then the time of arrival of each message.
 fn listen(receiver: Sql, tell: &SyncSender<i64>) -> miette::Result<()> {
     let hand = receiver.hand(Table::Ganger)?;
     let mut is_wanted = tell.send(0).is_ok();

@@ -1,7 +1,6 @@
-//! A raw loop to compare with: a queue in the same tables is claimed and completed in batches,
-//! without a worker, an owner, a delay or anything else to look after. One transaction takes the
-//! batch that is done off the table and claims the next, with the same statements and the same
-//! durability as ganger's.
+//! A raw loop for comparison: a queue in the same tables is claimed and completed in batches, without
+//! workers, owners, delays or any other feature. One transaction removes the batch that is done and claims
+//! the next, with the same statements and the same durability as ganger's.
 
 use ganger_queue::delivery::Headers;
 use miette::IntoDiagnostic;
@@ -12,7 +11,7 @@ use crate::common::figures::Run;
 use crate::common::machine::cpu_seconds;
 use crate::queue::{Load, QueueFile};
 
-/// The messages of a transaction.
+/// Number of messages in a transaction.
 const BATCH: i64 = 50;
 
 const QUEUE: &str = "bench-0";
@@ -30,7 +29,7 @@ SET owner = ?2, claim = ?3, claim_alone = ?4, attempts = max(attempts, 0) + 1 WH
 
 const DELETE: &str = "DELETE FROM consumer_messages WHERE id = ?1 AND claim = ?2";
 
-/// Measures how fast a load is claimed and completed.
+/// Measures the throughput of claiming and completing a load.
 pub(crate) fn measure(load: Load) -> miette::Result<Run> {
     let queue = QueueFile::create()?;
     queue.fill(&[QUEUE.to_owned()], load)?;
@@ -47,7 +46,7 @@ pub(crate) fn measure(load: Load) -> miette::Result<Run> {
     })
 }
 
-/// A row in our hands, with what a worker would be sent.
+/// A claimed row, with the data that a worker would be sent.
 struct Claimed {
     id: i64,
     claim: i64,

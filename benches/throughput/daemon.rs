@@ -1,7 +1,6 @@
-//! The product on its queue. A run is measured like this: the daemon is up, its workers are connected, and it has worked
-//! off a first load, so that nothing that happens once is in the figures. It is stopped by
-//! SIGSTOP while its queues are filled. The interval begins with SIGCONT and ends when the last
-//! row is gone.
+//! The product on its queue. At the start of a run the daemon is running, its workers are connected, and it
+//! has processed a first load, so that one-time work is not in the figures. It is stopped by SIGSTOP while
+//! its queues are filled. The interval begins with SIGCONT and ends when the last row is gone.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,11 +13,11 @@ use crate::common::process::{self, WAIT_STEP};
 use crate::queue::{Load, QueueFile};
 use crate::setup::{Setup, Window};
 
-/// How often the queue is looked at for its end: a thousandth of a second is a small share of an
-/// interval, and a look takes a hundredth of that.
+/// Interval between polls of the queue for its end: a thousandth of a second is a small share of a run, and a
+/// poll takes a hundredth of that.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// How often a moment is tried at which the daemon holds no lock.
+/// Maximum number of attempts to stop the daemon while it holds no lock.
 const PAUSES_MAX: usize = 50;
 
 /// The daemon on a queue.
@@ -29,7 +28,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it, without waiting for anything.
+    /// Starts the daemon, without waiting for anything.
     pub(crate) fn spawn(queue: &QueueFile, setup: &Setup) -> miette::Result<Self> {
         let config = setup.config(&queue.url())?;
         Ok(Self {
@@ -38,12 +37,12 @@ impl Daemon {
         })
     }
 
-    /// Starts it and waits until every worker has connected.
+    /// Starts the daemon and waits until every worker has connected.
     pub(crate) fn start(queue: &QueueFile, setup: &Setup) -> miette::Result<Self> {
         Self::start_by(None, queue, setup)
     }
 
-    /// The same with a program in place of this build.
+    /// Starts another program in place of this build, and waits in the same way.
     pub(crate) fn start_by(
         program: Option<&Path>,
         queue: &QueueFile,
@@ -57,7 +56,7 @@ impl Daemon {
         })
     }
 
-    /// Works off a first load, so that automatic windows have found their depth.
+    /// Processes a first load, so that automatic windows have found their depth.
     pub(crate) fn warm_up(&mut self, queue: &QueueFile, body_bytes: usize) -> miette::Result<()> {
         let load = Load {
             messages: warm_up_messages(&self.setup),
@@ -68,7 +67,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Measures how it works off a load.
+    /// Measures the processing of a load.
     pub(crate) fn run(&mut self, queue: &QueueFile, load: Load) -> miette::Result<Run> {
         self.pause(queue)?;
         queue.fill(&self.setup.queues(), load)?;
@@ -84,7 +83,7 @@ impl Daemon {
         })
     }
 
-    /// Stops it at a moment at which it holds no lock, for that would keep us out as well.
+    /// Stops the daemon at a moment at which it holds no lock, since a lock would block this process, too.
     fn pause(&mut self, queue: &QueueFile) -> miette::Result<()> {
         for _ in 0..PAUSES_MAX {
             self.process.pause()?;
@@ -97,23 +96,23 @@ impl Daemon {
         bail!("the daemon always holds a lock");
     }
 
-    /// Its own processor time so far, in seconds.
+    /// Returns the daemon's own processor time so far, in seconds.
     pub(crate) fn cpu_seconds(&self) -> miette::Result<f64> {
         self.process.cpu_seconds()
     }
 
-    /// Its own resident memory, in KiB.
+    /// Returns the daemon's own resident memory, in KiB.
     pub(crate) fn resident_kib(&self) -> miette::Result<u64> {
         self.process.resident_kib()
     }
 
-    /// Ends it as a user would, and sees that it ends well.
+    /// Stops the daemon as a user would, and checks that it exits successfully.
     pub(crate) fn stop(self) -> miette::Result<()> {
         self.process.stop()
     }
 }
 
-/// Enough for each worker to be known as a fast one.
+/// Returns a number of messages that is enough for each worker to be recognised as fast.
 pub(crate) fn warm_up_messages(setup: &Setup) -> usize {
     let each = match setup.window {
         Window::Auto => 200,

@@ -1,4 +1,4 @@
-//! Messages per second and processor time per message, beside two raw loops.
+//! Messages per second and processor time per message, compared with two raw loops.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::plan::{Cell, Plan};
 use crate::setup::{Setup, Window};
 use crate::{bare_pipe, bare_table, daemon, memory_source};
 
-/// What one combination has shown.
+/// Results of one combination.
 #[derive(Debug, Serialize)]
 pub(crate) struct Flow {
     pub(crate) workers: usize,
@@ -52,7 +52,7 @@ impl Flow {
         }
     }
 
-    /// One after the other, so that all see the same weather.
+    /// Runs all one after the other, so that all meet the same load on the machine.
     fn round(&mut self, cell: &Cell) -> miette::Result<()> {
         let setup = Setup::one_pool(cell.workers, cell.window);
         let bare = bare_pipe::measure(cell.workers, cell.window.frames(), cell.pipe_load)?;

@@ -1,5 +1,5 @@
-//! What a daemon costs that has nothing to do, with everything on: metrics scraped and pushed, all
-//! attempts recorded, the API open.
+//! The cost of an idle daemon with everything enabled: metrics scraped and pushed, all attempts recorded, the
+//! API open.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use crate::queue::QueueFile;
 use crate::setup::{Setup, Window};
 
 const WORKERS: usize = 100;
-/// As often as Prometheus is mostly told to.
+/// Usual interval of Prometheus.
 const SCRAPED_EVERY: Duration = Duration::from_secs(10);
-/// OpenTelemetry's own interval is a minute.
+/// Interval of pushes; the default of OpenTelemetry is a minute.
 const PUSHED_EVERY: Duration = Duration::from_secs(10);
 const BODY_BYTES: usize = 1024;
 
-/// What it takes while nothing comes.
+/// Results of an idle daemon.
 #[derive(Debug, Serialize)]
 pub(crate) struct Idle {
     pub(crate) workers: usize,
     pub(crate) resident_kib: u64,
-    /// Of one core.
+    /// Share of one core.
     pub(crate) core_share: f64,
 }
 
-/// After some work, over the plan's time.
+/// Measures after some work, for the plan's time.
 pub(crate) fn measure(plan: &Plan) -> miette::Result<Idle> {
     note("idle");
     let collector = collect()?;

@@ -1,6 +1,6 @@
-//! What a worker costs in each language: the libraries of `worker-sdk/` with a handler that does
-//! nothing, and `ganger exec` with a program that does nothing, each as the only worker of a pool that
-//! is fed from memory. It takes the languages' tools; what is missing is said and left out.
+//! The cost of a worker in each language: the libraries of `worker-sdk/` with a handler that does nothing,
+//! and `ganger exec` with a program that does nothing, each as the only worker of a pool that is fed from
+//! memory. It needs the languages' tools; missing ones are reported and skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +16,7 @@ use crate::plan::Plan;
 use crate::queue::Load;
 use crate::setup::{Program, Setup, Window};
 
-/// What one worker has shown in one way of working.
+/// Results of one worker with one way of working.
 #[derive(Debug, Serialize)]
 pub(crate) struct Language {
     name: &'static str,
@@ -27,11 +27,11 @@ pub(crate) struct Language {
     worker_kib: u64,
 }
 
-/// How messages are handed to a worker.
+/// A way of delivering messages to a worker.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Way {
     version: u32,
-    /// Frames in the pipe of a version 1 worker, tasks at once in one of version 2.
+    /// Frames in the pipe of a version 1 worker, or concurrent tasks of a version 2 worker.
     at_once: usize,
 }
 
@@ -59,7 +59,7 @@ impl Way {
     }
 }
 
-/// A worker that is tried.
+/// A worker to be measured.
 struct Candidate {
     name: &'static str,
     program: Program,
@@ -67,7 +67,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// As a daemon starts it that knows this version.
+    /// Returns the program as a daemon starts it that supports this version.
     fn started(&self, version: u32, concurrency: usize) -> Program {
         let unset: &[&str] = match version {
             1 => &["-u", "GANGER_PROTOCOL"],
@@ -102,7 +102,7 @@ pub(crate) fn measure(plan: &Plan) -> miette::Result<Vec<Language>> {
     Ok(tries.iter().map(Try::result).collect())
 }
 
-/// A worker in one way of working, round by round.
+/// A worker with one way of working, round by round.
 struct Try<'a> {
     candidate: &'a Candidate,
     way: Way,
@@ -179,7 +179,7 @@ impl Language {
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Those whose tools are here, built where that is needed.
+/// Returns the workers whose tools are installed, built where that is needed.
 fn candidates(plan: &Plan) -> miette::Result<Vec<Candidate>> {
     std::fs::create_dir_all(built("")).into_diagnostic()?;
     let recipes: [(&str, Recipe); 10] = [
@@ -215,7 +215,7 @@ fn candidates(plan: &Plan) -> miette::Result<Vec<Candidate>> {
 
 type Recipe = fn() -> miette::Result<Program>;
 
-/// A worker's program.
+/// Returns a worker's program.
 fn program(path: impl Into<PathBuf>, args: &[&str]) -> Program {
     Program {
         path: path.into(),
@@ -231,7 +231,7 @@ fn source(name: &str) -> String {
     format!("{ROOT}/benches/workers/{name}")
 }
 
-/// The program of that name, as a shell finds it.
+/// Returns the program of that name, as a shell finds it.
 fn tool(name: &str) -> miette::Result<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let mut places = std::env::split_paths(&paths).map(|dir| dir.join(name));
@@ -259,7 +259,7 @@ fn run(command: &mut Command) -> miette::Result<()> {
     Ok(())
 }
 
-/// Stands for how many tasks at once a worker is to take.
+/// Placeholder for the number of concurrent tasks of a worker.
 const CONCURRENCY: &str = "{concurrency}";
 
 fn python(kind: &str) -> miette::Result<Program> {
@@ -323,7 +323,7 @@ fn java() -> miette::Result<Program> {
     ))
 }
 
-/// Debian has no SDK of .NET: this is Mono's compiler and runtime, and says so.
+/// Debian has no SDK of .NET: this uses Mono's compiler and runtime, and reports that.
 fn mono() -> miette::Result<Program> {
     let sources = existing(format!("{ROOT}/worker-sdk/dotnet/src").into())?;
     let (library, worker) = (built("Ganger.Worker.dll"), built("noop.exe"));
@@ -357,7 +357,8 @@ fn php() -> miette::Result<Program> {
     Ok(program(tool("php")?, &[&source("noop.php"), CONCURRENCY]))
 }
 
-/// It starts a process for each message, of a program that reads nothing and says nothing.
+/// Returns `ganger exec`, which starts a process for each message, with a program that reads and writes
+/// nothing.
 fn exec() -> miette::Result<Program> {
     let ganger = env!("CARGO_BIN_EXE_ganger");
     Ok(program(

@@ -1,6 +1,6 @@
-//! From an idle queue to the worker's handler. One message at a time is sent from this process,
-//! which is not the daemon's; the worker tells when it has read it, by the clock that all
-//! processes share.
+//! Latency from an idle queue to the worker's handler. This process, which is not the daemon's, sends one
+//! message at a time; the worker reports the time at which it has read it, by the clock that all processes
+//! share.
 
 use std::time::Duration;
 
@@ -21,29 +21,29 @@ use crate::setup::{Setup, Window};
 const WORKERS: usize = 4;
 const BODY: &str = "one hundred bytes or so are a small message, and this is one that has just about that many of them.";
 
-/// The daemon is left alone for so long between two messages, at random, so that no timer of its
-/// own keeps step with us.
+/// Pause before each message, in which the daemon is idle. It is random, so that no timer of the daemon runs
+/// in step with the sender.
 const IDLE_MILLIS: std::ops::Range<u64> = 10..60;
 
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// How a kind of sender's messages have fared.
+/// Latencies of one kind of sender's messages.
 #[derive(Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) sender: &'static str,
     messages: usize,
-    /// What the sender itself waits for: its commit.
+    /// Time that the sender itself waits for its commit.
     commit_p50_ms: f64,
     commit_p99_ms: f64,
-    /// From the return of the commit to the handler.
+    /// Time from the return of the commit to the handler.
     pub(crate) committed_p50_ms: f64,
     pub(crate) committed_p99_ms: f64,
-    /// From before the message was sent to the handler, commit included.
+    /// Time from before the message was sent to the handler, including the commit.
     sent_p50_ms: f64,
     sent_p99_ms: f64,
 }
 
-/// The moments of one message, in nanoseconds of the common clock.
+/// Times of one message, in nanoseconds of the common clock.
 #[derive(Debug, Clone, Copy)]
 struct Moments {
     before_sending: i64,
@@ -51,12 +51,12 @@ struct Moments {
     received: i64,
 }
 
-/// Measures both kinds of sender, in turns.
+/// Measures both kinds of sender, in turn.
 pub(crate) fn measure(plan: &Plan) -> miette::Result<Vec<Latency>> {
     note(format_args!("latency, {} messages", plan.latency_messages));
     let mut post = Post::open()?;
     let (mut by_client, mut by_sql) = (Vec::new(), Vec::new());
-    // The first few find caches cold.
+    // The first few messages find cold caches.
     for _ in 0..5 {
         post.pass(Post::send_by_client)?;
         post.pass(Post::send_by_sql)?;
@@ -72,7 +72,7 @@ pub(crate) fn measure(plan: &Plan) -> miette::Result<Vec<Latency>> {
     ])
 }
 
-/// Both ends of the way.
+/// The sender and the receiver.
 struct Post {
     queue: QueueFile,
     client: Client,
@@ -111,7 +111,7 @@ impl Post {
         self.queue.insert(&self.queue_name, BODY)
     }
 
-    /// Lets the daemon come to rest, then sends one message to the handler.
+    /// Waits until the daemon is idle, then sends one message to the handler.
     fn pass(&mut self, send: fn(&mut Self) -> miette::Result<()>) -> miette::Result<Moments> {
         self.queue.wait_until_done(LOOK_EVERY)?;
         let idle = Duration::from_millis(fastrand::u64(IDLE_MILLIS));
@@ -170,7 +170,7 @@ impl Latency {
     }
 }
 
-/// A percentile in milliseconds.
+/// Returns a percentile in milliseconds.
 fn span(all: &[Moments], percent: usize, between: impl Fn(&Moments) -> i64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "exact for the first 100 days")]
     let nanos = all.iter().map(|moments| between(moments) as f64);

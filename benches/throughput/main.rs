@@ -1,41 +1,41 @@
 //! The benchmark: `cargo bench --bench throughput`.
 //!
 //! # What is measured
-//! The product is the real `ganger run` as a process of its own, on a table queue in SQLite with
-//! `synchronous = FULL` as in production, on the disk that the project is built on. Its workers
-//! are this same binary, started again as a version 1 worker that answers at once.
+//! The product is the real `ganger run` as a process of its own, on a table queue in SQLite with `synchronous
+//! = FULL` as in production, on the disk that the project is built on. Its workers are this same binary,
+//! started again as a version 1 worker that answers at once.
 //!
 //! - `throughput`: messages per second and processor time per message, by workers, window and body.
-//! - `latency`: from an idle queue to the worker's handler, sent by ganger's own client and by a
-//!   plain SQL insert.
-//! - `memory`: what the daemon has resident, idle after some work.
+//! - `latency`: from an idle queue to the worker's handler, sent by ganger's own client and by a plain SQL
+//!   insert.
+//! - `memory`: resident memory of the daemon, idle after some work.
 //! - `start`: from the daemon's start to its first message done.
-//! - `scaling`: what a message costs as workers and pools become more.
-//! - `looks`: what a message costs while nobody looks, while metrics are scraped and pushed, and with a
+//! - `scaling`: the cost of a message as the number of workers and pools grows.
+//! - `looks`: the cost of a message without observation, with metrics scraped and pushed, and with a
 //!   hundredth and all of the attempts recorded.
-//! - `languages`: what a worker costs in each language; only with `--only languages`.
-//! - `idle`: what a daemon with a hundred workers takes that has nothing to do, with everything on.
+//! - `languages`: the cost of a worker in each language; only with `--only languages`.
+//! - `idle`: the cost of an idle daemon with a hundred workers, with everything enabled.
 //!
-//! # How
-//! In throughput a round measures, one after the other: the bare pipe, the pool fed from memory,
-//! the bare table, and the daemon; the next round measures all of them again. A machine's weather
-//! changes by the minute, so only neighbours are compared: a ratio is taken within each round, and
-//! the median of the rounds is shown. The interval is from the first message to the last one
-//! settled; the start of processes and a first load that lets automatic windows find their depth
-//! lie before it (`daemon.rs`, `memory_source.rs`). Processor time is that of the threads which
-//! drive the workers, without the workers themselves.
+//! # Method
+//! In `throughput` a round measures, one after the other: the bare pipe, the pool fed from memory, the bare
+//! table, and the daemon; the next round measures all of them again. The load on a machine changes by the
+//! minute, so only neighbours are compared: a ratio is computed within each round, and the median of the
+//! rounds is shown. The interval is from the first message to the last one settled; the start of processes
+//! and a first load that lets automatic windows find their depth come before it (`daemon.rs`,
+//! `memory_source.rs`). Processor time is that of the threads which drive the workers, without the workers
+//! themselves.
 //!
-//! # What the ratios mean
-//! - The daemon against the *bare table* (`bare_table.rs`): what is left of the speed of SQLite
-//!   when each message also goes to a worker and back. 100 % would be workers for nothing. On few
+//! # Meaning of the ratios
+//! - The daemon against the *bare table* (`bare_table.rs`): the share of SQLite's throughput that is left
+//!   when each message also goes to a worker and back. 100 % would mean that workers cost nothing. On few
 //!   cores the workers and the database compete for them.
-//! - The pool fed from memory against the *bare pipe* (`bare_pipe.rs`): what is left of the speed
-//!   of the pipe when a pool watches over it: windows, deadlines, settlements, decoded answers.
-//!   For `auto` the bare loop has the deepest window that `auto` chooses.
-//! - The daemon against the bare pipe: both together; the database bounds it.
+//! - The pool fed from memory against the *bare pipe* (`bare_pipe.rs`): the share of the pipe's throughput
+//!   that is left when a pool supervises it: windows, deadlines, settlements, decoded answers. For `auto` the
+//!   bare loop has the deepest window that `auto` chooses.
+//! - The daemon against the bare pipe: both together; the database limits it.
 //!
-//! `--quick` measures a few cells in a minute, `--smoke` next to nothing in ten seconds, only to
-//! see that it works; that is also what happens without `--bench`, as in `cargo test
+//! `--quick` measures a few cells in a minute. `--smoke` measures next to nothing in ten seconds, only to
+//! check that the benchmark works; that is also the behaviour without `--bench`, as in `cargo test
 //! --all-targets`.
 
 mod bare_pipe;
@@ -142,7 +142,7 @@ fn measure(args: Args) -> miette::Result<()> {
     if wanted(Part::Idle) {
         report.idle = Some(idle::measure(&plan)?);
     }
-    // It takes the tools of every language.
+    // This part needs the tools of every language.
     if args.only == Some(Part::Languages) {
         report.languages = languages::measure(&plan)?;
     }

@@ -1,4 +1,4 @@
-//! How much memory the daemon takes with pools of several sizes.
+//! The daemon's memory with pools of several sizes.
 
 use crate::common::memory::Memory;
 use crate::common::show::note;
@@ -9,7 +9,7 @@ use crate::setup::{Setup, Window};
 
 const BODY_BYTES: usize = 1024;
 
-/// Looks at each size of a pool.
+/// Measures each size of a pool.
 pub(crate) fn measure(plan: &Plan) -> miette::Result<Vec<Memory>> {
     note("memory");
     plan.memory_workers.iter().map(|size| look(*size)).collect()

@@ -1,5 +1,5 @@
-//! What looks at a daemon while it is measured: a collector in this process that throws away what it is
-//! sent, and somebody who scrapes the metrics. Their time is not the daemon's.
+//! Observers of a measured daemon: a collector in this process that discards everything it is sent, and a
+//! scraper of the metrics. Their processor time is not the daemon's.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,7 +16,7 @@ use miette::{IntoDiagnostic, ensure, miette};
 use crate::common::quoted;
 use crate::queue::QueueFile;
 
-/// Variables by which a daemon pushes its metrics to that collector, this often.
+/// Returns environment variables by which a daemon pushes its metrics to that collector, at this interval.
 pub(crate) fn metrics_pushed(collector: SocketAddr, every: Duration) -> String {
     let interval = every.as_millis();
     format!(
@@ -25,7 +25,7 @@ pub(crate) fn metrics_pushed(collector: SocketAddr, every: Duration) -> String {
     )
 }
 
-/// Variables by which a daemon records that share of the attempts.
+/// Returns environment variables by which a daemon records that share of the attempts.
 pub(crate) fn traces_sent(collector: SocketAddr, share: &str) -> String {
     format!(
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://{collector}/v1/traces \
@@ -33,7 +33,7 @@ pub(crate) fn traces_sent(collector: SocketAddr, share: &str) -> String {
     )
 }
 
-/// The daemon of this build with these variables.
+/// Returns a program that runs the daemon of this build with these variables.
 pub(crate) fn program(queue: &QueueFile, variables: &str) -> miette::Result<PathBuf> {
     let script = queue.directory().join("observed");
     let ganger = quoted(env!("CARGO_BIN_EXE_ganger").as_ref());
@@ -44,7 +44,7 @@ pub(crate) fn program(queue: &QueueFile, variables: &str) -> miette::Result<Path
     Ok(script)
 }
 
-/// Somebody who scrapes the daemon in a directory, until this is stopped.
+/// Scrapes the daemon in a directory until it is stopped.
 #[derive(Debug)]
 pub(crate) struct Scraper {
     stop: mpsc::SyncSender<()>,
@@ -52,7 +52,7 @@ pub(crate) struct Scraper {
 }
 
 impl Scraper {
-    /// Begins at once, and does it this often.
+    /// Starts scraping at once, at this interval.
     pub(crate) fn start(directory: &Path, every: Duration) -> miette::Result<Self> {
         let socket = sockets(directory)?;
         let (stop, stopped) = mpsc::sync_channel::<()>(1);
@@ -73,7 +73,7 @@ impl Scraper {
         })
     }
 
-    /// Ends it, and sees that it was answered each time.
+    /// Stops scraping, and checks that each scrape was answered.
     pub(crate) fn stop(self) -> miette::Result<()> {
         drop(self.stop);
         let scrapes = self.thread.join();
@@ -83,7 +83,7 @@ impl Scraper {
     }
 }
 
-/// The socket of the admin API: the only one there.
+/// Returns the socket of the admin API, which is the only one there.
 fn sockets(directory: &Path) -> miette::Result<PathBuf> {
     let files = fs::read_dir(directory).into_diagnostic()?;
     let is_socket = |path: &PathBuf| path.extension().is_some_and(|end| end == "sock");
@@ -102,13 +102,13 @@ fn scrape(socket: &Path) -> miette::Result<()> {
     Ok(())
 }
 
-/// A collector that takes everything by HTTP and keeps nothing, for as long as the process lives.
+/// Starts a collector that accepts everything by HTTP and keeps nothing, for as long as the process lives.
 pub(crate) fn collect() -> miette::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").into_diagnostic()?;
     let address = listener.local_addr().into_diagnostic()?;
     let serve = move || {
         for stream in listener.incoming().flatten() {
-            // Whoever hangs up has got all its answers.
+            // A client that closes the connection has received all its answers.
             thread::spawn(move || drop(answer(stream)));
         }
     };

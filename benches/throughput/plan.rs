@@ -1,31 +1,32 @@
-//! How much is measured: the whole matrix, a small one, or just enough to see that it works.
+//! The amount of measurement: the whole matrix, a small one, or just enough to check that the benchmark
+//! works.
 
 use crate::queue::Load;
 use crate::setup::Window;
 
 const KIB: usize = 1024;
 
-/// Every size of a run of the benchmark.
+/// All sizes of a run of the benchmark.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
     pub(crate) rounds: usize,
     pub(crate) cells: Vec<Cell>,
-    /// Of each sender.
+    /// Number for each sender.
     pub(crate) latency_messages: usize,
-    /// The pool sizes whose memory is looked at.
+    /// The pool sizes whose memory is measured.
     pub(crate) memory_workers: Vec<usize>,
     pub(crate) starts: usize,
-    /// Of each worker in each way of working.
+    /// Number for each worker with each way of working.
     pub(crate) language_messages: usize,
-    /// How long a daemon that has nothing to do is watched.
+    /// Time for which an idle daemon is observed.
     pub(crate) idle_seconds: u64,
-    /// Pools and workers in each; of each list the first is what the others are compared with. More
-    /// pools have as many workers together.
+    /// Numbers of pools, and of workers in each. In each list the others are compared with the first. More
+    /// pools have the same number of workers in total.
     pub(crate) more_workers: Vec<(usize, usize)>,
     pub(crate) more_pools: Vec<(usize, usize)>,
     pub(crate) scaling_load: Load,
-    /// Whether the figures are worth a comparison with the goals.
+    /// True if the figures are worth comparing with the goals.
     pub(crate) judged: bool,
 }
 
@@ -34,9 +35,9 @@ pub(crate) struct Plan {
 pub(crate) struct Cell {
     pub(crate) workers: usize,
     pub(crate) window: Window,
-    /// Through the table.
+    /// Load through the table.
     pub(crate) load: Load,
-    /// Through nothing but the pipe, which is faster.
+    /// Load through the pipe alone, which is faster.
     pub(crate) pipe_load: Load,
 }
 
@@ -120,7 +121,7 @@ impl Plan {
 }
 
 impl Cell {
-    /// A `part` of what keeps a run busy for about a second.
+    /// Makes a cell with a `part` of the load that keeps a run busy for about a second.
     fn new(workers: usize, window: Window, body_bytes: usize, part: usize) -> Self {
         let (table, pipe) = match (window, body_bytes) {
             (Window::Fixed(1), ..=KIB) => (10_000, 20_000),

@@ -1,6 +1,5 @@
-//! The queue's file as anyone's program sees it: plain SQL on a connection of its own, beside the
-//! daemon's. It lies on the disk where the project is built, since a file in memory would make
-//! durable commits look free.
+//! The queue's file as any program sees it: plain SQL on a connection of its own, beside the daemon's. It
+//! lies on the disk where the project is built, since a file in memory would make durable commits look free.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,13 +11,13 @@ use rusqlite::{Connection, params};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-/// How long the write lock is waited for.
+/// Timeout for the write lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// By then any run is over, or something is stuck.
+/// Timeout after which a run that is not done counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(120);
 
-/// What a queue is filled with.
+/// Content of a queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) messages: usize,
@@ -26,7 +25,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Each message's body: text, as version 1 workers need it.
+    /// Returns the body of each message: text, as version 1 workers need it.
     pub(crate) fn body(self) -> String {
         "x".repeat(self.body_bytes)
     }
@@ -40,7 +39,7 @@ pub(crate) struct QueueFile {
 }
 
 impl QueueFile {
-    /// Makes it with ganger's tables.
+    /// Creates the file with ganger's tables.
     pub(crate) fn create() -> miette::Result<Self> {
         let directory = TempDir::with_prefix_in("bench-", env!("CARGO_TARGET_TMPDIR"));
         let directory = directory.into_diagnostic()?;
@@ -50,32 +49,32 @@ impl QueueFile {
         Ok(Self { directory, conn })
     }
 
-    /// Where the file is, and whatever belongs to it.
+    /// Returns the directory of the file, and of everything that belongs to it.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The database file.
+    /// Returns the path of the database file.
     fn database(&self) -> PathBuf {
         database_in(self.directory())
     }
 
-    /// What a source is configured with.
+    /// Returns the URL for the configuration of a source.
     pub(crate) fn url(&self) -> String {
         format!("sqlite:{}", self.database().display())
     }
 
-    /// Another connection.
+    /// Opens another connection.
     pub(crate) fn connect(&self) -> miette::Result<Connection> {
         connect(&self.database())
     }
 
-    /// A producer's connection, as `ganger send` has it.
+    /// Opens a producer's connection, as `ganger send` does.
     pub(crate) fn client(&self) -> miette::Result<Client> {
         client(&self.database())
     }
 
-    /// Puts the load into the queues, the same share in each.
+    /// Inserts the load into the queues, the same share in each.
     pub(crate) fn fill(&self, queues: &[String], load: Load) -> miette::Result<()> {
         let insert = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?3) \
                       INSERT INTO consumer_messages (queue, body) SELECT ?1, ?2 FROM n";
@@ -89,7 +88,7 @@ impl QueueFile {
         Ok(())
     }
 
-    /// Moves the journal into the database file. Returns whether nobody was in the way.
+    /// Moves the journal into the database file. Returns true unless another connection prevented that.
     pub(crate) fn checkpoint(&self) -> miette::Result<bool> {
         let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
         let busy = self.conn.query_row(checkpoint, [], |row| row.get(0));
@@ -97,8 +96,8 @@ impl QueueFile {
         Ok(!busy)
     }
 
-    /// Whether nobody holds a lock. Only what is written tells of a reader that needs nothing but the
-    /// database's file: it is in the way of the next checkpoint that has something to move there.
+    /// Returns whether no other connection holds a lock. A reader that needs only the database file, not the
+    /// journal, is detected only after a write: it blocks the next checkpoint that has something to move.
     pub(crate) fn is_free(&self) -> miette::Result<bool> {
         if !self.checkpoint()? {
             return Ok(false);
@@ -109,7 +108,7 @@ impl QueueFile {
         self.checkpoint()
     }
 
-    /// Inserts one message the plain way. It is durable when this returns.
+    /// Inserts one message by plain SQL. It is durable when this returns.
     pub(crate) fn insert(&self, queue: &str, body: &str) -> miette::Result<()> {
         let insert = "INSERT INTO consumer_messages (queue, body) VALUES (?1, ?2)";
         let mut statement = self.conn.prepare_cached(insert).into_diagnostic()?;
@@ -117,14 +116,15 @@ impl QueueFile {
         Ok(())
     }
 
-    /// Whether every message is done.
+    /// Returns whether every message is done.
     fn is_empty(&self) -> miette::Result<bool> {
         let any = "SELECT 1 FROM consumer_messages LIMIT 1";
         let mut statement = self.conn.prepare_cached(any).into_diagnostic()?;
         Ok(!statement.exists([]).into_diagnostic()?)
     }
 
-    /// Waits until every message is done, looking so often. Returns when it was found so.
+    /// Waits until every message is done, with polls at the given interval. Returns the time of the last
+    /// poll.
     pub(crate) fn wait_until_done(&self, look_every: Duration) -> miette::Result<Instant> {
         let begun = Instant::now();
         while !self.is_empty()? {
@@ -161,7 +161,7 @@ fn client(database: &Path) -> miette::Result<Client> {
     ganger::kinds::client("bench", &source, &[]).into_diagnostic()
 }
 
-/// As durable as the daemon's own.
+/// Opens a connection that is as durable as the daemon's own.
 fn connect(database: &Path) -> miette::Result<Connection> {
     let conn = Connection::open(database).into_diagnostic()?;
     conn.busy_timeout(BUSY_TIMEOUT).into_diagnostic()?;

@@ -1,4 +1,4 @@
-//! What a message costs as there are more workers in a pool, or more pools, with all else equal.
+//! The cost of a message as the number of workers in a pool, or of pools, grows, with everything else equal.
 
 use serde::Serialize;
 
@@ -15,11 +15,11 @@ pub(crate) struct Size {
     pub(crate) pools: usize,
     pub(crate) workers_per_pool: usize,
     daemon: Series,
-    /// The processor time of a message as a share of that at the first size.
+    /// Processor time per message as a share of that at the first size.
     pub(crate) cost: f64,
 }
 
-/// More workers, and more pools.
+/// Results with more workers, and with more pools.
 #[derive(Debug, Serialize)]
 pub(crate) struct Scaling {
     pub(crate) workers: Vec<Size>,

@@ -1,4 +1,4 @@
-//! What is run: how many pools of how many workers, and the configuration that says so.
+//! The pools and workers of a run, and their configuration.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -8,17 +8,18 @@ use serde::{Serialize, Serializer};
 
 use crate::common::{noop_worker, quoted};
 
-/// How many frames may be in a worker's pipe.
+/// Number of frames that may be in a worker's pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Window {
-    /// As ganger chooses, which is the default.
+    /// Chosen by ganger, which is the default.
     Auto,
-    /// So many.
+    /// A fixed number.
     Fixed(usize),
 }
 
 impl Window {
-    /// How many the bare loop has in a worker's pipe: for `auto` the deepest that ganger chooses.
+    /// Returns the number of frames that the bare loop has in a worker's pipe: for `auto` the maximum that
+    /// ganger chooses.
     pub(crate) fn frames(self) -> usize {
         match self {
             Self::Auto => ganger_pool::window::AUTO_MAX,
@@ -26,7 +27,7 @@ impl Window {
         }
     }
 
-    /// What tables show.
+    /// Returns the text for tables.
     pub(crate) fn describe(self) -> String {
         match self {
             Self::Auto => "auto".to_owned(),
@@ -48,7 +49,7 @@ impl Serialize for Window {
     }
 }
 
-/// What is started as a worker.
+/// Program that is started as a worker.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
@@ -59,19 +60,19 @@ pub(crate) struct Program {
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) pools: usize,
-    /// In each pool.
+    /// Number in each pool.
     pub(crate) workers: usize,
     pub(crate) window: Window,
-    /// Where the workers tell what they have received.
+    /// Socket to which the workers report received messages.
     pub(crate) tally: Option<PathBuf>,
-    /// In place of this binary's own worker.
+    /// Program in place of this binary's own worker.
     pub(crate) program: Option<Program>,
     /// Further keys of each pool.
     pub(crate) keys: String,
 }
 
 impl Setup {
-    /// One pool.
+    /// Makes a setup with one pool.
     pub(crate) fn one_pool(workers: usize, window: Window) -> Self {
         Self {
             pools: 1,
@@ -83,17 +84,17 @@ impl Setup {
         }
     }
 
-    /// How many workers there are in all pools together.
+    /// Returns the number of workers in all pools together.
     pub(crate) fn workers_total(&self) -> usize {
         self.pools * self.workers
     }
 
-    /// The queues, one a pool.
+    /// Returns the queues, one for each pool.
     pub(crate) fn queues(&self) -> Vec<String> {
         (0..self.pools).map(queue).collect()
     }
 
-    /// The configuration that a user would write for this, with every other key at its default.
+    /// Returns the configuration that a user would write for this, with every other key at its default.
     pub(crate) fn config(&self, url: &str) -> miette::Result<String> {
         let Program { path, args } = self.worker()?;
         let program = quoted(&path);
@@ -130,7 +131,7 @@ impl Setup {
     }
 }
 
-/// The queue of the pool with that number.
+/// Returns the queue of the pool with that number.
 fn queue(number: usize) -> String {
     format!("bench-{number}")
 }

@@ -1,6 +1,5 @@
-//! From the start of the daemon's process to its first message done, which is when the row of a
-//! message that was waiting is gone. The worker's own start is a part of it and is also shown by
-//! itself.
+//! Time from the start of the daemon's process to its first message done, which is when the row of a waiting
+//! message is removed. It includes the worker's own start, which is also shown separately.
 
 use std::time::Duration;
 
@@ -22,17 +21,17 @@ const ONE_MESSAGE: Load = Load {
     body_bytes: 100,
 };
 
-/// How long starts take.
+/// Durations of starts.
 #[derive(Debug, Serialize)]
 pub(crate) struct Starts {
     starts: usize,
     pub(crate) p50_ms: f64,
     longest_ms: f64,
-    /// A worker's own start until it has connected, without ganger.
+    /// Time from a worker's own start until it has connected, without ganger.
     worker_p50_ms: f64,
 }
 
-/// Measures so many starts, each on a queue of its own.
+/// Measures the given number of starts, each on a queue of its own.
 pub(crate) fn measure(plan: &Plan) -> miette::Result<Starts> {
     note(format_args!("start, {} times", plan.starts));
     let (mut daemons, mut workers) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Our corrected copy of one file of librdkafka, which the linker takes in place of the one in rdkafka-sys.
+//! The corrected copy of one file of librdkafka, which the linker uses instead of the one in rdkafka-sys.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::{env, fs};
 const SOURCE: &str = "src/broker/legacy_records.c";
 const LIBRARY: &str = "ganger_legacy_records";
 
-/// With the compiler and the flags that librdkafka itself was built with.
+/// Compiles with the compiler and the flags that librdkafka itself was built with.
 const MAKEFILE: &str = "\
 include $(LIBRDKAFKA)/Makefile.config
 libganger_legacy_records.a: $(SOURCE)
@@ -31,13 +31,13 @@ fn build() {
         .arg("--directory")
         .arg(&out)
         .arg("--always-make")
-        // Where rdkafka-sys has built it, from sources that it leaves there.
+        // The directory in which rdkafka-sys has built it, from sources that it leaves there.
         .arg(variable("LIBRDKAFKA", path("DEP_RDKAFKA_ROOT")))
         .arg(variable("SOURCE", path("CARGO_MANIFEST_DIR").join(SOURCE)))
         .status();
     assert!(made.is_ok_and(|status| status.success()), "make has failed");
     println!("cargo:rustc-link-search=native={}", out.display());
-    // Whole, for it comes before rdkafka-sys, which alone refers to it: the linker takes no second
-    // definition out of an archive where it has one.
+    // Linked as a whole, since it comes before rdkafka-sys, which alone refers to it: the linker takes no
+    // second definition out of an archive if it has one.
     println!("cargo:rustc-link-lib=static:+whole-archive={LIBRARY}");
 }

@@ -1,4 +1,4 @@
-//! Messages per second and processor time per message, beside a raw loop.
+//! Messages per second and processor time per message, compared with a raw loop.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::running;
 use crate::servers::kafka::Broker;
 use crate::watch::Rounds;
 
-/// Which messages wait for one another.
+/// Order in which messages are processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Order {
@@ -37,7 +37,7 @@ impl Order {
     }
 }
 
-/// One combination.
+/// One combination of settings.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Cell {
     pub(crate) order: Order,
@@ -45,7 +45,7 @@ pub(crate) struct Cell {
     pub(crate) messages: usize,
 }
 
-/// What it has shown.
+/// Results of a combination.
 #[derive(Debug, Serialize)]
 pub(crate) struct Flow {
     #[serde(flatten)]
@@ -81,7 +81,7 @@ impl Flow {
         }
     }
 
-    /// One after the other, so that both see the same weather.
+    /// Runs both one after the other, so that both meet the same load on the machine.
     fn round(&mut self, broker: &Broker) -> miette::Result<()> {
         let Cell {
             order,

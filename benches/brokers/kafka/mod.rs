@@ -1,4 +1,4 @@
-//! All that is measured on Kafka.
+//! All measurements on Kafka.
 
 mod flow;
 mod raw;
@@ -18,7 +18,7 @@ use crate::servers::kafka::Broker;
 use crate::start::{self, Starts};
 use topic::Topic;
 
-/// What has been found.
+/// Results for Kafka.
 #[derive(Debug, Serialize)]
 pub(crate) struct Kafka {
     pub(crate) throughput: Vec<Flow>,
@@ -26,7 +26,7 @@ pub(crate) struct Kafka {
     pub(crate) start: Starts,
 }
 
-/// Measures everything on a broker of its own.
+/// Measures everything on a broker started for it.
 pub(crate) fn measure(plan: &Plan) -> miette::Result<Kafka> {
     note("starting Kafka");
     let broker = Broker::prepare();

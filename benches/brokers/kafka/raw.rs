@@ -1,5 +1,5 @@
-//! A raw loop to compare with: one consumer of librdkafka's that commits where it is, without
-//! waiting, at an interval, and nothing else.
+//! A raw loop for comparison: one consumer of librdkafka that commits its position at an interval, without
+//! waiting, and does nothing else.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::watch::{Watch, Watched};
 
 const COMMIT_EVERY: Duration = Duration::from_millis(200);
 
-/// How many messages pass between two looks at the clock.
+/// Number of messages between two reads of the clock.
 const LOOK_EVERY: usize = 100;
 
-/// How long a message is waited for, and how often in a row.
+/// Timeout of a poll, and maximum number of polls in a row for one message.
 const POLL: Duration = Duration::from_secs(1);
 const POLLS_MAX: usize = 60;
 
-/// Measures how fast so many messages are consumed. The interval begins before anything is fetched.
+/// Measures the throughput of consuming `messages` messages. The interval begins before anything is fetched.
 pub(crate) fn measure(topic: &Topic<'_>, messages: usize) -> miette::Result<Watched> {
     topic.fill(messages)?;
     let consumer = connect(topic)?;
@@ -36,7 +36,7 @@ pub(crate) fn measure(topic: &Topic<'_>, messages: usize) -> miette::Result<Watc
     Ok(watched)
 }
 
-/// A consumer that knows where the topic is.
+/// Returns a consumer that knows the partitions of the topic.
 pub(super) fn connect(topic: &Topic<'_>) -> miette::Result<BaseConsumer> {
     let consumer: BaseConsumer =
         topic.client(&[("group.id", &topic.group), ("enable.auto.commit", "false")])?;
@@ -45,7 +45,7 @@ pub(super) fn connect(topic: &Topic<'_>) -> miette::Result<BaseConsumer> {
     Ok(consumer)
 }
 
-/// Takes all partitions from their beginning, without asking the group.
+/// Assigns all partitions from their beginning, without joining the group.
 pub(super) fn begin(consumer: &BaseConsumer, topic: &Topic<'_>) -> miette::Result<()> {
     let mut partitions = TopicPartitionList::new();
     partitions.add_partition_range(&topic.name, 0, PARTITIONS - 1);
@@ -54,7 +54,7 @@ pub(super) fn begin(consumer: &BaseConsumer, topic: &Topic<'_>) -> miette::Resul
     consumer.assign(&partitions).into_diagnostic()
 }
 
-/// Returns when the last message came.
+/// Consumes the messages. Returns the time at which the last one came.
 fn work_off(consumer: &BaseConsumer, messages: usize) -> miette::Result<i64> {
     let mut committed = Instant::now();
     for number in 1..=messages {
@@ -69,7 +69,7 @@ fn work_off(consumer: &BaseConsumer, messages: usize) -> miette::Result<i64> {
 
 /// Waits for a message.
 pub(super) fn receive(consumer: &BaseConsumer) -> miette::Result<()> {
-    // A poll ends without one when a commit has come about, too.
+    // A poll also returns without a message after a commit.
     for _ in 0..POLLS_MAX {
         if let Some(polled) = consumer.poll(POLL) {
             std::hint::black_box(polled.into_diagnostic()?.payload());
@@ -79,7 +79,7 @@ pub(super) fn receive(consumer: &BaseConsumer) -> miette::Result<()> {
     bail!("no message comes");
 }
 
-/// Commits all that has been received.
+/// Commits everything that has been received.
 pub(super) fn commit(consumer: &BaseConsumer, mode: CommitMode) -> miette::Result<()> {
     consumer.commit_consumer_state(mode).into_diagnostic()
 }

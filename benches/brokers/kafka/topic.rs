@@ -1,5 +1,5 @@
-//! A topic, and what any other program does with it: it makes the topic, fills it and sees that its
-//! end is committed. Nothing that is measured happens here.
+//! A topic, and the work that other programs do with it: it is created, filled, and its committed offsets are
+//! checked. Nothing here is part of a measurement.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -21,23 +21,23 @@ use crate::servers::look;
 
 pub(crate) const PARTITIONS: i32 = 6;
 
-/// How many keys there are.
+/// Number of keys.
 const KEYS: usize = 1_000;
 
-/// The bytes of each value.
+/// Bytes of each value.
 pub(crate) const VALUE_BYTES: usize = 200;
 
-/// How long a full producer is left alone.
+/// Pause before the next attempt when the producer's queue is full.
 const ROOM_WITHIN: Duration = Duration::from_millis(5);
 
-/// How long one request may take.
+/// Timeout of a request.
 pub(crate) const REQUEST: Duration = Duration::from_secs(30);
 
-/// The topic. Dropped, it is deleted, and whatever topics a daemon has made beside it.
+/// The topic. On drop it is deleted, with the topics that a daemon has created for it.
 pub(crate) struct Topic<'a> {
     broker: &'a Broker,
     pub(crate) name: String,
-    /// The group of whoever consumes it.
+    /// The consumer group.
     pub(crate) group: String,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Topic<'a> {
         config.create().into_diagnostic()
     }
 
-    /// Deletes the topic and those whose names begin like its own.
+    /// Deletes the topic and all topics whose names begin with its name.
     fn delete(&self) -> miette::Result<()> {
         let admin: AdminClient<DefaultClientContext> = self.client(&[])?;
         let told = admin
@@ -119,7 +119,7 @@ impl Queue for Topic<'_> {
         machine::cpu_seconds(&self.broker.pid().to_string())
     }
 
-    /// Of all keys in turns.
+    /// Produces messages with all keys in turn.
     fn fill(&self, messages: usize) -> miette::Result<()> {
         let producer: BaseProducer = self.client(&[("linger.ms", "5")])?;
         let value = [b'x'; VALUE_BYTES];
@@ -135,7 +135,7 @@ impl Queue for Topic<'_> {
         producer.flush(REQUEST).into_diagnostic()
     }
 
-    /// Its group has committed all that is there.
+    /// Checks that the group has committed all messages.
     fn ensure_settled(&self) -> miette::Result<()> {
         let consumer: BaseConsumer = self.client(&[("group.id", &self.group)])?;
         let mut asked = TopicPartitionList::new();
@@ -158,7 +158,7 @@ impl Queue for Topic<'_> {
 
 impl Drop for Topic<'_> {
     fn drop(&mut self) {
-        // What is left takes room, and is in nobody's way.
+        // A topic that remains takes up space, but disturbs no later measurement.
         drop(self.delete());
     }
 }

@@ -1,5 +1,5 @@
-//! The two ways of a message whose time is taken: through the daemon to a worker, and to a consumer
-//! of librdkafka's in this process.
+//! The two paths whose latency is measured: through the daemon to a worker, and to a consumer of librdkafka
+//! in this process.
 
 use miette::IntoDiagnostic;
 use rdkafka::consumer::CommitMode;
@@ -14,7 +14,7 @@ use crate::running::Running;
 
 const WORKERS: Workers = Workers::rust(4);
 
-/// Through a daemon, which ends with what is returned.
+/// Returns the path through a daemon, which ends when the value is dropped.
 pub(super) fn daemon(topic: &Topic<'_>) -> miette::Result<Way> {
     let running = Running::start(topic, &Pool::of(WORKERS))?;
     Ok(Way {
@@ -25,7 +25,7 @@ pub(super) fn daemon(topic: &Topic<'_>) -> miette::Result<Way> {
     })
 }
 
-/// To a consumer here.
+/// Returns the path to a consumer in this process.
 pub(super) fn raw(topic: &Topic<'_>) -> miette::Result<Way> {
     let consumer = raw::connect(topic)?;
     raw::begin(&consumer, topic)?;
@@ -42,7 +42,7 @@ pub(super) fn raw(topic: &Topic<'_>) -> miette::Result<Way> {
     })
 }
 
-/// Hands one message to librdkafka, which sends it at once.
+/// Returns a function that hands one message to librdkafka, which sends it at once.
 fn sender(topic: &Topic<'_>) -> miette::Result<Box<dyn FnMut() -> miette::Result<()>>> {
     let producer: ThreadedProducer<DefaultProducerContext> = topic.client(&[("linger.ms", "0")])?;
     let name = topic.name.clone();

@@ -1,5 +1,5 @@
-//! Another build of the daemon beside this one: each on a queue of its own, one after the other in
-//! every round, which of them is first by turns.
+//! Another build of the daemon compared with this one: each on a queue of its own, one after the other in
+//! every round. The two take turns in being first.
 
 use std::path::Path;
 
@@ -13,20 +13,20 @@ use crate::running;
 use crate::servers::rabbit::Node;
 use crate::watch::{Rounds, Watched};
 
-/// Per worker: what the pool chooses by its pace, and the most that it ever does.
+/// Prefetches per worker: the automatic one, and its maximum.
 const PREFETCHES: [Option<u16>; 2] = [None, Some(256)];
 
-/// One combination, and what it has shown.
+/// One combination of settings, and its results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Against {
     kind: Kind,
     workers: Workers,
-    /// Of all workers together; by their pace if none.
+    /// Prefetch of all workers together; automatic if none.
     prefetch: Option<u16>,
     messages: usize,
     ours: Rounds,
     theirs: Rounds,
-    /// The median over the rounds of our processor time per message as a share of theirs.
+    /// Median over the rounds of this build's processor time per message as a share of the other's.
     cpu_ratio: f64,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn measure(node: &Node, other: &Path, rounds: usize) -> miette::Resul
 }
 
 impl Against {
-    /// Returns our processor time as a share of theirs.
+    /// Runs both. Returns this build's processor time as a share of the other's.
     fn round(&mut self, node: &Node, other: &Path, ours_first: bool) -> miette::Result<f64> {
         let run = |program: Option<&Path>| self.run(node, program);
         let (ours, theirs) = if ours_first {

@@ -1,4 +1,4 @@
-//! Messages per second and processor time per message, beside two raw loops and one that has workers.
+//! Messages per second and processor time per message, compared with two raw loops and one loop with workers.
 
 use serde::Serialize;
 
@@ -12,17 +12,17 @@ use crate::running;
 use crate::servers::rabbit::Node;
 use crate::watch::{Rounds, Watched};
 
-/// One combination.
+/// One combination of settings.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Cell {
     pub(crate) kind: Kind,
     pub(crate) workers: Workers,
-    /// Of all workers together, and of the raw loops.
+    /// Prefetch of all workers together, and of the raw loops.
     pub(crate) prefetch: u16,
     pub(crate) messages: usize,
 }
 
-/// What it has shown.
+/// Results of a combination.
 #[derive(Debug, Serialize)]
 pub(crate) struct Flow {
     #[serde(flatten)]
@@ -30,7 +30,7 @@ pub(crate) struct Flow {
     pub(crate) daemon: Rounds,
     raw_coalesced: Rounds,
     raw_each: Rounds,
-    /// With compiled workers.
+    /// The loop with compiled workers.
     raw_with_workers: Rounds,
     pub(crate) daemon_to_raw_coalesced: f64,
     daemon_to_raw_each: f64,
@@ -69,7 +69,8 @@ impl Flow {
         }
     }
 
-    /// One after the other, so that all see the same weather. The daemon is in the middle.
+    /// Runs all one after the other, so that all meet the same load on the machine. The daemon comes in the
+    /// middle.
     fn round(&mut self, node: &Node) -> miette::Result<()> {
         let Cell {
             kind,

@@ -1,4 +1,4 @@
-//! How much memory the daemon takes with pools of several sizes.
+//! The daemon's memory with pools of several sizes.
 
 use super::place::{Kind, Place};
 use crate::common::memory::Memory;
@@ -8,7 +8,7 @@ use crate::pool::{Pool, Workers};
 use crate::running::Running;
 use crate::servers::rabbit::Node;
 
-/// Looks at each size of a pool.
+/// Measures each size of a pool.
 pub(crate) fn measure(node: &Node, plan: &Plan) -> miette::Result<Vec<Memory>> {
     note("RabbitMQ, memory");
     let sizes = plan.memory_workers.iter();

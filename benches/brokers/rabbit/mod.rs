@@ -1,4 +1,4 @@
-//! All that is measured on RabbitMQ.
+//! All measurements on RabbitMQ.
 
 mod against;
 mod by_hand;
@@ -26,7 +26,7 @@ use crate::running;
 use crate::servers::rabbit::Node;
 use crate::start::{self, Starts};
 
-/// What has been found.
+/// Results for RabbitMQ.
 #[derive(Debug, Serialize)]
 pub(crate) struct Rabbit {
     pub(crate) throughput: Vec<Flow>,
@@ -36,7 +36,7 @@ pub(crate) struct Rabbit {
     pub(crate) peers: Vec<Peer>,
 }
 
-/// Measures everything on a broker of its own.
+/// Measures everything on a broker started for it.
 pub(crate) fn measure(plan: &Plan, with_peers: bool) -> miette::Result<Rabbit> {
     note("starting RabbitMQ");
     let node = Node::start("");
@@ -53,7 +53,7 @@ pub(crate) fn measure(plan: &Plan, with_peers: bool) -> miette::Result<Rabbit> {
     })
 }
 
-/// Measures this build and another, and nothing else.
+/// Compares this build with another, and measures nothing else.
 pub(crate) fn compare(other: &Path, rounds: usize) -> miette::Result<Vec<Against>> {
     note("starting RabbitMQ");
     let node = Node::start("");

@@ -1,5 +1,5 @@
-//! A virtual host with one queue in it, and what any other program does there: it declares the
-//! queue, fills it and sees that it is empty. Nothing that is measured happens here.
+//! A virtual host with one queue, and the work that other programs do there: the queue is declared, filled,
+//! and checked for being empty. Nothing here is part of a measurement.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::running::Queue;
 use crate::servers::look;
 use crate::servers::rabbit::Node;
 
-/// The queue that everything here is about.
+/// Name of the queue.
 pub(super) const QUEUE: &str = "bench";
 
-/// The bytes of each message.
+/// Bytes of each message.
 pub(crate) const BODY_BYTES: usize = 200;
 
-/// Stored on disk.
+/// Delivery mode of a message that is stored on disk.
 const PERSISTENT: u8 = 2;
 
 /// A kind of queue.
@@ -60,7 +60,7 @@ impl Default for Letter {
     }
 }
 
-/// The virtual host. Dropped, it is removed with all that is in it.
+/// The virtual host. On drop it is removed with everything in it.
 pub(crate) struct Place<'a> {
     node: &'a Node,
     vhost: String,
@@ -74,7 +74,7 @@ impl<'a> Place<'a> {
         Self { node, vhost }
     }
 
-    /// Where clients connect.
+    /// Returns the address for clients.
     pub(crate) fn url(&self) -> String {
         self.node.url(&self.vhost)
     }
@@ -91,17 +91,17 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Publishes a message so many times. All are stored when this returns.
+    /// Publishes a message `messages` times. All are stored when this returns.
     pub(crate) fn publish(&self, letter: &Letter, messages: usize) -> miette::Result<()> {
         let mut left = messages;
         while left > 0 {
-            // A quorum queue that has just been declared refuses some.
+            // A quorum queue that was just declared refuses some.
             left = self.visit(async |channel| publish(&channel, letter, left).await)?;
         }
         Ok(())
     }
 
-    /// Takes the first message out of the queue.
+    /// Removes the first message from the queue, and returns it.
     pub(crate) fn take(&self) -> miette::Result<Letter> {
         let options = BasicGetOptions { no_ack: true };
         let got = self.visit(async |channel| channel.basic_get(QUEUE.into(), options).await)?;
@@ -112,7 +112,8 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Waits until somebody has all that is left in hand, looking so often, for so long at most.
+    /// Waits until all remaining messages are delivered but unacknowledged, with polls at the given interval
+    /// and up to the given time.
     pub(crate) fn wait_until_handed_out(
         &self,
         look_every: Duration,
@@ -129,13 +130,13 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Does something on a connection of its own.
+    /// Runs `what` on a connection of its own.
     fn visit<T>(&self, what: impl AsyncFnOnce(Channel) -> lapin::Result<T>) -> miette::Result<T> {
         one_thread()?.block_on(async {
             let connection = self.connect().await?;
             let done = async {
-                // Held until the end: one that is dropped closes in the background, and the
-                // connection could not be closed meanwhile.
+                // Held until the end: a dropped channel closes in the background, and meanwhile the
+                // connection could not be closed.
                 let channel = connection.create_channel().await?;
                 let done = what(channel.clone()).await?;
                 connection.close(200, "done".into()).await?;
@@ -152,7 +153,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Publishes a message so many times. Returns how many the broker has refused.
+/// Publishes a message `messages` times. Returns the number that the broker refused.
 async fn publish(channel: &Channel, letter: &Letter, messages: usize) -> lapin::Result<usize> {
     let confirm = ConfirmSelectOptions::default();
     channel.confirm_select(confirm).await?;
@@ -171,7 +172,7 @@ async fn publish(channel: &Channel, letter: &Letter, messages: usize) -> lapin::
     Ok(refused)
 }
 
-/// How many messages nobody has in hand.
+/// Returns the number of messages that are ready for delivery.
 pub(crate) async fn ready(channel: Channel) -> lapin::Result<u32> {
     let options = QueueDeclareOptions {
         passive: true,
@@ -198,8 +199,8 @@ impl Queue for Place<'_> {
         machine::cpu_seconds(&self.node.pid().to_string())
     }
 
-    /// Waits for it: acknowledgements of the last messages may not count if a consumer leaves
-    /// before.
+    /// Checks that the queue is empty. Waits for that, since acknowledgements of the last messages may be
+    /// lost if a consumer disconnects before they are processed.
     fn ensure_settled(&self) -> miette::Result<()> {
         let left = || self.node.totals(&self.vhost).get(QUEUE).copied();
         look(|| (left()? == 0).then_some(()))
@@ -209,7 +210,7 @@ impl Queue for Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        // After a failure nobody knows what state the node is in.
+        // After a failure the state of the node is unknown.
         if !std::thread::panicking() {
             self.node.delete_vhost(&self.vhost);
         }

@@ -1,5 +1,5 @@
-//! A raw loop to compare with: a lapin consumer that acknowledges what it gets, and nothing else.
-//! One thread beside lapin's own. No acknowledgement is waited for.
+//! A raw loop for comparison: a lapin consumer that only acknowledges its messages. It has one thread besides
+//! lapin's own, and waits for no acknowledgement to be sent.
 
 use futures_util::{FutureExt, StreamExt};
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
@@ -13,16 +13,16 @@ use crate::common::one_thread;
 use crate::running::Queue;
 use crate::watch::{Watch, Watched};
 
-/// How messages are acknowledged.
+/// Method of acknowledging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Acks {
-    /// Each by itself.
+    /// Each message separately.
     Each,
-    /// Half a prefetch together, or fewer where nothing more is at hand.
+    /// Half a prefetch together, or fewer if no more messages are available.
     Coalesced,
 }
 
-/// Measures how fast so many messages are consumed from a queue of its own.
+/// Measures the throughput of consuming `messages` messages from a queue of its own.
 pub(crate) fn measure(
     place: &Place<'_>,
     kind: Kind,
@@ -43,7 +43,7 @@ pub(crate) fn measure(
     ))
 }
 
-/// Watches how all of the queue's messages, which are so many, are consumed and acknowledged by `work`.
+/// Measures `work`, which consumes and acknowledges all `messages` messages of the queue.
 pub(super) async fn watched(
     place: &Place<'_>,
     prefetch: u16,
@@ -58,7 +58,7 @@ pub(super) async fn watched(
     let mut consumer = consume(&channel).await.into_diagnostic()?;
     work(&mut consumer, channel.clone()).await?;
     let last_nanos = monotonic_nanos();
-    // Answered after the acknowledgements before it.
+    // The broker answers this after the acknowledgements before it.
     let left = ready(channel).await.into_diagnostic()?;
     ensure!(left == 0, "{left} messages too many");
     let watched = watch.end(messages, last_nanos)?;
@@ -97,7 +97,7 @@ async fn work_off(
     acker.flush().await
 }
 
-/// What is to be acknowledged.
+/// Pending acknowledgements.
 pub(super) struct Acker {
     channel: Channel,
     together: u16,
@@ -136,7 +136,7 @@ impl Acker {
         let ack = self
             .channel
             .basic_ack(self.last_tag, BasicAckOptions { multiple });
-        // The frame is on its way when this has been polled once.
+        // The frame is on its way once this has been polled.
         ack.now_or_never().unwrap_or(Ok(())).into_diagnostic()
     }
 }

@@ -1,5 +1,5 @@
-//! The two ways of a message whose time is taken: through the daemon to a worker, and to a consumer
-//! of lapin's in this process.
+//! The two paths whose latency is measured: through the daemon to a worker, and to a consumer of lapin in
+//! this process.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::running::Running;
 
 const WORKERS: Workers = Workers::rust(4);
 
-/// Through a daemon, which ends with what is returned.
+/// Returns the path through a daemon, which ends when the value is dropped.
 pub(super) fn daemon(place: &Place<'_>, kind: Kind) -> miette::Result<Way> {
     place.declare(kind)?;
     let running = Arc::new(Running::start(place, &Pool::of(WORKERS))?);
@@ -37,7 +37,7 @@ pub(super) fn daemon(place: &Place<'_>, kind: Kind) -> miette::Result<Way> {
     })
 }
 
-/// To a consumer here.
+/// Returns the path to a consumer in this process.
 pub(super) fn raw(place: &Place<'_>, kind: Kind) -> miette::Result<Way> {
     place.declare(kind)?;
     let client = Rc::new(Client::connect(place)?);
@@ -51,7 +51,7 @@ pub(super) fn raw(place: &Place<'_>, kind: Kind) -> miette::Result<Way> {
     })
 }
 
-/// A connection. What is handed to it leaves while one of its functions is waited for.
+/// A connection. Data handed to it is sent while one of its functions is awaited.
 struct Client {
     runtime: Runtime,
     channel: Channel,
@@ -83,7 +83,7 @@ impl Client {
         published.map(drop).into_diagnostic()
     }
 
-    /// Does something else that blocks.
+    /// Runs something else that blocks.
     fn drive_while<T: Send + 'static>(
         &self,
         what: impl FnOnce() -> miette::Result<T> + Send + 'static,
@@ -97,7 +97,7 @@ impl Client {
         consumer.into_diagnostic()
     }
 
-    /// Waits for the next message. Returns when it came.
+    /// Waits for the next message. Returns the time of its arrival.
     fn receive(&self, consumer: &mut Consumer) -> miette::Result<i64> {
         self.runtime.block_on(async {
             let delivery = consumer.next().await;

@@ -1,4 +1,4 @@
-//! MariaDB: how it is set, and how one speaks to it.
+//! MariaDB: its settings, and its SQL.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::common::one_thread;
 use crate::raw::Table;
 use crate::servers::mariadb::{Mariadb, USER};
 
-/// As durable as a server is that nobody has tuned: what it says is committed is on the disk. Memory
-/// and journal are as anyone gives to a server that is used; nobody follows it.
+/// As durable as a server with default settings: a commit that it reports is on the disk. The sizes of memory
+/// and journal are usual for a server in production; it has no replicas.
 const SETTINGS: &[&str] = &[
     "innodb-flush-log-at-trx-commit=1",
     "innodb-flush-method=O_DIRECT",
@@ -24,19 +24,19 @@ const SETTINGS: &[&str] = &[
     "skip-log-bin",
 ];
 
-/// Starts one, where who measures may see how large a table is.
+/// Starts a server whose benchmark user may read the size of tables.
 pub(super) fn start() -> Mariadb {
     let server = Mariadb::start(SETTINGS);
     server.sql("", &format!("GRANT PROCESS ON *.* TO {USER}@'%'"));
     server
 }
 
-/// What holds for every connection here. No list of numbers is made a table of, however long it is.
+/// Settings of every connection. No list of numbers is converted to a table, however long it is.
 const SESSION: &str = "SET SESSION in_predicate_conversion_threshold = 0;
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
-/// How often a raw loop looks for what has come, for nobody tells it. The daemon looks as often after it
-/// has had a message.
+/// Interval between a raw loop's polls for messages, since it gets no notifications. The daemon polls as
+/// often after it has had a message.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 macro_rules! status {
@@ -67,7 +67,7 @@ CREATE TABLE plain (
   claimed BOOLEAN NOT NULL DEFAULT false,
   KEY plain_ready (queue, claimed)
 ) ENGINE = InnoDB",
-    // Every statement names its index, and what is not on the disk is in the journal.
+    // Every statement names its index, and data that is not on the disk is in the journal.
     rest: &[],
     unrest: Some(concat!("SELECT ", status!("INNODB_HISTORY_LIST_LENGTH"))),
     writes: concat!("SELECT ", status!("COM_COMMIT")),
@@ -81,7 +81,8 @@ SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() AND id
         " - 1"
     ),
     deadlocks: concat!("SELECT ", status!("INNODB_DEADLOCKS")),
-    // Transactions of which old versions are still kept; they are cleared away all the time.
+    // The second figure is the number of transactions of which old versions are still kept; the clean-up is
+    // continuous.
     size: concat!(
         "
 SELECT (SELECT file_size DIV 1024 FROM information_schema.innodb_sys_tablespaces
@@ -93,7 +94,7 @@ SELECT (SELECT file_size DIV 1024 FROM information_schema.innodb_sys_tablespaces
 };
 
 impl Table {
-    /// Where the rows are that are next.
+    /// Returns the table, index and condition of the next rows.
     fn next(self) -> &'static str {
         match self {
             Self::Ganger => WORDS.next,
@@ -154,7 +155,7 @@ struct Line {
 impl Line {
     fn connect(url: &str) -> miette::Result<Self> {
         let runtime = one_thread()?;
-        // By the network, as the daemon.
+        // By TCP, like the daemon.
         let opts = OptsBuilder::from_opts(Opts::from_url(url).into_diagnostic()?);
         let conn = runtime.block_on(async {
             let mut conn = Conn::new(opts.prefer_socket(false)).await?;
@@ -167,7 +168,7 @@ impl Line {
         })
     }
 
-    /// Does something with it.
+    /// Runs something on the connection.
     fn with<T>(&self, work: impl AsyncFnOnce(&mut Conn) -> Result<T, Error>) -> miette::Result<T> {
         let mut conn = self.conn.borrow_mut();
         self.runtime.block_on(work(&mut conn)).into_diagnostic()
@@ -209,7 +210,7 @@ impl Hand for Claimer {
         }
         lock += &format!("SELECT id, body FROM {next} LIMIT {batch} FOR UPDATE SKIP LOCKED");
         self.line.with(async |conn| {
-            // What is locked is told last.
+            // The locked rows are the last result.
             let mut locked = Vec::new();
             let mut results = conn.query_iter(lock).await?;
             while !results.is_empty() {
@@ -239,7 +240,7 @@ fn list(rows: &[i64]) -> String {
     format!("({})", rows.join(","))
 }
 
-/// A row in our hands, with what a worker would be sent.
+/// Reads a claimed row, with the data that a worker would be sent.
 fn read((id, body): (i64, Vec<u8>)) -> i64 {
     std::hint::black_box(body);
     id

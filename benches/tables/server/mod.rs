@@ -1,6 +1,6 @@
-//! The private server, and databases on it as anyone's program sees them: plain SQL on a connection
-//! of its own, beside the daemon's. What each kind of server says and does in its own way is in a file
-//! of its own; here is what all have in common.
+//! The private server, and databases on it as any program sees them: plain SQL on a connection of its own,
+//! beside the daemon's. Everything that differs between the kinds of servers is in a file of its own; this
+//! file has the common part.
 
 mod mariadb;
 mod postgres;
@@ -21,14 +21,14 @@ use crate::common::machine;
 use crate::raw::Table;
 use crate::setup::{Setup, Window};
 
-/// By then any run is over, or something is stuck.
+/// Timeout after which a run that is not done counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(120);
 
-/// How often a queue is looked at for its end once that is near, and where nobody knows when it is.
+/// Interval between polls of a queue for its end once that is near, or where its time is unknown.
 pub(crate) const LOOK_OFTEN: Duration = Duration::from_millis(1);
 pub(crate) const LOOK_SELDOM: Duration = Duration::from_millis(10);
 
-/// What a queue is filled with.
+/// Content of a queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) messages: usize,
@@ -36,7 +36,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Each message's body: text, as version 1 workers need it.
+    /// Returns the body of each message: text, as version 1 workers need it.
     pub(crate) fn body(self) -> String {
         "x".repeat(self.body_bytes)
     }
@@ -49,34 +49,34 @@ pub(crate) enum Kind {
     Mariadb,
 }
 
-/// What is said to each kind of server in its own words. Queries have one row of numbers.
+/// SQL of a kind of server. Queries return one row of numbers.
 #[derive(Debug)]
 pub(crate) struct Words {
     pub(crate) name: &'static str,
-    /// So many rows.
+    /// Returns a set of that many rows.
     series: fn(usize) -> String,
     uuid: &'static str,
-    /// The rows of the first queue that are next, in their order.
+    /// The next rows of the first queue, in their order.
     pub(crate) next: &'static str,
-    /// The last number that a message has been given.
+    /// The last id that a message was given.
     pub(crate) last_id: &'static str,
-    /// The table that has no more than a raw loop needs.
+    /// The table with only the columns that a raw loop needs.
     pub(crate) plain: &'static str,
-    /// What has everything written that is to be, and counted that it plans by.
+    /// Statements that flush pending writes and update the statistics of the query planner.
     rest: &'static [&'static str],
-    /// What it still has to clear away before it is at rest.
+    /// Query for the remaining clean-up, if it has to be waited for.
     unrest: Option<&'static str>,
-    /// How many transactions have written something so far.
+    /// Number of transactions that have written something so far.
     writes: &'static str,
-    /// The connections to this database, but for the one that asks.
+    /// Number of connections to this database, except the one that runs the query.
     pub(crate) connections: &'static str,
-    /// How many connections wait for a lock, and how many have work under way.
+    /// Number of connections that wait for a lock, and of those with work under way.
     pub(crate) waits: &'static str,
     pub(crate) deadlocks: &'static str,
-    /// In KiB, the indexes with it; what changes have left behind that is not cleared away yet; and how
-    /// often that was done, if it is done at times.
+    /// Size of the table with its indexes, in KiB; amount of data that is not cleaned up yet; and number of
+    /// clean-ups, unless the clean-up is continuous.
     pub(crate) size: &'static str,
-    /// How long a message may take from an idle queue to a handler.
+    /// Goal for the latency from an idle queue to a handler.
     pub(crate) handler_within_ms: f64,
 }
 
@@ -84,11 +84,11 @@ pub(crate) struct Words {
 trait Host {
     fn words(&self) -> &'static Words;
     fn version(&self) -> String;
-    /// Its first process.
+    /// Returns its first process.
     fn pid(&self) -> Pid;
     fn create_database(&self, name: &str);
     fn drop_database(&self, name: &str);
-    /// Makes tables, by its own client.
+    /// Creates tables, with the server's own client.
     fn make(&self, database: &str, schema: &str);
     fn url(&self, database: &str) -> String;
     fn connect(&self, url: &str) -> miette::Result<Sql>;
@@ -97,42 +97,42 @@ trait Host {
 /// A connection.
 pub(crate) type Sql = Box<dyn Connection>;
 
-/// A connection that is driven by whoever asks something on it.
+/// A connection that runs on the thread that calls it.
 pub(crate) trait Connection: Send {
     /// Runs statements.
     fn run(&self, statements: &str) -> miette::Result<()>;
 
-    /// The numbers in the one row of a query.
+    /// Returns the numbers in the only row of a query.
     fn row(&self, query: &str) -> miette::Result<Vec<Option<i64>>>;
 
-    /// The one number of a query.
+    /// Returns the only number of a query.
     fn number(&self, query: &str) -> miette::Result<i64> {
         let row = self.row(query)?;
         let number = row.first().copied().flatten();
         number.ok_or_else(|| miette!("{query}: no number"))
     }
 
-    /// What claims and completes the rows of the first queue in that table.
+    /// Returns the part of a raw loop that claims and completes the rows of the first queue in that table.
     fn hand(self: Box<Self>, table: Table) -> miette::Result<Box<dyn Hand>>;
 }
 
-/// A raw loop's hand, on a connection of its own.
+/// The database part of a raw loop, on a connection of its own.
 pub(crate) trait Hand {
-    /// Takes off what is done, and claims so many more. Returns those.
+    /// Removes the rows that are done, and claims the next ones, up to `batch`. Returns the claimed rows.
     fn turn(&self, done: &[i64], batch: usize) -> miette::Result<Vec<i64>>;
 
     /// Waits until there may be something to claim.
     fn wait_for_news(&self);
 }
 
-/// The server. Dropped, it is gone with its files, which are where temporary files are: that should
-/// be a disk.
+/// The server. On drop it is removed with its files. These are in the directory for temporary files, which
+/// should be on a disk.
 pub(crate) struct Server {
     host: Box<dyn Host>,
 }
 
 impl Server {
-    /// Starts one.
+    /// Starts a server.
     pub(crate) fn start(kind: Kind) -> Self {
         let host: Box<dyn Host> = match kind {
             Kind::Postgres => Box::new(postgres::start()),
@@ -141,17 +141,17 @@ impl Server {
         Self { host }
     }
 
-    /// How one speaks to it.
+    /// Returns the server's SQL.
     pub(crate) fn words(&self) -> &'static Words {
         self.host.words()
     }
 
-    /// Its name and release.
+    /// Returns its name and release.
     pub(crate) fn describe(&self) -> String {
         format!("{} {}", self.words().name, self.host.version())
     }
 
-    /// A new database with nothing in it.
+    /// Creates an empty database.
     pub(crate) fn empty_database(&self) -> miette::Result<Database<'_>> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("bench_{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -165,7 +165,7 @@ impl Server {
         })
     }
 
-    /// A new database with ganger's tables.
+    /// Creates a database with ganger's tables.
     pub(crate) fn database(&self) -> miette::Result<Database<'_>> {
         let database = self.empty_database()?;
         let text = Setup::one_pool(1, Window::Auto).config(&database.url)?;
@@ -177,12 +177,12 @@ impl Server {
         Ok(database)
     }
 
-    /// The processor time of all its processes so far, in seconds.
+    /// Returns the processor time of all its processes so far, in seconds.
     pub(crate) fn cpu_seconds(&self) -> miette::Result<f64> {
         let first = self.host.pid();
         let live = children(first)?.into_iter().chain([first]);
         let live = live.map(|pid| {
-            // One that has ended since is among those that were waited for the next time.
+            // A process that has exited meanwhile is included in its parent's children from the next call on.
             machine::cpu_seconds(&pid.to_string()).unwrap_or(0.0)
         });
         Ok(live.sum::<f64>() + waited_for_seconds(first)?)
@@ -201,11 +201,11 @@ fn children(pid: Pid) -> miette::Result<Vec<Pid>> {
         .collect())
 }
 
-/// The processor time of a process's children that have ended.
+/// Returns the processor time of a process's children that have exited.
 fn waited_for_seconds(pid: Pid) -> miette::Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).into_diagnostic()?;
     let fields = stat.rsplit(") ").next().unwrap_or_default();
-    // The fields after the name begin with the third; theirs are the 16th and the 17th.
+    // The fields after the name begin with the third; the times of children are the 16th and the 17th.
     let ticks = fields.split(' ').skip(13).take(2).map(str::parse::<f64>);
     let ticks: f64 = ticks.sum::<Result<f64, _>>().into_diagnostic()?;
     let per_second = sysconf(SysconfVar::CLK_TCK).into_diagnostic()?;
@@ -214,7 +214,7 @@ fn waited_for_seconds(pid: Pid) -> miette::Result<f64> {
     Ok(ticks / per_second)
 }
 
-/// One of its databases. Dropped, it is gone.
+/// One of its databases. On drop it is removed.
 pub(crate) struct Database<'a> {
     pub(crate) server: &'a Server,
     sql: Sql,
@@ -236,24 +236,24 @@ impl Drop for Database<'_> {
     }
 }
 
-/// Whether any message is claimed, and whether any waits: by the indexes alone.
+/// Queries whether any message is claimed, and whether any waits, by the indexes alone.
 const CLAIMED: &str = "SELECT count(*) FROM (SELECT 1 FROM consumer_messages \
                        WHERE owner IS NOT NULL LIMIT 1) AS claimed";
 const WAITING: &str = "SELECT count(*) FROM (SELECT 1 FROM consumer_messages WHERE owner IS NULL \
                        AND available_after = 0 LIMIT 1) AS waiting";
 
 impl Database<'_> {
-    /// Where clients connect.
+    /// Returns the address for clients.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Another connection.
+    /// Opens another connection.
     pub(crate) fn connect(&self) -> miette::Result<Sql> {
         self.server.host.connect(&self.url)
     }
 
-    /// Puts the load into the queues, the same share in each, and lets the server come to rest.
+    /// Inserts the load into the queues, the same share in each, and waits until the server is at rest.
     pub(crate) fn fill(&self, queues: &[String], load: Load) -> miette::Result<()> {
         let messages = load.messages / queues.len();
         ensure!(messages * queues.len() == load.messages, "an uneven load");
@@ -263,7 +263,7 @@ impl Database<'_> {
         self.come_to_rest()
     }
 
-    /// Puts the load into a queue.
+    /// Inserts the load into a queue.
     pub(crate) fn add(&self, queue: &str, load: Load) -> miette::Result<()> {
         let uuid = self.server.words().uuid;
         self.run(&format!(
@@ -274,12 +274,12 @@ impl Database<'_> {
         ))
     }
 
-    /// So many rows, to select from.
+    /// Returns a set of that many rows, to select from.
     pub(crate) fn series(&self, count: usize) -> String {
         (self.server.words().series)(count)
     }
 
-    /// Has everything written that is to be.
+    /// Flushes pending writes, and waits until the server is at rest.
     pub(crate) fn come_to_rest(&self) -> miette::Result<()> {
         let words = self.server.words();
         words.rest.iter().try_for_each(|step| self.run(step))?;
@@ -289,14 +289,14 @@ impl Database<'_> {
         }
     }
 
-    /// How many transactions have written something so far.
+    /// Returns the number of transactions that have written something so far.
     pub(crate) fn writes(&self) -> miette::Result<i64> {
         self.number(self.server.words().writes)
     }
 
-    /// Waits until every message is done, looking so often.
+    /// Waits until every message is done, with polls at the given interval.
     pub(crate) fn wait_until_done(&self, look_every: Duration) -> miette::Result<()> {
-        // What waits goes to those that are claimed, never back.
+        // A waiting message becomes a claimed one, and never waits again.
         self.wait_until_none(WAITING, look_every)?;
         self.wait_until_none(CLAIMED, LOOK_OFTEN)?;
         let dead = self.number("SELECT count(*) FROM poisoned_messages")?;
@@ -304,7 +304,7 @@ impl Database<'_> {
         Ok(())
     }
 
-    /// Waits until a query counts nothing, looking so often.
+    /// Waits until a query counts no rows, with polls at the given interval.
     pub(crate) fn wait_until_none(&self, count: &str, look_every: Duration) -> miette::Result<()> {
         let begun = Instant::now();
         while self.number(count)? > 0 {

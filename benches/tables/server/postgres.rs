@@ -1,4 +1,4 @@
-//! PostgreSQL: how it is set, and how one speaks to it.
+//! PostgreSQL: its settings, and its SQL.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::common::one_thread;
 use crate::raw::Table;
 use crate::servers::postgres::Cluster;
 
-/// As durable as a server is that nobody has tuned: what it says is committed is on the disk. Memory
-/// and journal are as anyone gives to a server that is used.
+/// As durable as a server with default settings: a commit that it reports is on the disk. The sizes of memory
+/// and journal are usual for a server in production.
 const SETTINGS: &[&str] = &[
     "fsync=on",
     "synchronous_commit=on",
@@ -27,20 +27,20 @@ const SETTINGS: &[&str] = &[
     "max_connections=300",
 ];
 
-/// Starts one.
+/// Starts a server.
 pub(super) fn start() -> Cluster {
     Cluster::start(SETTINGS)
 }
 
-/// What every connection here has that claims or waits: a table that is empty now is large in a
-/// moment, and no plan is to be made for it as it was.
+/// Settings of every connection that claims or waits. A table that is empty now is large a moment later, so
+/// no plan may be made for its current size.
 const BY_INDEX: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
                         SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off";
 
-/// Has the trigger tell of new messages, as a daemon does while it sleeps.
+/// Makes the trigger notify of new messages, as a daemon does while it sleeps.
 const SLEEP: &str = "SELECT pg_try_advisory_lock(1734438503, hashtext('public.bench-0') & 1023)";
 
-/// What the trigger notifies for the first queue.
+/// Channel on which the trigger notifies for the first queue.
 const CHANNEL: &str = "SELECT 'ganger.' || left(encode(sha256(convert_to('public.bench-0', 'UTF8')), \
                        'hex'), 40)";
 
@@ -68,7 +68,7 @@ SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid
 SELECT count(*) FILTER (WHERE wait_event_type = 'Lock'), count(*)
 FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle' AND pid <> pg_backend_pid()",
     deadlocks: "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()",
-    // Dead rows, and autovacuums.
+    // The second and third figure are dead rows and autovacuums.
     size: "
 SELECT pg_total_relation_size(relid) / 1024, n_dead_tup, autovacuum_count
 FROM pg_stat_user_tables WHERE relname = 'consumer_messages'",
@@ -135,7 +135,7 @@ impl Host for Cluster {
 struct Line {
     runtime: Runtime,
     client: Client,
-    /// Rung at every notification.
+    /// Signalled by each notification.
     bell: Arc<Notify>,
 }
 
@@ -146,7 +146,7 @@ impl Line {
         let rung = Arc::clone(&bell);
         let client = runtime.block_on(async {
             let (client, mut connection) = tokio_postgres::connect(url, NoTls).await?;
-            // It ends with the client.
+            // The task ends with the client.
             tokio::spawn(async move {
                 while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
                     if matches!(message, AsyncMessage::Notification(_)) {
@@ -164,7 +164,7 @@ impl Line {
         })
     }
 
-    /// Does something with it.
+    /// Runs something on the connection.
     fn with<T>(&self, work: impl AsyncFnOnce(&Client) -> Result<T, Error>) -> miette::Result<T> {
         self.runtime.block_on(work(&self.client)).into_diagnostic()
     }
@@ -223,7 +223,7 @@ impl Hand for Claimer {
         let claim: [&(dyn ToSql + Sync); 1] = [&batch];
         let delete: [&(dyn ToSql + Sync); 1] = [&done];
         self.line.with(async |client| {
-            // In one go: nothing waits for an answer.
+            // Sent together, without waiting for each answer.
             let (begun, deleted, claimed, committed) = tokio::join!(
                 biased;
                 client.batch_execute("BEGIN"),
@@ -243,7 +243,7 @@ impl Hand for Claimer {
     }
 }
 
-/// A row in our hands, with what a worker would be sent.
+/// Reads a claimed row, with the data that a worker would be sent.
 fn read(row: &Row) -> Result<i64, Error> {
     let body: &str = row.try_get(1)?;
     std::hint::black_box(body.to_owned());

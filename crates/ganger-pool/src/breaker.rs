@@ -1,6 +1,6 @@
-//! The breaker on failures: when nearly all first attempts fail, a dependency of the workers is
-//! down, and further attempts only use up those of the backlog. Pure state: it receives each
-//! attempt's result and the time, and says whether another message may be taken.
+//! The breaker on failures: when nearly all first attempts fail, a dependency of the workers is down, and
+//! further attempts only use up those of the backlog. Pure state: it receives each attempt's result and the
+//! time, and decides whether another message may be taken.
 
 use std::collections::VecDeque;
 
@@ -46,8 +46,8 @@ pub struct Attempt<N> {
     pub is_first: bool,
     /// Time at which the pool took the message in.
     pub taken_at: Option<Instant>,
-    /// Names the message: one that is redelivered because its broker did not learn of the attempt
-    /// counts once.
+    /// Name of the message: one that is redelivered because its broker did not learn of the attempt counts
+    /// once.
     pub message: N,
 }
 
@@ -107,7 +107,7 @@ impl Breaker {
         }
     }
 
-    /// Replaces the rules. Past attempts still count, as far back as the new rules look.
+    /// Replaces the rules. Past attempts still count, as far back as the new rules require.
     pub fn set_rules(&mut self, rules: Option<Rules>) {
         self.rules = rules;
         match rules {
@@ -117,7 +117,7 @@ impl Breaker {
         }
     }
 
-    /// Returns whether nearly everything fails.
+    /// Returns whether nearly all attempts fail.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
@@ -133,9 +133,8 @@ impl Breaker {
         self.open.as_ref().map(|open| open.error.as_str())
     }
 
-    /// Returns the number of messages to keep beside those that workers have while the breaker is
-    /// open: as many as it looks at, so that a message that comes back is tried again only after
-    /// those.
+    /// Returns the number of messages to keep in addition to those that workers have while the breaker is
+    /// open: as many as it evaluates, so that a redelivered message is tried again only after those.
     pub fn at_hand(&self) -> Option<usize> {
         self.rules.filter(|_| self.is_open()).map(|rules| rules.of)
     }
@@ -145,7 +144,7 @@ impl Breaker {
         self.open.as_ref().is_none_or(|open| now >= open.probe_at)
     }
 
-    /// Returns the time at which it admits the next message.
+    /// Returns the time at which the breaker admits the next message.
     pub fn probe_at(&self) -> Option<Instant> {
         self.open.as_ref().map(|open| open.probe_at)
     }

@@ -165,7 +165,7 @@ impl EventFeed {
         })
     }
 
-    /// Returns the entry that says that another daemon's events are missing, and where to continue.
+    /// Returns the entry that reports missing events of another daemon, and the number to continue from.
     pub fn after_another(&self) -> Arc<FeedEntry> {
         let event = PoolEvent::Missed { count: None };
         Arc::new(self.entry(self.before_oldest(), event))

@@ -1,5 +1,5 @@
-//! The lanes of a pool, one for each running worker: starts them, gives them messages, has them stop,
-//! and counts their ends. Which worker is started and which message is given, others decide.
+//! The lanes of a pool, one for each running worker: starts them, gives them messages, stops them, and counts
+//! their ends. Other modules decide which worker is started and which message is given.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -122,19 +122,19 @@ impl Lanes {
         self.handles.insert(slot, handle);
     }
 
-    /// Has the worker in that slot stop, as far as that phase.
+    /// Advances the stop of the worker in that slot to that phase.
     pub(super) fn raise(&self, slot: usize, phase: Phase) {
         if let Some(handle) = self.handles.get(&slot) {
             handle.raise(phase);
         }
     }
 
-    /// Has all workers stop, as far as that phase.
+    /// Advances the stop of all workers to that phase.
     pub(super) fn raise_all(&self, phase: Phase) {
         self.handles.values().for_each(|handle| handle.raise(phase));
     }
 
-    /// Has each worker's stop move on to its next phase.
+    /// Advances each worker's stop to its next phase.
     pub(super) fn escalate_stop(&self) {
         for handle in self.handles.values() {
             handle.raise(handle.gauge.phase().next());
@@ -154,8 +154,8 @@ impl Lanes {
         }
     }
 
-    /// Reads the lanes that have changed since the last look; the cost of reading all would grow
-    /// with their number.
+    /// Reads the lanes that have changed since the last call; the cost of reading all would grow with their
+    /// number.
     pub(super) fn look(&mut self) {
         for slot in self.shared.take_changed() {
             self.look_at(slot);
@@ -200,7 +200,7 @@ impl Lanes {
         }
     }
 
-    /// Keeps no lane for a message that has to run alone any more.
+    /// Releases the lane that was kept for a message that has to run alone.
     pub(super) fn release(&mut self) {
         self.board.release();
     }
@@ -253,9 +253,9 @@ impl Lanes {
     pub(super) fn last_lines(&self, slot: usize, asker: oneshot::Sender<LastLines>) {
         let ended = self.printed.of(slot);
         match (self.handles.get(&slot), ended) {
-            // The caller may have gone.
+            // The caller may no longer wait for the answer.
             (None, Some(ended)) => drop(asker.send(ended.clone())),
-            // Dropped with the lane, or by an overloaded one: the caller is told that there is no
+            // Dropped with the lane, or by an overloaded one: the caller gets the answer that there is no
             // worker.
             (Some(lane), _) => drop(lane.questions.try_send(Question::LastLines(asker))),
             (None, None) => {}

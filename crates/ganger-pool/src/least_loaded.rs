@@ -1,5 +1,5 @@
-//! Chooses the worker for the next message: keeps the load of the lanes in order, so that a choice
-//! costs the same for any number of them. Pure.
+//! Chooses the worker for the next message: keeps the load of the lanes sorted, so that a choice costs the
+//! same for any number of them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub struct Load {
     pub at_once: usize,
     /// Number of messages it may be given together while other lanes have none.
     pub run: usize,
-    /// The lane has a message that nothing may be added to.
+    /// The lane has a message to which no other may be added.
     pub alone: bool,
 }
 
@@ -31,7 +31,7 @@ pub struct Load {
 pub struct Work {
     /// Number of lanes that could work on one more message at once.
     pub with_room: usize,
-    /// Number of workers that the messages in hand keep busy, in thousandths.
+    /// Number of workers that the messages in flight keep busy, in thousandths.
     pub busy_thousandths: u64,
     /// Number of messages in progress.
     pub worked_on: usize,
@@ -143,7 +143,7 @@ impl Board {
         self.work
     }
 
-    /// Returns whether the lane has nothing in hand.
+    /// Returns whether the lane has no message in flight.
     pub fn is_idle(&self, slot: usize) -> bool {
         let is_idle = |shown: &Shown| shown.load.is_idle();
         self.lanes.get(&slot).is_some_and(is_idle)
@@ -194,9 +194,8 @@ impl Board {
         self.free.first().map(|(_, _, slot)| *slot)
     }
 
-    /// Returns the lane for a message given out together with others: the last one used until it
-    /// has a run of at most `most`; then the idle lane that has rested least, so that the others
-    /// can sleep.
+    /// Returns the lane for a message given out together with others: the last one used until it has a run of
+    /// at most `most`; then the idle lane that has rested least, so that the others can sleep.
     pub fn choose_for_run(&self, last: Option<usize>, most: usize) -> Option<usize> {
         let goes_on = |slot: &usize| {
             let is_free = |shown: &Shown| self.free.contains(&shown.place(*slot));
@@ -211,8 +210,8 @@ impl Board {
             .or_else(|| self.choose())
     }
 
-    /// Returns the lane for a message that has to run alone: an idle one. If there is none, the
-    /// least loaded gets no more messages until it is idle, so that the others can go on.
+    /// Returns the lane for a message that has to run alone: an idle one. If there is none, the least loaded
+    /// gets no more messages until it is idle, so that the others can continue.
     pub fn choose_idle(&mut self) -> Option<usize> {
         let idle = |slot: &usize| {
             self.lanes
@@ -463,7 +462,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the history, order and sums equal those of a look at all lanes.
+        /// Whatever the history, order and sums equal those computed from all lanes.
         #[test]
         fn the_board_is_what_the_lanes_show(steps in loads()) {
             let mut board = Board::default();

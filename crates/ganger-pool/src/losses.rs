@@ -1,4 +1,4 @@
-//! Record of the workers that ended unasked: the last of them, the failed starts in a row, and
+//! Record of the workers that ended unasked: the last of them, the number of consecutive failed starts, and
 //! whether any worker has shown since the last end that it works.
 
 use std::time::SystemTime;
@@ -21,8 +21,8 @@ impl Losses {
         self.failed_starts = 0;
     }
 
-    /// Records the end of a worker, after so many proofs that one works. Returns whether there were
-    /// any since the end before.
+    /// Records the end of a worker, given the number of proofs so far that a worker works. Returns whether
+    /// there were any since the end before.
     pub(super) fn ended(
         &mut self,
         slot: usize,

@@ -1,4 +1,4 @@
-//! State of the machine: read anew at each look, and only as far as the rules need it.
+//! State of the machine: read anew for each sample, and only as far as the rules need it.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,10 @@ use ganger_config::model::Autoscale;
 /// Maximum number of workers whose size is measured.
 const WORKERS_LOOKED_AT: usize = 8;
 
-/// State kept from one look to the next.
+/// State kept from one sample to the next.
 #[derive(Debug, Default)]
 pub(super) struct MachineWatch {
-    /// Processor time, busy and in all.
+    /// Processor time: busy and total.
     cpu: Option<(u64, u64)>,
 }
 
@@ -43,7 +43,8 @@ impl MachineWatch {
     }
 }
 
-/// Returns the free memory of the machine, or the least of our cgroup and those around it.
+/// Returns the free memory of the machine, or of the daemon's cgroup or one of its ancestors if that has
+/// less.
 fn memory_free() -> Option<u64> {
     let read = |path: &Path| fs::read_to_string(path).ok();
     let machine = read(Path::new("/proc/meminfo")).and_then(|text| available(&text));
@@ -68,8 +69,8 @@ fn available(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Returns the memory that a cgroup has left below its limit, if it has one. Page cache that is not
-/// in use counts as free, since it is given up when others need the room.
+/// Returns the memory that a cgroup has left below its limit, if it has one. Page cache that is not in use
+/// counts as free, since it is reclaimed when others need the memory.
 fn left(max: &str, current: &str, stat: &str) -> Option<u64> {
     let max: u64 = max.trim().parse().ok()?;
     let current: u64 = current.trim().parse().ok()?;
@@ -79,7 +80,7 @@ fn left(max: &str, current: &str, stat: &str) -> Option<u64> {
     Some(max.saturating_sub(current.saturating_sub(unused.unwrap_or(0))))
 }
 
-/// Reads the processor time, busy and in all, from `/proc/stat`.
+/// Reads the processor time, busy and total, from `/proc/stat`.
 fn cpu_times(stat: &str) -> Option<(u64, u64)> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let times = line.split_ascii_whitespace().map(str::parse);
@@ -121,7 +122,7 @@ mod tests {
         assert_eq!(share((30, 100), (30, 100)), None);
     }
 
-    /// Only what a rule asks for is read.
+    /// Only values that a rule needs are read.
     #[test]
     fn this_machine_is_looked_at() {
         let rules = Autoscale {

@@ -1,5 +1,5 @@
-//! Orders of the daemon to a pool. Only the final state counts: so giving them waits for no pool,
-//! however many requests it has, and even if it is stalled.
+//! Orders of the daemon to a pool. Only the final state counts, so giving them does not wait for the pool,
+//! even if it has many requests or is stalled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use ganger_config::model::PoolConfig as Policy;
 #[derive(Debug, Clone)]
 pub struct Orders {
     pub(super) policy: Arc<Policy>,
-    /// Number of times that the workers were to be replaced.
+    /// Number of orders so far to replace the workers.
     pub(super) rolls: u64,
-    /// If set, the pool is to end: time from draining to asking the workers to yield.
+    /// If set, the pool has to end: time from draining to asking the workers to yield.
     pub(super) drain_timeout: Option<Duration>,
-    /// Number of times that the stop was to be hurried.
+    /// Number of orders so far to move on to the next phase of the stop.
     pub(super) hurries: u64,
     /// Number of the daemon's last reload, which these orders follow.
     pub(super) reload: u64,
@@ -32,7 +32,8 @@ impl Orders {
         }
     }
 
-    /// Orders to run by the reload of that number, whether it has changed anything here or not.
+    /// Sets the number of the reload that the pool has to follow, whether or not it has changed anything
+    /// here.
     pub fn reloaded(&mut self, number: u64) {
         self.reload = number;
     }
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
     use ganger_config::sample::policy;
 
-    /// However many orders a stalled pool is given, no caller waits, and it finds what matters.
+    /// However many orders a stalled pool is given, no caller waits, and the pool finds the final state.
     #[test]
     fn who_looks_late_finds_all_that_is_still_wanted() {
         let first = Arc::new(policy());

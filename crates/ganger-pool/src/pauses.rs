@@ -64,7 +64,7 @@ impl Pauses {
         inner.write()
     }
 
-    /// Forgets the pauses of all other pools: a pool that comes again begins without one.
+    /// Removes the pauses of all other pools: a pool that is added again begins without one.
     pub fn keep_only(&self, pools: &BTreeSet<&str>) {
         let mut inner = self.inner();
         let before = inner.held.len();
@@ -77,13 +77,13 @@ impl Pauses {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // What it guards is never left half changed.
+        // The guarded value is never left half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Inner {
-    /// Writes the file where it is, otherwise at the first place where that is possible.
+    /// Writes the file to its current path, or else to the first possible one.
     fn write(&self) -> io::Result<()> {
         let there = self.places.iter().find(|path| path.exists());
         if let Some(path) = there {
@@ -113,7 +113,7 @@ fn read(path: &Path) -> io::Result<BTreeMap<String, LastingPause>> {
     Ok(serde_json::from_str(&text)?)
 }
 
-/// Writes the file atomically, whenever the machine stops.
+/// Writes the file atomically, so that it survives a crash of the machine at any time.
 fn write(path: &Path, held: &BTreeMap<String, LastingPause>) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;

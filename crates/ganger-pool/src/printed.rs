@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::worker::output::LastLines;
 
-/// Maximum number of slots whose lines are kept, those of the last ends.
+/// Maximum number of slots whose lines are kept; the most recent ends count.
 const SLOTS_MAX: usize = 64;
 
 /// Last lines of workers that have ended.

@@ -1,13 +1,13 @@
-//! Queues that a pool's workers may send to: names against the patterns of `publish_to`. Pure.
+//! Queues to which a pool's workers may send: names compared with the patterns of `publish_to`. Pure.
 
-/// Returns whether a reply or an emit may go to that queue. Without patterns it may go anywhere on
-/// its source.
+/// Returns whether a reply or an emit may be sent to that queue. Without patterns any queue of its source is
+/// allowed.
 pub fn allows(patterns: Option<&[String]>, queue: &str) -> bool {
     patterns.is_none_or(|patterns| patterns.iter().any(|pattern| fits(pattern, queue)))
 }
 
-/// Matches a name against a pattern; a `*` stands for any text, also for none. Names may come from
-/// anyone, so the matching never backtracks.
+/// Matches a name against a pattern; a `*` stands for any text, including none. Names are untrusted input, so
+/// the matching never backtracks.
 fn fits(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

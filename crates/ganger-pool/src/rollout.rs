@@ -1,5 +1,5 @@
-//! A rolling restart: the command of each generation of workers, their answers, and the judgement of
-//! the new workers by those of the old ones. Which worker is replaced when, `supervise` decides.
+//! A rolling restart: the command of each generation of workers, their answers, and the comparison of the new
+//! workers with the old ones. `supervise` decides which worker is replaced when.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ pub(super) struct Rollout {
     generations: BTreeMap<Generation, (Arc<WorkerCommand>, Rc<AnswerTally>)>,
     /// Answers of the old workers before the rolling restart began.
     answers_before: Answers,
-    /// Cause of the end of the new worker that stopped the last rolling restart, until one is done.
+    /// Cause of the end of the new worker that stopped the last rolling restart, until a later one is done.
     stopped: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Rollout {
         }
     }
 
-    /// Begins a generation, which is to replace the `old` one if any of its workers is up.
+    /// Begins a generation, which replaces the `old` one if any of its workers is up.
     pub(super) fn begin(
         &mut self,
         generation: Generation,
@@ -65,8 +65,8 @@ impl Rollout {
         of.map(|(_, tally)| tally.counted()).unwrap_or_default()
     }
 
-    /// Checks the new workers while a rolling restart is under way, and returns those that have
-    /// passed their trials. If they are worse than the old ones, they are to go.
+    /// Checks the new workers while a rolling restart is under way, and returns those that have passed their
+    /// trials. If they are worse than the old ones, they are removed.
     pub(super) fn check<'a>(
         &mut self,
         supervisor: &mut Supervisor,
@@ -110,7 +110,7 @@ impl Rollout {
         self.stopped = Some(cause.to_owned());
     }
 
-    /// Returns the cause that stopped the last rolling restart, until one is done.
+    /// Returns the cause that stopped the last rolling restart, until a later one is done.
     pub(super) fn stopped(&self) -> Option<&str> {
         self.stopped.as_deref()
     }
@@ -121,7 +121,7 @@ impl Rollout {
         self.stopped = None;
     }
 
-    /// Forgets a generation whose workers do not work.
+    /// Removes a generation whose workers do not work.
     pub(super) fn failed(&mut self, generation: Generation) {
         self.generations.remove(&generation);
     }
@@ -132,7 +132,7 @@ fn sample(gauge: &Gauge, start_timeout: Duration, old: OldAnswers) -> TrialSampl
         answers: gauge.served(),
         successes: gauge.succeeded(),
         busy: gauge.load() > 0,
-        // During its first message a worker is not killed before that.
+        // During its first message a worker is not killed before that time.
         busy_max: match gauge.answered() {
             0 => BUSY.max(start_timeout),
             _ => BUSY,
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(rollout.stopped(), None);
     }
 
-    /// Returns the actions that follow when the new worker of a pool of one has answered so, after
+    /// Returns the actions that follow when the new worker of a pool of one has given these answers, after
     /// ten successes of the old one.
     fn actions_after(successes: usize, failures: usize) -> (Vec<Action>, Option<String>) {
         let now = Instant::now();

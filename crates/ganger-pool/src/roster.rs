@@ -1,5 +1,5 @@
-//! The workers' slots: empty, starting, up, leaving or waiting to be filled again. Plain data;
-//! `supervise` decides what to do about it.
+//! The workers' slots: empty, starting, up, leaving or waiting to be filled again. Plain data; `supervise`
+//! decides on the actions.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,10 @@ use tokio::time::Instant;
 
 use super::trial::Trial;
 
-/// Number of the start of the pool's command that a worker belongs to: a rolling restart begins a
-/// new one.
+/// Number of a generation of workers: a rolling restart begins a new one.
 pub type Generation = u64;
 
-/// One worker's place.
+/// Place of one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     /// Generation of the process in the slot, or of the next one.
@@ -20,8 +19,8 @@ pub struct Slot {
     pub stage: Stage,
     /// Number of consecutive ends of workers that had not shown that they work.
     pub fruitless: u32,
-    /// Trial of a worker that is new in a rolling restart and has yet to show that it works: it
-    /// replaces no other so far.
+    /// Trial of a worker that is new in a rolling restart and has yet to show that it works; until then it
+    /// replaces no other worker.
     pub trial: Option<Trial>,
 }
 
@@ -76,12 +75,12 @@ impl Roster {
         self.0.remove(&number)
     }
 
-    /// Returns the number of slots in such a stage.
+    /// Returns the number of slots in the stages that `stage` selects.
     pub fn count(&self, stage: impl Fn(Stage) -> bool) -> usize {
         self.0.values().filter(|slot| stage(slot.stage)).count()
     }
 
-    /// Returns the number of slots to be kept filled: all but those that are leaving.
+    /// Returns the number of slots that are kept filled: all except those that are leaving.
     pub fn staying(&self) -> usize {
         self.count(|stage| stage != Stage::Leaving)
     }

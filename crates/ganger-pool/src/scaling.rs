@@ -1,5 +1,5 @@
-//! A pool's number of workers where it follows the load: records the load between two looks and
-//! carries the decisions out. The decision itself is made in `autoscale`.
+//! A pool's number of workers where it follows the load: records the load between two samples and carries the
+//! decisions out. The decision itself is made in `autoscale`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::machine::MachineWatch;
 use super::status::ScalingStatus;
 use ganger_config::model::{Autoscale, Workers};
 
-/// State of the pool at a look, beside what is recorded between looks.
+/// State of the pool at a sample, in addition to the records between samples.
 #[derive(Debug)]
 pub(super) struct PoolLoad {
     /// Number of workers that are planned and have not connected.
@@ -22,7 +22,7 @@ pub(super) struct PoolLoad {
     pub(super) out: usize,
     /// Number of those in progress.
     pub(super) worked_on: usize,
-    /// Number of messages in the queue beside those, where the source knows.
+    /// Number of messages in the queue in addition to those, where the source knows.
     pub(super) queued: Option<u64>,
     /// Reason not to change the number of workers now.
     pub(super) held: Option<Held>,
@@ -30,7 +30,7 @@ pub(super) struct PoolLoad {
     pub(super) scaled: Option<usize>,
 }
 
-/// State kept from one look to the next.
+/// State kept from one sample to the next.
 #[derive(Debug)]
 pub(super) struct Scaling {
     scaler: Autoscaler,
@@ -39,12 +39,12 @@ pub(super) struct Scaling {
     work: Work,
     up: usize,
     since: Instant,
-    /// Time that workers have worked, and time that workers were available, added up, in seconds.
+    /// Total time that workers have worked, and total time that workers were available, in seconds.
     worked: f64,
     available: f64,
-    /// Smallest number of workers with room at any moment since the last look.
+    /// Smallest number of workers with room at any moment since the last sample.
     idle: usize,
-    /// Time since which messages have waited here at every look.
+    /// Time since which messages have waited here at every sample.
     waiting_since: Option<Instant>,
     machine: MachineWatch,
     /// Last reported reason for having no more workers.
@@ -54,8 +54,7 @@ pub(super) struct Scaling {
 }
 
 impl Scaling {
-    /// Creates the state of a pool that begins with so many workers; `None` if their number is
-    /// fixed.
+    /// Creates the state of a pool that begins with `target` workers; `None` if their number is fixed.
     pub(super) fn new(workers: &Workers, target: usize, now: Instant) -> Option<Self> {
         workers.range()?;
         Some(Self {
@@ -95,7 +94,7 @@ impl Scaling {
         self.scaler.target()
     }
 
-    /// Returns the time of the next look at the load.
+    /// Returns the time of the next sample of the load.
     pub(super) fn next_look(&self) -> Instant {
         self.next_look
     }
@@ -123,7 +122,7 @@ impl Scaling {
         }
     }
 
-    /// Adds up the time with the previous load, and sets the load from now on.
+    /// Adds the time with the previous load, and sets the load from now on.
     pub(super) fn note(&mut self, work: Work, up: usize, now: Instant) {
         let seconds = (now - self.since).as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "thousands of workers at most")]
@@ -214,7 +213,7 @@ impl Scaling {
     fn is_new_hindrance(&mut self, reason: &Reason) -> bool {
         let word = match reason {
             Reason::AtMax | Reason::Memory | Reason::Cpu => Some(reason.as_str()),
-            // The previous hindrance may still be there.
+            // The previous hindrance may still exist.
             Reason::CoolingDown | Reason::Coming(_) | Reason::Held(_) => return false,
             _ => None,
         };

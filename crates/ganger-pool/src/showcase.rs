@@ -12,7 +12,7 @@ use super::status::PoolStatus;
 
 /// Minimum time between two publications after a change.
 const SOON: Duration = Duration::from_millis(100);
-/// Interval of renewal when nothing happens, so that ages and rates stay true.
+/// Interval of renewal without changes, so that ages and rates stay correct.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 /// Time over which a rate is measured.
 const RATE_OVER: Duration = Duration::from_secs(10);

@@ -199,7 +199,7 @@ impl BacklogStatus {
     pub fn at(backlog: Backlog, now: SystemTime) -> Self {
         let age = |since| now.duration_since(since).unwrap_or_default().as_secs_f64();
         let oldest = match backlog.depth {
-            // So that its time series goes on, and an alert on it ends.
+            // The time series continues in this way, and an alert on it ends.
             0 => Some(now),
             _ => backlog.oldest,
         };

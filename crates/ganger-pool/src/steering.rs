@@ -1,5 +1,5 @@
-//! Operators' requests to a pool beside its configuration: another number of workers, a pause, a
-//! drain. A request holds until it is taken back, also over reloads.
+//! Operators' requests to a pool in addition to its configuration: another number of workers, a pause, a
+//! drain. A request holds until it is withdrawn, also across reloads.
 
 use std::time::SystemTime;
 
@@ -24,7 +24,7 @@ pub enum Steer {
     Kill(usize),
 }
 
-/// Requests that hold now. A pool that takes another's place begins with that one's.
+/// Requests that hold now. A pool that replaces another begins with the requests of that one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Steering {
     /// Number of workers to keep instead of the configured number.
@@ -79,7 +79,7 @@ pub enum Refusal {
 }
 
 impl Steering {
-    /// Returns what a pool begins with if this pause holds.
+    /// Returns the state with which a pool begins under this pause.
     pub fn held(held: Option<LastingPause>) -> Self {
         let intake = match held {
             None => IntakeState::Open,
@@ -92,7 +92,7 @@ impl Steering {
         }
     }
 
-    /// Returns what a pool begins with that takes this one's place. Its own source says whether its
+    /// Returns the state with which the successor of this pool begins. Its own source reports whether its
     /// queue is paused for all daemons.
     pub fn of_successor(self) -> Self {
         Self {
@@ -163,7 +163,7 @@ impl Steering {
         self.for_all || self.intake != IntakeState::Open || self.drains()
     }
 
-    /// Notes the time since which nothing is taken in, if that is so now.
+    /// Records the time since which nothing is taken in, if that is so now.
     pub(super) fn note_closure(&mut self, now: SystemTime) {
         let since = self.closed_since.unwrap_or(now);
         self.closed_since = self.takes_nothing().then_some(since);

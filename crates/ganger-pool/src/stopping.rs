@@ -8,7 +8,7 @@ use tokio::time::Instant;
 const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 /// Number of phases from the request to yield to SIGKILL: yielding, quitting, terminating.
 const PHASES_TO_SIGKILL: u32 = 3;
-/// Time allowed for killed workers to be gone when the stop is hurried.
+/// Time allowed for killed workers to exit when the stop is escalated.
 const ABANDON_WITHIN: Duration = Duration::from_secs(1);
 /// Interval at which the log names what delays a stop.
 const LAGGARDS_EVERY: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ pub(super) struct Stopping {
     yield_at: Instant,
     /// Time at which workers that survived even SIGKILL are left to the kernel.
     abandon_at: Instant,
-    /// Time at which the source is given up, once every worker has gone.
+    /// Time at which the source is given up, once every worker has exited.
     give_up_at: Option<Instant>,
     name_laggards_at: Instant,
     /// The source ended before it was asked to.
@@ -38,7 +38,7 @@ pub(super) struct Stopping {
 }
 
 impl Stopping {
-    /// Begins a stop, which the source may have ended before.
+    /// Begins a stop. The source may have ended before.
     pub(super) fn begin(
         now: Instant,
         drain_timeout: Duration,
@@ -54,7 +54,8 @@ impl Stopping {
         }
     }
 
-    /// Makes the pending deadlines due now. Workers that are all being killed get little more time.
+    /// Makes the pending deadlines due now. If all workers are already being killed, they get little more
+    /// time.
     pub(super) fn escalate_stop(&mut self, now: Instant, all_are_being_killed: bool) {
         self.yield_at = now;
         self.give_up_at = self.give_up_at.map(|_| now);
@@ -63,7 +64,7 @@ impl Stopping {
         }
     }
 
-    /// Moves all deadlines by the time in which nothing due could be done.
+    /// Moves all deadlines by a time in which nothing that was due could be done.
     pub(super) fn postpone(&mut self, by: Duration) {
         self.yield_at += by;
         self.abandon_at += by;
@@ -97,8 +98,8 @@ impl Stopping {
         self.abandon_at <= now
     }
 
-    /// Returns the pool's result, once every worker has gone: that of the source, as soon as it has
-    /// ended or has had its time.
+    /// Returns the pool's result, once every worker has exited: that of the source, as soon as it has ended
+    /// or its time has run out.
     pub(super) fn result(
         &mut self,
         now: Instant,

@@ -1,5 +1,5 @@
-//! Time for which all tasks of a pool have been quick: after a long one they may be given out in
-//! runs. A message in a pipe can't be called back, so one slow task ends the streak.
+//! Time for which all tasks of a pool have been quick: after a long streak they may be given out in runs. A
+//! message in a pipe can't be called back, so one slow task ends the streak.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// Number of quick answers that make a long streak.
 const LONG: u64 = 10_000;
-/// Duration from which the answers recorded together are not quick.
+/// Duration from which answers recorded together count as slow.
 const SLOW: Duration = Duration::from_millis(20);
 /// Length of a pause after which past answers predict nothing.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ impl Streak {
         }
     }
 
-    /// Records that so many answers took this time together.
+    /// Records that `answers` answers took this time together.
     pub fn takes_in(&self, answers: u32, time: Duration, now: Instant) {
         let before = if self.has_paused(now) {
             0

@@ -8,8 +8,8 @@ use super::roster::{Generation, Roster, Slot, Stage};
 use super::trial::{Progress, Trial, TrialSample};
 use ganger_config::model::Restart;
 
-/// Number of consecutive ends, over different messages or none, that make a crash loop if no worker
-/// shows meanwhile that it works.
+/// Number of consecutive ends, over different messages or none, that make a crash loop if no worker shows in
+/// between that it works.
 pub const CRASH_LOOP_ENDS: u32 = 5;
 
 /// An action that the pool should take now.
@@ -32,11 +32,10 @@ pub struct End {
     pub connected: bool,
     /// The worker had shown that it works.
     pub worked: bool,
-    /// The worker died over a message that has killed workers before, which says nothing against
-    /// it.
+    /// The worker died over a message that has killed workers before, which is no evidence against the
+    /// worker.
     pub explained: bool,
-    /// The worker was killed over a message's timeout, which says nothing about the next worker's
-    /// start.
+    /// The worker was killed over a message's timeout, which is no evidence about the next worker's start.
     pub late: bool,
     /// Hash of the name of the message that the worker failed.
     pub over: Option<u64>,
@@ -96,7 +95,8 @@ impl Supervisor {
         &self.roster
     }
 
-    /// Returns whether workers fail one after another, so that only a probe should be pulled.
+    /// Returns whether workers fail one after another, so that only a single probe may be taken from the
+    /// source.
     pub fn degraded(&self) -> bool {
         self.fruitless >= CRASH_LOOP_ENDS
     }
@@ -121,7 +121,7 @@ impl Supervisor {
         self.target
     }
 
-    /// Returns the number of slots whose workers are still to connect.
+    /// Returns the number of slots whose workers have yet to connect.
     pub fn coming(&self) -> usize {
         let comes = |stage| matches!(stage, Stage::Waiting(_) | Stage::Starting);
         self.roster.count(comes)
@@ -193,8 +193,8 @@ impl Supervisor {
         progress
     }
 
-    /// Returns to the old command because the new workers are worse than the old ones. New workers
-    /// that have passed their trials go as well. They may finish the messages they have.
+    /// Returns to the old command because the new workers are worse than the old ones. New workers that have
+    /// passed their trials are removed as well. They may finish the messages they have.
     pub fn roll_back(&mut self) {
         self.quiet_until = None;
         let failed = self.generation;
@@ -256,7 +256,7 @@ impl Supervisor {
             return;
         }
         if end.orderly {
-            // That an operator has ended it proves nothing.
+            // An end caused by an operator proves nothing.
             if end.recycled {
                 slot.trial = slot.trial.map(Trial::served);
             }
@@ -283,8 +283,8 @@ impl Supervisor {
         }
     }
 
-    /// Returns the actions that are due, and takes them to be done. Surplus workers that are not
-    /// busy go first.
+    /// Returns the actions that are due, and records them as done. Surplus workers that are not busy are
+    /// removed first.
     pub fn plan(&mut self, now: Instant, is_busy: impl Fn(usize) -> bool) -> Vec<Action> {
         if let Some(until) = self.quiet_until
             && until.is_none_or(|until| now < until)
@@ -393,9 +393,9 @@ impl Supervisor {
         }
     }
 
-    /// Continues a rolling restart: starts as many new workers on trial as are allowed at once. One
-    /// that passes makes one too many, so that an old one goes; until that is gone it takes the
-    /// place of one on trial.
+    /// Continues a rolling restart: starts as many new workers on trial as are allowed at once. A worker that
+    /// passes is one too many, so that an old one is removed; until that has exited, it uses up one of the
+    /// allowed trials.
     fn advance_roll(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let old = |(_, slot): &(usize, &Slot)| slot.generation != self.generation;
         let stays = |(_, slot): &(usize, &Slot)| slot.stage != Stage::Leaving;
@@ -413,8 +413,8 @@ impl Supervisor {
         }
     }
 
-    /// Ends the rolling restart: every worker is new, or no old one was worth keeping, since the
-    /// rest is only starting, or fails.
+    /// Ends the rolling restart: every worker is new, or no old one was worth keeping, since the rest is only
+    /// starting, or fails.
     fn end_roll(&mut self, actions: &mut Vec<Action>) {
         self.roll_from = None;
         let worthless = |slot: &Slot| match slot.stage {
@@ -481,7 +481,7 @@ impl Supervisor {
         }
     }
 
-    /// Returns whether the one worker that a crash loop allows at a time is already being tried.
+    /// Returns whether the single worker that a crash loop allows at a time is already being tried.
     fn probe_is_out(&self) -> bool {
         self.degraded()
             && self

@@ -1,6 +1,6 @@
-//! The trial of a new worker in a rolling restart: decides when it counts as working, and when the
-//! new workers do worse than the old ones. Connecting is no proof: a build may connect and die on
-//! its first message, or fail every one. Pure; the clock is the caller's.
+//! The trial of a new worker in a rolling restart: decides when it counts as working, and when the new
+//! workers are worse than the old ones. Connecting is no proof: a build may connect and die on its first
+//! message, or fail every one. Pure; the caller provides the time.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const ANSWERS: u64 = 5;
 const IDLE: Duration = Duration::from_secs(5);
 /// Maximum wait for a long task to end.
 pub const BUSY: Duration = Duration::from_secs(60);
-/// Probability below which the old workers' rate does not explain the new workers' failures.
+/// Probability below which the failure rate of the old workers does not explain the failures of the new ones.
 const CHANCE_MIN: f64 = 1e-4;
 
 /// Answers of the workers of one generation, counted.
@@ -70,7 +70,7 @@ impl Answers {
 pub struct OldAnswers {
     /// Answers before the rolling restart.
     pub before: Answers,
-    /// Answers since its begin: a dependency of the workers may have gone down meanwhile.
+    /// Answers since its start: a dependency of the workers may have gone down meanwhile.
     pub since: Answers,
 }
 
@@ -81,16 +81,16 @@ impl OldAnswers {
         of(self.before) || of(self.since)
     }
 
-    /// Returns the share of failures that the old workers explain. Few answers prove little: one
-    /// more failure and one more success are added to those from before.
+    /// Returns the share of failures that the old workers explain. A few answers prove little, so one more
+    /// failure and one more success are added to those from before.
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     fn rate(self) -> f64 {
         let before = (self.before.failures + 1) as f64 / (self.before.all + 2) as f64;
         before.max(self.since.share().unwrap_or_default())
     }
 
-    /// Returns whether the new workers fail more messages than the old ones' rate explains, by
-    /// Chernoff's bound on the probability of so many failures.
+    /// Returns whether the new workers fail more messages than the old workers' rate explains, by Chernoff's
+    /// bound on the probability of that many failures.
     pub fn are_better_than(self, new: Answers) -> bool {
         let (Some(share), rate) = (new.share(), self.rate()) else {
             return false;
@@ -124,11 +124,11 @@ pub struct TrialSample {
     pub answers: u64,
     /// Number of its answers that are no failures.
     pub successes: u64,
-    /// It has a message in hand.
+    /// True if it has a message in flight.
     pub busy: bool,
     /// Maximum time to wait for that message.
     pub busy_max: Duration,
-    /// Most answers of the old workers are failures.
+    /// True if most answers of the old workers are failures.
     pub old_ones_fail: bool,
 }
 
@@ -139,7 +139,7 @@ pub enum Progress {
     Pending,
     /// The worker works.
     Passed,
-    /// The worker has answered nothing but failures for too long.
+    /// The worker has answered with nothing but failures for too long.
     Failed,
 }
 
@@ -151,9 +151,9 @@ pub struct Trial {
     since: Instant,
     /// Time since which all its answers are failures.
     failing_since: Option<Instant>,
-    /// Maximum time to wait for the message in hand.
+    /// Maximum time to wait for the message in flight.
     busy_max: Duration,
-    /// A worker before it in its slot has served its time: the trial is passed.
+    /// A previous worker in the slot has reached its limits properly, so the trial is passed.
     served: bool,
 }
 
@@ -177,9 +177,8 @@ impl Trial {
         }
     }
 
-    /// Returns the trial of a worker that a limit of its own has ended properly before it could
-    /// show more: with small limits no worker would ever show more. It counts once its successor is
-    /// up.
+    /// Returns the trial of a worker that ended properly at one of its limits before it could show more: with
+    /// small limits no worker would ever show more. It counts once its successor is up.
     pub fn served(self) -> Self {
         Self {
             served: true,
@@ -187,7 +186,7 @@ impl Trial {
         }
     }
 
-    /// Evaluates the worker's state, where so many successes are enough.
+    /// Evaluates the worker's state, where `success` successes are enough.
     pub fn look(&mut self, seen: TrialSample, success: u64, now: Instant) -> Progress {
         self.busy_max = seen.busy_max;
         if self.busy != seen.busy {
@@ -323,10 +322,10 @@ mod tests {
             (answers(0, 1000), quiet, answers(2, 2), true),
             (answers(10, 1000), quiet, answers(2, 2), false),
             (answers(10, 1000), quiet, answers(3, 3), true),
-            // Little is known of the old workers.
+            // Few answers of the old workers are known.
             (quiet, quiet, answers(13, 13), false),
             (quiet, quiet, answers(14, 14), true),
-            // Some messages fail anyway.
+            // Some messages fail in any case.
             (answers(300, 1000), quiet, answers(4, 10), false),
             (answers(300, 1000), quiet, answers(10, 10), true),
             (answers(300, 1000), quiet, answers(60, 100), true),

@@ -1,5 +1,5 @@
-//! Earliest time at which the data now read may have arrived: the pool's thread reads all pipes by
-//! turns, and sleeps when all are empty.
+//! Earliest time at which data read now may have arrived: the pool's thread reads all pipes in turn, and
+//! sleeps when all are empty.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 pub struct Turns {
     before_last: Cell<Instant>,
     last: Cell<Instant>,
-    /// The next turn begins when all tasks now in line have run.
+    /// True if the next turn begins when all queued tasks have run.
     is_in_line: Cell<bool>,
     gets_in_line: Notify,
 }
@@ -29,8 +29,8 @@ impl Turns {
         }
     }
 
-    /// Follows the turns as long as the task is kept. The task stands in line with the lanes; the
-    /// pool does not, for it runs each time the thread has polled for events, many times in a turn.
+    /// Follows the turns as long as the returned task is kept. The task queues with the lanes. The pool does
+    /// not: it runs each time the thread has polled for events, many times in a turn.
     pub fn follow(self: Rc<Self>) -> JoinSet<()> {
         let mut task = JoinSet::new();
         task.spawn_local(async move {
@@ -47,9 +47,9 @@ impl Turns {
         self.before_last.set(self.last.replace(now));
     }
 
-    /// Returns the time before which the data now read was not there: otherwise it would have been
-    /// read in the turn before, or the thread would not have slept. If the time of waking is
-    /// unknown, it has just arrived.
+    /// Returns the earliest time at which data read now may have arrived: earlier data would have been read
+    /// in the turn before, or the thread would not have slept. If the time of waking is unknown, it has just
+    /// arrived.
     pub fn available_since(&self, now: Instant, awake_since: Option<Instant>) -> Instant {
         if !self.is_in_line.replace(true) {
             self.gets_in_line.notify_one();

@@ -10,21 +10,22 @@ pub const AUTO_MAX: usize = 64;
 /// Maximum number of bytes in one worker's pipe: beyond it a deep pipe of large bodies costs more
 /// than it saves. A single message may be larger.
 pub const BYTES_MAX: usize = 512 * 1024;
-/// Time in which a worker should empty its pipe: messages in it can't be called back.
+/// Time in which a worker should empty its pipe, since messages in it can't be called back.
 const EMPTIED_IN: Duration = Duration::from_millis(1);
 /// Time that a worker should need for the messages given to it together while other workers are
 /// idle, and the maximum number of these messages.
 const RUN_DONE_IN: Duration = Duration::from_micros(250);
 const RUN_MAX: usize = 16;
-/// Time for which a worker should be supplied while the source fetches the next batch, and its
-/// maximum where fetching takes long: other workers may have use for the messages.
+/// Time for which a worker should be supplied while the source fetches the next batch, and its maximum where
+/// fetching takes long: other workers may need the messages.
 const SUPPLIED_FOR: Duration = Duration::from_millis(20);
 const SUPPLIED_FOR_MAX: Duration = Duration::from_millis(200);
-/// Maximum number of messages fetched for a worker automatically,
+/// Maximum number of messages fetched for a worker automatically.
 const PREFETCH_AUTO_MAX: usize = 256;
-/// and the same where fetching takes long: more messages share the cost of a transaction.
+/// The same maximum where fetching takes long: more messages share the cost of a transaction.
 const PREFETCH_AUTO_SLOW_MAX: usize = 1024;
-/// Number of answers before which a worker that answers twice could be taken for a fast one.
+/// Number of answers before which a worker is not considered fast: a worker may answer two messages quickly
+/// by chance.
 const PROVEN_AFTER: u64 = 100;
 
 /// Pace of a worker's answers, as a moving average over the recent ones.
@@ -41,7 +42,7 @@ impl Pace {
             return;
         }
         let each = elapsed.as_secs_f64() / f64::from(answers);
-        // A slowdown must count sooner than a speed-up: a message behind a slow one waits.
+        // A slowdown must have an effect sooner than a speed-up, since a message behind a slow one waits.
         let weight = if each > self.seconds { 0.25 } else { 0.06 };
         let weight = 1.0 - f64::powi(1.0 - weight, i32::try_from(answers).unwrap_or(i32::MAX));
         self.seconds = if self.answers == 0 {
@@ -66,7 +67,7 @@ impl Pace {
     }
 }
 
-/// Returns the window of a version 1 worker: a power of two, so that it changes seldom.
+/// Returns the window of a version 1 worker: a power of two, so that it seldom changes.
 pub fn version1(pipeline: Pipeline, pace: &Pace) -> usize {
     match pipeline {
         Pipeline::Fixed(frames) => frames,
@@ -94,7 +95,7 @@ pub fn prefetch(prefetch: Prefetch, window: usize, pace: &Pace, turn: Duration) 
     match prefetch {
         Prefetch::PerWorker(messages) => messages.max(window),
         Prefetch::Auto if pace.answers == 0 => window + 1,
-        // A power of two as well, so that it changes seldom.
+        // A power of two as well, so that it seldom changes.
         Prefetch::Auto => {
             let time = (turn * 2).clamp(SUPPLIED_FOR, SUPPLIED_FOR_MAX);
             let most = match time {

@@ -1,5 +1,5 @@
-//! The decisions of a RabbitMQ source as pure functions: the fate of a message that arrives; also
-//! the number of messages to ask for, and the tier of a delay. No broker, no clock, no channel.
+//! The decisions of a RabbitMQ source as pure functions: the treatment of a message that arrives, the number
+//! of messages to request, and the tier of a delay. No broker, no clock, no channel.
 
 pub(crate) mod demand;
 pub(crate) mod tiers;
@@ -9,8 +9,8 @@ use ganger_queue::attempts::{LAPSES_SUSPECT, Limits};
 use ganger_queue::dead_letter::Counters;
 use ganger_queue::delivery::{Failure, History, Reason, write_numbers};
 
-/// Number of returns at which a message goes on as a copy, whose count begins anew: RabbitMQ 4
-/// drops a message of a quorum queue after 20 unless the queue says otherwise.
+/// Number of returns at which a message continues as a copy, whose count starts again: RabbitMQ 4 drops a
+/// message of a quorum queue after 20 unless the queue is configured otherwise.
 pub(crate) const RETURNS_MAX: u64 = 15;
 
 const UNREADABLE: &str = "a property, the name of a header or the routing key is not UTF-8: a byte \
@@ -21,42 +21,42 @@ const UNREADABLE: &str = "a property, the name of a header or the routing key is
 pub(crate) struct Arrival {
     /// Counters of its attempts so far.
     pub(crate) counters: Counters,
-    /// Marked by us: it was held by a worker that died with several messages.
+    /// True if it is marked by ganger: it was held by a worker that died with several messages.
     pub(crate) suspect: bool,
-    /// Number of daemons in a row that vanished, by our count; not zero for a suspect.
+    /// Number of consecutive daemons that vanished, by ganger's count; not zero for a suspect.
     pub(crate) lapses: u32,
     /// Number of its turn, for a copy made when that began.
     pub(crate) turn: Option<u64>,
-    /// Our own number for it, which its copies keep.
+    /// Ganger's own number for it, which its copies keep.
     pub(crate) number: Option<u64>,
-    /// The broker has delivered it before.
+    /// True if the broker has delivered it before.
     pub(crate) redelivered: bool,
     /// Number of its returns, if the queue counts them.
     pub(crate) returns: u64,
     /// Number of those explained by a lost connection that this process has survived.
     pub(crate) excused: u64,
-    /// Some of its texts are not UTF-8, so that we could not hand them on.
+    /// True if some of its texts are not UTF-8, so that they can't be passed on.
     pub(crate) is_unreadable: bool,
 }
 
-/// Fate of a message that arrives.
+/// Treatment of a message that arrives.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Fate {
     /// Hand the message out.
     HandOut,
-    /// Wait for its turn, since so many daemons have vanished over it.
+    /// Wait for its turn, since that number of daemons have vanished over it.
     Suspect(u32),
     /// Run in its turn, the one with this number.
     InTurn(u64),
-    /// Continue as a copy with so many lapses: the broker would count it once too often.
+    /// Continue as a copy with that number of lapses: the broker would count it once too often.
     Renew(u32),
     /// Become a dead letter, with these counters.
     Bury(Counters, Failure),
 }
 
-/// Decides the fate of a message. A daemon that is taken down returns everything that it had
-/// fetched, and the broker counts that for all alike. So a return charges only a copy that was made
-/// when its turn began: then nothing else that could have been the cause was out.
+/// Decides on the treatment of a message. A daemon that is taken down returns everything that it had fetched,
+/// and the broker counts that for all alike. So a return charges only a copy that was made when its turn
+/// began: no other possible cause was handed out then.
 pub(crate) fn fate(arrival: Arrival, limits: Limits) -> Fate {
     let Arrival {
         counters, returns, ..
@@ -78,13 +78,13 @@ pub(crate) fn fate(arrival: Arrival, limits: Limits) -> Fate {
     }
 }
 
-/// Number of daemons in a row that vanished, by which it is a suspect; zero if it is none.
+/// Number of consecutive daemons that vanished, which makes it a suspect; zero if it is none.
 fn lapses(arrival: Arrival) -> u32 {
     let unexplained = arrival.returns.saturating_sub(arrival.excused);
     if arrival.turn.is_some() {
         return arrival.lapses.saturating_add(u32::from(unexplained > 0));
     }
-    // While it waited for its turn others may have been the cause.
+    // While it waited for its turn, others may have been the cause.
     if arrival.lapses == 0 && unexplained >= u64::from(LAPSES_SUSPECT) {
         return LAPSES_SUSPECT;
     }
@@ -94,19 +94,19 @@ fn lapses(arrival: Arrival) -> u32 {
 /// The message's history, for the pool.
 pub(crate) fn history(arrival: Arrival) -> History {
     let is_explained = arrival.excused > 0 && arrival.returns <= arrival.excused;
-    // One that came back may have killed a daemon.
+    // A message that was returned may have killed a daemon.
     let came_back = arrival.redelivered && !is_explained;
     let is_suspected = arrival.suspect || came_back || arrival.lapses > 0;
     attempts::history(arrival.counters, is_suspected)
 }
 
-/// Returns whether a message that goes back in order must go as a copy: the broker would count it,
-/// and that proves nothing against the message. The first return does not matter.
+/// Returns whether a message that is returned in an orderly way must be returned as a copy: the broker would
+/// count the return, which proves nothing against the message. The first return does not matter.
 pub(crate) fn returns_as_copy(arrival: Arrival) -> bool {
     arrival.lapses > 0 || arrival.returns + 1 >= u64::from(LAPSES_SUSPECT)
 }
 
-/// Name of a message with a number of ours, for log records.
+/// Name of a message with a number of ganger's own, for log records.
 pub(crate) fn message_name(queue: &str, number: Option<u64>) -> Option<String> {
     let number = signed(number?);
     let mut name = String::new();
@@ -116,7 +116,7 @@ pub(crate) fn message_name(queue: &str, number: Option<u64>) -> Option<String> {
     Some(name)
 }
 
-/// A number of ours as workers see it: one bit shorter, as a signed one.
+/// A number of ganger's own as workers see it: one bit shorter, as a signed one.
 pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number >> 1).unwrap_or_default()
 }

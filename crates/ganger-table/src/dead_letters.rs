@@ -7,7 +7,7 @@ use ganger_queue::fault::SourceFault;
 /// Number of messages that are moved, or dead letters that are read, at once.
 pub(crate) const BATCH_MAX: usize = 500;
 
-/// Lists the dead letters of a page. `read` returns those behind a row, at most so many.
+/// Lists the dead letters of a page. `read` returns those behind a row, up to a number.
 pub(crate) fn list(
     page: &Page,
     each: &mut Each<'_>,

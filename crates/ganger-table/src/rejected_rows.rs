@@ -1,18 +1,19 @@
-//! Rows that the database refuses to have changed, as a trigger of someone's may: they are passed over, so that one
-//! of them does not stand in the way of its whole queue, and tried again after a while.
+//! Rows that the database refuses to have changed, for example because of a user's trigger. They are skipped,
+//! so that one of them does not block its whole queue, and retried after a while.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// With more it is not the rows: then the source is in trouble as a whole. Less than are looked at in one
-/// transaction, so that there are always others among those.
+/// Maximum number of skipped rows. If more are refused, the cause is not the rows: the whole source has a
+/// problem. The limit is lower than the number of rows searched in one transaction, so that a search always
+/// finds others, too.
 pub(crate) const ROWS_MAX: usize = 256;
 
 /// Time until all of them are retried: the trigger may have been removed by then.
 const TRIED_AGAIN_AFTER: Duration = Duration::from_secs(300);
 
-/// The rows that are passed over.
+/// The rows that are skipped.
 #[derive(Debug, Default)]
 pub(crate) struct RejectedRows {
     rows: Vec<i64>,
@@ -29,7 +30,8 @@ impl RejectedRows {
         self.rows.contains(&row)
     }
 
-    /// Passes over those, too. Returns whether that helps: it does not if all are known, or they are too many.
+    /// Skips these rows, too. Returns whether that helps: it does not if all are known, or there are too
+    /// many.
     pub(crate) fn add(&mut self, mut rows: Vec<i64>) -> bool {
         self.since.get_or_insert_with(Instant::now);
         rows.retain(|row| !self.has(*row));
@@ -40,7 +42,7 @@ impl RejectedRows {
         helps
     }
 
-    /// Lets all of them be retried once their time has passed.
+    /// Stops skipping all of them once their time has passed.
     pub(crate) fn expire(&mut self) {
         let due = |since: Instant| since.elapsed() >= TRIED_AGAIN_AFTER;
         if self.since.is_some_and(due) {

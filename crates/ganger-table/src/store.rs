@@ -26,12 +26,12 @@ pub struct Stores {
     pub(crate) writer_queues: WriterQueues,
 }
 
-/// The line in which those sources of a daemon wait that write to the same place.
+/// Queue in which the daemon's sources that write to the same place wait for their turn.
 #[derive(Debug)]
 pub(crate) enum Writing {
     /// A file has one writer.
     File(leases::FileQueue),
-    /// A server has many, and is faster with few of this daemon's that have much to write.
+    /// A server has many writers, and is faster if few of this daemon's large transactions run at once.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     Server(WriterQueue),
 }
@@ -67,8 +67,8 @@ pub(crate) trait TableStore: Debug + Send {
     /// Cancel-safe.
     async fn woken(&mut self, wants_data: bool) -> WakeReason;
 
-    /// Counts the times at which others may have taken over what is claimed here; none if the store never
-    /// loses its claims this way.
+    /// Returns a count of the times at which others may have taken over claims of this store; none if the
+    /// store never loses its claims this way.
     fn losses(&self) -> Option<watch::Receiver<u64>> {
         None
     }

@@ -1,5 +1,5 @@
-//! Set of partitions that have received something: librdkafka's threads add to it and the reader takes
-//! from it, so that partitions which have nothing are not even checked.
+//! Set of partitions that have received messages: librdkafka's threads add to it and the reader takes from
+//! it, so that partitions without messages are not even checked.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A topic and a partition number.
 type Name = Arc<(String, i32)>;
 
-/// Partitions that have received something since the last `take`, each once.
+/// Partitions that have received messages since the last `take`, each once.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ArrivalSet(Arc<Mutex<HashSet<Name>>>);
 
@@ -19,7 +19,7 @@ impl ArrivalSet {
     }
 }
 
-/// Flag that a partition may have something.
+/// Flag that a partition may have messages.
 #[derive(Debug, Clone)]
 pub(super) struct ArrivalFlag {
     may_be: Arc<AtomicBool>,
@@ -54,7 +54,7 @@ impl ArrivalFlag {
         self.may_be.store(false, Ordering::Release);
     }
 
-    /// Sets the flag after something was found: there may be more.
+    /// Sets the flag after a message was found: there may be more.
     pub(super) fn set(&self) {
         self.may_be.store(true, Ordering::Release);
     }

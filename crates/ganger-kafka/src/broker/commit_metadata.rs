@@ -85,8 +85,8 @@ pub(crate) enum Unusable {
     Damaged,
 }
 
-/// Encodes what fits into a text of so many bytes: the highest offsets are left out first, and so would
-/// run again after a crash.
+/// Encodes the content into a text of at most `bytes_max` bytes. If it does not fit, the highest offsets are
+/// left out first, and so would run again after a crash.
 pub(crate) fn encode(
     place: PartitionSeed,
     offset: i64,
@@ -324,7 +324,7 @@ fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// FNV-1a: it need not withstand malice, only detect damage and another partition's text.
+/// FNV-1a: it need not withstand attacks, only detect damage and another partition's text.
 fn check_sum(seed: u32, offset: i64, body: &[u8]) -> u32 {
     sum(sum(seed, &offset.to_be_bytes()), body)
 }

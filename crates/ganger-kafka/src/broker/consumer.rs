@@ -1,10 +1,9 @@
-//! The consumer: librdkafka's, with callbacks that only record events, a queue for each partition, and
-//! one notification that fires when any of them has something. The task decides what to do about it.
+//! The consumer: librdkafka's, with callbacks that only record events, a queue for each partition, and one
+//! notification that fires when any of them has messages or events. The task decides on the actions.
 //!
 //! A queue for each partition lets one wait without the others: records not taken from it stay in
-//! librdkafka's local buffer, and when that is full no more is fetched. The consumer's own queue, which
-//! then holds only events, is polled in any case. Pausing and resuming would discard the local buffer
-//! each time.
+//! librdkafka's local buffer, and when that is full no more is fetched. The consumer's own queue, which then
+//! holds only events, is polled in any case. Pausing and resuming would discard the local buffer each time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -70,7 +69,8 @@ pub(crate) struct Context {
     notes: Mutex<Notes>,
     /// Number of events served: a poll that served one may have left others.
     served: AtomicU64,
-    /// True once leaving: revocations are acknowledged at once, for nothing else will do it any more.
+    /// True while leaving: revocations are acknowledged at once, since nothing else will acknowledge them any
+    /// more.
     leaving: AtomicBool,
 }
 
@@ -130,7 +130,7 @@ fn connection_failure(line: &str) -> String {
 /// Forwards a line of librdkafka's own log.
 pub(crate) fn log(pool: &str, level: RDKafkaLogLevel, facility: &str, text: &str) {
     match level {
-        // Reported elsewhere, where it matters.
+        // Reported elsewhere, if it is relevant.
         _ if facility == FAILURE => tracing::debug!(pool, text, "a connection failed"),
         RDKafkaLogLevel::Emerg
         | RDKafkaLogLevel::Alert
@@ -238,8 +238,8 @@ impl fmt::Debug for Inbox {
 }
 
 impl Inbox {
-    /// Returns the next message, or the partition's error; none if the queue is empty: the partition is
-    /// in the set of arrivals once it has something.
+    /// Returns the next message, or the partition's error; none if the queue is empty: the partition is in
+    /// the set of arrivals once it has messages.
     pub(crate) fn next(&self) -> Option<Result<BorrowedMessage<'_>, Code>> {
         // Cleared before the check, or an arrival right after it would go unnoticed.
         self.flag.clear();
@@ -282,8 +282,8 @@ impl Consumer {
         &self.native
     }
 
-    /// Serves the pending events and returns them. Messages do not come this way; one that does all the
-    /// same is passed to `stray`.
+    /// Serves the pending events and returns them. Messages should not arrive on this path; one that does is
+    /// passed to `stray`.
     pub(crate) fn poll(&self, mut stray: impl FnMut(&BorrowedMessage<'_>)) -> Notes {
         let context = self.native.context();
         loop {
@@ -314,12 +314,12 @@ impl Consumer {
         subscribed.map_err(|error| KafkaError::of_request("subscribing", &error))
     }
 
-    /// Returns the partitions that have received something.
+    /// Returns the partitions that have received messages.
     pub(crate) fn arrivals(&self) -> &ArrivalSet {
         &self.arrivals
     }
 
-    /// Opens a partition's own queue: before the assignment, so that nothing bypasses it.
+    /// Opens a partition's own queue. This happens before the assignment, so that no message bypasses it.
     pub(crate) fn inbox(&self, topic: &str, partition: i32) -> Option<Inbox> {
         let mut queue = self.native.split_partition_queue(topic, partition)?;
         let flag = ArrivalFlag::new(topic, partition, &self.arrivals);
@@ -352,8 +352,8 @@ impl Consumer {
             };
             let set = element.set_offset(Offset::Offset(offset));
             set.map_err(|error| KafkaError::of_request("assigning", &error))?;
-            // Otherwise its metadata would be committed again with positions that have none. The
-            // library loses the memory of the old text, at most 4 KiB.
+            // Otherwise its metadata would be committed again with positions that have none. The library
+            // leaks the memory of the old text, at most 4 KiB.
             element.set_metadata("");
         }
         let assigned = assign(&self.native, &list);
@@ -399,8 +399,8 @@ impl Consumer {
         }
     }
 
-    /// Moves an assigned partition to another offset. Seeking would not do: librdkafka stops reading a
-    /// partition whose position is gone. `others` holds the positions of all others.
+    /// Moves an assigned partition to another offset. A seek is not enough: librdkafka stops reading a
+    /// partition whose position no longer exists. `others` holds the positions of all others.
     pub(crate) fn restart(&self, start: Start, others: Vec<Start>) -> Result<(), KafkaError> {
         if matches!(
             self.native.rebalance_protocol(),
@@ -429,7 +429,8 @@ impl Consumer {
         resumed.map_err(|error| KafkaError::of_request("resuming partitions", &error))
     }
 
-    /// Acknowledges all further decisions of the group at once, for nothing else will any more.
+    /// Acknowledges all further decisions of the group at once, since nothing else will acknowledge them any
+    /// more.
     pub(crate) fn begin_to_leave(&self) {
         self.native.context().leaving.store(true, Ordering::Relaxed);
     }
@@ -437,8 +438,8 @@ impl Consumer {
     /// Leaves the group and closes the consumer. May take as long as a broker takes to answer.
     pub(crate) fn leave(self, is_static: bool) {
         if !is_static {
-            // Closing does not notify the group if no partition is assigned, and then all others would
-            // wait until the session times out. A static member is to be waited for.
+            // Closing does not notify the group if no partition is assigned, and then all others would wait
+            // until the session times out. The group should wait for a static member.
             self.native.unsubscribe();
         }
         drop(self);
@@ -453,7 +454,7 @@ fn listed(partitions: &[TopicPartition]) -> TopicPartitionList {
     list
 }
 
-/// Returns the headers of a message. One whose name is not text cannot be read and is left out.
+/// Returns the headers of a message. A header whose name is not text cannot be read and is left out.
 pub(crate) fn headers(message: &BorrowedMessage<'_>) -> Raw {
     let Some(native) = message.headers() else {
         return Raw::new();

@@ -35,8 +35,8 @@ pub(super) fn leaders(
     Ok(leaders)
 }
 
-/// Returns one end of each of these partitions, or why it is not known. Each leader is queried
-/// separately: a query to several of which one does not answer would fail as a whole.
+/// Returns one end of each of these partitions, or the reason why it is not known. Each leader is queried
+/// separately: a query to several leaders would fail as a whole if one does not answer.
 pub(super) fn ends_of(
     native: &Native,
     partitions: &[TopicPartition],

@@ -1,5 +1,5 @@
-//! Check of a source's properties by librdkafka itself, which refuses what its build lacks only when a
-//! client is made. The clients of this check have no brokers.
+//! Check of a source's properties by librdkafka itself, which rejects properties that its build does not
+//! support only when a client is created. The clients of this check have no brokers.
 
 use rdkafka::config::{ClientConfig, FromClientConfig};
 use rdkafka::consumer::BaseConsumer;
@@ -13,7 +13,7 @@ use ganger_config::model::KafkaSource;
 
 /// Name of the clients, which no broker sees.
 const CLIENT: &str = "check";
-/// Properties that name code of others, which a check does not run.
+/// Properties that name external code, which a check does not run.
 const FOREIGN_CODE: [&str; 3] = [
     "plugin.library.paths",
     "ssl.engine.location",
@@ -22,8 +22,8 @@ const FOREIGN_CODE: [&str; 3] = [
 /// Features of a build whose clients act before they have a broker: they run `kinit`, or fetch a token.
 const ACTIVE: [&str; 2] = ["sasl_gssapi", "oidc"];
 
-/// Returns librdkafka's reason to refuse the source's properties, with the features of this build: it may
-/// lack one that they ask for. None if it takes them.
+/// Returns librdkafka's reason to reject the source's properties, with the features of this build: it may
+/// lack a feature that they need. None if it accepts them.
 pub fn refusal(config: &KafkaSource) -> Option<String> {
     let built_in = ClientConfig::new()
         .create_native_config()
@@ -40,8 +40,8 @@ pub fn refusal(config: &KafkaSource) -> Option<String> {
     Some(format!("{why}; this build of librdkafka has: {built_in}"))
 }
 
-/// Returns the error of a client of these properties. The client is gone again with its threads, and what
-/// it has logged with it. Where clients are active, each property is checked alone.
+/// Returns the error of a client with these properties. The client and its threads are removed again, and its
+/// log is discarded. If clients are active, each property is checked alone.
 fn refused<C: FromClientConfig>(mut properties: ClientConfig, is_active: bool) -> Option<Native> {
     let is_foreign = |name: &&str| properties.get(name).is_some();
     if FOREIGN_CODE.iter().any(is_foreign) {

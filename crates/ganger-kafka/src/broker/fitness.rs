@@ -1,5 +1,5 @@
-//! Requirements on the topics that a pool reads and writes beside its own, and the settings with which
-//! missing ones are created. Pure.
+//! Requirements on the topics that a pool reads and on those that it writes in addition, and the settings
+//! with which missing ones are created. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -228,8 +228,8 @@ mod tests {
         }
     }
 
-    /// If all topics had the legacy format by the broker's default, new ones would too, and take no
-    /// copy.
+    /// If all topics had the legacy format by the broker's default, new ones would have it too, and would
+    /// accept no copy.
     #[test]
     fn what_we_make_beside_a_topic_of_a_legacy_format_takes_headers() {
         let config = settings::tests::source(&[]);

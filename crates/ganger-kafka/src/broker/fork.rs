@@ -1,11 +1,10 @@
-//! Check whether a partition's log is still the one that was read. After an unclean election it may
-//! have lost its end and grown past it again: an offset that was done is then another message. Every
-//! commit carries the leader epoch of the last message read, and a leader knows the offset at which
-//! that epoch ended.
+//! Check whether a partition's log is still the one that was read. After an unclean election it may have lost
+//! its end and grown past it again: then an offset that was done is another message. Every commit carries the
+//! leader epoch of the last message read, and a leader knows the offset at which that epoch ended.
 //!
-//! librdkafka queries that when the leader changes, and on every seek, but keeps the answer to itself.
-//! So a separate client seeks to the position read so far: if the log has diverged, librdkafka goes
-//! back by itself, and the first message that it returns shows how far.
+//! librdkafka queries that when the leader changes, and on every seek, but does not report the answer. So a
+//! separate client seeks to the position read so far: if the log has diverged, librdkafka goes back by
+//! itself, and the first message that it returns shows how far.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,10 +30,10 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// that is not known now.
 pub(crate) type Fork = Result<Option<i64>, String>;
 
-/// Determines where logs diverge from what was read of them. The list is one of commits, as returned by
-/// the broker, for it holds their epochs; each offset is the end of what was read. A log that no longer
-/// holds anything that was read, or that is too short and of unknown epoch, diverges where reading
-/// begins by `properties`.
+/// Determines where logs diverge from the part that was read. The list is one of commits, as returned by the
+/// broker, since it holds their epochs; each offset is the end of the part that was read. A log that no
+/// longer holds any of that part, or that is too short and of unknown epoch, diverges where reading begins by
+/// `properties`.
 pub(crate) fn forks(
     native: &Native,
     properties: &ClientConfig,
@@ -55,7 +54,7 @@ pub(crate) fn forks(
         return Ok(HashMap::new());
     }
     let names: Vec<TopicPartition> = read_to.iter().map(|(name, _)| name.clone()).collect();
-    // Before the other query, so that nothing arriving between them is skipped.
+    // This comes before the other query, so that no message arriving between them is skipped.
     let mut ends = ends_of(native, &names, Offset::End);
     let found = event_loop()?.block_on(seek(properties, pool, read, &read_to))?;
     let judged = found.into_iter().map(|((name, to), probed)| {
@@ -167,14 +166,14 @@ mod tests {
     #[test]
     fn what_is_probed_tells_where_a_log_departs() {
         let table = [
-            // All is as it was, with more behind it, or without.
+            // The log is unchanged, with or without further messages.
             (100, Some(120), Probed::Message(100), Ok(None)),
             (100, Some(120), Probed::Message(107), Ok(None)),
             (100, Some(100), Probed::End, Ok(None)),
-            // It was cut, and has grown again, past what was read or not so far.
+            // The log was cut, and has grown again, whether or not past the part that was read.
             (100, Some(150), Probed::Message(45), Ok(Some(45))),
             (100, Some(60), Probed::Message(45), Ok(Some(45))),
-            // It was cut, and nothing was written since; or only after its end was asked for.
+            // The log was cut, and nothing was written since, or only after its end was queried.
             (100, Some(45), Probed::End, Ok(Some(45))),
             (100, Some(45), Probed::Message(46), Ok(Some(46))),
         ];

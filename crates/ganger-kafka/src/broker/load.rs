@@ -1,6 +1,6 @@
-//! Amount that is published and unconfirmed, and its limits. Pure.
+//! Amount of unconfirmed publications, and its limits. Pure.
 
-/// With this many unconfirmed, nothing more is begun that may have to be published.
+/// Number of unconfirmed publications at which no work is begun that may have to be published.
 pub(crate) const OPEN_MAX: usize = 1000;
 const OPEN_BYTES_MAX: usize = 16 << 20;
 
@@ -12,13 +12,13 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Adds an item of so many bytes.
+    /// Adds an item of that size.
     pub(crate) fn add(&mut self, bytes: usize) {
         self.count += 1;
         self.bytes += bytes;
     }
 
-    /// Removes an item of so many bytes.
+    /// Removes an item of that size.
     pub(crate) fn take(&mut self, bytes: usize) {
         self.count -= 1;
         self.bytes -= bytes;

@@ -1,5 +1,5 @@
-//! Kafka: the clients of librdkafka, topics, records, and what a group commits. This module waits for
-//! answers and decides nothing about a message.
+//! Kafka: the clients of librdkafka, topics, records, and the commits of a group. This module waits for
+//! answers and makes no decision about a message.
 
 pub(crate) mod arrivals;
 pub(crate) mod command_error;

@@ -1,9 +1,10 @@
-//! Time for which a client has reached no broker, and when it is recreated for that. Pure.
+//! Time for which a client has reached no broker, and the time at which it is recreated for that reason.
+//! Pure.
 //!
-//! librdkafka forgets each broker that a metadata answer does not name, the configured ones included.
-//! An answer from a cluster that is just losing a node may name none; then the client has nobody left
-//! to ask and never recovers (librdkafka's issue 5301). Or all brokers that it has learnt have moved
-//! meanwhile. A new client begins with the configured ones.
+//! librdkafka forgets each broker that a metadata answer does not name, including the configured ones. An
+//! answer from a cluster that is just losing a node may name none; then the client has no broker left to
+//! query and never recovers (librdkafka's issue 5301). Or all known brokers have moved meanwhile. A new
+//! client begins with the configured ones.
 
 use std::time::Duration;
 
@@ -19,12 +20,12 @@ const AGAIN_MAX: Duration = Duration::from_secs(300);
 pub(crate) struct OutOfReach {
     patience: Duration,
     since: Option<Instant>,
-    /// Number of renewals since it last reached one.
+    /// Number of renewals since the client last reached a broker.
     renewals: u32,
 }
 
 impl OutOfReach {
-    /// State of a client that should recover by itself within `patience`.
+    /// Creates the state of a client that should recover by itself within `patience`.
     pub(crate) fn new(patience: Duration) -> Self {
         Self {
             patience,
@@ -33,17 +34,17 @@ impl OutOfReach {
         }
     }
 
-    /// Records that it reaches no broker.
+    /// Records that the client reaches no broker.
     pub(crate) fn began(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
 
-    /// Records that it reaches a broker.
+    /// Records that the client reaches a broker.
     pub(crate) fn is_over(&mut self) {
         *self = Self::new(self.patience);
     }
 
-    /// Returns the time at which it is to be recreated.
+    /// Returns the time at which the client is to be recreated.
     pub(crate) fn due(&self) -> Option<Instant> {
         let pauses = Backoff {
             initial: self.patience,
@@ -60,8 +61,7 @@ impl OutOfReach {
         self.due().map(|due| due.max(asked + self.patience))
     }
 
-    /// Records that it was recreated, for this or another reason. The new one is not yet known to be
-    /// out of reach.
+    /// Records that the client was recreated, for this or another reason. The new one may reach a broker.
     pub(crate) fn renewed(&mut self) {
         if self.since.take().is_some() {
             self.renewals = self.renewals.saturating_add(1);

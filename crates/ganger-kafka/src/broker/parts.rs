@@ -1,9 +1,9 @@
 //! A record for the dead letters that is too large for their topic, in numbered parts. Pure.
 //!
-//! Everything beside ganger's own headers (the copy of the key, the message's headers, its value) is
-//! cut into parts 1 to N, each a record of its own: `KEY/part/1` is the key of the first, for the topic
-//! is compacted. Part 0 is the record itself, under its own key, with ganger's headers, no value, and
-//! the number of parts. It is stored last, so that what a crash leaves behind is no dead letter yet.
+//! Everything except ganger's own headers (the copy of the key, the message's headers, its value) is cut into
+//! parts 1 to N, each a record of its own: `KEY/part/1` is the key of the first, since the topic is
+//! compacted. Part 0 is the record itself, under its own key, with ganger's headers, no value, and the number
+//! of parts. It is stored last, so that the parts left behind by a crash do not form a dead letter yet.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -27,7 +27,7 @@ const PART: &str = "x-ganger-part";
 /// Length that marks the value of a header as null.
 const NULL: u32 = u32::MAX;
 
-/// Reason why parts make no whole.
+/// Reason why the parts do not form a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Torn {
     /// Numbers of the missing parts.
@@ -47,7 +47,7 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// Reads it from headers; none if they are not those of a part 0.
+    /// Reads the description from headers; none if they are not those of a part 0.
     pub(crate) fn of(headers: &Raw) -> Option<Self> {
         Some(Self {
             count: headers::number(headers, PARTS)?,
@@ -75,7 +75,7 @@ pub(crate) fn of_key(key: &str) -> Option<(&str, u32)> {
     Some((of, number.parse().ok()?))
 }
 
-/// Cuts a record into parts of at most so many bytes: the numbered ones first, part 0 last.
+/// Cuts a record into parts of limited size: the numbered ones first, part 0 last.
 pub(crate) fn split(record: &Outbound, part_bytes_max: usize) -> Vec<Outbound> {
     let (riding, staying): (Raw, Raw) =
         record.headers.iter().cloned().partition(is_stored_in_parts);
@@ -85,7 +85,7 @@ pub(crate) fn split(record: &Outbound, part_bytes_max: usize) -> Vec<Outbound> {
     all.extend_from_slice(record.value.as_deref().unwrap_or_default());
     let (of, all) = (record.key.clone().unwrap_or_default(), all.freeze());
     let cuts = (0..all.len()).step_by(part_bytes_max.max(1));
-    // Without its headers, of which there may be as many as parts.
+    // Measured without its headers, of which there may be as many as parts.
     let empty = Outbound {
         topic: record.topic.clone(),
         timestamp_ms: record.timestamp_ms,
@@ -121,7 +121,7 @@ pub(crate) fn split(record: &Outbound, part_bytes_max: usize) -> Vec<Outbound> {
     records
 }
 
-/// Joins the headers and the value of a record: those of its part 0, and the others as far as found, in
+/// Joins the headers and the value of a record: those of its part 0, and the other parts as far as found, in
 /// order.
 pub(crate) fn join(
     whole: Whole,
@@ -175,7 +175,7 @@ fn read(all: &Bytes) -> Option<Raw> {
     Some(headers)
 }
 
-/// Reads the next of them, which may be null; none at the end.
+/// Reads the next header, which may be null; none at the end.
 fn read_one(rest: &mut Bytes) -> Option<Option<Bytes>> {
     let length = rest.split_to_checked(size_of::<u32>())?;
     let length = u32::from_be_bytes(length.as_ref().try_into().ok()?);
@@ -220,7 +220,7 @@ mod tests {
         headers
     }
 
-    /// Joins what was split, as a reader of the topic finds it.
+    /// Joins the parts as a reader of the topic finds them.
     fn again(records: &[Outbound], lost: Option<u32>) -> Result<(Raw, Bytes), Torn> {
         let (head, parts) = records.split_last().unwrap();
         let whole = Whole::of(&head.headers).unwrap();

@@ -1,11 +1,11 @@
-//! The producer: a publication is kept until the broker has confirmed it, whatever that takes. It never
-//! waits: records for which librdkafka has no room stay here. The purpose of each publication is
-//! returned with its confirmation, for the task to handle.
+//! The producer: a publication is kept until the broker has confirmed it, however long that takes. It never
+//! waits: records for which librdkafka has no room stay here. The purpose of each publication is returned
+//! with its confirmation, for the task to handle.
 //!
-//! librdkafka gathers records into batches, and a broker that rejects one of a batch, or finds the
-//! batch too large, rejects all. So a record rejected for its content is sent once more by itself, by a
-//! producer of its own, before the rejection counts. And internal copies are compressed, which records
-//! for external consumers are not unless the user wants it: that takes producers of their own, too.
+//! librdkafka gathers records into batches, and a broker that rejects one record of a batch, or finds the
+//! batch too large, rejects all. So a record rejected for its content is sent once more in a batch of its
+//! own, by a separate producer, before the rejection counts. And internal copies are compressed, which
+//! records for external consumers are not unless the user wants it: that takes separate producers, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,8 +25,8 @@ use super::settings::ProducerProfile;
 use ganger_config::model::KafkaSource;
 use ganger_core::backoff::AWAY;
 
-/// Time without a confirmation after which something is wrong, even without an error. Longer than a
-/// newly created topic may be unknown.
+/// Time without a confirmation after which a problem is reported, even without an error. Longer than a newly
+/// created topic may be unknown.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// Outcome of a publication.
@@ -146,29 +146,29 @@ impl<P> Producer<P> {
         self.jobs.is_empty()
     }
 
-    /// Number of unconfirmed publications.
+    /// Returns the number of unconfirmed publications.
     pub(crate) fn pending(&self) -> usize {
         self.jobs.len()
     }
 
-    /// Their size in bytes.
+    /// Returns their size in bytes.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Number of publications that were rejected and are retried regardless.
+    /// Returns the number of publications that were rejected and are retried regardless.
     pub(crate) fn refused(&self) -> usize {
         self.jobs.len() - self.open.len()
     }
 
-    /// Returns whether so much is unconfirmed that nothing more should be begun; rejected publications
-    /// that are retried regardless do not count.
+    /// Returns whether the limit of unconfirmed publications is reached, so that no more work should be
+    /// begun; rejected publications that are retried regardless do not count.
     pub(crate) fn is_full(&self) -> bool {
         self.load.is_full()
     }
 
-    /// If publications for external topics fill it, gives up the oldest one that `may` be given up and
-    /// was rejected, or has long been unconfirmed although later ones were confirmed.
+    /// Gives up one publication if those for external topics fill the producer: the oldest one that `may` be
+    /// given up and was rejected, or has long been unconfirmed although later ones were confirmed.
     pub(crate) fn make_room(&mut self, now: Instant, may: impl Fn(&P) -> bool) -> Option<P> {
         if !self.external_load.is_full() {
             return None;
@@ -186,7 +186,7 @@ impl<P> Producer<P> {
             .map(|report| report.purpose)
     }
 
-    /// Returns the publications that were rejected, or are undeliverable after so long.
+    /// Returns the publications that were rejected, or are undeliverable at this age.
     pub(crate) fn undeliverable(
         &self,
         now: Instant,
@@ -209,7 +209,7 @@ impl<P> Producer<P> {
         self.jobs.values().map(|job| &job.purpose)
     }
 
-    /// Returns the time at which something is to be sent again.
+    /// Returns the time at which a publication is to be sent again.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let paused = self.paused.first().map(|(due, _)| *due);
         let renewal = self
@@ -223,8 +223,8 @@ impl<P> Producer<P> {
         [paused, renewal, silence].into_iter().flatten().min()
     }
 
-    /// Returns the time at which a client is to be recreated. While nothing is sent by it, it need not
-    /// be sound.
+    /// Returns the time at which a client is to be recreated. While nothing is sent by it, it may be
+    /// unusable.
     fn renew_at(&self, profile: ProducerProfile) -> Option<Instant> {
         let client = self
             .clients
@@ -239,7 +239,7 @@ impl<P> Producer<P> {
         self.jobs.get(self.open.first()?)
     }
 
-    /// Returns the topic that has not confirmed something for suspiciously long.
+    /// Returns the topic that has not confirmed a record for suspiciously long.
     pub(crate) fn silent_topic(&self, now: Instant) -> Option<&str> {
         let oldest = self.oldest()?;
         (now >= oldest.since + SILENCE_MAX).then_some(oldest.record.topic.as_str())
@@ -292,7 +292,7 @@ impl<P> Producer<P> {
         open(&self.source, &self.pool, profile, &self.wakeup)
     }
 
-    /// Hands over to librdkafka as much as it has room for.
+    /// Passes as many records to librdkafka as it has room for.
     fn push(&mut self) {
         let jobs = &self.jobs;
         for client in self.clients.values_mut() {
@@ -352,10 +352,10 @@ impl<P> Producer<P> {
         if is_away {
             client.record_unreachable(now);
         }
-        // The code of a fatal error need not show that it is one.
+        // The code of a fatal error need not show that the error is fatal.
         let asked = (!reports.errors.is_empty()).then(|| client.fatal());
         if let Some(fatal) = asked.flatten() {
-            // All other errors follow from it.
+            // All other errors are consequences of it.
             reports.refused.clear();
             reports.errors = vec![fatal];
             client.plan_renewal(now);
@@ -382,7 +382,7 @@ impl<P> Producer<P> {
         let Err(code) = result else {
             return reports.ended.extend(self.end(id, result));
         };
-        // The rest of its batch may be to blame.
+        // The rest of its batch may be the cause.
         if is_its_fault(code) && !job.alone {
             job.alone = true;
             return self.queue(id);
@@ -441,9 +441,9 @@ impl<P> Producer<P> {
         }
     }
 
-    /// Recreates a client. An idempotent producer that has lost track of its sequence is unusable, as
-    /// is one that finds no broker. Everything unconfirmed goes through a new one, and so may be
-    /// published twice.
+    /// Recreates a client. An idempotent producer that has lost its sequence is unusable, as is one that
+    /// reaches no broker. All unconfirmed publications are passed to the new one, and so may be published
+    /// twice.
     fn renew(&mut self, profile: ProducerProfile, now: Instant) {
         let its = self.jobs.iter().filter(|(_, job)| job.profile() == profile);
         let ids: Vec<usize> = its.map(|(id, _)| *id).collect();

@@ -25,13 +25,13 @@ use ganger_core::backoff::AWAY;
 use ganger_core::heartbeat::Heartbeat;
 
 /// Maximum size of a record. A broker closes the connection over a request of more than 100 MiB
-/// (`socket.request.max.bytes`), each time that it is sent, and with it other records in flight.
+/// (`socket.request.max.bytes`), each time that it is sent, and other records in flight are lost with it.
 const RECORD_BYTES_MAX: usize = 96 << 20;
 
-/// Interval at which the thread that polls a producer checks whether it is to end. For up to a
-/// millisecond before each check the library does not wait but spins: ten times a second, as with the
-/// library's own thread, twenty idle pools took a twentieth of a core for that alone, and once a second
-/// still a fifth of all that they take.
+/// Interval at which the thread that polls a producer checks whether it has to end. For up to a millisecond
+/// before each check the library does not wait but spins. With ten checks per second, as in the library's own
+/// thread, that alone took a twentieth of a core for twenty idle pools; with one per second it was still a
+/// fifth of all that they take.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// Events recorded by the callbacks.
@@ -119,7 +119,7 @@ pub(crate) struct ProducerClient {
     notes: Arc<Mutex<ProducerEvents>>,
     /// Records that the library had no room for, in order.
     waiting: VecDeque<usize>,
-    /// Number of renewals since it last accepted something, and the earliest time of the next.
+    /// Number of renewals since the producer last accepted a record, and the earliest time of the next.
     renewals: u32,
     renew_at: Option<Instant>,
     away: OutOfReach,
@@ -134,8 +134,8 @@ impl fmt::Debug for ProducerClient {
 }
 
 impl ProducerClient {
-    /// Opens a producer. `wakeup` fires when it has a report; `patience` is how long it may reach no
-    /// broker.
+    /// Opens a producer. `wakeup` fires when it has a report; `patience` is the maximum time without a
+    /// reachable broker.
     pub(crate) fn open(
         properties: &ClientConfig,
         pool: &str,
@@ -168,7 +168,8 @@ impl ProducerClient {
         self.waiting.push_back(id);
     }
 
-    /// Hands over as many records as there is room for; `record` looks up each, unless it has ended.
+    /// Passes as many records to librdkafka as there is room for; `record` looks up each, unless it has
+    /// ended.
     pub(crate) fn push<'a>(&mut self, record: impl Fn(usize) -> Option<&'a Outbound>) {
         while let Some(&id) = self.waiting.front() {
             let refusal = record(id).and_then(|record| self.refusal(record, id));
@@ -183,14 +184,14 @@ impl ProducerClient {
         }
     }
 
-    /// Hands over one record; returns the reason if it was not taken.
+    /// Passes one record to librdkafka; returns the reason if it was not accepted.
     fn refusal(&self, record: &Outbound, id: usize) -> Option<Code> {
         if record.bytes() > RECORD_BYTES_MAX {
             return Some(Code::MessageSizeTooLarge);
         }
         let (error, _) = self.native.producer.send(native_record(record, id)).err()?;
         match error.rdkafka_error_code().unwrap_or(Code::InvalidArgument) {
-            // Nothing in flight could go first: there will never be room for it.
+            // There is nothing in flight that could make room, so there will never be room for it.
             Code::QueueFull if self.native.producer.in_flight_count() == 0 => {
                 Some(Code::MessageSizeTooLarge)
             }
@@ -203,7 +204,7 @@ impl ProducerClient {
         self.native.producer.client().fatal_error()
     }
 
-    /// Records that the producer has accepted something.
+    /// Records that the producer has accepted a record.
     pub(crate) fn record_success(&mut self) {
         self.renewals = 0;
         self.away.is_over();
@@ -227,7 +228,7 @@ impl ProducerClient {
         self.renew_at.is_some() || self.away.due().is_some()
     }
 
-    /// Returns the time of the renewal if something has been in flight since `oldest`.
+    /// Returns the time of the renewal if a record has been in flight since `oldest`.
     pub(crate) fn renew_at(&self, oldest: Instant) -> Option<Instant> {
         let planned = self.renew_at.into_iter();
         planned.chain(self.away.due_for(oldest)).min()

@@ -10,11 +10,12 @@ use ganger_config::model::KafkaSource;
 
 /// Properties of a consumer and of a producer beside the user's common ones.
 const CONSUMER_DEFAULTS: &[(&str, &str)] = &[
-    // Otherwise full local queues are checked again after a second, which a fast pool would wait for.
+    // Otherwise full local queues are checked again only after a second, and a fast pool would have to wait
+    // for that.
     ("fetch.queue.backoff.ms", "20"),
-    // A broker is asked once at a time for all partitions whose local queues have room. Where only
-    // empty ones are left to ask for, such as tiers, no other is fetched until the broker has waited
-    // for so long (500 by default), however fast it is worked off meanwhile.
+    // A broker has only one outstanding fetch, for all partitions whose local queues have room. If only empty
+    // partitions are left to fetch, such as tiers, the others are not fetched until the broker has waited for
+    // this time (500 by default), however fast they are processed meanwhile.
     ("fetch.wait.max.ms", "100"),
     // Interval at which new topics and added partitions are noticed.
     ("topic.metadata.refresh.interval.ms", "30000"),
@@ -24,7 +25,7 @@ const CONSUMER_DEFAULTS: &[(&str, &str)] = &[
 ];
 const OLD_PROTOCOL_DEFAULTS: &[(&str, &str)] = &[
     ("partition.assignment.strategy", "cooperative-sticky"),
-    // By this the members of a group learn of a rebalance.
+    // The heartbeats inform the members of a group of a rebalance.
     ("heartbeat.interval.ms", "1000"),
 ];
 const CONSUMER_MUSTS: &[(&str, &str)] = &[
@@ -35,7 +36,7 @@ const CONSUMER_MUSTS: &[(&str, &str)] = &[
     // The source resets offsets itself, to log what is skipped, and never skips anything in a tier.
     ("auto.offset.reset", "error"),
     ("allow.auto.create.topics", "false"),
-    // Damaged records are then reported, and hold up the partition, where librdkafka would skip them.
+    // Damaged records are then reported, and block the partition; otherwise librdkafka would skip them.
     ("check.crcs", "true"),
     // For the lag, and to notice partitions that are not fetched.
     ("statistics.interval.ms", "5000"),
@@ -44,7 +45,7 @@ const LOOKING_MUSTS: &[(&str, &str)] = &[
     ("enable.partition.eof", "true"),
     ("statistics.interval.ms", "0"),
     ("fetch.wait.max.ms", "10"),
-    // One message of each partition will do.
+    // One message of each partition is enough.
     ("fetch.message.max.bytes", "1"),
     ("queued.min.messages", "1"),
     ("queued.max.messages.kbytes", "1"),
@@ -59,13 +60,13 @@ const PRODUCER_DEFAULTS: &[(&str, &str)] = &[
 const PRODUCER_MUSTS: &[(&str, &str)] = &[
     ("acks", "all"),
     ("enable.idempotence", "true"),
-    // The maximum message size is for the broker and the topic to decide, by what reaches them: this is
-    // the maximum of librdkafka, which checks the uncompressed size.
+    // The broker and the topic limit the size of messages as they arrive there. This is librdkafka's maximum:
+    // it checks the uncompressed size.
     ("message.max.bytes", "1000000000"),
 ];
 /// Both names of the property that limits how long records for external topics are tried.
 const PATIENCE: &[&str] = &["message.timeout.ms", "delivery.timeout.ms"];
-/// Properties by which a user may set the compression of what external consumers read.
+/// Properties by which a user may set the compression of records for external consumers.
 const COMPRESSION: &[&str] = &["compression.type", "compression.codec", "compression.level"];
 
 const QUEUED_KIB: &str = "queued.max.messages.kbytes";
@@ -83,13 +84,14 @@ const MAX_POLL_INTERVAL_MS: u64 = 300_000;
 /// `session.timeout.ms` if not set. While a member is gone and its session has not timed out, all
 /// others wait during a rebalance and cannot commit; but the restart of a broker should end no session.
 const SESSION_TIMEOUT_MS: u64 = 20_000;
-/// Time after the session timeout at which a client that reaches no broker is given up: by then its
-/// group membership is lost anyway, and brokers that only restart are back.
+/// Time after the session timeout at which a client that reaches no broker is given up: by then its group
+/// membership is lost anyway, and brokers that only restart are back.
 const OUT_OF_REACH_MAX: Duration = Duration::from_secs(60);
-/// Session timeout of a static member, which the group is meant to wait for.
+/// Session timeout of a static member, for which the group should wait.
 const STATIC_SESSION_TIMEOUT_MS: u64 = 45_000;
 
-/// Start position of a partition for which the group has committed nothing, or a position that is gone.
+/// Start position of a partition for which the group has committed nothing, or a position that no longer
+/// exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reset {
     /// At its first message.
@@ -100,7 +102,7 @@ pub(crate) enum Reset {
     Refuse,
 }
 
-/// Returns the properties of a pool's consumer. `local_bytes` limits what librdkafka keeps of each
+/// Returns the properties of a pool's consumer. `local_bytes` limits the data that librdkafka keeps of each
 /// partition.
 pub(crate) fn consumer(config: &KafkaSource, pool: &str, local_bytes: usize) -> ClientConfig {
     let mut properties = base(config, pool, CONSUMER_DEFAULTS, &config.consumer);
@@ -136,11 +138,11 @@ pub(crate) fn looking(config: &KafkaSource, pool: &str) -> ClientConfig {
     properties
 }
 
-/// Limits what librdkafka keeps of a partition, what it fetches at once beyond that, and the size of
-/// one fetch response: all of a response stays in memory as long as one message of it does.
+/// Limits the data that librdkafka keeps of a partition, the data that it fetches at once beyond that, and
+/// the size of one fetch response: a whole response stays in memory as long as one of its messages does.
 fn bound(properties: &mut ClientConfig, config: &KafkaSource, local_bytes: usize) {
     let kib = (local_bytes / 1024).clamp(1, 2_097_151);
-    // It counts the bytes of values alone; what it keeps beside them is a few hundred.
+    // It counts only the bytes of values; its overhead for each message is a few hundred.
     let messages = (local_bytes / BYTES_PER_LOCAL_MESSAGE).clamp(100, 100_000);
     let answer = (config.buffered_bytes_max / ANSWERS_IN_BUFFER).clamp(1 << 20, 50 << 20);
     let bounds = [
@@ -164,7 +166,8 @@ fn fetch_bytes(local_bytes: usize) -> usize {
     local_bytes.min(FETCH_BYTES_MAX)
 }
 
-/// Returns what librdkafka may hold of one partition, except a last record, by its properties.
+/// Returns the maximum size that librdkafka may hold of one partition, except for a last record, by its
+/// properties.
 pub(crate) fn queue_bytes(properties: &ClientConfig) -> usize {
     let number = |name| properties.get(name)?.parse::<usize>().ok();
     let kib = number(QUEUED_KIB).unwrap_or_default();
@@ -192,7 +195,7 @@ pub(crate) fn producer(config: &KafkaSource, name: &str, profile: ProducerProfil
             properties.remove(name);
         }
         properties.set("compression.codec", "zstd");
-        // Internal copies are tried without a limit.
+        // Internal copies are retried without a limit.
         patience = Duration::ZERO;
     }
     for name in PATIENCE {
@@ -206,8 +209,8 @@ pub(crate) fn producer(config: &KafkaSource, name: &str, profile: ProducerProfil
     properties
 }
 
-/// Returns how long a reply may wait for a topic that accepts nothing while the brokers are reachable;
-/// none for no limit.
+/// Returns the maximum time for which a reply waits for a topic that accepts nothing while the brokers are
+/// reachable; none for no limit.
 pub(crate) fn patience(config: &KafkaSource) -> Option<Duration> {
     let tables = [&config.producer, &config.client];
     let mut set = tables.into_iter().flat_map(|table| {
@@ -278,7 +281,7 @@ pub(crate) fn is_static_member(config: &KafkaSource) -> bool {
     of_consumer(config, "group.instance.id").is_some()
 }
 
-/// Returns how long a consumer may go without a poll before its group revokes its partitions.
+/// Returns the maximum time without a poll before a consumer's group revokes its partitions.
 pub(crate) fn max_poll_interval(config: &KafkaSource) -> Duration {
     let default = Duration::from_millis(MAX_POLL_INTERVAL_MS);
     milliseconds(config, "max.poll.interval.ms").unwrap_or(default)
@@ -292,7 +295,7 @@ pub(crate) fn topics_every(config: &KafkaSource) -> Duration {
         .max(Duration::from_millis(10))
 }
 
-/// Returns how long a consumer may be silent before its group revokes its partitions.
+/// Returns the maximum time of silence before a consumer's group revokes its partitions.
 pub(crate) fn session_timeout(config: &KafkaSource) -> Duration {
     let default = if is_static_member(config) {
         STATIC_SESSION_TIMEOUT_MS
@@ -304,8 +307,8 @@ pub(crate) fn session_timeout(config: &KafkaSource) -> Duration {
     milliseconds(config, "session.timeout.ms").unwrap_or(default)
 }
 
-/// Returns how long a client may reach no broker before a new one replaces it: always longer than its
-/// session, which has timed out by then, so that the group loses nothing by it.
+/// Returns the maximum time without a reachable broker before a client is replaced. It is always longer than
+/// the session, which has timed out by then, so that the group does not lose the member because of it.
 pub(crate) fn out_of_reach_max(config: &KafkaSource) -> Duration {
     let session = session_timeout(config);
     session + (session * 2).min(OUT_OF_REACH_MAX)

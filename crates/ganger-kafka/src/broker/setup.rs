@@ -1,5 +1,5 @@
-//! Creation of a pool's clients and topics from its configuration: before the start, and for as long as
-//! it takes if no broker was reachable then.
+//! Creation of a pool's clients and topics from its configuration: before the start, or repeatedly until it
+//! succeeds if no broker was reachable then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(crate) struct Setup {
     /// Properties of the probe.
     properties: ClientConfig,
     away: OutOfReach,
-    /// Last connection failure: it is not reported each time.
+    /// Last connection failure, kept since librdkafka does not report it each time.
     last_failure: Option<String>,
 }
 
@@ -149,7 +149,8 @@ impl Plan {
         settings::consumer(&self.config, &self.pool, local_bytes)
     }
 
-    /// Maximum size of what librdkafka may hold; the other half is for messages taken from it.
+    /// Returns the maximum size of the data that librdkafka may hold; the other half is for messages taken
+    /// from it.
     pub(crate) fn fetched_bytes_max(&self) -> usize {
         self.config.buffered_bytes_max / 2
     }
@@ -188,7 +189,7 @@ pub(crate) fn reach(
     }
 }
 
-/// Returns the error for an unreachable broker. One that speaks another protocol does not become usable
+/// Returns the error for an unreachable broker. A broker that speaks another protocol does not become usable
 /// by waiting.
 fn unreachable(last: String) -> KafkaError {
     if last.contains("incorrect security.protocol") {

@@ -57,7 +57,7 @@ pub(crate) struct StartPositions {
     pub(crate) unread: Vec<(TopicPartition, String)>,
 }
 
-/// An assigned partition whose position is gone, and the offset up to which it was read.
+/// An assigned partition whose position no longer exists, and the offset up to which it was read.
 #[derive(Debug, Clone)]
 pub(crate) struct LogQuery {
     pub(crate) part: Part,
@@ -77,8 +77,8 @@ pub(crate) struct LogState {
 }
 
 impl LogState {
-    /// Returns the state with its fork as the reader knows it. Deleting a topic deletes the group's
-    /// commits too, so one whose commit is gone is another topic from its first message on.
+    /// Returns the state with its fork as the reader knows it. Deleting a topic deletes the group's commits
+    /// too, so a topic whose commit no longer exists is another topic from its first message on.
     pub(crate) fn known_of(self, was_committed: bool) -> Self {
         let is_another = was_committed && !self.is_committed;
         Self {
@@ -115,7 +115,7 @@ pub(crate) fn determine(
     Ok(begins)
 }
 
-/// Returns the partitions that have a leader. One query for several would wait for one that has none.
+/// Returns the partitions that have a leader. One query for several would wait for a partition that has none.
 fn led(
     native: &Native,
     partitions: &[TopicPartition],
@@ -292,8 +292,8 @@ fn committed(
     Ok(commits)
 }
 
-/// Returns the state of each of these partitions. One client checks all that are read alike, however
-/// many.
+/// Returns the state of each of these partitions. One client checks all that are read alike, however many
+/// there are.
 pub(crate) fn log_states(
     native: &Native,
     asked: &[LogQuery],
@@ -362,8 +362,8 @@ fn log_states_alike(
     Ok(told.collect())
 }
 
-/// Returns the properties of the client that checks logs, with the start position for a log that no
-/// longer holds anything that was read.
+/// Returns the properties of the client that checks logs, with the start position for a log that no longer
+/// holds any part that was read.
 fn looking(properties: &ClientConfig, reset: Reset) -> ClientConfig {
     let mut properties = properties.clone();
     let reset = match reset {

@@ -4,7 +4,7 @@
 use ganger_config::model::{group_in_topics, is_legal_in_topics};
 use ganger_queue::ladder::{Ladder, Tier};
 
-/// Tiers, each four times as long as the one before: a topic has partitions on each broker. Older
+/// Tiers, each four times as long as the previous one, since a topic has partitions on each broker. Earlier
 /// daemons had one for each doubling, and those are read until they are empty.
 pub(crate) const LADDER: Ladder = Ladder { fine: 0 };
 /// Maximum length of a topic name in Kafka.
@@ -26,7 +26,7 @@ pub(crate) fn dead_topic(topic: &str, group: &str) -> String {
     format!("{topic}.{}.dead", group_in_topics(group))
 }
 
-/// Returns the topic whose dead letters of the group this topic takes.
+/// Returns the topic whose dead letters of the group this topic holds.
 pub(crate) fn topic_of_dead<'a>(name: &'a str, group: &str) -> Option<&'a str> {
     of_group(name.strip_suffix(".dead")?, group)
 }
@@ -36,7 +36,7 @@ fn of_group<'a>(stem: &'a str, group: &str) -> Option<&'a str> {
         .strip_suffix('.')
 }
 
-/// Returns the fault of a topic's name, or of a part of it.
+/// Returns the defect of a topic's name, or of a part of it.
 pub(crate) fn fault_in(name: &str) -> Option<&'static str> {
     match name {
         "" => Some("must not be empty"),
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(topic_of_dead("orders.billing", "billing"), None);
     }
 
-    /// Kafka takes any text for a group, but not for a topic.
+    /// Kafka accepts any text as a group name, but not as a topic name.
     #[test]
     fn a_group_may_have_what_a_topic_may_not() {
         let group = "team:billing/ü";

@@ -35,8 +35,8 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Adds what was known before: tiers created by others meanwhile, topics without a leader now, and
-    /// what could not be determined this time.
+    /// Adds the known topics: tiers created by others meanwhile, topics without a leader now, and topics that
+    /// could not be determined this time.
     pub(crate) fn with(mut self, before: Self) -> Self {
         for (topic, tiers) in before.tiers {
             let known = self.tiers.entry(topic).or_default();

@@ -30,7 +30,7 @@ const REPLY_RETENTION: Duration = Duration::from_secs(3600);
 const TIER_PARTITIONS_MAX: i32 = 3;
 const RECHECK_AFTER: Duration = Duration::from_millis(50);
 
-/// Client that queries topics. A consumer's, for a producer's query may create the topic.
+/// Client that queries topics. It is a consumer's, since a producer's query may create the topic.
 type Client = BaseConsumer<Context>;
 
 /// Checks the topics, and creates missing ones if `declare` is on.
@@ -46,7 +46,7 @@ pub(crate) async fn prepare(
     if !missing.is_empty() && !config.declare {
         return Err(KafkaError::MissingTopics(names(missing)));
     }
-    // The size of the copies follows from that of the messages.
+    // The size of the copies depends on that of the messages.
     let (main, beside): (Vec<Needed>, Vec<Needed>) = missing
         .into_iter()
         .partition(|needed| needed.role == Role::Main);
@@ -60,8 +60,7 @@ pub(crate) async fn prepare(
     known.extend(describe(&admin, old.clone()).await?);
     check(&known, &old, config)?;
     let there = appeared(client, &names(roles)).await?;
-    // Every metadata answer has it, so it is cached; a cluster that did not report it just now has
-    // none.
+    // Every metadata answer contains it, so it is cached; a cluster that did not report it just now has none.
     let cluster = client.client().fetch_cluster_id(Duration::ZERO);
     let topics = wanted.topics.among(there.keys()).into_iter();
     Ok(Found {
@@ -76,7 +75,7 @@ pub(crate) async fn prepare(
     })
 }
 
-/// Checks the topics and creates none. Returns what is missing and may not be created, and what does
+/// Checks the topics and creates none. Returns the missing topics that may not be created, and those that do
 /// not meet the requirements, a sentence each.
 pub(crate) async fn find_problems(
     config: &KafkaSource,
@@ -243,7 +242,7 @@ async fn create_all(
     for result in results {
         match result {
             Ok(topic) => tracing::info!(topic, "topic created"),
-            // Another daemon was faster.
+            // Another daemon has created it first.
             Err((_, Code::TopicAlreadyExists)) => {}
             Err((topic, code)) => {
                 let why = words(code);

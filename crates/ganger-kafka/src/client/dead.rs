@@ -31,8 +31,8 @@ const CHUNK: usize = 500;
 /// Maximum size of them in bytes.
 const CHUNK_BYTES: usize = 16 << 20;
 
-/// Number of dead letters changed in all topics, and the first error with one of them. An error does
-/// not keep the others from being changed.
+/// Number of dead letters changed in all topics, and the first error with one of them. An error does not
+/// prevent changes of the others.
 #[derive(Debug, Default)]
 struct Tally {
     done: usize,
@@ -245,7 +245,7 @@ impl KafkaClient {
         tally.result()
     }
 
-    /// Sends some back, and deletes the dead letters of those that have arrived.
+    /// Sends some dead letters back, and deletes those whose messages have arrived.
     fn send_back(
         &mut self,
         place: &DeadLetterTopic,
@@ -327,11 +327,11 @@ impl KafkaClient {
             for (index, result) in indices.into_iter().zip(sent.results) {
                 match result {
                     Some(Ok(())) => safe[index] = true,
-                    // Rejected by its topic as too old: better with a new timestamp than not at all.
+                    // Rejected by its topic as too old: a new timestamp is better than no delivery.
                     Some(Err(Code::InvalidTimestamp)) => {
                         open.push((index, untimed[index].clone()));
                     }
-                    // It may have been compressed when it came.
+                    // The message may have been compressed when it was received.
                     Some(Err(code)) if is_too_large(code) && !untimed[index].compressed => {
                         untimed[index].compressed = true;
                         open.push((index, untimed[index].clone()));
@@ -370,8 +370,8 @@ impl KafkaClient {
     }
 }
 
-/// Checks that a dead letter can be deleted, for otherwise it would be sent again and again, and that
-/// it is complete.
+/// Checks that a dead letter is complete and that it can be deleted; otherwise it would be sent again and
+/// again.
 fn sound(entry: &IndexEntry, stored: &Stored, torn: Option<Torn>) -> Result<(), CommandError> {
     match (&entry.key, torn) {
         (Some(_), None) => Ok(()),

@@ -72,7 +72,7 @@ impl IndexEntry {
         self.places().map(|at| at.bytes).sum()
     }
 
-    /// Returns the keys of the records that belong to the dead letter, without its own.
+    /// Returns the keys of the records that belong to the dead letter, except its own.
     pub(super) fn belongings(&self) -> Vec<Bytes> {
         let reply = self.key.as_ref().filter(|_| self.reply.is_some());
         let parts = self.parts.iter().map(|(key, _)| key.clone());
@@ -89,7 +89,7 @@ fn reply_key(of: &[u8]) -> Bytes {
 }
 
 impl Index {
-    /// Adds the next record of a partition. Of several with one key only the last counts.
+    /// Adds the next record of a partition. Of several records with the same key only the last counts.
     pub(super) fn take(&mut self, stored: &Stored, filter: &DeadFilter) {
         let at = RecordPosition::of(stored);
         if stored.value.is_none() {
@@ -213,8 +213,8 @@ fn foreign(stored: &Stored) -> DeadLetter {
     }
 }
 
-/// Returns the message of a dead letter to send back, as its producer sent it: to its topic if one of
-/// its pools reads that, otherwise to the one that the operator names.
+/// Returns the message of a dead letter to send back, as its producer sent it: to its topic if one of its
+/// pools reads that, otherwise to the one that the operator names.
 pub(super) fn back(
     stored: &Stored,
     target: &RetryTarget,
@@ -247,7 +247,7 @@ pub(super) fn back(
     })
 }
 
-/// Returns whether a message that is sent back may keep its timestamp: one near the end of its topic's
+/// Returns whether a message that is sent back may keep its timestamp: a message near the end of its topic's
 /// retention would be deleted before it is read. None for a retention that is unknown.
 pub(super) fn keeps_its_time(age_ms: i64, retention_ms: Option<i64>) -> bool {
     const DAY_MS: i64 = 24 * 3600 * 1000;

@@ -27,8 +27,8 @@ impl FetchedRecords {
         }
     }
 
-    /// Takes the record at a position, whole, or what there is of it and why it is incomplete; none if
-    /// it no longer exists.
+    /// Takes the record at a position, whole, or the available part of it with the reason why it is
+    /// incomplete; none if it no longer exists.
     pub(super) fn take(&mut self, at: &RecordPosition) -> Option<(Stored, Option<Torn>)> {
         let mut stored = self.records.remove(at)?;
         let Some(whole) = Whole::of(&stored.headers) else {
@@ -58,7 +58,7 @@ mod tests {
     use ganger_queue::client::DeadFilter;
     use ganger_queue::dead_letter::header;
 
-    /// Returns a dead letter of 10 000 bytes as it is stored whole, and in four parts.
+    /// Returns a dead letter of 10 000 bytes in its stored form, whole and in four parts.
     fn letter() -> (Outbound, Vec<Stored>) {
         let mut headers: Raw = vec![
             ("colour".to_owned(), Some("red".into())),

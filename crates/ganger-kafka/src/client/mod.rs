@@ -85,8 +85,8 @@ impl KafkaClient {
         })
     }
 
-    /// Returns the record to send, once the topic is known to exist: one that a pool reads may be
-    /// created as the pool would.
+    /// Returns the record to send, once the topic is known to exist: a topic that a pool reads may be created
+    /// as the pool would.
     fn outbound(&mut self, message: &Outgoing) -> Result<Outbound, KafkaError> {
         let topic = &message.queue;
         let reading = self.pools.iter().find(|pool| names(pool, topic));
@@ -97,7 +97,7 @@ impl KafkaClient {
                     self.runtime.block_on(setup.prepare(PATIENCE))?;
                     self.topics = topics::list(self.probe.native())?;
                 }
-                // A topic that no pool names may be a typing error, so it is not created.
+                // The name of a topic that no pool reads may be a typing error, so it is not created.
                 _ => {
                     let topic = topic.clone();
                     return Err(CommandError::NoTopic { topic }.into());

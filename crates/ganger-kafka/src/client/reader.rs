@@ -61,7 +61,7 @@ pub(super) fn properties(config: &KafkaSource) -> ClientConfig {
     properties.remove("group.instance.id");
     properties.set("enable.partition.eof", "true");
     properties.set("auto.offset.reset", "earliest");
-    // A request that waits at the end of a partition holds up one for another part.
+    // A request that waits at the end of a partition delays a request for another part.
     properties.set("fetch.wait.max.ms", "20");
     properties
 }
@@ -145,7 +145,7 @@ impl Reader {
                         open.remove(&partition);
                     }
                 }
-                // The last offsets may be those of markers, or of what was compacted away.
+                // The last offsets may be those of markers, or of records that were compacted away.
                 Some(Err(Native::PartitionEOF(partition))) => drop(open.remove(&partition)),
                 Some(Err(error)) => {
                     last = error::of(&error);

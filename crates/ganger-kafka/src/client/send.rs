@@ -100,7 +100,7 @@ impl CommandProducer {
                 let (within, why) = (CONFIRM_WITHIN, last.clone());
                 stalled = Some(CommandError::Unconfirmed { within, why });
             } else if !self.producer.is_idle() {
-                // Checked whether notified or not.
+                // Checked in any case, with or without a notification.
                 drop(runtime.block_on(async { timeout(LOOK, self.wakeup.notified()).await }));
             }
         }

@@ -1,7 +1,7 @@
-//! Assigned partitions and the messages read of them: in from the partitions' inboxes as far as there
-//! is room, out to the pool as far as it has credit, and on by their settlements, until they are done
-//! and committed. What is to be published for a message is returned, and so is what else a reader of
-//! partitions has to know.
+//! Assigned partitions and the messages read of them. Messages are taken in from the partitions' inboxes as
+//! far as there is room, handed out to the pool as far as it has credit, and then settled, until they are
+//! done and committed. Records to be published for a message, and news for the reader of the partitions, are
+//! returned.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -32,20 +32,20 @@ use crate::broker::statistics::Lag;
 use ganger_config::model::Order;
 use ganger_queue::delivery::{Outcome, Settlement};
 
-/// Number of ready messages beyond what the pool has room for, all partitions together.
+/// Number of ready messages beyond the pool's room, all partitions together.
 const READY_SPARE: usize = 256;
 /// Minimum number of them for each partition.
 const READY_EACH_MIN: usize = 16;
-/// Number of messages a partition is read ahead, for those that need not wait behind others.
+/// Number of messages by which a partition is read ahead, for messages that need not wait behind others.
 const LOOK_AHEAD: usize = 10_000;
-/// Same limit where all messages wait for the first: a few are enough.
+/// The same limit if all messages wait for the first: a few are enough.
 const LOOK_AHEAD_IN_ORDER: usize = 256;
-/// Number of messages taken from a partition before the next one's turn.
+/// Number of messages taken from a partition before it is the next one's turn.
 const CHUNK: usize = 64;
 /// Number of messages taken in before settlements are handled again.
 const TURN_MAX: usize = 1000;
-/// A tier whose head is not due for longer is paused meanwhile: the messages behind it would only take
-/// room.
+/// A tier whose head is not due for longer is paused meanwhile: the messages behind it would only occupy
+/// memory.
 const PAUSE_TIER_AFTER: Duration = Duration::from_secs(2);
 
 /// Assigned partitions with their messages.
@@ -61,10 +61,10 @@ pub(super) struct Assignment {
     warned_of_order: bool,
 }
 
-/// Limits of what is taken in.
+/// Limits of the intake.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Number of messages that the pool still takes.
+    /// Number of messages for which the pool still has room.
     pub(super) room: usize,
     /// Bytes that the daemon has left.
     pub(super) bytes: usize,
@@ -75,7 +75,7 @@ pub(super) struct Limits {
 pub(super) enum PartNews {
     /// A message of it was read.
     Read,
-    /// Its position is gone.
+    /// Its position no longer exists.
     PositionLost,
     /// It cannot be read, for this reason.
     Unreadable(String),
@@ -101,24 +101,24 @@ impl Assignment {
         }
     }
 
-    /// Returns the time of the next timer. On the way out nothing is taken in any more.
+    /// Returns the time of the next timer. During a shutdown nothing is taken in any more.
     pub(super) fn due(&self, is_closing: bool) -> Option<Instant> {
         let intake = [self.partitions.next_head(), self.throttle.due()];
         let intake = intake.into_iter().flatten().filter(|_| !is_closing);
         intake.chain(self.lanes.next_due()).min()
     }
 
-    /// Number of messages that the pool has.
+    /// Returns the number of messages that the pool has.
     pub(super) fn out(&self) -> usize {
         self.lanes.out()
     }
 
-    /// Number of messages that may go out now.
+    /// Returns the number of messages that may be handed out now.
     pub(super) fn ready(&self) -> usize {
         self.lanes.ready()
     }
 
-    /// Size of all that is held, here and in librdkafka.
+    /// Returns the size of all messages held here and in librdkafka.
     pub(super) fn bytes(&self) -> usize {
         self.lanes.bytes() + self.throttle.held()
     }
@@ -130,8 +130,8 @@ impl Assignment {
         self.lanes.release(now);
     }
 
-    /// Takes in what there is room for, from the partitions in turn, with their news in order. True if
-    /// there may be more.
+    /// Takes in messages as far as there is room, from the partitions in turn, with their news in order. True
+    /// if there may be more.
     pub(super) fn take_in(
         &mut self,
         arrivals: &ArrivalSet,
@@ -159,7 +159,7 @@ impl Assignment {
         self.partitions.has_next(&share, self.here())
     }
 
-    /// Returns the share of each partition that has something.
+    /// Returns the share of each partition that has messages.
     fn share(&self, limits: Limits) -> Share {
         let sharers = self.partitions.sharers().max(1);
         let spare = limits.room + READY_SPARE;
@@ -195,7 +195,7 @@ impl Assignment {
             let why = self.refusal(part, share);
             let read = why.map_or_else(|| self.take_one(part, now), Err);
             match read {
-                // One word for a run of messages.
+                // One item of news for a run of messages.
                 Ok(one) if one.is_some() && one.as_ref() == last_of(part, news) => {}
                 Ok(one) => news.extend(one.map(|one| (part, one))),
                 Err(why) => {
@@ -207,7 +207,7 @@ impl Assignment {
         CHUNK
     }
 
-    /// Returns why nothing more is read of a partition; none if it is read.
+    /// Returns the reason why no more is read of a partition; none if it is read.
     fn refusal(&self, part: Part, share: &Share) -> Option<ReadState> {
         let is_shut = self.partitions.get(part)?.traits().is_shut;
         if is_shut {
@@ -237,13 +237,13 @@ impl Assignment {
             Code::BadMessage | Code::BadCompression | Code::NotImplemented => {
                 self.damaged(part, &words(code))
             }
-            // Its end is not reported by itself: it is queried.
+            // Its end is not reported: it is queried.
             code => Some(PartNews::Unreadable(words(code))),
         }
     }
 
-    /// Handles a damaged record, which librdkafka would skip. Fetched anew it may be sound; otherwise
-    /// the partition waits, and reports so, until an operator has repaired it or set the group's offset
+    /// Handles a damaged record, which librdkafka would skip. It may be intact when fetched again; otherwise
+    /// the partition waits, and reports that, until an operator has repaired it or set the group's offset
     /// past it.
     fn damaged(&mut self, part: Part, problem: &str) -> Option<PartNews> {
         let next = self.partitions.change(part, |each| {
@@ -312,7 +312,7 @@ impl Assignment {
 
     // -- out --
 
-    /// Hands out as many messages to the pool.
+    /// Hands out up to `count` messages to the pool.
     pub(super) fn hand_out(&mut self, count: usize, pool: &PoolLink) {
         for _ in 0..count {
             if self.hand_out_one(pool).is_none() {
@@ -322,7 +322,7 @@ impl Assignment {
     }
 
     fn hand_out_one(&mut self, pool: &PoolLink) -> Option<()> {
-        // So that nothing waits for itself.
+        // A message must not wait for itself.
         let is_idle = self.lanes.out() == 0;
         let partitions = &self.partitions;
         let mut full = None;
@@ -351,7 +351,7 @@ impl Assignment {
 
     // -- on --
 
-    /// Carries out the outcome of a delivery; returns what is to be published for it.
+    /// Carries out the outcome of a delivery; returns the record to be published for it.
     pub(super) fn settle(
         &mut self,
         settlement: Settlement,
@@ -385,7 +385,7 @@ impl Assignment {
         }
     }
 
-    /// Handles the end of a publication; returns what is to be published next for its message.
+    /// Handles the end of a publication; returns the next record to be published for its message.
     pub(super) fn published(
         &mut self,
         report: Report<Purpose>,
@@ -424,7 +424,7 @@ impl Assignment {
             NextStep::Hold(until) => self.hold(place, until),
             NextStep::Publish(publication) => {
                 match &publication.purpose {
-                    // No worker gets it again, however long its dead letter takes.
+                    // No worker gets the message again, however long its dead letter takes.
                     Purpose::DeadLetter { .. } => self.lanes.let_pass(place),
                     Purpose::Tier { due, .. } => self.leaves_the_order(*due - now, rules),
                     Purpose::Reply { .. } | Purpose::Emit { .. } => {}
@@ -475,7 +475,7 @@ impl Assignment {
         );
     }
 
-    /// Returns whether a message is settled, or out, and its partition no longer assigned.
+    /// Returns whether the partition of a message that is settled or handed out is no longer assigned.
     pub(super) fn is_void(&self, place: Position) -> bool {
         self.lanes.is_void(place)
     }
@@ -508,7 +508,7 @@ impl Assignment {
         self.partitions.is_empty()
     }
 
-    /// Number of partitions.
+    /// Returns the number of partitions.
     pub(super) fn len(&self) -> usize {
         self.partitions.len()
     }
@@ -527,7 +527,7 @@ impl Assignment {
         self.partitions.all_named(names)
     }
 
-    /// Returns the positions of all partitions but one.
+    /// Returns the positions of all partitions except one.
     pub(super) fn starts(&self, but: Option<Part>) -> Vec<Start> {
         let others = self.partitions.iter();
         let others = others.filter(|(part, _)| Some(*part) != but);
@@ -548,7 +548,7 @@ impl Assignment {
         .collect()
     }
 
-    /// Counts a query of its state; returns the number since something was read of it.
+    /// Counts a query of its state; returns the number since a message was read of it.
     pub(super) fn ask_again(&mut self, part: Part) -> Option<u32> {
         self.partitions.change(part, Partition::ask_again)
     }
@@ -562,15 +562,15 @@ impl Assignment {
         self.partitions.remove(part);
     }
 
-    /// Begins to revoke partitions: nothing of them is read or handed out any more.
+    /// Begins to revoke partitions: none of their messages is read or handed out any more.
     pub(super) fn leave(&mut self, parts: &[Part]) {
         for part in parts {
             self.partitions.change(*part, Partition::leave);
         }
     }
 
-    /// Number of messages of these leaving partitions that are being worked on or settled, without
-    /// those at `held_undeliverable`.
+    /// Returns the number of messages of these leaving partitions that are being processed or settled,
+    /// without those at `held_undeliverable`.
     pub(super) fn in_hand(
         &self,
         parts: &[Part],
@@ -585,8 +585,8 @@ impl Assignment {
         out.saturating_sub(held_undeliverable.filter(is_theirs).count())
     }
 
-    /// Forgets partitions. Their messages held by workers are void, and the workers are notified. What
-    /// is done and not committed is delivered again to the next reader.
+    /// Removes partitions. Their messages held by workers are void, and the workers are notified. Messages
+    /// that are done and not committed are delivered again to the next reader.
     pub(super) fn forget(&mut self, parts: &[Part], pool: &PoolLink) {
         let forgotten = parts.iter().filter_map(|part| self.partitions.get(*part));
         let again = forgotten.map(|one| one.progress().uncommitted()).sum();
@@ -600,8 +600,8 @@ impl Assignment {
         pool.lost();
     }
 
-    /// Switches a partition to another log, which starts at `fork` and is read from `to` on. Its
-    /// messages that are out are void. The partition is renumbered.
+    /// Switches a partition to another log, which starts at `fork` and is read from `to` on. Its messages
+    /// that are handed out are void. The partition is renumbered.
     pub(super) fn switch_log(&mut self, part: Part, to: i64, fork: i64, pool: &PoolLink) -> Part {
         self.partitions
             .change(part, |each| each.switch_log(to, fork));
@@ -611,20 +611,20 @@ impl Assignment {
         self.partitions.rename(part)
     }
 
-    /// Declares that offsets below this one that were not read never will be.
+    /// Declares that unread offsets below this one will never be read.
     pub(super) fn skip_to(&mut self, part: Part, offset: i64) {
         self.partitions.change(part, |each| each.skip_to(offset));
     }
 
-    /// Records that a partition is fetched anew.
+    /// Records that a partition is fetched again.
     pub(super) fn restarted(&mut self, part: Part) {
         self.partitions.change(part, Partition::restarted);
     }
 
     // -- fetching --
 
-    /// Returns the partitions to pause and to resume, so that librdkafka holds no more than it may;
-    /// none if it is not time to check. `bytes` is what the daemon has left for them.
+    /// Returns the partitions to pause and to resume, so that librdkafka holds no more than its limit; none
+    /// if no check is due. `bytes` is the memory that the daemon has left for them.
     pub(super) fn throttle(&mut self, bytes: usize, now: Instant) -> Option<Fetching> {
         if !self.throttle.may_look(now) {
             return None;
@@ -645,7 +645,7 @@ impl Assignment {
         self.set_pause(parts, None)
     }
 
-    /// Sets why partitions are paused; returns those for which that is news.
+    /// Sets the reason why partitions are paused; returns those for which that is new.
     fn set_pause(&mut self, parts: &[Part], why: Option<Pause>) -> Vec<TopicPartition> {
         let mut names = Vec::with_capacity(parts.len());
         for part in parts {

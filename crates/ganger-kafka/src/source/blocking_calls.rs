@@ -1,5 +1,5 @@
-//! Blocking queries to a broker: each runs on a thread of its own, since librdkafka's calls for them
-//! block, and polling has to go on. The answers arrive at the task like other events.
+//! Blocking queries to a broker: each runs on a thread of its own, since librdkafka's calls for them block,
+//! and polling has to continue. The answers arrive at the task like other events.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,8 @@ use crate::broker::topic_requirements::{ExistingTopics, Found, TopicRequirements
 use crate::broker::{start_positions, topics};
 use ganger_config::model::KafkaSource;
 
-/// More than the queries open at a time; otherwise a thread with an answer waits for room.
+/// Maximum number of answers that wait. It is higher than the number of queries open at a time; a thread
+/// whose answer does not fit waits for room.
 const ANSWERS_WAITING_MAX: usize = 64;
 
 /// A blocking query.
@@ -27,11 +28,11 @@ const ANSWERS_WAITING_MAX: usize = 64;
 pub(super) enum Query {
     /// Start positions of the partitions that the group assigned.
     StartPositions(Vec<TopicPartition>),
-    /// Start positions of those for which they were not known then.
+    /// Start positions of partitions for which they were not known before.
     Later(Vec<TopicPartition>),
-    /// State of partitions whose position is gone.
+    /// State of partitions whose position no longer exists.
     LogStates(Vec<LogQuery>),
-    /// Topics, created as needed; with the number of the query.
+    /// Topics, which are created if needed; with the number of the query.
     Topics(u64, TopicRequirements),
     /// Existing topics and tiers.
     Existing(TopicRequirements),
@@ -62,7 +63,7 @@ impl Query {
         }
     }
 
-    /// Returns the answer if there is none, for this reason.
+    /// Returns the answer for a query that has failed for this reason.
     fn failed(&self, why: &str) -> Answer {
         let error = || KafkaError::unanswered(why);
         match self {
@@ -119,7 +120,7 @@ impl OpenQueries {
         }
     }
 
-    /// Starts a query. One that panics, or for which there is no thread, has failed.
+    /// Starts a query. A query that panics, or for which no thread can be started, has failed.
     pub(super) fn ask(
         &mut self,
         query: Query,
@@ -133,7 +134,7 @@ impl OpenQueries {
         let body = move || {
             let answer = AssertUnwindSafe(|| query.answer(&native, &query_context, &config));
             let answer = catch_unwind(answer).unwrap_or(panicked);
-            // The receiver may be gone.
+            // The receiver may have been dropped.
             drop(sender.blocking_send(answer));
         };
         if run_on_thread(name, body).is_none() {
@@ -162,7 +163,7 @@ pub(super) fn run_on_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<oneshot::Receiver<T>> {
     let (sender, receiver) = oneshot::channel();
-    // A receiver that is gone is no error.
+    // A dropped receiver is no error.
     let body = move || drop(sender.send(work()));
     let spawned = std::thread::Builder::new()
         .name(name.to_owned())
@@ -192,8 +193,8 @@ fn commit(native: &Native, commits: &[Commit]) -> CommitAnswer {
 
 const MISSING: Result<(), Code> = Err(Code::UnknownTopicOrPartition);
 
-/// Commits all together, and each topic separately if one does not exist: the others may be committed,
-/// and librdkafka reports only that one is missing.
+/// Commits all together, and each topic separately if one does not exist: the others may be committed, and
+/// librdkafka reports only that one is missing.
 fn by_topic(commits: &[Commit], commit: impl Fn(&[Commit]) -> Result<(), Code>) -> CommitAnswer {
     let together = commit(commits);
     if together != MISSING {
@@ -220,8 +221,8 @@ fn by_topic(commits: &[Commit], commit: impl Fn(&[Commit]) -> Result<(), Code>) 
 }
 
 fn commit_at_once(native: &Native, commits: &[Commit]) -> Result<(), Code> {
-    // The list has the leader epoch of the last message of each partition. That of the last one done
-    // may be lower; then the point where the log diverges is known no worse.
+    // The list has the leader epoch of the last message of each partition. That of the last message done may
+    // be lower; then the point where the log diverges is known just as well.
     let positions = native.position();
     let list = positions.map_err(|error| error.rdkafka_error_code().unwrap_or(Code::Fail))?;
     let list = listed(list, commits).ok_or(Code::InvalidArgument)?;

@@ -32,7 +32,7 @@ pub(super) struct Commits {
 /// Urgency of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
-    /// Something waits for it.
+    /// Other work waits for it.
     Urgent,
     /// It shows whether the broker is back, or the membership still holds.
     Probe,
@@ -42,7 +42,7 @@ pub(super) enum Urgency {
 /// Outcome of a commit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommitAnswer {
-    /// Result for all that is not in a missing topic; if all is, the error for that.
+    /// Result for everything that is not in a missing topic; if everything is, the error for that.
     pub(super) result: Result<(), Code>,
     /// Missing topics, for which nothing is committed.
     pub(super) missing: BTreeSet<String>,
@@ -63,15 +63,15 @@ impl CommitAnswer {
 pub(super) enum CommitOutcome {
     /// It is confirmed.
     Done,
-    /// It is retried, with at most so many bytes of metadata.
+    /// It is retried, with metadata of at most that size in bytes.
     Shorter(usize),
     /// The group is rebalancing; what is still assigned afterwards is committed then.
     Waits,
     /// The membership has ended.
     TooLate,
-    /// None of its topics exists. That is no fault of the group's, and holds up no other.
+    /// None of its topics exists. The group is not to blame, and no other commit is blocked.
     Missing,
-    /// It failed, and has for so long that it is reported.
+    /// It failed, and has failed for so long that the failure is reported.
     FailedRepeatedly,
     /// It failed, and is retried.
     Failed,
@@ -97,8 +97,8 @@ impl Commits {
         }
     }
 
-    /// Records that the daemon is awake, by a clock that runs while the machine sleeps. True if it was
-    /// not for too long.
+    /// Records that the daemon is awake, by a clock that runs while the machine sleeps. True if it was not
+    /// awake for too long.
     pub(super) fn awake(&mut self, now: Duration) -> bool {
         self.session_gap.awake(now, self.number)
     }
@@ -149,12 +149,12 @@ impl Commits {
         self.is_sent = true;
     }
 
-    /// Forgets the commit in flight, whose consumer is gone.
+    /// Drops the commit in flight, whose consumer no longer exists.
     pub(super) fn forget_sent(&mut self) {
         self.is_sent = false;
     }
 
-    /// Handles the outcome of a commit, for a member with so many partitions.
+    /// Handles the outcome of a commit, for a member with that number of partitions.
     pub(super) fn ended(&mut self, result: Result<(), Code>, partitions: usize) -> CommitOutcome {
         self.is_sent = false;
         let ended = self.judge(result, partitions);
@@ -188,9 +188,9 @@ impl Commits {
     }
 }
 
-/// Returns whether so many successive failures are reported, for a member with so many partitions. A
-/// broker that restarts rejects for a moment. Once all partitions are revoked, no commit could show
-/// that the problem is resolved; the last answer may arrive after that.
+/// Returns whether that number of successive failures is reported, for a member with that number of
+/// partitions. A broker that restarts rejects commits for a moment. Once all partitions are revoked, no
+/// commit could show that the problem is resolved; the last answer may arrive after that.
 fn is_trouble(failures: u32, partitions: usize) -> bool {
     failures > 2 && partitions > 0
 }

@@ -1,4 +1,4 @@
-//! Contact of the consumer with its brokers: why it has none, and for how long.
+//! Contact of the consumer with its brokers: the reason and the duration of its absence.
 
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
@@ -33,7 +33,7 @@ impl Contact {
         self.away.due()
     }
 
-    /// Notes the reason of a connection failure.
+    /// Records the reason of a connection failure.
     pub(super) fn failed(&mut self, failure: Option<String>) {
         self.last_failure = failure.or(self.last_failure.take());
     }
@@ -64,8 +64,8 @@ impl Contact {
         }
     }
 
-    /// Returns whether no broker was reached for so long that the consumer may know of none; then it is
-    /// to be recreated.
+    /// Returns whether no broker was reached for so long that the consumer may know of none, and has to be
+    /// recreated.
     pub(super) fn is_lost(&mut self, pool: &mut PoolLink, now: Instant) -> bool {
         let is_lost = self.away.due().is_some_and(|due| due <= now);
         if is_lost {

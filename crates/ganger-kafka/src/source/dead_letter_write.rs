@@ -1,6 +1,6 @@
-//! Records to store for a dead letter, and their form: as it is; if the broker rejects that, with less
-//! detail of the failure; if it is too large even then, in parts, which get smaller until they are
-//! accepted. Never less of the message. Pure.
+//! Records to store for a dead letter, and their form: unchanged; if the broker rejects that, with less
+//! detail of the failure; if it is too large even then, in parts, which get smaller until they are accepted.
+//! The message itself is never shortened. Pure.
 
 use std::collections::VecDeque;
 
@@ -11,9 +11,9 @@ use crate::broker::parts;
 use crate::broker::record::Outbound;
 use ganger_queue::dead_letter::{header, without_end};
 
-/// Part size that most topics accept, whose batches may be 1 MiB unless they are set otherwise.
+/// Part size that most topics accept: their batches may be 1 MiB unless they are set otherwise.
 const PART_BYTES_MAX: usize = 960 << 10;
-/// Minimum part size: a topic that accepts less is of no use.
+/// Minimum part size: a topic that accepts less is unusable.
 const PART_BYTES_MIN: usize = 4 << 10;
 /// Below this part size, the failure's details may be too large for part 0.
 const DETAILED_PART_BYTES: usize = 32 << 10;
@@ -26,7 +26,7 @@ enum StoredForm {
     Whole,
     /// With hardly any detail of the failure.
     Short,
-    /// In parts of at most so many bytes.
+    /// In parts of at most that size in bytes.
     Parts(usize),
 }
 
@@ -77,8 +77,8 @@ impl DeadLetterWrite {
         self.smaller(code).is_some()
     }
 
-    /// Switches to the next such form. Records stored in the last form are stored anew, under the same
-    /// keys.
+    /// Switches to the next such form. Records already stored in the last form are stored again, under the
+    /// same keys.
     pub(super) fn shrink(&mut self, code: Code) {
         if let Some(form) = self.smaller(code) {
             self.form = form;
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Simulates a topic that accepts records of so many bytes; returns its final content or the error.
+    /// Simulates a topic that accepts records up to a size in bytes; returns its final content or the error.
     fn store(mut write: DeadLetterWrite, bytes_max: usize) -> Result<Vec<Outbound>, Code> {
         let mut stored = Vec::new();
         while let Some(record) = write.next() {

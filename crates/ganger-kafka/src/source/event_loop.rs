@@ -1,5 +1,5 @@
-//! The source's task: it waits for the next event, and then does everything that may be due. It never
-//! blocks: blocking requests run on threads of their own, and their answers arrive like other events.
+//! The source's task: it waits for the next event, and then does everything that may be due. It never blocks:
+//! blocking requests run on threads of their own, and their answers arrive like other events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +50,7 @@ struct Task {
     outbox: Outbox,
     commits: Commits,
     open_queries: OpenQueries,
-    /// Memory budget for what is read and not done, and what librdkafka holds.
+    /// Memory budget for messages that are read and not done, and for the data that librdkafka holds.
     budget: Share,
     /// True if more is available than one turn takes.
     more: bool,
@@ -111,8 +111,8 @@ impl Task {
         self.close().await;
     }
 
-    /// Returns whether it is to end and nothing is left to settle, to publish or to commit, except what
-    /// is undeliverable.
+    /// Returns whether it has to end and nothing is left to settle, to publish or to commit, except
+    /// undeliverable publications.
     fn is_finished(&self) -> bool {
         self.pool.is_closing()
             && self.assignment.out() == 0
@@ -191,7 +191,7 @@ impl Task {
 
     // -- the consumer and its group --
 
-    /// Returns the membership, the topics and what the membership acts on.
+    /// Returns the membership, the topics and the parts on which the membership acts.
     fn membership(&mut self, now: Instant) -> (&mut Member, &mut KnownTopics, MemberContext<'_>) {
         let context = MemberContext {
             assignment: &mut self.assignment,
@@ -242,7 +242,7 @@ impl Task {
                 self.topics.ask_again(now);
                 self.commits.forget_sent();
             }
-            // It worked before, and is tried again: the old one's problem persists.
+            // It worked before, and is tried again: the problem of the old consumer persists.
             Err(error) => {
                 tracing::error!(pool = self.plan.pool, %error, "no new consumer could be created");
             }
@@ -343,7 +343,7 @@ impl Task {
             let publication = self.assignment.settle(settlement, rules, &self.pool, now);
             self.publish(publication);
         }
-        // Once no message is out, no emit is awaited: the rest is dropped.
+        // Once no message is in flight, no emit is awaited: the rest is dropped.
         let is_over = self.pool.is_closing() && self.assignment.out() == 0;
         while let Some(publish) = self.pool.publish(is_over || self.takes_publishes()) {
             self.publish(emit(publish));
@@ -354,7 +354,7 @@ impl Task {
         !self.commits.in_doubt() && !self.outbox.is_full()
     }
 
-    /// Publishes, and what follows if no broker would accept it.
+    /// Publishes a record, and the records that follow if no broker would accept it.
     fn publish(&mut self, publication: Option<Publication>) {
         let mut next = publication;
         while let Some(publication) = next {
@@ -385,7 +385,7 @@ impl Task {
             .report_errors(reports.errors, &mut self.pool, now);
     }
 
-    /// Takes in what there is room for. True if there may be more.
+    /// Takes in messages as far as there is room. True if there may be more.
     fn take_in(&mut self, now: Instant) -> bool {
         if self.pool.is_closing() {
             return false;
@@ -409,7 +409,7 @@ impl Task {
         self.pool.room(self.assignment.out())
     }
 
-    /// Ensures that no more is held, here and in librdkafka, than may be.
+    /// Ensures that no more is held, here and in librdkafka, than the limit allows.
     fn keep_to_budget(&mut self, now: Instant) {
         if !self.pool.is_closing() {
             let bytes = self.budget.most() / 2;
@@ -428,13 +428,13 @@ impl Task {
         }
     }
 
-    /// Returns whether more is available than was handed out: then another turn follows at once.
+    /// Returns whether more is available than was handed out, so that another turn follows at once.
     fn has_more(&mut self) -> bool {
         let limits = self.limits();
         limits.room > 0 && !self.is_held_up() && self.assignment.has_more(limits)
     }
 
-    /// Returns whether progress could not be committed or replies not be published: nothing more is
+    /// Returns whether progress could not be committed or replies not be published, so that no more work is
     /// begun.
     fn is_held_up(&self) -> bool {
         let troubles = [HealthIssue::Brokers, HealthIssue::Commits];
@@ -445,7 +445,7 @@ impl Task {
 
     // -- commits --
 
-    /// Returns the urgency of what there is to commit.
+    /// Returns the urgency of the pending commit, if any.
     fn urgency(&self) -> Option<Urgency> {
         let probe = self.pool.has(HealthIssue::Brokers) || self.pool.has(HealthIssue::Commits);
         let is_open = !self.assignment.are_committed();
@@ -517,7 +517,7 @@ impl Task {
 
     // -- the end --
 
-    /// Leaves the group and drops the clients, on a thread of its own: it may take as long as a broker
+    /// Leaves the group and drops the clients, on a thread of its own, since it may take as long as a broker
     /// takes to answer.
     async fn close(mut self) {
         self.outbox.log_unfinished(&self.pool);
@@ -535,7 +535,7 @@ impl Task {
             ..
         } = self;
         drop(assignment);
-        // All is settled: the pool need not wait for the rest.
+        // All messages are settled: the pool need not wait for the rest.
         drop(pool);
         let is_static = settings::is_static_member(&plan.config);
         let left = run_on_thread("kafka-close", move || {

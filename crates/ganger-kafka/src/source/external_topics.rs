@@ -1,5 +1,5 @@
-//! External topics of replies and emits, as far as they accept nothing: how long that is tolerated, and
-//! what becomes of their records then. Pure.
+//! External topics of replies and emits that accept nothing: the time for which that is tolerated, and the
+//! handling of their records after that. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::broker::error;
 pub(super) struct ExternalTopics {
     /// Time limit; none for no limit.
     patience: Option<Duration>,
-    /// Time at which the brokers were last away, for which no topic can be blamed.
+    /// Time at which the brokers were last unreachable: no topic is to blame for such a time.
     away_at: Option<Instant>,
     /// Closed topics; true while one record is in flight to test whether the topic accepts again.
     closed: BTreeMap<String, bool>,
@@ -43,8 +43,8 @@ impl ExternalTopics {
         })
     }
 
-    /// Returns whether a record for that topic is rejected at once. One that is not may reopen the
-    /// topic.
+    /// Returns whether a record for that topic is rejected at once. A record that is not rejected may reopen
+    /// the topic.
     pub(super) fn refuse(&mut self, topic: &str) -> bool {
         let closed = self.closed.get_mut(topic);
         closed.is_some_and(|is_tried| std::mem::replace(is_tried, true))

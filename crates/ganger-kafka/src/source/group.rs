@@ -12,12 +12,12 @@ use ganger_core::backoff::Backoff;
 
 /// Pause before a failed request is retried.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
-/// Time within which a rejection is repeated while it holds.
+/// Time within which a rejection is repeated as long as it applies.
 pub(super) const REFUSAL_LASTS: Duration = Duration::from_secs(15);
 /// Time that a group may take to find its coordinator without a report.
 const OUTSIDE_MAX: Duration = Duration::from_secs(10);
-/// Pauses before a permanently expelled member joins as a new one: long, for two of the same name
-/// would expel each other in turns.
+/// Pauses before a permanently expelled member joins as a new one. They are long, since two members with the
+/// same name would expel each other in turn.
 const REJOIN: Backoff = Backoff {
     initial: Duration::from_secs(10),
     factor: 2.0,
@@ -34,7 +34,7 @@ enum Phase {
         partitions: Vec<TopicPartition>,
         again: Option<Instant>,
     },
-    /// Finishing what is in flight of these partitions.
+    /// Finishing the messages of these partitions that are in flight.
     Draining {
         leaving: Vec<TopicPartition>,
         parts: Vec<Part>,
@@ -56,12 +56,12 @@ pub(super) enum NextAction {
     Draining,
 }
 
-/// Conclusions from whether the group has accepted this member.
+/// Conclusions drawn from whether the group has accepted this member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Admission {
     /// True if the group admits this member.
     pub(super) is_admitted: bool,
-    /// True if the group answers; none if it is too early to tell.
+    /// True if the group answers; none if it is too early to decide.
     pub(super) answers: Option<bool>,
 }
 
@@ -85,11 +85,11 @@ pub(super) struct Group {
     /// Time of the last report that access to the group is denied.
     refused_at: Option<Instant>,
     phase: Phase,
-    /// Partitions that could not be given back, and the time of the next attempt.
+    /// Partitions that could not be released, and the time of the next attempt.
     unreleased: Option<(Instant, Vec<TopicPartition>)>,
     finish_within: Duration,
     commit_within: Duration,
-    /// Number of times it was rejoined.
+    /// Number of times the group was rejoined.
     rejoins: u32,
 }
 
@@ -147,7 +147,7 @@ impl Group {
         }
     }
 
-    /// Returns whether the group waits for no answer. One about single partitions would be taken for
+    /// Returns whether the group waits for no answer. An answer about single partitions would be taken for
     /// it.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self.phase, Phase::Idle) && self.decisions.is_empty() && self.unreleased.is_none()
@@ -186,16 +186,16 @@ impl Group {
         self.refused_at = Some(now);
     }
 
-    /// Handles whether the group has accepted this member. librdkafka does not report a coordinator
-    /// that is away, or that does not support the `group.protocol`; if all brokers are away it is not
-    /// to blame.
+    /// Handles whether the group has accepted this member. librdkafka does not report a coordinator that is
+    /// unreachable, or that does not support the `group.protocol`; if all brokers are unreachable, the
+    /// coordinator is not to blame.
     pub(super) fn admission(
         &mut self,
         is_in_group: bool,
         are_away: bool,
         now: Instant,
     ) -> Admission {
-        // The evidence of membership may have been on its way when access was denied.
+        // The evidence of membership may have been in flight when access was denied.
         let lately = |refused: Instant| now < refused + REFUSAL_LASTS;
         let is_admitted = is_in_group && !self.refused_at.is_some_and(lately);
         if is_in_group || !self.is_subscribed() || are_away {
@@ -228,11 +228,11 @@ impl Group {
         };
     }
 
-    // -- partitions that come --
+    // -- assigned partitions --
 
     /// Records that start positions are queried, or will be at `again`.
     pub(super) fn begin_query(&mut self, partitions: Vec<TopicPartition>, again: Option<Instant>) {
-        // Any earlier debt is settled, and these are assigned.
+        // Any earlier obligation is met, and these are assigned.
         self.unreleased = None;
         self.phase = Phase::Querying { partitions, again };
     }
@@ -259,10 +259,10 @@ impl Group {
         }
     }
 
-    // -- partitions that go --
+    // -- revoked partitions --
 
-    /// Begins to drain partitions: they leave once what is in flight is done and committed, or time is
-    /// up. `commit` is the last that was sent.
+    /// Begins to drain partitions: they are released once their messages in flight are done and committed, or
+    /// the time limit has passed. `commit` is the last that was sent.
     pub(super) fn drain(
         &mut self,
         leaving: Vec<TopicPartition>,
@@ -293,8 +293,7 @@ impl Group {
         }
     }
 
-    /// Releases the draining partitions, of which so many messages are in flight; none if it is not
-    /// time.
+    /// Releases the draining partitions, which have that many messages in flight; none if it is not time yet.
     pub(super) fn drained(
         &mut self,
         in_flight: usize,
@@ -321,9 +320,9 @@ impl Group {
         })
     }
 
-    /// Handles the rejection of this commit because the membership has ended; returns the draining
-    /// partitions lost by it. While librdkafka waits for partitions to be released, it does not report
-    /// that by itself.
+    /// Handles the rejection of this commit because the membership has ended; returns the draining partitions
+    /// lost by it. While librdkafka waits for partitions to be released, it does not report the loss by
+    /// itself.
     pub(super) fn lost_while_draining(&mut self, number: u64) -> Option<Vec<TopicPartition>> {
         match &mut self.phase {
             Phase::Draining {
@@ -337,12 +336,12 @@ impl Group {
         }
     }
 
-    /// Records that these partitions could not be given back.
+    /// Records that these partitions could not be released.
     pub(super) fn not_released(&mut self, partitions: Vec<TopicPartition>, now: Instant) {
         self.unreleased = Some((now + AGAIN, partitions));
     }
 
-    /// Takes the partitions to give back again, if it is time.
+    /// Takes the partitions to release again, if that is due.
     pub(super) fn take_unreleased(&mut self, now: Instant) -> Option<Vec<TopicPartition>> {
         let unreleased = self.unreleased.take_if(|(when, _)| *when <= now);
         unreleased.map(|(_, partitions)| partitions)

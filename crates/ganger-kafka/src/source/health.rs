@@ -5,7 +5,7 @@ use ganger_queue::health;
 /// Health of one source.
 pub(super) type Health = health::Health<HealthIssue>;
 
-/// A problem, each tracked by itself.
+/// A problem; each is tracked separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum HealthIssue {
     /// No broker has answered yet, or the topics do not meet the requirements.

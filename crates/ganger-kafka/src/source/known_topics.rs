@@ -1,6 +1,6 @@
-//! Topics that the pool reads, and those beside them: the existing ones, those being created for a
-//! changed policy or a new topic, and when to look for those created by others, whose policy may differ.
-//! Tiers that are no longer needed stay: they may hold messages. Queries are returned. Pure.
+//! Topics that the pool reads, and their tiers and dead letter topics: the existing ones, those being created
+//! for a changed policy or a new topic, and the times of searches for those created by others, whose policy
+//! may differ. Tiers that are no longer needed stay: they may hold messages. Queries are returned. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -122,14 +122,14 @@ impl KnownTopics {
         }
     }
 
-    /// Returns the time of the next timer. On the way out nothing is looked for any more.
+    /// Returns the time of the next timer. During a shutdown no topics are searched for any more.
     pub(super) fn due(&self, is_closing: bool) -> Option<Instant> {
         let look = (!is_closing).then_some(self.look_at);
         self.make_again.into_iter().chain(look).min()
     }
 
-    /// Returns the queries that are due: for topics that could not be created, and for those that have
-    /// appeared. If a look gets no answer, the next one follows as scheduled.
+    /// Returns the queries that are due: for topics that could not be created, and for new topics. If a
+    /// search gets no answer, the next one follows as scheduled.
     pub(super) fn queries(&mut self, now: Instant) -> impl Iterator<Item = Query> + use<> {
         let is_due = self.make_again.is_some_and(|again| again <= now);
         let make = is_due.then(|| self.ask()).flatten();
@@ -140,7 +140,7 @@ impl KnownTopics {
         make.into_iter().chain(look)
     }
 
-    /// Logs that there is nothing to read yet, if so.
+    /// Logs that there are no topics to read yet, if so.
     pub(super) fn log_if_no_topics(&self, pool: &PoolLink) {
         if self.found.topics.is_empty() {
             let queue = &*pool.queue();
@@ -152,7 +152,7 @@ impl KnownTopics {
         }
     }
 
-    // -- that are to be made --
+    // -- topics to create --
 
     /// Sets the tiers needed from now on. None if all exist.
     pub(super) fn need(&mut self, tiers: Vec<Tier>) -> Option<Query> {
@@ -203,8 +203,7 @@ impl KnownTopics {
         }
     }
 
-    /// Handles an answer: returns the topics that have appeared, or the error; none if it belongs to
-    /// another query.
+    /// Handles an answer: returns the new topics, or the error; none if it belongs to another query.
     fn take(
         &mut self,
         number: u64,
@@ -232,7 +231,7 @@ impl KnownTopics {
         })
     }
 
-    // -- of others --
+    // -- topics of others --
 
     /// Handles the existing topics; returns a query if some are to be created for new ones.
     pub(super) fn take_there(
@@ -270,14 +269,14 @@ impl KnownTopics {
         self.need_for_more()
     }
 
-    /// Returns the query for what is needed for new topics; none if some are being created already.
+    /// Returns the query for the topics needed for new topics; none if some are being created already.
     fn need_for_more(&mut self) -> Option<Query> {
         let is_new = !std::mem::replace(&mut self.is_missing, true);
         is_new.then(|| self.ask()).flatten()
     }
 
-    /// Handles the existing topics and returns the changes. A missing tier is not forgotten: it may be
-    /// without a leader. A topic is, unless it is named, when it was missing twice.
+    /// Handles the existing topics and returns the changes. A missing tier is kept: it may be without a
+    /// leader. A missing topic is removed, unless it is named, when it was missing twice.
     fn update(&mut self, there: ExistingTopics) -> Changes {
         let mut changes = Changes::default();
         for (topic, tiers) in there.tiers {
@@ -350,7 +349,7 @@ mod tests {
         seconds.iter().map(|seconds| tier(*seconds)).collect()
     }
 
-    /// Knows what it needs, of topics that are not patterns.
+    /// Creates the state with all needed topics, none of which is a pattern.
     fn known(topics: &[&str], seconds: &[u64]) -> KnownTopics {
         knowing(topics, wanted(topics, seconds))
     }

@@ -1,8 +1,8 @@
-//! Membership of the consumer group. The group's decisions are carried out one after the other: assigned partitions
-//! begin (`reading`), revoked ones finish what is in flight, are committed and are then released, lost ones are
-//! forgotten. Queries are returned: they block.
+//! Membership of the consumer group. The group's decisions are carried out one after the other: assigned
+//! partitions begin (`reading`), revoked ones finish their messages in flight, are committed and are then
+//! released, lost ones are removed. Queries are returned, since they block.
 //!
-//! Polling goes on meanwhile: a late answer to a decision costs time, a late poll would cost all
+//! Polling continues meanwhile: a late answer to a decision costs time, a late poll would cost all
 //! partitions.
 
 mod reading;
@@ -44,7 +44,7 @@ pub(super) struct Member {
     contact: Contact,
     group: Group,
     positions: Positions,
-    /// Position at which a partition of the pool's topics resumes when its own is gone.
+    /// Position at which a partition of the pool's topics resumes when its own no longer exists.
     reset: Reset,
 }
 
@@ -71,7 +71,7 @@ impl Member {
         self.consumer.native()
     }
 
-    /// Returns the partitions that have received something.
+    /// Returns the partitions that have received messages.
     pub(super) fn arrivals(&self) -> &ArrivalSet {
         self.consumer.arrivals()
     }
@@ -96,7 +96,7 @@ impl Member {
             .consumer
             .poll(|message| strays.push(stray(topics, message)));
         if let Some(problem) = notes.fatal {
-            // Its other reports concern a consumer that is gone.
+            // Its other reports concern a consumer that no longer exists.
             return match self.group.may_join(context.now) {
                 true => Err(problem),
                 false => Ok(None),
@@ -128,7 +128,7 @@ impl Member {
         let reason = reason(code, detail);
         match code {
             Code::AllBrokersDown => self.contact.all_down(pool),
-            // One of several may be away.
+            // One of several brokers may be unreachable.
             Code::BrokerTransportFailure | Code::Resolve | Code::OperationTimedOut => {
                 tracing::debug!(pool = pool.name(), reason, "a connection failed");
             }
@@ -199,7 +199,7 @@ impl Member {
         self.group.join_as_new(not_before);
     }
 
-    /// Replaces the consumer, with whose partitions nothing more can be done.
+    /// Replaces the consumer, whose partitions can no longer be used.
     pub(super) fn replace(&mut self, consumer: Consumer, context: &mut MemberContext<'_>) {
         context
             .assignment
@@ -213,8 +213,8 @@ impl Member {
         drop(run_on_thread("kafka-close", move || drop(old)));
     }
 
-    /// Answers the group's decisions that are not carried out yet: it waits for the answers, and could
-    /// not release this member. Returns the consumer, to leave.
+    /// Answers the group's decisions that are not carried out yet: the group waits for the answers, and could
+    /// not release this member. Returns the consumer, which then leaves.
     pub(super) fn close(mut self, context: &mut MemberContext<'_>) -> Consumer {
         self.consumer.begin_to_leave();
         for decision in self.group.unanswered() {
@@ -238,12 +238,12 @@ impl Member {
 
     // -- decisions of the group --
 
-    /// Returns what is to be done next for the group.
+    /// Returns the next action for the group.
     pub(super) fn next(&mut self) -> NextAction {
         self.group.next()
     }
 
-    /// Carries out a decision of the group, before which `commit` was the last that was sent.
+    /// Carries out a decision of the group. `commit` is the last commit that was sent before it.
     pub(super) fn decided(
         &mut self,
         decision: Rebalanced,
@@ -293,8 +293,8 @@ impl Member {
         self.group.leaving()
     }
 
-    /// Returns whether draining partitions have been released: once their messages in flight are done
-    /// and committed, or time is up.
+    /// Returns whether draining partitions have been released: once their messages in flight are done and
+    /// committed, or the time limit has passed.
     pub(super) fn drained(&mut self, in_flight: usize, context: &mut MemberContext<'_>) -> bool {
         let are_committed = context.assignment.are_all_committed(self.group.leaving());
         let Some(drained) = self.group.drained(in_flight, are_committed, context.now) else {
@@ -322,29 +322,29 @@ impl Member {
         }
     }
 
-    /// Forgets partitions and gives them back to the group.
+    /// Removes partitions and releases them to the group.
     fn release_partitions(
         &mut self,
         partitions: &[TopicPartition],
         context: &mut MemberContext<'_>,
     ) {
         let parts = context.assignment.all_named(partitions);
-        // Otherwise they would still be paused when they come back.
+        // Otherwise they would still be paused when they are assigned again.
         self.wake(&parts, context);
         context.assignment.forget(&parts, context.pool);
         self.positions.forget(&parts, partitions);
-        // Those that had not begun are another member's to read now, too.
+        // Partitions that had not begun are now read by another member, too.
         for partition in partitions {
             self.mark_readable(&name(partition), context.pool);
         }
         if context.assignment.is_empty() {
-            // There is nothing left to commit, and so no commit that would show it.
+            // There is nothing left to commit, and so no commit that would show the end of the problem.
             context.pool.over(HealthIssue::Commits);
         }
         self.give_back(partitions.to_vec(), context.pool, context.now);
     }
 
-    /// Gives partitions back to the group, which waits for that.
+    /// Releases partitions to the group, which waits for that.
     fn give_back(&mut self, partitions: Vec<TopicPartition>, pool: &mut PoolLink, now: Instant) {
         if let Err(error) = self.consumer.unassign(&partitions) {
             pool.begin(HealthIssue::Group, error.to_string());
@@ -352,7 +352,7 @@ impl Member {
         }
     }
 
-    /// Gives back again what could not be given back, if it is time.
+    /// Releases the partitions that could not be released before, if that is due.
     pub(super) fn give_back_again(&mut self, pool: &mut PoolLink, now: Instant) {
         if let Some(partitions) = self.group.take_unreleased(now) {
             self.give_back(partitions, pool, now);
@@ -361,8 +361,8 @@ impl Member {
 
     // -- fetching --
 
-    /// Pauses and resumes partitions, so that librdkafka holds no more than it may. `bytes` is what the
-    /// daemon has left for them.
+    /// Pauses and resumes partitions, so that librdkafka holds no more than its limit. `bytes` is the memory
+    /// that the daemon has left for them.
     pub(super) fn throttle(&self, bytes: usize, context: &mut MemberContext<'_>) {
         let Some(fetching) = context.assignment.throttle(bytes, context.now) else {
             return;

@@ -1,9 +1,9 @@
-//! Source of a pool that reads from Kafka: one consumer for the pool, however many workers it has.
-//! `startup` waits for a broker, `event_loop` for all else, and does one thing after the other by
-//! asking parts that keep their state to themselves and return what is to be done: `pool_link` (the
-//! pool), `member` (the consumer and its group), `assignment` (partitions and their messages), `outbox`
-//! (publications), `known_topics`, `commits`, `blocking_calls` (queries). The other files are parts of
-//! these, or decide something for them.
+//! Source of a pool that reads from Kafka: one consumer for the pool, however many workers it has. `startup`
+//! waits for a broker, `event_loop` for everything else. The latter does one thing after the other, by calls
+//! to parts that keep their own state and return the work to be done: `pool_link` (the pool), `member` (the
+//! consumer and its group), `assignment` (partitions and their messages), `outbox` (publications),
+//! `known_topics`, `commits`, `blocking_calls` (queries). The other files are parts of these, or make
+//! decisions for them.
 
 mod assignment;
 mod blocking_calls;
@@ -52,7 +52,7 @@ pub(crate) fn open(config: &KafkaSource, link: Link) -> Result<impl FnOnce() + u
     let heartbeat = Heartbeat::of_this_thread().on(runtime.handle());
     let pool = Arc::clone(&link.policy.borrow());
     let mut setup = Setup::new(config, &pool)?;
-    // It makes blocking queries, for as long as a broker may take.
+    // It makes blocking queries, which may take as long as a broker takes to answer.
     let found = match heartbeat.away(|| runtime.block_on(setup.prepare(setup::PATIENCE))) {
         Ok(found) => Some(found),
         Err(error) if error.is_transient() => {

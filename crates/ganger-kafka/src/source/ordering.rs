@@ -1,10 +1,10 @@
-//! Choice of the next message to hand out: messages that were read and are not done, and their waiting
-//! order. Pure, but for the times passed in.
+//! Choice of the next message to hand out: messages that were read and are not done, and their waiting order.
+//! Pure, except for the times passed in.
 //!
-//! Messages that must not overlap share a *lane*: a topic's key, or partition, as the pool's `order`
-//! says. A lane is held by one message at a time, from when it becomes ready until it is done or dead,
-//! however often it goes out in between. Of the ready ones each partition's lowest offset goes first,
-//! so that none starves and completion runs ahead as little as it can; partitions take turns.
+//! Messages that must not overlap share a *lane*: a topic's key, or partition, as the pool's `order` defines.
+//! A lane is held by one message at a time, from when it becomes ready until it is done or dead, however
+//! often it is handed out in between. Of the ready messages each partition's lowest offset comes first, so
+//! that none starves and completion runs ahead as little as possible; partitions take turns.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
@@ -25,7 +25,7 @@ pub(super) struct Lane {
     pub(super) shared: Shared,
 }
 
-/// Part of that beside the topic.
+/// The part of the lane in addition to the topic.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Shared {
     /// Key of the messages.
@@ -41,7 +41,7 @@ pub(super) struct Entry<T> {
     pub(super) part: Part,
     /// Offset in that partition.
     pub(super) offset: i64,
-    /// Lane; none if it need not wait for any other.
+    /// Lane; none if the message need not wait for any other.
     pub(super) lane: Option<Lane>,
     /// Size charged against the limits.
     pub(super) bytes: usize,
@@ -53,7 +53,7 @@ pub(super) struct Entry<T> {
 enum State {
     /// Waiting for another message that holds its lane.
     Waiting,
-    /// Ready to go out.
+    /// Ready to be handed out.
     Ready,
     /// Held back until this time.
     Held(Instant),
@@ -61,17 +61,17 @@ enum State {
     Out,
     /// Settled, and being published elsewhere.
     Publishing,
-    /// Either of these two, of a partition that is no longer assigned.
+    /// Handed out or being published, from a partition that is no longer assigned.
     Void { is_out: bool },
 }
 
 impl State {
-    /// Returns whether the pool has it.
+    /// Returns whether the pool has the message.
     fn is_out(self) -> bool {
         matches!(self, Self::Out | Self::Void { is_out: true })
     }
 
-    /// Returns whether it is out or being published.
+    /// Returns whether it is handed out or being published.
     fn is_gone(self) -> bool {
         matches!(self, Self::Out | Self::Publishing | Self::Void { .. })
     }
@@ -88,7 +88,7 @@ pub(super) enum Settled {
     Ours,
     /// A message whose partition is no longer assigned.
     Void,
-    /// No message that the pool has.
+    /// Not a message that the pool has.
     Unknown,
 }
 
@@ -108,11 +108,11 @@ struct Queue {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) messages: usize,
-    /// Number of those that may go out.
+    /// Number of those that may be handed out.
     pub(super) ready: usize,
-    /// Number of those that are out.
+    /// Number of those that are handed out.
     pub(super) out: usize,
-    /// Size of those that are not out.
+    /// Size of those that are not handed out.
     pub(super) bytes: usize,
 }
 
@@ -124,7 +124,7 @@ struct PartitionMessages {
     /// All messages held here.
     places: HashSet<Position>,
     out: usize,
-    /// Size of those that are not out.
+    /// Size of those that are not handed out.
     bytes: usize,
 }
 
@@ -204,8 +204,8 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Returns the next message to go out, of the partition whose turn it is, skipping partitions whose
-    /// next message may not go out.
+    /// Returns the next message to hand out, of the partition whose turn it is. Skips partitions whose next
+    /// message may not be handed out.
     pub(super) fn next(&mut self, mut may: impl FnMut(Part, i64) -> bool) -> Option<Position> {
         for _ in 0..self.ring.len() {
             let part = self.ring.pop_front()?;
@@ -250,7 +250,7 @@ impl<T> Lanes<T> {
         self.out
     }
 
-    /// Returns a message that is out or being published.
+    /// Returns a message that is handed out or being published.
     pub(super) fn get(&self, place: Position) -> Option<&Entry<T>> {
         self.slot(place).map(|slot| &slot.entry)
     }
@@ -266,12 +266,12 @@ impl<T> Lanes<T> {
         slot.state.is_gone().then_some(slot)
     }
 
-    /// Returns whether it is out and its partition no longer assigned.
+    /// Returns whether it is handed out and its partition no longer assigned.
     pub(super) fn is_void(&self, place: Position) -> bool {
         self.slot(place).is_some_and(|slot| slot.state.is_void())
     }
 
-    /// Returns a message that is out to its lane, which it keeps: to go out again at once, or from a
+    /// Returns a message from the pool to its lane, which it keeps: it is handed out again at once, or from a
     /// given time on. A void one is removed.
     pub(super) fn again(&mut self, place: Position, from: Option<Instant>) {
         let Some(slot) = self.slot(place) else {
@@ -301,7 +301,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Removes a message that is out and passes its lane to the next in line.
+    /// Removes a message that is handed out and passes its lane to the next waiting message.
     pub(super) fn remove(&mut self, place: Position) -> Option<Entry<T>> {
         let is_void = self.slot(place)?.state.is_void();
         let entry = self.take(place)?;
@@ -313,7 +313,7 @@ impl<T> Lanes<T> {
         Some(entry)
     }
 
-    /// Passes on the lane of a message that is out and will not go out again.
+    /// Passes on the lane of a message that is handed out now and will not be handed out again.
     pub(super) fn let_pass(&mut self, place: Position) {
         let lane = self.slot(place).and_then(|slot| slot.entry.lane.clone());
         self.pass_on(lane.as_ref(), place);
@@ -356,7 +356,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Returns the time at which the next held message may go out.
+    /// Returns the time at which the next held message may be handed out.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.held.first().map(|(due, _)| *due)
     }
@@ -373,7 +373,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Removes a partition. Its messages that are out become void, and keep their lanes until they are
+    /// Removes a partition. Its messages that are handed out become void, and keep their lanes until they are
     /// settled; returns their number.
     pub(super) fn forget(&mut self, part: Part) -> usize {
         let Some(messages) = self.messages_of.remove(&part) else {
@@ -385,7 +385,7 @@ impl<T> Lanes<T> {
             .iter()
             .filter_map(|place| self.slots[*place].as_ref());
         let lanes: HashSet<&Lane> = slots.filter_map(|slot| slot.entry.lane.as_ref()).collect();
-        // So that no lane passes to one of the removed messages.
+        // After the removal, so that no lane passes to one of the removed messages.
         for lane in lanes {
             if let Some(queue) = self.queues.get_mut(lane) {
                 queue.waiting.retain(|place| !places.contains(place));
@@ -420,12 +420,12 @@ impl<T> Lanes<T> {
         false
     }
 
-    /// Number of messages that may go out now.
+    /// Returns the number of messages that may be handed out now.
     pub(super) fn ready(&self) -> usize {
         self.ready
     }
 
-    /// Size of all messages in bytes.
+    /// Returns the size of all messages in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,4 +1,5 @@
-//! Publications that are not confirmed yet, and the external topics among them that accept nothing.
+//! Publications that are not confirmed yet, and the external topics among their destinations that accept
+//! nothing.
 
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
@@ -30,8 +31,8 @@ impl Outbox {
         }
     }
 
-    /// Publishes a record. What no broker would accept of that for a topic that a worker chose comes
-    /// back, as if one had rejected it.
+    /// Publishes a record. A record that no broker would accept for a topic chosen by a worker is returned,
+    /// as if a broker had rejected it.
     pub(super) fn send(&mut self, publication: Publication) -> Option<Report<Purpose>> {
         let Publication { record, purpose } = publication;
         let fault = match purpose.external_topic() {
@@ -78,7 +79,7 @@ impl Outbox {
             pool.over(HealthIssue::Brokers);
             pool.over(HealthIssue::Refused);
         }
-        // A refusal is an answer, too.
+        // A rejection is an answer, too.
         let is_heard = is_taken || !reports.refused.is_empty();
         if is_heard && self.producer.silent_topic(now).is_none() || self.producer.is_idle() {
             pool.over(HealthIssue::Publishing);
@@ -116,7 +117,7 @@ impl Outbox {
         pool: &mut PoolLink,
         now: Instant,
     ) {
-        // A reported reason is more useful.
+        // An error with a reason is more useful.
         if let Some(topic) = self.producer.silent_topic(now)
             && !pool.has(HealthIssue::Publishing)
         {
@@ -125,7 +126,7 @@ impl Outbox {
         }
         for (code, detail) in errors {
             let problem = error::reason(code, &detail);
-            // The consumer reports brokers that are away.
+            // The consumer reports unreachable brokers.
             if matches!(
                 code,
                 Code::AllBrokersDown | Code::BrokerTransportFailure | Code::Resolve
@@ -141,7 +142,7 @@ impl Outbox {
         }
     }
 
-    // -- how much there is --
+    // -- amounts --
 
     /// Number of unconfirmed publications.
     pub(super) fn pending(&self) -> usize {
@@ -152,14 +153,14 @@ impl Outbox {
         self.producer.is_full()
     }
 
-    /// Returns whether so much is unconfirmed that nothing more is handed out.
+    /// Returns whether the limit of unconfirmed publications is reached, so that nothing more is handed out.
     pub(super) fn holds_up(&self, bytes_max: usize) -> bool {
         self.is_full()
             || self.pending() > UNCONFIRMED_MAX
             || self.producer.pending_bytes() > bytes_max
     }
 
-    /// Returns the time of the next timer. In a hurry, publications are not awaited for ever.
+    /// Returns the time of the next timer. During an urgent shutdown, publications are not awaited for ever.
     pub(super) fn due(&self, is_hurried: bool) -> Option<Instant> {
         let undeliverable = || self.producer.next_of_age(Instant::now(), WITHIN);
         let undeliverable = is_hurried.then(undeliverable).flatten();
@@ -172,9 +173,8 @@ impl Outbox {
 
     // -- undeliverable publications --
 
-    /// Returns the undeliverable publications, when there is no time to wait for them: neither a
-    /// shutdown nor a revoked partition waits for them. Their messages are not committed, so they run
-    /// again.
+    /// Returns the undeliverable publications. A shutdown or a revoked partition does not wait for them.
+    /// Their messages are not committed, so they run again.
     fn undeliverable(&self, now: Instant) -> impl Iterator<Item = &Purpose> {
         self.producer.undeliverable(now, Purpose::is_undeliverable)
     }
@@ -184,12 +184,12 @@ impl Outbox {
         self.undeliverable(now).filter_map(Purpose::place)
     }
 
-    /// Returns whether a publication is in flight that a shutdown waits for.
+    /// Returns whether a publication is in flight for which a shutdown waits.
     pub(super) fn is_still_publishing(&self, now: Instant) -> bool {
         self.undeliverable(now).count() < self.pending()
     }
 
-    /// Logs what a shutdown leaves undone.
+    /// Logs the work that a shutdown leaves undone.
     pub(super) fn log_unfinished(&self, pool: &PoolLink) {
         let left = |is: fn(&Purpose) -> bool| self.producer.purposes().filter(|p| is(p)).count();
         let replies = left(|purpose| matches!(purpose, Purpose::Reply { .. }));

@@ -1,6 +1,6 @@
-//! Assigned partitions and their indexes: turns, due heads, uncommitted progress, fetching. However
-//! many there are, only those that have changed are checked. A partition changes nowhere but in
-//! `change`, so that the indexes stay correct.
+//! Assigned partitions and their indexes: turns, due heads, uncommitted progress, fetching. However many
+//! there are, only those that have changed are checked. A partition is changed only in `change`, so that the
+//! indexes stay correct.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -27,11 +27,11 @@ pub(super) struct Partitions {
     parked: Deadlines,
     /// Times of the next checks of heads of partitions that are fetched meanwhile.
     to_pause: Deadlines,
-    /// Partitions that are paused for a head that is gone.
+    /// Partitions that are paused for a head that no longer exists.
     to_resume: BTreeSet<Part>,
-    /// Partitions that are fetched and have something in their local buffer.
+    /// Partitions that are fetched and have messages in their local buffer.
     full: BTreeSet<Part>,
-    /// Partitions that are fetched and have an empty one.
+    /// Partitions that are fetched and have an empty local buffer.
     empty: BTreeSet<Part>,
     uncommitted: BTreeSet<Part>,
     /// Partitions in the commit in flight.
@@ -66,7 +66,7 @@ impl Partitions {
         names.iter().filter_map(|name| self.named(name)).collect()
     }
 
-    /// Adds a partition, in which there may be something.
+    /// Adds a partition, which may have messages.
     pub(super) fn add(&mut self, partition: Partition) -> Part {
         self.last = self.last.wrapping_add(1);
         let part = self.last;
@@ -90,7 +90,7 @@ impl Partitions {
         Some(partition)
     }
 
-    /// Renumbers a partition, so that it is not taken for the former assignment.
+    /// Renumbers a partition, so that it is not taken for the previous assignment.
     pub(super) fn rename(&mut self, part: Part) -> Part {
         match self.remove(part) {
             Some(partition) => self.add(partition),
@@ -145,7 +145,7 @@ impl Partitions {
 
     // -- turns --
 
-    /// Updates the partitions that have received something.
+    /// Updates the partitions that have received messages.
     pub(super) fn listen(&mut self, arrivals: &ArrivalSet) {
         for name in arrivals.take() {
             if let Some(part) = self.named(&name) {
@@ -160,7 +160,7 @@ impl Partitions {
         }
     }
 
-    /// Number of partitions that have something, in librdkafka or here.
+    /// Returns the number of partitions that have messages, in librdkafka or here.
     pub(super) fn sharers(&self) -> usize {
         self.turns.sharers()
     }
@@ -170,7 +170,7 @@ impl Partitions {
         self.turns.widen(share);
     }
 
-    /// Returns the next partition that may have something for which there is room.
+    /// Returns the next partition that may have messages for which there is room.
     pub(super) fn next(&mut self, share: &Share, here: HeldTotals) -> Option<Part> {
         self.turns.next(share, here)
     }
@@ -207,12 +207,12 @@ impl Partitions {
 
     // -- fetching --
 
-    /// Returns the partitions that are fetched and have something in their local buffer.
+    /// Returns the partitions that are fetched and have messages in their local buffer.
     pub(super) fn full(&self) -> &BTreeSet<Part> {
         &self.full
     }
 
-    /// Returns the partitions that are fetched and have an empty one.
+    /// Returns the partitions that are fetched and have an empty local buffer.
     pub(super) fn empty(&self) -> &BTreeSet<Part> {
         &self.empty
     }
@@ -222,7 +222,7 @@ impl Partitions {
         self.to_pause.after(until)
     }
 
-    /// Returns the partitions that are paused for a head that is gone.
+    /// Returns the partitions that are paused for a head that no longer exists.
     pub(super) fn to_resume(&self) -> Vec<Part> {
         self.to_resume.iter().copied().collect()
     }

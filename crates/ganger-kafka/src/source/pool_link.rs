@@ -1,5 +1,5 @@
-//! Link to the pool: its intake, policy, settlements and emits come in, deliveries and the source's
-//! health and figures go out.
+//! Link to the pool: its intake, policy, settlements and emits come in; deliveries and the source's health
+//! and figures go out.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -70,7 +70,7 @@ impl PoolLink {
         &self.name
     }
 
-    // -- what the pool wants --
+    // -- input from the pool --
 
     /// Waits for an event. Rare events come first, so that a steady stream of settlements cannot hide
     /// them. True if the policy has changed.
@@ -96,7 +96,7 @@ impl PoolLink {
         Arc::clone(&self.policy.borrow().queue)
     }
 
-    /// Returns the current policy, which counts as seen.
+    /// Returns the current policy, and marks it as seen.
     pub(super) fn policy(&mut self) -> Arc<PoolConfig> {
         Arc::clone(&self.policy.borrow_and_update())
     }
@@ -121,8 +121,8 @@ impl PoolLink {
         arrived.or_else(|| self.end.settlements.try_recv().ok())
     }
 
-    /// Returns the next emit that has arrived, if there is room for it. One that ended a wait has its
-    /// room already.
+    /// Returns the next emit that has arrived, if there is room for it. Room is already reserved for an emit
+    /// that ended a wait.
     pub(super) fn publish(&mut self, has_room: bool) -> Option<Publish> {
         let arrived = self.publish.take();
         arrived.or_else(|| {
@@ -136,9 +136,9 @@ impl PoolLink {
         self.publish.is_some() || !self.end.publishes.is_empty()
     }
 
-    // -- what the pool gets --
+    // -- output to the pool --
 
-    /// Hands over a message, which is void once the claim to its partition is dropped.
+    /// Delivers a message, which is void once the claim to its partition is dropped.
     pub(super) fn deliver(&self, claim: &Claim, token: u64, record: &Record) {
         let (message, history) = (record.message(), record.history());
         self.end.deliver_under(claim, token, message, history);
@@ -149,7 +149,7 @@ impl PoolLink {
         self.end.lost();
     }
 
-    /// Counts messages that were worked on and may be worked on again, and logs the reason.
+    /// Counts messages that were processed and may be processed again, and logs the reason.
     pub(super) fn may_run_twice(&self, count: u64, why: &str) {
         self.health.may_run_twice(&self.end, count, why);
     }
@@ -188,7 +188,7 @@ impl PoolLink {
             .note(|figures| figures.publishes_pending = pending);
     }
 
-    /// Notes librdkafka's figures and the number of its connection attempts.
+    /// Records librdkafka's figures and the number of its connection attempts.
     pub(super) fn note_kafka(&self, kafka: KafkaFigures, connections: u64) {
         self.end.facts.note(|figures| {
             (figures.kafka, figures.connections) = (Some(kafka), Some(connections));

@@ -15,7 +15,7 @@ pub(super) struct Positions {
     /// Assigned partitions whose start position is not known yet.
     unstarted: Vec<TopicPartition>,
     ask_unstarted_at: Option<Instant>,
-    /// Partitions whose position is gone, and the times at which to query their state.
+    /// Partitions whose position no longer exists, and the times at which to query their state.
     lost: Deadlines,
     /// True while the state of some is being queried.
     is_asking: bool,
@@ -30,7 +30,7 @@ impl Positions {
         lost.into_iter().chain(self.ask_unstarted_at).min()
     }
 
-    /// Forgets partitions that are no longer assigned; those that had not started have no number.
+    /// Removes partitions that are no longer assigned; those that had not started have no number.
     pub(super) fn forget(&mut self, parts: &[Part], names: &[TopicPartition]) {
         parts.iter().for_each(|part| self.lost.set(*part, None));
         self.unstarted.retain(|each| !names.contains(each));

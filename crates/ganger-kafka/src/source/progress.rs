@@ -6,7 +6,7 @@ use super::watermark::{Delivered, Watermark};
 use crate::broker::commit_metadata;
 use crate::broker::commit_metadata::{Carried, PartitionSeed, Tried};
 
-/// Size of a commit's metadata above which nothing is handed out that would add to it.
+/// Size of a commit's metadata above which no message is handed out that would add to it.
 const METADATA_BYTES_PAUSE: usize = 2800;
 /// Number of tried messages with the same effect.
 const TRIED_MAX: usize = 150;
@@ -25,7 +25,7 @@ pub(super) struct Progress {
     uncommitted: u64,
     /// Number of those that the commit in flight covers.
     telling: u64,
-    /// True if something has changed since the last commit was written.
+    /// True if the progress has changed since the last commit was written.
     dirty: bool,
 }
 
@@ -69,15 +69,15 @@ impl Progress {
         self.tried.remove(&offset);
     }
 
-    /// Declares that offsets below this one that were not read never will be.
+    /// Declares that unread offsets below this one will never be read.
     pub(super) fn skip_to(&mut self, offset: i64) {
         self.mark.skip_to(offset);
         self.dirty = true;
     }
 
-    /// Returns whether a message may be handed out: the commit's metadata has room for what its
-    /// completion out of order may add. Offsets below the highest one done only make it shorter, as
-    /// does the lowest that is not done, and messages that were tried have their room already.
+    /// Returns whether a message may be handed out: the commit's metadata has room for the growth by its
+    /// completion out of order. Offsets below the highest one done only make it shorter, as does the lowest
+    /// that is not done, and messages that were tried are included already.
     pub(super) fn has_room(&self, offset: i64) -> bool {
         let adds_nothing = !self.mark.is_ahead_of_all(offset)
             || offset <= self.mark.committable()
@@ -102,7 +102,7 @@ impl Progress {
         }
         self.dirty = false;
         let offset = self.mark.committable();
-        // Done long since, before a restart.
+        // Done long ago, before a restart.
         self.tried = self.tried.split_off(&offset);
         let text = commit_metadata::encode(place, offset, &self.carried(), metadata_bytes_max);
         let commit = (offset, text);
@@ -124,17 +124,17 @@ impl Progress {
         self.mark.committable()
     }
 
-    /// Number of messages that were read and are not done.
+    /// Returns the number of messages that were read and are not done.
     pub(super) fn undone(&self) -> usize {
         self.mark.undone()
     }
 
-    /// Number of messages not read yet that are known to be done.
+    /// Returns the number of messages not read yet that are known to be done.
     pub(super) fn done_ahead(&self) -> u64 {
         self.mark.done_ahead()
     }
 
-    /// Returns what is known beyond the offset to commit.
+    /// Returns the known progress beyond the offset to commit.
     pub(super) fn carried(&self) -> Carried {
         Carried {
             ahead: self.mark.ahead(),
@@ -151,7 +151,7 @@ impl Progress {
             .map_or(position, |last| last.end.max(position))
     }
 
-    /// Returns whether something was ever committed.
+    /// Returns whether progress was ever committed.
     pub(super) fn was_committed(&self) -> bool {
         self.committed.is_some()
     }
@@ -168,8 +168,8 @@ impl Progress {
         }
     }
 
-    /// Number of messages done that the broker does not know of yet: the next reader of the partition
-    /// gets them again.
+    /// Returns the number of messages done that the broker does not know of yet: the next reader of the
+    /// partition gets them again.
     pub(super) fn uncommitted(&self) -> u64 {
         self.uncommitted
     }

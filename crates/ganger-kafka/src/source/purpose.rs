@@ -1,5 +1,5 @@
-//! Purpose of a publication, the action after its failure, and the time it is awaited when there is no
-//! time. Pure.
+//! Purpose of a publication, the action after its failure, and the time for which it is awaited during a
+//! shutdown. Pure.
 
 use std::time::Duration;
 
@@ -47,9 +47,9 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    /// Returns the action after such a failure. A dead letter is all that is left of its message: it is
-    /// sent until it is accepted, in a smaller form if need be. What an external topic has not accepted
-    /// for too long is given up.
+    /// Returns the action after such a failure. A dead letter is the only remaining copy of its message: it
+    /// is sent until it is accepted, in a smaller form if needed. A record that an external topic has not
+    /// accepted for too long is given up.
     pub(super) fn on_failure(&self, code: Code, is_too_long: bool) -> FailureAction {
         let gives_up = match self {
             Self::DeadLetter { write, .. } => write.may_shrink(code),
@@ -65,7 +65,7 @@ impl Purpose {
         }
     }
 
-    /// Returns the external topic that it is for.
+    /// Returns its external destination topic, if it has one.
     pub(super) fn external_topic(&self) -> Option<&str> {
         match self {
             Self::Reply { reply, .. } => Some(&reply.queue),
@@ -84,11 +84,11 @@ impl Purpose {
         }
     }
 
-    /// Returns whether, at this age, it holds up neither a shutdown nor the release of a partition.
+    /// Returns whether, at this age, neither a shutdown nor the release of a partition waits for it.
     pub(super) fn is_undeliverable(&self, age: Duration) -> bool {
         match self {
             Self::Reply { .. } | Self::Tier { .. } | Self::DeadLetter { .. } => age >= WITHIN,
-            // Its caller is gone: the task behind it has failed, and is tried again.
+            // Its caller no longer waits: the task behind it has failed, and is retried.
             Self::Emit { confirmed, .. } => confirmed.is_closed(),
         }
     }

@@ -1,11 +1,11 @@
-//! Position at which reading resumes in a partition whose position is gone. Pure.
+//! Position at which reading resumes in a partition whose position no longer exists. Pure.
 
 use crate::broker::settings::Reset;
 use crate::broker::start_positions;
 use crate::broker::start_positions::LogState;
 
-/// Returns where a partition resumes whose position is gone; none if it does not. Nothing that exists
-/// and was not read is skipped unless `reset` wants it.
+/// Returns the position at which a partition resumes whose own no longer exists; none if it does not resume.
+/// No existing unread message is skipped unless `reset` requires it.
 pub(super) fn resume_at(
     position: i64,
     committable: i64,
@@ -15,7 +15,7 @@ pub(super) fn resume_at(
     let (first, end) = state.ends;
     match (state.fork, reset) {
         (Some(_), Reset::Refuse) => None,
-        // What lies before it is as it was, and may not be done yet.
+        // The part before it is unchanged, and may not be done yet.
         (Some(fork), Reset::Earliest | Reset::Latest) => Some(fork.min(committable).max(first)),
         (None, _) if (first..=end).contains(&position) => Some(position),
         (None, Reset::Earliest) => Some(first.max(end.min(position))),
@@ -44,7 +44,7 @@ mod tests {
     fn where_to_go_on() {
         use Reset::{Earliest, Latest, Refuse};
         let table = [
-            // Nothing is gone.
+            // No message is missing.
             (50, 40, (0, 100), None, Earliest, Some(50)),
             (100, 40, (0, 100), None, Refuse, Some(100)),
             // Retention was faster.

@@ -1,6 +1,6 @@
-//! Check whether the assignment still holds. A daemon that stood still for as long as a session lasts
-//! (stopped, swapped out, its machine asleep) may have lost its partitions to a member that has
-//! answered their messages since, without having been notified.
+//! Check whether the assignment still holds. A daemon that was stopped for as long as a session lasts
+//! (stopped, swapped out, its machine asleep) may have lost its partitions without a notification, to a
+//! member that has answered their messages since.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl SessionGap {
         session_timeout / 3
     }
 
-    /// Records that the daemon is awake, and the last commit sent. True if it was not for too long.
+    /// Records that the daemon is awake, and the last commit sent. True if it was not awake for too long.
     pub(super) fn awake(&mut self, now: Duration, commit: u64) -> bool {
         let stood_still = now.saturating_sub(self.last_turn) > self.longest;
         self.last_turn = now;
@@ -50,7 +50,7 @@ impl SessionGap {
         self.doubt.is_some()
     }
 
-    /// Records that the group has answered a commit as one of a member. One that was sent before the
+    /// Records that the group has answered a commit as that of a member. A commit that was sent before the
     /// gap proves nothing.
     pub(super) fn commit_answered(&mut self, commit: u64) {
         self.doubt = self.doubt.filter(|before| commit <= *before);

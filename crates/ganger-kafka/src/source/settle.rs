@@ -1,5 +1,5 @@
-//! Next step of a message: after its settlement, and after the end of a publication that it waits for.
-//! Pure, but for the wall clock and the ids of dead letters.
+//! Next step of a message: after its settlement, and after the end of a publication that it waits for. Pure,
+//! except for the wall clock and the ids of dead letters.
 
 use std::time::Duration;
 
@@ -32,9 +32,9 @@ pub(super) fn unix_ms() -> i64 {
 pub(super) enum NextStep {
     /// Everything has been done for it.
     Done,
-    /// It goes out again, at once or from a given time on.
+    /// It is handed out again, at once or from a given time on.
     Again(Option<Instant>),
-    /// It is kept for another attempt, which counts its earlier ones.
+    /// It is kept for another attempt, in which its earlier ones count.
     Hold(Instant),
     /// It is published elsewhere, and done once that is confirmed.
     Publish(Publication),
@@ -51,7 +51,7 @@ pub(super) struct Rules<'a> {
 
 // -- outcomes --
 
-/// Returns the next step after an outcome, which it notes in the message.
+/// Returns the next step after an outcome, and records the outcome in the message.
 pub(super) fn settled(
     place: Position,
     record: &mut Record,
@@ -106,7 +106,7 @@ fn later(
         return NextStep::Hold(due);
     }
     let delay_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
-    // Rounded up: never early.
+    // Rounded up, so that it is never early.
     let due_ms = unix_ms().saturating_add(delay_ms).saturating_add(1);
     // The tier may not exist yet.
     let Some(tier) = rules.topics.tier(&record.topic, LADDER.tier(delay)) else {
@@ -156,7 +156,7 @@ fn write_next_record(place: Position, write: Box<DeadLetterWrite>) -> NextStep {
 
 // -- publications --
 
-/// Returns what an emit publishes; none if its caller has given up: the task behind it failed and will
+/// Returns the publication of an emit; none if its caller no longer waits: the task behind it failed and will
 /// publish again.
 pub(super) fn emit(publish: Publish) -> Option<Publication> {
     let Publish { message, confirmed } = publish;

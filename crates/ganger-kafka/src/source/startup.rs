@@ -1,5 +1,6 @@
-//! Start of the source: it looks for a broker and creates its clients, repeatedly until it succeeds or
-//! is to stop. What is missing is temporary: a broker, or a thread on a machine that has too many.
+//! Start of the source: it searches for a broker and creates its clients, repeatedly until it succeeds or has
+//! to stop. Obstacles are temporary: an unreachable broker, or a thread that can't be started on a machine
+//! with too many.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -31,7 +32,7 @@ pub(super) struct Startup {
     pub(super) producer: Producer<Purpose>,
 }
 
-/// Looks for a broker, unless one was found already, and creates the clients. None if the source is to
+/// Searches for a broker, unless one was found already, and creates the clients. None if the source has to
 /// stop before.
 pub(super) async fn begin(
     setup: Setup,
@@ -61,7 +62,7 @@ pub(super) async fn begin(
     }
 }
 
-/// Looks for a broker, on the given thread: it may take as long as a broker takes to answer.
+/// Searches for a broker, on the given thread, since it may take as long as a broker takes to answer.
 async fn prepare(setup: &Arc<Mutex<Setup>>, thread: thread::Builder) -> Result<Found, String> {
     let setup = Arc::clone(setup);
     let looked = aside(thread, move || {
@@ -86,7 +87,7 @@ fn clients(setup: &Mutex<Setup>, found: Found, wakeup: &Arc<Notify>) -> Result<S
     })
 }
 
-/// Locks the setup, even if a holder panicked: each attempt starts afresh.
+/// Locks the setup, even if a holder panicked: each attempt starts from the beginning.
 fn held(setup: &Mutex<Setup>) -> MutexGuard<'_, Setup> {
     setup.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -111,7 +112,8 @@ mod tests {
     use crate::broker::settings::tests::source;
     use ganger_config::sample::policy;
 
-    /// No machine has room for such a stack: creating the thread fails, as for one too many.
+    /// No machine has enough memory for such a stack: creating the thread fails, as it would beyond the limit
+    /// of threads.
     #[tokio::test]
     async fn a_thread_that_is_refused_is_a_problem_and_no_end() {
         let setup = Setup::new(&source(&[]), &policy()).unwrap();

@@ -1,8 +1,7 @@
-//! Limit on what librdkafka holds locally. Each partition has a queue of its own there, which takes one
-//! record however large it is, so that hundreds of partitions hold hundreds of them. While the
-//! partitions that have something hold all that may be held, the others are paused, and take turns.
-//! Pausing discards the local buffer, so a partition that has something is only paused after a long
-//! turn. Pure.
+//! Limit on the data that librdkafka holds locally. Each partition has a queue there, which accepts one
+//! record however large it is, so that hundreds of partitions hold hundreds of them. While the partitions
+//! that have messages hold as much as the limit allows, the others are paused, and take turns. Pausing
+//! discards the local buffer, so a partition that has messages is only paused after a long turn. Pure.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use crate::broker::setup::Plan;
 use crate::broker::start_positions::Part;
 use crate::broker::topic_requirements::Found;
 
-/// Time that partitions whose turn comes have to be fetched, before others are resumed too.
+/// Time within which partitions whose turn it is should be fetched, before others are resumed too.
 const GRACE: Duration = Duration::from_millis(150);
 /// Maximum length of a turn while others wait.
 const TURN: Duration = Duration::from_secs(10);
@@ -28,9 +27,9 @@ pub(super) struct Throttle {
     bytes_max: usize,
     /// Assumed size of all queues.
     held: usize,
-    /// Assumed size of a queue that has something, without its last record.
+    /// Assumed size of a queue that has messages, without its last record.
     queue_bytes: usize,
-    /// Assumed size of that record: the largest of late.
+    /// Assumed size of that record: the largest recent one.
     record_bytes: usize,
     /// Paused partitions, in the order of their turns.
     waiting: VecDeque<Part>,
@@ -102,8 +101,8 @@ impl Throttle {
         may
     }
 
-    /// Returns the partitions to pause and to resume, given the fetched ones that have something in
-    /// their local buffer and those that have nothing. `most` is what the daemon has left for them.
+    /// Returns the partitions to pause and to resume, given the fetched ones that have messages in their
+    /// local buffer and those that have none. `most` is the memory that the daemon has left for them.
     pub(super) fn turn(
         &mut self,
         full: &BTreeSet<Part>,
@@ -248,7 +247,7 @@ mod tests {
         );
     }
 
-    /// Even if those that have something are slow.
+    /// Even if the partitions that have messages are slow.
     #[test]
     fn everybody_has_a_turn() {
         let (mut throttle, now) = throttle();

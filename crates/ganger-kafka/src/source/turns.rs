@@ -1,5 +1,5 @@
-//! Choice of the next partition to read: only those that may have something to read and for which there
-//! may be room are checked, each in its turn and however many there are. Pure.
+//! Choice of the next partition to read: only those that may have messages and for which there may be room
+//! are checked, each in its turn and however many there are. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,11 +13,11 @@ pub(super) struct Share {
     pub(super) ready: usize,
     /// Number of messages that wait or are ready.
     pub(super) look_ahead: usize,
-    /// Size of those that are not out.
+    /// Size of those that are not handed out.
     pub(super) bytes: usize,
     pub(super) bytes_of_all: usize,
-    /// True if the pools of the daemon hold all that they may: each pool then has no more than one
-    /// message, not each partition.
+    /// True if the pools of the daemon hold as much as they may: then each pool has no more than one message,
+    /// rather than each partition.
     pub(super) is_scarce: bool,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Share {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HeldTotals {
     pub(super) bytes: usize,
-    /// True if nothing is out or may go out.
+    /// True if no message is handed out or may be.
     pub(super) is_idle: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum ReadState {
     Empty,
     /// Not to be read.
     Closed,
-    /// At its limit, until a message of it goes out or is done.
+    /// At its limit, until one of its messages is handed out or is done.
     Full,
     /// `Full`, or until more than this may be ready of each.
     ReadyMax(usize),
@@ -49,7 +49,7 @@ pub(super) enum ReadState {
 }
 
 impl Share {
-    /// Returns why there is no room for more of a partition with this count; none if there is.
+    /// Returns the reason why there is no room for more of a partition with this count; none if there is.
     pub(super) fn refusal(&self, count: Count, here: HeldTotals) -> Option<ReadState> {
         if count.messages - count.out >= self.look_ahead {
             return Some(ReadState::Full);
@@ -112,7 +112,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Adds a partition. It may have something.
+    /// Adds a partition. It may have messages.
     pub(super) fn add(&mut self, part: Part) {
         self.remove(part);
         let entry = TurnEntry {
@@ -159,7 +159,7 @@ impl Turns {
         self.sharers -= usize::from(did_share);
     }
 
-    /// Records an arrival. True if the partition had nothing.
+    /// Records an arrival. True if the partition was empty before.
     pub(super) fn arrived(&mut self, part: Part) -> bool {
         let slept = self.has_nothing(part);
         if slept {
@@ -215,8 +215,8 @@ impl Turns {
         }
     }
 
-    /// Returns the next partition that may have something for which there is room. It goes to the end
-    /// of the queue.
+    /// Returns the next partition that may have messages for which there is room. It goes to the end of the
+    /// queue.
     pub(super) fn next(&mut self, share: &Share, here: HeldTotals) -> Option<Part> {
         let part = self.peek(share, here)?;
         self.put(part, ReadState::Open);
@@ -235,7 +235,7 @@ impl Turns {
             .copied()
     }
 
-    /// Number of partitions that have something, in librdkafka or here.
+    /// Returns the number of partitions that have messages, in librdkafka or here.
     pub(super) fn sharers(&self) -> usize {
         self.sharers
     }

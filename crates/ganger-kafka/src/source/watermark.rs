@@ -1,8 +1,8 @@
-//! Watermark of a partition: the offset below which everything is done, which alone can be committed,
-//! and the offsets done beyond it. Pure.
+//! Watermark of a partition: the offset below which everything is done, which alone can be committed, and the
+//! offsets done beyond it. Pure.
 //!
-//! "Everything" means every offset that was *delivered* to us: compaction and the markers of
-//! transactions leave gaps, which will never be done.
+//! "Everything" means every offset that was *delivered*: compaction and the markers of transactions leave
+//! gaps, which will never be done.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -34,8 +34,8 @@ pub(super) enum Delivered {
 }
 
 impl Watermark {
-    /// Begins at an offset, with the ranges known to be done, in order. It may begin beyond some of
-    /// them, if those offsets are gone.
+    /// Begins at an offset, with the ranges known to be done, in order. It may begin beyond some of them, if
+    /// those offsets no longer exist.
     pub(super) fn new(from: i64, done_before: Vec<Range<i64>>) -> Self {
         let top = done_before.last().map_or(from, |range| range.end);
         let mut mark = Self {
@@ -71,7 +71,7 @@ impl Watermark {
         Delivered::New
     }
 
-    /// Declares that offsets below this one that were not delivered never will be.
+    /// Declares that undelivered offsets below this one will never be delivered.
     pub(super) fn skip_to(&mut self, offset: i64) {
         self.next = self.next.max(offset);
         while self
@@ -111,12 +111,12 @@ impl Watermark {
         self.next
     }
 
-    /// Number of delivered messages that are not done.
+    /// Returns the number of delivered messages that are not done.
     pub(super) fn undone(&self) -> usize {
         self.undone.len()
     }
 
-    /// Number of messages not delivered yet that are known to be done.
+    /// Returns the number of messages not delivered yet that are known to be done.
     pub(super) fn done_ahead(&self) -> u64 {
         let count = |range: &Range<i64>| (range.end - range.start).max(0).unsigned_abs();
         self.done_before.iter().map(count).sum()
@@ -139,8 +139,8 @@ impl Watermark {
         ranges
     }
 
-    /// Returns the extent of completion beyond the commit, if `offset` were done too: the number of
-    /// offsets spanned, and of runs of undone ones.
+    /// Returns the extent of completion beyond the commit, if `offset` were done too: the number of offsets
+    /// in it, and of runs of undone ones.
     pub(super) fn spread(&self, offset: i64) -> (u64, usize) {
         let top = self.top.max(offset.saturating_add(1));
         let span = top.saturating_sub(self.committable());
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(mark.ahead(), [11..14, 20..30]);
         assert!(mark.done(10));
         assert_eq!(mark.committable(), 13);
-        // 13 to 24 are gone meanwhile.
+        // 13 to 24 no longer exist.
         assert_eq!(mark.delivered(25), Delivered::DoneBefore);
         assert_eq!((mark.committable(), pairs(&mark)), (26, vec![(26, 30)]));
         assert_eq!(mark.delivered(40), Delivered::New);

@@ -35,9 +35,9 @@ pub struct Facts {
     pub held: Option<Held>,
     /// Number of workers that are planned and do not take messages yet.
     pub coming: usize,
-    /// Number of workers that had room all the time since the last look.
+    /// Number of workers that had room during the whole interval since the last sample.
     pub idle: usize,
-    /// Share of their time that workers worked since the last look.
+    /// Share of their time that workers worked since the last sample.
     pub busy: f64,
     /// Time since the last change; `None` if there was none.
     pub since_change: Option<Duration>,
@@ -105,7 +105,7 @@ pub fn decide(rules: &Autoscale, facts: &Facts) -> Decision {
     }
 }
 
-/// Decides to add workers, or says what prevents it; `None` if no more are needed. At most doubles
+/// Decides to add workers, or returns the reason against it; `None` if no more are needed. At most doubles
 /// their number, to see the effect first: messages that wait for one another need no second worker.
 fn grow(rules: &Autoscale, facts: &Facts) -> Option<Decision> {
     let (wanted, reason) = wanted(rules, facts)?;
@@ -114,7 +114,7 @@ fn grow(rules: &Autoscale, facts: &Facts) -> Option<Decision> {
     let hindrance = match () {
         () if facts.coming > 0 => Some(Reason::Coming(facts.coming)),
         () if facts.idle > 0 => Some(Reason::IdleWorkers(facts.idle)),
-        // The workers were not busy enough to say that they are too few.
+        // The workers were not busy enough to show that there are too few.
         () if facts.busy < SATURATED => return None,
         () if facts.target >= rules.max => Some(Reason::AtMax),
         () if is_busy(rules, facts) => Some(Reason::Cpu),
@@ -156,8 +156,8 @@ fn wanted(rules: &Autoscale, facts: &Facts) -> Option<(usize, Reason)> {
     }
 }
 
-/// Decides to remove workers if fewer were enough for long. Nothing is changed for one of many that
-/// may soon be needed again.
+/// Decides to remove workers if fewer have been enough for long. A single worker out of many is kept, since
+/// it may soon be needed again.
 fn shrink(rules: &Autoscale, facts: &Facts) -> Option<Decision> {
     let enough = facts.enough?.clamp(rules.min, rules.max);
     let is_worth_it = enough == rules.min || enough * 10 <= facts.target * 9;

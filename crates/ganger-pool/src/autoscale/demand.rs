@@ -1,5 +1,5 @@
-//! Demand on a pool's workers: time per message, arrival rate, number of workers that would have
-//! been enough lately. Estimates from the looks; no decision.
+//! Demand on a pool's workers: time per message, arrival rate, number of workers that would have been enough
+//! lately. Estimates from samples of the pool; no decision.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::decide::{Machine, Need, SATURATED, whole};
 use super::reason::Held;
 use ganger_config::model::Autoscale;
 
-/// Number of messages after which a change of their duration is believed.
+/// Number of messages after which a change of their duration is accepted.
 const BELIEVED_AFTER: f64 = 16.0;
 /// Number of seconds for which the change must have lasted.
 const BELIEVED_IN: f64 = 5.0;
-/// Minimum number of looks over which arrivals are measured.
+/// Minimum number of samples over which arrivals are measured.
 const LOOKS_MIN: f64 = 3.0;
 /// Share of busy time at which workers are enough: a fifth is left to spare.
 const ENOUGH: f64 = 0.8;
@@ -28,16 +28,16 @@ const SHRINK_AFTER_MAX: f64 = 24.0 * 3600.0;
 /// Measurements of a pool. Totals are since its start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measurements {
-    /// Time of the look.
+    /// Time of the sample.
     pub now: Instant,
     /// Number of workers that take messages.
     pub up: usize,
     /// Number of workers that are starting, or waiting to be started.
     pub coming: usize,
-    /// Smallest number of workers with room for a message at any moment since the last look.
+    /// Smallest number of workers with room for a message at any moment since the last sample.
     pub idle: usize,
-    /// Total time that workers have worked, in seconds; a worker that does half of what it can do
-    /// at once counts as half.
+    /// Total time that workers have worked, in seconds; a worker that uses half of its concurrency counts as
+    /// half.
     pub worked: f64,
     /// Total time that workers were available, in seconds.
     pub available: f64,
@@ -49,7 +49,7 @@ pub struct Measurements {
     pub out: u64,
     /// Number of messages that are still in the queue, where the source knows.
     pub queued: Option<u64>,
-    /// Time since which messages have waited here at every look.
+    /// Time since which messages have waited here at every sample.
     pub waiting_since: Option<Instant>,
     /// Reason not to change the number now, if any.
     pub held: Option<Held>,
@@ -61,7 +61,7 @@ pub struct Measurements {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Demand {
     last: Option<Measurements>,
-    /// Time of the first look.
+    /// Time of the first sample.
     since: Option<Instant>,
     /// Time that a message takes a worker, in seconds; `None` before one has ended.
     seconds_each: Option<f64>,
@@ -71,7 +71,7 @@ pub(super) struct Demand {
     ended: u64,
     /// Arrivals per second.
     arrivals: Option<f64>,
-    /// Share of their time that workers worked since the last look.
+    /// Share of their time that workers worked since the last sample.
     busy: f64,
     /// Number of workers whose work is done, averaged over a longer time.
     worked: Option<f64>,
@@ -81,7 +81,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Records a look at the pool, given the target number of workers.
+    /// Records a sample of the pool, given the target number of workers.
     pub(super) fn look(&mut self, rules: &Autoscale, look: &Measurements, target: usize) {
         self.since.get_or_insert(look.now);
         if let Some(last) = self.last.replace(*look) {
@@ -138,7 +138,7 @@ impl Demand {
         }
         self.ended = self.ended.saturating_add(ended);
         let ended = difference(ended, 0);
-        // The first messages count alike; later, many in a short time are no proof.
+        // The first messages have equal weight; later, many in a short time are no proof.
         let steps = (ended / BELIEVED_AFTER).min(self.unended_for / BELIEVED_IN);
         let first = ended / difference(self.ended, 0);
         let each = self.unended / ended;
@@ -178,20 +178,20 @@ impl Demand {
         }
     }
 
-    /// Returns the time for which fewer workers must have been enough: where tasks are long the
-    /// load changes as slowly.
+    /// Returns the time for which fewer workers must have been enough: where tasks are long, the load also
+    /// changes slowly.
     fn shrink_after(&self, rules: &Autoscale) -> Duration {
         let tasks = TASKS_OBSERVED * self.seconds_each.unwrap_or_default();
         let longest = Duration::from_secs_f64(tasks.clamp(0.0, SHRINK_AFTER_MAX));
         rules.shrink_after.max(longest)
     }
 
-    /// Returns the number of workers at the last look.
+    /// Returns the number of workers at the last sample.
     pub(super) fn up(&self) -> usize {
         self.last.map_or(0, |last| last.up)
     }
 
-    /// Returns the share of their time that workers worked since the last look.
+    /// Returns the share of their time that workers worked since the last sample.
     pub(super) fn busy(&self) -> f64 {
         self.busy
     }

@@ -41,7 +41,7 @@ pub struct Autoscaler {
 }
 
 impl Autoscaler {
-    /// Creates the autoscaler of a pool that begins with so many workers.
+    /// Creates the autoscaler of a pool that begins with `target` workers.
     pub fn new(target: usize) -> Self {
         Self {
             target,
@@ -52,7 +52,7 @@ impl Autoscaler {
         }
     }
 
-    /// Fixes the target at a number; `None` lets it follow the load again from where it is.
+    /// Fixes the target at a number; `None` lets it follow the load again from its current value.
     pub fn pin(&mut self, pinned: Option<usize>, now: Instant) {
         self.pinned = pinned;
         if let Some(target) = pinned {
@@ -79,10 +79,9 @@ impl Autoscaler {
         self.reason = decision.reason;
     }
 
-    /// Evaluates a look at the pool. Returns the decision if the target or the kind of reason has
-    /// changed.
+    /// Evaluates a sample of the pool. Returns the decision if the target or the kind of reason has changed.
     pub fn look(&mut self, rules: &Autoscale, look: &Measurements) -> Option<Decision> {
-        // Workers that have only just come up have shown nothing yet.
+        // Workers that have only just started have shown nothing yet.
         let came = look.up.saturating_sub(self.demand.up());
         self.demand.look(rules, look, self.target);
         let since = |(at, _): (Instant, Reason)| look.now - at;

@@ -10,7 +10,7 @@ pub enum Held {
     Degraded,
     /// A dependency of the workers seems to be down.
     BreakerOpen,
-    /// The pool was told to take nothing in.
+    /// The pool was ordered to stop its intake.
     Paused,
     /// The source can't be used.
     SourceDown,
@@ -29,7 +29,7 @@ pub enum Reason {
     Bounds,
     /// The number must not change now.
     Held(Held),
-    /// Number of added workers that have yet to come up.
+    /// Number of added workers that have yet to connect.
     Coming(usize),
     /// The last change is too recent.
     CoolingDown,
@@ -52,12 +52,12 @@ pub enum Reason {
     Cpu,
     /// Fewer workers were enough for long.
     Spare(usize),
-    /// The number is enough, and fewer might not be.
+    /// The number is enough, and a lower one might not be.
     Enough,
 }
 
 impl Reason {
-    /// Returns whether both are the same but for their figures.
+    /// Returns whether both are the same except for their figures.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }

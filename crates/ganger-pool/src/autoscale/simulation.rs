@@ -1,5 +1,5 @@
-//! Simulates a pool for an hour in milliseconds: messages come, workers start and work, the
-//! autoscaler looks once a second. It must follow the load, and not oscillate.
+//! Simulates a pool for an hour in milliseconds: messages arrive, workers start and work, and the autoscaler
+//! takes a sample once a second. It must follow the load, and not oscillate.
 
 use std::f64::consts::TAU;
 use std::ops::Range;
@@ -82,10 +82,9 @@ struct Play {
     tasks: Tasks,
     /// Time that a worker takes to start.
     start_seconds: f64,
-    /// Number of looks by which the source's report of its queue is late; `None` if it never
-    /// reports.
+    /// Number of samples by which the source's report of its queue is late; `None` if it never reports.
     depth_late: Option<usize>,
-    /// Number of keys: at most so many messages may run at once.
+    /// Number of keys, which is also the maximum number of messages that run at once.
     keys: usize,
     seed: u64,
 }
@@ -113,7 +112,7 @@ fn plays() -> impl Iterator<Item = Play> {
 }
 
 impl Play {
-    /// Plays that many seconds with a load given in workers' worth of work, at most `most`.
+    /// Simulates that many seconds with a load given in workers' worth of work, at most `most`.
     fn run(self, seconds: usize, most: f64, load: impl Fn(f64) -> f64) -> Course {
         let mean = self.tasks.mean();
         let mut stage = Stage::new(self);
@@ -132,8 +131,8 @@ impl Play {
         stage.course
     }
 
-    /// Returns the time until a burst or a steady load should have been dealt with, in seconds from
-    /// its start: workers are added in several steps, each after the last ones have come up.
+    /// Returns the time until a burst or a steady load should have been handled, in seconds from its start:
+    /// workers are added in several steps, each after the workers of the previous one have connected.
     fn patience(self) -> usize {
         let steps = if self.depth_late.is_none() { 8 } else { 4 };
         let seconds = f64::from(steps) * (10.0 + self.start_seconds) + 2.0 * self.tasks.mean();
@@ -218,7 +217,7 @@ impl Stage {
             if let Worker::Idle(since) = *worker
                 && next
             {
-                // A message that is there already begins when the one before it ends.
+                // A message that is already here begins when the one before it ends.
                 let begins = since.max(now - STEP);
                 *worker = Worker::WorksUntil(begins + self.play.tasks.draw(&mut self.rng));
                 working += 1;
@@ -278,7 +277,7 @@ impl Stage {
     }
 }
 
-/// Record of a play.
+/// Record of a simulation.
 #[derive(Debug, Default)]
 struct Course {
     /// Second of each change of the number, with the number before and after.
@@ -290,7 +289,7 @@ struct Course {
 }
 
 impl Course {
-    /// Returns the number of turns from growing to shrinking or back.
+    /// Returns the number of changes from growing to shrinking or back.
     fn turns(&self) -> usize {
         let grows = self.changes.iter().map(|(_, from, to)| to > from);
         let grows: Vec<bool> = grows.collect();

@@ -271,7 +271,7 @@ fn any_facts() -> impl Strategy<Value = Facts> {
     })
 }
 
-/// A step from one look to the next: seconds, and the load then.
+/// A step from one sample to the next: seconds, and the load then.
 type Step = (
     u32,
     (usize, usize, usize),

@@ -210,15 +210,15 @@ struct World {
     workers: usize,
     takes_ms: u64,
     attempts: u32,
-    /// Number of the first try at which a message may succeed.
+    /// Number of the first attempt at which a message may succeed.
     succeeds_from: u32,
-    /// Returns whether the downstream answers at that moment, with so many workers using it.
+    /// Returns whether the downstream answers at that moment, with that number of workers using it.
     up: fn(u64, usize) -> bool,
 }
 
 impl World {
-    /// Works the queue off: its next message first, failed ones again after their back-off. A
-    /// source hands out by number, as a table does.
+    /// Processes the queue: its next message first, failed ones again after their back-off. Messages are
+    /// handed out in the order of their numbers, as by a table.
     fn run(&self, mut queue: VecDeque<Work>, limit_ms: u64) -> Tally {
         let start = Instant::now();
         let mut breaker = Breaker::new(Some(self.rules));
@@ -322,7 +322,7 @@ const WORLD: World = World {
 
 #[test]
 fn an_outage_costs_few_tries_and_no_message() {
-    // Away from the second second on, for a minute.
+    // Down from the second second on, for a minute.
     let away = World {
         up: |ms, _| !(1_000..61_000).contains(&ms),
         ..WORLD
@@ -379,7 +379,7 @@ fn a_flood_of_bad_ones_drains_and_the_good_ones_follow() {
     assert!((1..5).contains(&tally.openings), "{tally:?}");
 }
 
-/// Messages that wait for conditions of their own, and not for a shared dependency.
+/// Messages that wait for their own conditions, and not for a shared dependency.
 #[test]
 fn what_succeeds_at_its_third_try_is_not_starved() {
     let world = World {
@@ -393,7 +393,7 @@ fn what_succeeds_at_its_third_try_is_not_starved() {
 
 #[test]
 fn a_downstream_that_recovers_slowly_is_not_run_over() {
-    // For five seconds after its return it bears two workers at once, and then all.
+    // For five seconds after its return it can serve only two workers at once, and then all.
     let slow = World {
         up: |ms, busy| ms >= 10_000 && (ms >= 15_000 || busy <= 2),
         workers: 16,

@@ -1,5 +1,5 @@
-//! Examination of a hung worker before it is killed: whether it is under way, and its findings.
-//! `worker::autopsy` carries it out.
+//! Examination of a hung worker before it is killed: its progress and its findings. `worker::autopsy` carries
+//! it out.
 
 use std::future::pending;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use ganger_config::model::{Autopsy as Rules, WorkerCommand};
 
 /// Time to wait for the findings beyond the autopsy's limit: the start of a program can hang.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time to wait for the findings once the worker is gone.
+/// Time to wait for the findings once the worker has exited.
 pub(super) const AFTER_DEATH: Duration = Duration::from_millis(500);
 
 /// Autopsy of one worker.

@@ -37,9 +37,9 @@ impl Version {
 /// Messages over which a worker was late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Late {
-    /// That message, which had the worker to itself: it is charged.
+    /// That message, which was alone in the worker: it is charged.
     Only(u64),
-    /// That message, while the worker went on with others: it runs alone next.
+    /// That message, while the worker continued with others: it runs alone next.
     Among(u64),
     /// Any message that the worker had begun, since it was silent: each of them runs alone next.
     Any,
@@ -48,9 +48,9 @@ pub(super) enum Late {
 /// Cause of the end of a worker's time with its messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// It ended by itself, or someone else killed it.
+    /// It exited by itself, or another process killed it.
     Died,
-    /// It was stopped by us, for a reason unrelated to its messages.
+    /// It was stopped by the daemon, for a reason unrelated to its messages.
     Stopped,
     /// It was killed because a message's time limit expired.
     TimedOut(Late),
@@ -58,7 +58,7 @@ pub(super) enum Cause {
     Cancelled(u64),
     /// It was killed because it was silent.
     Stalled(Late),
-    /// It was made to leave because it closed its pipe and kept running.
+    /// It was made to exit because it closed its pipe and kept running.
     PipeClosed,
     /// It was killed because it broke the protocol.
     ProtocolError(String),
@@ -135,7 +135,7 @@ pub(super) struct Read {
     pub(super) sent: u64,
     /// True if it ended with some of them unread.
     pub(super) left_unread: bool,
-    /// True if it exited with code 0, as a worker does that leaves between two messages.
+    /// True if it exited with code 0, as a worker does that exits between two messages.
     pub(super) left_well: bool,
 }
 
@@ -150,14 +150,14 @@ impl Read {
 /// State of a message among the others of its worker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeldState {
-    /// True if it is the first without an answer.
+    /// True if it is the first message without an answer.
     pub(super) head: bool,
     pub(super) begun: bool,
     /// True if the worker died with bytes unread, possibly those of this message.
     pub(super) left_unread: bool,
     /// True if the worker exited with code 0.
     pub(super) left_well: bool,
-    /// True if it ran with nothing else in the worker.
+    /// True if it ran with no other message in the worker.
     pub(super) alone: bool,
     pub(super) begun_in_all: usize,
 }
@@ -186,7 +186,7 @@ pub(super) fn blame(cause: &Cause, version: Version, id: u64, place: HeldState) 
     }
 }
 
-/// Decides where it is unknown over which of the begun messages the worker has ended.
+/// Decides for a worker that ended over an unknown one of the begun messages.
 fn of_the_begun(cause: &Cause, version: Version, place: HeldState) -> Blame {
     match version {
         _ if !place.begun => Blame::Returned,
@@ -196,7 +196,7 @@ fn of_the_begun(cause: &Cause, version: Version, place: HeldState) -> Blame {
         _ if matches!(cause, Cause::TimedOut(_) | Cause::Stalled(_)) => Blame::Suspect,
         // A message not read in full was not begun.
         _ if place.left_well && place.left_unread => Blame::Returned,
-        // It may have read ahead and left between two messages. Running alone tells.
+        // The worker may have read ahead and exited between two messages. Running alone shows which.
         _ if place.left_well && place.begun_in_all > 1 => Blame::Suspect,
         _ if place.left_unread && !place.alone => Blame::Suspect,
         _ => Blame::Charged,

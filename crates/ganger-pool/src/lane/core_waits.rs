@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// Interval between two readings of the kernel's figures for a worker whose answers come late.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Time from which an answer is assessed as soon as it is there.
+/// Time above which an answer is assessed as soon as it arrives.
 const LONG: Duration = Duration::from_millis(20);
 
 /// Time without a core, since the start.
@@ -14,7 +14,7 @@ const LONG: Duration = Duration::from_millis(20);
 pub(super) struct Waited {
     /// Wait of the worker.
     pub(super) worker: Duration,
-    /// Wait of our thread that reads its answers.
+    /// Wait of the daemon's thread that reads its answers.
     pub(super) reader: Duration,
 }
 
@@ -29,11 +29,11 @@ pub(super) struct Taken {
 #[derive(Debug)]
 pub(super) struct CoreWaits {
     looked_at: Instant,
-    /// Figures read then, if there were any.
+    /// Figures of that reading, if there were any.
     seen: Option<Waited>,
-    /// Late answers since then.
+    /// Late answers since that reading.
     late: Taken,
-    /// Time of the answers since then that were not late.
+    /// Time of the answers since that reading that were not late.
     in_time: Duration,
 }
 
@@ -64,7 +64,7 @@ impl CoreWaits {
         let since_look = now - self.looked_at;
         let before = since_look.saturating_sub(taken.time);
         let Some(seen) = self.seen.filter(|_| before < LOOK_EVERY * 2) else {
-            // The earlier part of the wait is unknown, so the worker counts as slow as it seems.
+            // The earlier part of the wait is unknown, so the worker counts as slow as it appears.
             if since_look >= LOOK_EVERY {
                 self.begin(now, look());
             }
@@ -77,8 +77,8 @@ impl CoreWaits {
         }
         let waited = look();
         let held_up = waited.map_or(Duration::ZERO, |waited| {
-            // Answers in time may have waited for all of their time. Of our own wait the worker had
-            // the part that it was busy for.
+            // Answers in time may have waited for all of their time. Of the reader's own wait, only the share
+            // during which the worker was busy is deducted.
             let worker = waited.worker.saturating_sub(seen.worker);
             let reader = waited.reader.saturating_sub(seen.reader);
             let busy = (self.late.time + self.in_time).div_duration_f64(since_look);

@@ -10,7 +10,7 @@ use ganger_core::shutdown::Phase;
 use ganger_queue::delivery::Exit;
 use ganger_telemetry::metrics::WorkerEnd;
 
-/// Grace within which a worker that has closed its pipe is to end by itself; then it is made to.
+/// Grace for a worker that has closed its pipe to exit by itself, before its stop begins.
 const CLOSED_PIPE_GRACE: Duration = Duration::from_secs(1);
 
 /// Progress of a worker's end.
@@ -24,7 +24,7 @@ pub(super) struct Ending {
     closed_at: Option<Instant>,
     /// Cause for which it was killed or made to leave.
     cause: Option<Cause>,
-    /// True while it is examined before it is killed for that.
+    /// True while it is examined before it is killed for that cause.
     is_examined: bool,
     broke_protocol: bool,
 }
@@ -43,46 +43,46 @@ impl Ending {
         }
     }
 
-    /// Returns whether it is neither to stop nor to be recycled.
+    /// Returns whether the worker is neither stopping nor being recycled.
     pub(super) fn is_wanted(&self) -> bool {
         self.phase == Phase::Running && !self.recycled
     }
 
-    /// Returns whether it may be given messages.
+    /// Returns whether the worker may be given messages.
     pub(super) fn takes_work(&self) -> bool {
         self.is_wanted() && self.cause.is_none() && self.closed_at.is_none()
     }
 
-    /// Returns whether its output still counts: it keeps to the protocol, and is not killed yet, or
-    /// was only over a message's time, which an answer at the last moment redeems.
+    /// Returns whether the worker's output still counts: it keeps to the protocol, and it is not killed yet,
+    /// or is killed only over a message's time limit, where an answer at the last moment is accepted.
     pub(super) fn is_heard(&self) -> bool {
         let for_time = matches!(self.cause, Some(Cause::TimedOut(_) | Cause::Cancelled(_)));
         let is_killed = self.is_condemned() && !for_time;
         !self.broke_protocol && (self.is_examined || !is_killed)
     }
 
-    /// Sets whether it is being examined before it is killed.
+    /// Sets whether the worker is being examined before it is killed.
     pub(super) fn examine(&mut self, is_examined: bool) {
         self.is_examined = is_examined;
     }
 
-    /// Returns whether it has closed its end of the pipe.
+    /// Returns whether the worker has closed its end of the pipe.
     pub(super) fn is_closed(&self) -> bool {
         self.closed_at.is_some()
     }
 
-    /// Returns whether it has been killed or made to leave.
+    /// Returns whether the worker has been killed or made to exit.
     pub(super) fn is_condemned(&self) -> bool {
         self.cause.is_some()
     }
 
-    /// Returns whether we asked it to leave.
+    /// Returns whether the daemon asked the worker to exit.
     pub(super) fn is_asked(&self) -> bool {
         let cancelled = matches!(self.cause, Some(Cause::Cancelled(_)));
         cancelled || self.recycled || self.phase >= Phase::Draining
     }
 
-    /// Returns the cause of its end, now that its process has ended.
+    /// Returns the cause of the worker's end, now that its process has exited.
     pub(super) fn cause(&self) -> Cause {
         let of_itself = match self.phase {
             Phase::Running | Phase::Draining => Cause::Died,
@@ -91,7 +91,7 @@ impl Ending {
         self.cause.clone().unwrap_or(of_itself)
     }
 
-    /// Returns the kind of its end, for the metrics.
+    /// Returns the kind of the worker's end, for the metrics.
     pub(super) fn how(&self, cause: &Cause, exit: Exit) -> WorkerEnd {
         match cause {
             Cause::TimedOut(_) => WorkerEnd::TimedOut,
@@ -106,19 +106,19 @@ impl Ending {
         }
     }
 
-    /// Marks it for recycling: it leaves as soon as it is idle.
+    /// Marks the worker for recycling: it exits as soon as it is idle.
     pub(super) fn recycle(&mut self) {
         self.recycled = true;
     }
 
-    /// Records that it has closed its end of the pipe. Returns whether that is new.
+    /// Records that the worker has closed its end of the pipe. Returns whether that is new.
     pub(super) fn closed(&mut self, now: Instant) -> bool {
         let is_news = self.closed_at.is_none();
         self.closed_at.get_or_insert(now);
         is_news
     }
 
-    /// Records a cause to kill it for. Returns whether to do so: only the first cause counts.
+    /// Records a cause for killing the worker. Returns whether to kill it: only the first cause counts.
     pub(super) fn condemn(&mut self, cause: Cause) -> bool {
         self.broke_protocol |= matches!(cause, Cause::ProtocolError(_));
         let is_first = self.cause.is_none();
@@ -140,11 +140,11 @@ impl Ending {
         is_idle: bool,
         stop_timeout: Duration,
     ) -> Vec<Phase> {
-        // Nearly always empty, so nothing is allocated.
+        // Nearly always empty, so that nothing is allocated.
         let mut begun = Vec::new();
         if self.closed_ends().is_some_and(|end| end <= now) {
             self.cause = Some(Cause::PipeClosed);
-            // It may be cleaning up: it is asked to leave like any other.
+            // It may be cleaning up: it is asked to exit like any other.
             begun.push(self.enter(Phase::Quitting, now));
         }
         while self.phase < asked {

@@ -33,7 +33,7 @@ pub struct Shared {
     pub events: PoolEvents,
     /// Counters for the metrics.
     pub counters: Counters,
-    /// Breaker for what the workers depend on, fed by their attempts.
+    /// Breaker for the dependencies of the workers, fed by their attempts.
     pub breaker: RefCell<Breaker>,
     /// Wakes the pool when a lane has room again.
     pub room: Notify,
@@ -97,7 +97,7 @@ impl Shared {
         self.changed.take()
     }
 
-    /// Number of times the source has lost claims: at each change lanes look for void messages.
+    /// Returns the number of times the source has lost claims: at each change lanes check for void messages.
     pub fn losses(&self) -> u64 {
         self.losses.get()
     }
@@ -107,7 +107,7 @@ impl Shared {
         self.losses.replace(losses) != losses
     }
 
-    /// Number of times a worker has shown that it works.
+    /// Returns the number of times a worker has shown that it works.
     pub fn proofs(&self) -> u64 {
         self.proofs.get()
     }
@@ -124,17 +124,17 @@ impl Shared {
         last.push_str(error);
     }
 
-    /// Error of the last failed attempt, if any.
+    /// Returns the error of the last failed attempt, if any.
     pub fn last_error(&self) -> Option<String> {
         Some(self.last_error.borrow().clone()).filter(|error| !error.is_empty())
     }
 
-    /// Name of the pool.
+    /// Returns the name of the pool.
     pub fn name(&self) -> String {
         self.policy.borrow().name.clone()
     }
 
-    /// Current rules of the pool.
+    /// Returns the current rules of the pool.
     pub fn policy(&self) -> Arc<PoolConfig> {
         self.policy.borrow().clone()
     }
@@ -143,7 +143,7 @@ impl Shared {
 /// State that the pool sees of a lane: its load and its limits.
 #[derive(Debug, Default)]
 pub struct Gauge {
-    /// True if it is listed as changed and the pool has not looked yet.
+    /// True if it is listed as changed and the pool has not read it yet.
     is_listed: Cell<bool>,
     /// True while it takes messages.
     open: Cell<bool>,
@@ -165,8 +165,7 @@ pub struct Gauge {
     phase: Cell<Phase>,
     busy_since: Cell<Option<Instant>>,
     answered: Cell<u64>,
-    /// Number of answers by which a message is done or was tried, without those that ask for it
-    /// later.
+    /// Number of answers by which a message was done or tried, without those that postpone it.
     served: Cell<u64>,
     /// Hash of the name of the message failed by the only such answer.
     failed: Cell<Option<u64>>,
@@ -180,7 +179,7 @@ pub struct Gauge {
     message: RefCell<CurrentMessage>,
 }
 
-/// Message that a worker has been on for longest.
+/// Message that a worker has processed for longest.
 #[derive(Debug, Default)]
 struct CurrentMessage {
     /// Number that the worker knows it by; 0 for none.
@@ -200,7 +199,7 @@ impl Gauge {
         }
     }
 
-    /// Returns the current load. A change is listed anew from here on.
+    /// Returns the current load. The next change is listed again.
     pub fn look(&self) -> Load {
         self.is_listed.set(false);
         Load {
@@ -237,66 +236,66 @@ impl Gauge {
         self.open.get()
     }
 
-    /// Number of messages given to it and not settled.
+    /// Returns the number of messages given to it and not settled.
     pub fn load(&self) -> usize {
         self.load.get()
     }
 
-    /// Number of messages it may have.
+    /// Returns the number of messages it may have.
     pub fn window(&self) -> usize {
         self.window.get()
     }
 
-    /// Process id of its worker.
+    /// Returns the process id of its worker.
     pub fn pid(&self) -> Option<u32> {
         self.pid.get()
     }
 
-    /// Phase that its stop has reached.
+    /// Returns the phase that its stop has reached.
     pub fn phase(&self) -> Phase {
         self.phase.get()
     }
 
-    /// Time since which its current message is worked on.
+    /// Returns the time at which work on its current message began.
     pub fn busy_since(&self) -> Option<Instant> {
         self.busy_since.get()
     }
 
-    /// Number of messages that it has answered.
+    /// Returns the number of messages that it has answered.
     pub fn answered(&self) -> u64 {
         self.answered.get()
     }
 
-    /// Number of answers by which a message is done or was tried.
+    /// Returns the number of answers by which a message was done or tried.
     pub fn served(&self) -> u64 {
         self.served.get()
     }
 
-    /// Returns whether it has shown that it works: by an answer that is no failure, or by living on
-    /// after one that is.
+    /// Returns whether it has shown that it works: by an answer that is no failure, or by continuing to run
+    /// after a failure.
     pub fn has_worked(&self) -> bool {
         self.served.get() > 0 && self.failed.get().is_none()
     }
 
-    /// Number of those answers that are no failure.
+    /// Returns the number of those answers that are no failure.
     pub fn succeeded(&self) -> u64 {
         self.succeeded.get()
     }
 
-    /// Error of the last message that it has failed on trial; empty if there is none.
+    /// Returns the error of the last message that it has failed on trial; empty if there is none.
     pub fn failure(&self) -> String {
         self.failure.borrow().clone()
     }
 
-    /// Name of the message that its worker has been on for longest: its correlation id or, without
-    /// one, the name that its numbers make, or its message id.
+    /// Returns the name of the message that its worker has processed for longest: its correlation id or,
+    /// without one, the name made of its numbers, or its message id.
     pub fn message(&self) -> Option<String> {
         let shown = self.message.borrow();
         let name = shown.name.as_str();
         (shown.number > 0 && !name.is_empty()).then(|| name.to_owned())
     }
 
-    /// Last progress that its worker reported.
+    /// Returns the last progress that its worker reported.
     pub fn progress(&self) -> Option<String> {
         self.progress.borrow().clone()
     }
@@ -320,7 +319,7 @@ impl Gauge {
         self.answered.set(self.answered.get() + 1);
     }
 
-    /// Records that it has tried a message; `failed` is the message if it was its first and has
+    /// Records that it has tried a message; `failed` is the message if it was the worker's first and has
     /// failed.
     pub(super) fn has_served(&self, failed: Option<u64>) {
         self.failed.set(failed);
@@ -335,7 +334,7 @@ impl Gauge {
         }
     }
 
-    /// Message that it has failed by its only answer.
+    /// Returns the message that it has failed by its only answer.
     pub(super) fn failed(&self) -> Option<u64> {
         self.failed.get()
     }
@@ -363,7 +362,7 @@ impl Gauge {
         self.busy_since.set(busy_since);
     }
 
-    /// Shows the message that it has been on for longest, by the worker's number for it.
+    /// Shows the message that it has processed for longest, with the worker's number for it.
     pub(super) fn works_on(&self, oldest: Option<(u64, &Message)>) {
         let mut shown = self.message.borrow_mut();
         let Some((number, message)) = oldest else {
@@ -377,7 +376,7 @@ impl Gauge {
         shown.name.set(message);
     }
 
-    /// Clears the progress: it has nothing in hand.
+    /// Clears the progress: it has no message in flight.
     pub(super) fn is_idle(&self) {
         self.progress.take();
     }

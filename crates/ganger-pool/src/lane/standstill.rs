@@ -1,5 +1,5 @@
-//! Handling of time in which the worker could not be observed: this thread slept, or it was stopped
-//! with the whole daemon, or the machine was paused and the worker stood still as well.
+//! Handling of time in which the worker could not be observed: this thread slept, or it was stopped with the
+//! whole daemon, or the machine was paused and the worker was stopped as well.
 
 use tokio::time::Instant;
 
@@ -7,8 +7,7 @@ use super::Lane;
 use ganger_queue::delivery::Exit;
 
 impl Lane {
-    /// Moves all deadlines by the time in which this thread's loop stood still: it is nobody's
-    /// fault.
+    /// Moves all deadlines by the time for which this thread's loop was stopped: no worker is to blame.
     pub(super) fn extend_deadlines(&mut self, now: Instant) {
         if let Some(stood_still) = self.standstills.take_stall(now) {
             self.exchange.postpone(stood_still);
@@ -16,8 +15,8 @@ impl Lane {
         }
     }
 
-    /// Takes in what happened before a deadline that is noticed late: the worker's output counts,
-    /// and its end, which is returned.
+    /// Takes in events from before a deadline that is noticed late: the worker's output counts, and so does
+    /// its exit, which is returned.
     pub(super) async fn catch_up(&mut self) -> Option<Exit> {
         // Readiness is known once the event loop has polled for it.
         tokio::task::yield_now().await;

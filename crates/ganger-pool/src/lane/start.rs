@@ -1,4 +1,4 @@
-//! Start of a lane: its inputs, and the wait until its worker has connected or will not any more.
+//! Start of a lane: its inputs, and the wait until its worker has connected or can't connect any more.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 pub struct Ended {
     /// True if its worker had connected.
     pub connected: bool,
-    /// True if it was asked to leave or was recycled.
+    /// True if it was asked to exit or was recycled.
     pub orderly: bool,
     /// Kind of its end, for the metrics.
     pub how: WorkerEnd,
@@ -36,7 +36,7 @@ pub struct Ended {
     pub printed: LastLines,
     /// True if it had shown that it works.
     pub worked: bool,
-    /// True if it died over a message that has killed workers before: no sign of a bad worker.
+    /// True if it died over a message that has killed workers before, which is no sign of a bad worker.
     pub explained: bool,
     /// Hash of the name of the message that it failed.
     pub over: Option<u64>,
@@ -81,8 +81,7 @@ pub(super) fn identity(slot: usize, policy: &PoolConfig) -> Identity {
     Identity { pool, slot }
 }
 
-/// Waits until the worker has connected, has died, has exceeded its start timeout, or is not wanted
-/// any more.
+/// Waits until the worker has connected, has died, has exceeded its start timeout, or is no longer wanted.
 pub(super) async fn connect(
     starting: Starting,
     start: &mut Start,
@@ -106,7 +105,7 @@ pub(super) async fn connect(
                 break ("no longer needed".into(), true);
             }
             Some(question) = start.questions.recv() => match question {
-                // Whoever asked may have gone.
+                // The caller may no longer wait for the answer.
                 Question::LastLines(asker) => drop(asker.send(process.last_lines())),
                 // It has no messages yet.
                 Question::Cancel(_) => {}

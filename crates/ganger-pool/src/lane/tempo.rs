@@ -13,11 +13,11 @@ use ganger_config::model::PoolConfig;
 /// Numbers of messages that a worker wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wants {
-    /// Number that it may have.
+    /// Maximum number for it.
     pub(super) window: usize,
     /// Number to fetch for it.
     pub(super) prefetch: usize,
-    /// Number that it works on at once.
+    /// Number that it processes at once.
     pub(super) at_once: usize,
     /// Number that it may be given together while others have none.
     pub(super) run: usize,
@@ -58,9 +58,9 @@ impl Tempo {
         self.unpaced += 1;
     }
 
-    /// Accounts for the answers once all available ones were taken in; they may have been there
-    /// since `available_since`. `waited` is the time without a core since the start, if it is known.
-    /// Returns what was learned of the worker's real time.
+    /// Accounts for the answers once all available ones were taken in; they may have been available since
+    /// `available_since`. `waited` is the time without a core since the start, if it is known. Returns the
+    /// findings about the worker's real time.
     pub(super) fn caught_up(
         &mut self,
         now: Instant,
@@ -87,7 +87,7 @@ impl Tempo {
         really
     }
 
-    /// Returns the numbers of messages that it wants from a source that takes such turns.
+    /// Returns the numbers of messages that it wants from a source whose turns take that long.
     pub(super) fn wants(&self, version: Version, policy: &PoolConfig, turn: Duration) -> Wants {
         let (window, at_once) = match version {
             Version::Unknown => (1, 1),
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn waits_of_before_do_not_excuse_a_slow_answer() {
         let mut worker = Worker::new();
-        // Not looked at: fast answers that all waited, and waits while nothing was in hand.
+        // Not checked: fast answers that all waited, and waits while no message was in flight.
         worker.answers(3000, 15, 14);
         assert_eq!((worker.window(), worker.looks), (64, 0));
         worker.answers(1, 40_000, 0);

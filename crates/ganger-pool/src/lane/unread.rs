@@ -1,11 +1,11 @@
-//! Messages left unread by workers that left of their own accord. That harms nobody, and no message
-//! is suspected; but a message may be the very reason why its worker leaves, each time, and only
-//! the count tells.
+//! Messages left unread by workers that exited of their own accord. That does no harm, and no message is
+//! suspected. But a message may be the very reason why its worker exits each time, and only the count shows
+//! that.
 
 use std::collections::VecDeque;
 
-/// Number of times a message may be left unread before it is judged like any other that its worker
-/// ended with: alone next, and charged if that happens again.
+/// Number of times a message may be left unread before it is judged like any other that its worker ended
+/// with: it runs alone next, and is charged if that happens again.
 const FORGIVEN_MAX: u32 = 10;
 /// Number of messages remembered, the last ones.
 const REMEMBERED_MAX: usize = 256;

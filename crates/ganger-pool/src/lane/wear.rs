@@ -58,8 +58,8 @@ impl Wear {
         *self = Self::draw(self.connected_at, policy, chance);
     }
 
-    /// Returns whether a worker that has answered so much has to be replaced. Checks its memory
-    /// when that is due.
+    /// Returns whether a worker with that many answers has to be replaced. Checks its memory when that is
+    /// due.
     pub(super) fn is_over(
         &mut self,
         answered: u64,
@@ -81,7 +81,7 @@ impl Wear {
         limit.zip(resident()).is_some_and(over)
     }
 
-    /// Drops the timed limits: the worker leaves as soon as it can, so it need not be replaced.
+    /// Drops the timed limits: the worker exits as soon as it can, so it need not be replaced.
     pub(super) fn forget(&mut self) {
         self.old_at = None;
         self.memory_check_at = None;

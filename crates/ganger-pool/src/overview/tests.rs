@@ -44,7 +44,7 @@ async fn ages_are_right_whatever_the_clock_is_set_to() {
                 [[pools]]\nname = \"p\"\nqueue = \"q\"\ncommand = \"true\"";
     let config = config::parse(text, "test.toml", &config::Environment::new()).unwrap();
     let mut overview = Overview::new(Budget::new(Some(1 << 20)), &config);
-    // It was put back by an hour since the start.
+    // The clock was set back by an hour since the start.
     overview.started_at += Duration::from_hours(1);
     let pool = PoolStatus::starting(&config.pools[0]);
     tokio::time::advance(Duration::from_secs(7)).await;

@@ -180,7 +180,7 @@ fn those_with_nothing_to_do_leave_first() {
     assert_eq!(supervisor.plan(now, busy), [Action::Drain(3)]);
 }
 
-/// Returns all actions of a roll that are due now.
+/// Returns all actions of a rolling restart that are due now.
 fn step(supervisor: &mut Supervisor, now: Instant) -> Vec<Action> {
     let actions = supervisor.plan(now, idle);
     assert!(

@@ -1,4 +1,4 @@
-//! User that a worker runs as: looked up before the fork, changed to after it.
+//! User that a worker runs as: looked up before the fork, applied after it.
 
 use std::ffi::CString;
 
@@ -66,12 +66,12 @@ fn groups_of(name: &str, gid: Gid) -> Result<Vec<Gid>, Errno> {
 }
 
 impl Change {
-    /// Returns the user and the group that must own what the worker may open anew.
+    /// Returns the user and the group that must own the files that the worker may reopen.
     pub(super) fn owner(&self) -> (Uid, Gid) {
         (self.uid, self.gid)
     }
 
-    /// Runs in the child.
+    /// Changes the user. Runs in the child.
     pub(super) fn apply(&self) -> Result<(), Errno> {
         nix::unistd::setgroups(&self.groups)?;
         nix::unistd::setgid(self.gid)?;

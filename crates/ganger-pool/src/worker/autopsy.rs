@@ -1,7 +1,6 @@
-//! Examination of a hung worker before it is killed: a program of the operator's, such as `py-spy`,
-//! started beside it as its user and with its environment, and bounded in time and in output. It
-//! has a thread of its own, so that neither a pool nor the start of another worker waits for it,
-//! and ends with that thread.
+//! Examination of a hung worker before it is killed: a program of the operator's, such as `py-spy`, started
+//! beside it as its user and with its environment, and limited in time and in output. It has a thread of its
+//! own, so that neither a pool nor the start of another worker waits for it, and ends with that thread.
 
 use std::fs::File;
 use std::io::{self, PipeReader, Read};
@@ -24,11 +23,11 @@ use ganger_config::model::{Autopsy, WorkerCommand};
 
 /// Placeholder for the worker's process id in the program's arguments.
 const PID: &str = "{pid}";
-/// Maximum number of the last bytes of its output that are kept.
+/// Maximum number of bytes kept from the end of its output.
 const KEPT_BYTES_MAX: usize = 8 << 10;
-/// Size of output beyond which it is stopped.
+/// Size of output at which it is stopped.
 const READ_BYTES_MAX: usize = 4 << 20;
-/// Number of bytes read in one go.
+/// Number of bytes per read.
 const CHUNK_BYTES: usize = 16 << 10;
 
 /// Result of an autopsy.
@@ -40,8 +39,8 @@ pub struct Findings {
     pub problem: Option<String>,
 }
 
-/// Starts the program. The receiver gets its findings; if it is dropped, they are lost and the
-/// program ends in its time.
+/// Starts the program. The receiver gets its findings; if it is dropped, they are lost, and the program ends
+/// after its time limit at the latest.
 ///
 /// # Errors
 /// If no thread can be started for it.
@@ -76,7 +75,7 @@ fn examine(
 ) {
     let until = Instant::now() + within;
     let started = start(command, identity);
-    // Killed with its group and reaped once its output is reported: both may take their time.
+    // Killed with its group and reaped after its output is reported, since both may take some time.
     let mut _program = None;
     let findings = match started {
         Ok((program, written)) => {
@@ -127,7 +126,7 @@ impl Transcript {
         }
     }
 
-    /// Reads until it has ended and all its output is read, or until its time is up.
+    /// Reads until it has exited and all its output is read, or until its time limit.
     fn listen(mut self, program: &Child, until: Instant, within: Duration) -> Findings {
         let problem = match self.follow(program, until) {
             Ok(Outcome::Itself) => None,
@@ -162,7 +161,7 @@ impl Transcript {
         }
     }
 
-    /// Returns whether there is something to be read, and whether it has ended.
+    /// Returns whether there is output to read, and whether it has exited.
     fn wait(&self, end: &OwnedFd, left: Duration) -> io::Result<(bool, bool)> {
         let mut ready = [
             PollFd::new(end.as_fd(), PollFlags::POLLIN),

@@ -1,5 +1,5 @@
-//! Pipe to one connected worker: a buffer each way and one readiness to wait for. Reading never
-//! waits for writing, nor the other way round. Frames are cut out here, not understood.
+//! Pipe to one connected worker: a buffer in each direction and one readiness to wait for. Reading never
+//! waits for writing, nor writing for reading. Frames are split here, and not interpreted.
 
 use std::future::Future;
 use std::io;
@@ -15,14 +15,14 @@ use tokio::net::UnixStream;
 use ganger_protocol::frame;
 use ganger_protocol::frame::FrameError;
 
-/// Maximum number of bytes that one [`Connection::receive`] takes in, so that a worker that writes
-/// without end does not keep its lane from everything else.
+/// Maximum number of bytes that one [`Connection::receive`] takes in, so that a worker that writes without
+/// end does not block its lane's other work.
 const RECEIVE_BYTES_MAX: usize = 256 * 1024;
 
-/// Minimum room given to a read.
+/// Minimum space for a read.
 const READ_BYTES_MIN: usize = 16 * 1024;
 
-/// Capacity beyond which an empty buffer is given back to the allocator.
+/// Capacity above which an empty buffer is returned to the allocator.
 const IDLE_BUFFER_BYTES_MAX: usize = 1024 * 1024;
 
 /// A worker's pipe.
@@ -31,9 +31,9 @@ pub struct Connection {
     stream: UnixStream,
     frame_bytes_max: usize,
     incoming: BytesMut,
-    /// True if the worker has closed its side: reading has nothing more to wait for.
+    /// True if the worker has closed its side, so that no more can be read.
     ended: bool,
-    /// True if it had not read all that we sent when it did.
+    /// True if the worker had unread bytes when it closed its side.
     left_unread: bool,
     outgoing: BytesMut,
     sent_total: u64,
@@ -82,30 +82,30 @@ impl Connection {
         &mut self.outgoing
     }
 
-    /// Number of bytes that wait to be sent.
+    /// Returns the number of bytes that wait to be sent.
     pub fn unsent(&self) -> usize {
         self.outgoing.len()
     }
 
-    /// Returns whether the worker closed its side with some of our bytes unread. Linux reports that
-    /// by `ECONNRESET`: see `unix_release_sock` in `net/unix/af_unix.c`.
+    /// Returns whether the worker closed its side with some bytes unread. Linux reports that by `ECONNRESET`:
+    /// see `unix_release_sock` in `net/unix/af_unix.c`.
     pub fn left_unread(&self) -> bool {
         self.left_unread
     }
 
-    /// Number of bytes handed to the kernel since the start.
+    /// Returns the number of bytes passed to the kernel since the start.
     pub fn sent_total(&self) -> u64 {
         self.sent_total
     }
 
-    /// Waits until the pipe can be read, or, with bytes unsent, written. After the worker's end of
-    /// file only writing is waited for; with nothing unsent, for ever. Cancel-safe.
+    /// Waits until the pipe can be read, or, with bytes unsent, written. After the worker's end of file it
+    /// waits only for writing; with nothing unsent, for ever. Cancel-safe.
     ///
     /// # Errors
-    /// If the runtime is going away.
+    /// If the runtime is shutting down.
     pub async fn ready(&self) -> io::Result<Ready> {
-        // Known readiness is returned without a look at the task's budget, and a budget that is
-        // used up reads as "would block": without this the two could spin.
+        // Known readiness is returned without a check of the task's budget, and an exhausted budget reads as
+        // "would block": without this the two could spin.
         tokio::task::consume_budget().await;
         let interest = match (self.ended, self.outgoing.is_empty()) {
             (false, true) => Interest::READABLE,
@@ -123,7 +123,7 @@ impl Connection {
     /// Writes unsent bytes until none are left or the pipe is full. Never waits.
     ///
     /// # Errors
-    /// A broken pipe or a reset means that the worker has closed its side; what it wrote before can
+    /// A broken pipe or a reset means that the worker has closed its side. Bytes that it wrote before can
     /// still be received. Unsent bytes are dropped then.
     pub fn flush(&mut self) -> io::Result<()> {
         while !self.outgoing.is_empty() {
@@ -191,13 +191,13 @@ impl Connection {
         frame::next_frame(&mut self.incoming, self.frame_bytes_max)
     }
 
-    /// Returns the received bytes that are no whole frame yet, or no frame at all.
+    /// Returns the received bytes that are not a whole frame yet, or not a frame at all.
     pub fn unread(&self) -> &[u8] {
         &self.incoming
     }
 
-    /// Closes our side, so that the worker reads an end of file. Unsent bytes are dropped; what it
-    /// writes can still be received.
+    /// Closes the daemon's side, so that the worker reads an end of file. Unsent bytes are dropped; bytes
+    /// that the worker writes can still be received.
     pub fn finish_sending(&mut self) {
         self.outgoing.clear();
         if let Err(error) = shutdown(self.stream.as_raw_fd(), Shutdown::Write) {
@@ -206,16 +206,16 @@ impl Connection {
     }
 }
 
-/// Polls a future once. The readiness that matters is waited for in [`Connection::ready`], by a
-/// waker of its own; the polled forms of reading and writing are used since they, unlike `try_read`
-/// and `try_write`, take a short read or write as the sign that the pipe is drained or full, and so
-/// save the call that would only return "would block".
+/// Polls a future once. The readiness that matters is awaited in [`Connection::ready`], with a waker of its
+/// own. The polled forms of reading and writing are used because, unlike `try_read` and `try_write`, they
+/// take a short read or write as the sign that the pipe is drained or full, and so save the call that would
+/// only return "would block".
 fn now<F: Future>(future: F) -> Poll<F::Output> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Frees an oversized empty buffer: one huge frame must not keep its memory for the rest of a
-/// worker's life.
+/// Frees an oversized empty buffer: one huge frame must not occupy its memory for the rest of a worker's
+/// life.
 fn give_back(buffer: &mut BytesMut) {
     if buffer.is_empty() && buffer.capacity() > IDLE_BUFFER_BYTES_MAX {
         *buffer = BytesMut::new();
@@ -281,7 +281,7 @@ mod tests {
         let left = connection.unsent();
         assert!(left > 0, "the pipe holds less than the frame");
 
-        // The peer writes before it reads: we must hear it while we are stuck ourselves.
+        // The peer writes before it reads: its bytes must be received while this side is blocked.
         theirs.write_all(&frame(b"answer")).await.unwrap();
         assert_eq!(next(&mut connection).await.unwrap(), "answer");
         assert_eq!(connection.unsent(), left);

@@ -1,12 +1,12 @@
-//! Causes of a failed start of a worker: steps that failed for it, or in it before it became the
-//! program.
+//! Causes of a failed start of a worker: steps that failed in the daemon, or in the child before it executed
+//! the program.
 
 use std::path::PathBuf;
 use std::{fmt, io};
 
 use nix::errno::Errno;
 
-/// Cause why a worker process could not be started.
+/// Reason that a worker process could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// The user database does not know the configured user.
@@ -47,7 +47,7 @@ pub enum SpawnError {
     Program {
         /// Configured program.
         program: String,
-        /// Place where it was looked for.
+        /// Path or `PATH` that was searched.
         place: String,
         /// Error of the system.
         cause: io::Error,
@@ -60,7 +60,7 @@ pub enum SpawnError {
         /// Missing part.
         why: String,
     },
-    /// The worker could not be obtained, or was started and can't be watched; then it was killed.
+    /// The worker could not be obtained, or was started but can't be watched, and was killed.
     #[error("starting and watching a worker failed: {cause}: `{program}`")]
     Watch {
         /// Configured program.
@@ -80,7 +80,7 @@ fn explain(cause: Errno) -> String {
     }
 }
 
-/// A step of the child before it becomes the program.
+/// A step of the child before it executes the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Step {
@@ -90,15 +90,15 @@ pub enum Step {
     OpenFiles = 2,
     /// Sets its niceness.
     Niceness = 3,
-    /// Becomes its user, with that user's groups.
+    /// Changes to its user, with that user's groups.
     User = 4,
-    /// Goes to its directory.
+    /// Changes to its directory.
     Directory = 5,
-    /// Asks the kernel to die with the thread that started it.
+    /// Asks the kernel to kill it when the thread that started it ends.
     DeathSignal = 6,
-    /// Checks that this thread's process was not already gone.
+    /// Checks that this thread's process had not already ended.
     Orphaned = 7,
-    /// Tells its guard the process group.
+    /// Reports the process group to its guard.
     Guard = 8,
     /// Leaves the daemon's session and its terminal.
     Session = 9,
@@ -117,8 +117,8 @@ impl Step {
         Self::Session,
     ];
 
-    /// Packs the step above the system's error number, which is less than 4096: an error of the
-    /// child reaches the parent as one number and nothing else.
+    /// Packs the step above the system's error number, which is less than 4096: the parent gets one number
+    /// for an error of the child, and nothing else.
     pub(super) fn failed(self, cause: Errno) -> io::Error {
         io::Error::from_raw_os_error((self as i32) << STEP_SHIFT | cause as i32)
     }
@@ -150,7 +150,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Cause why there is no pipe.
+/// Reason that there is no pipe.
 #[derive(Debug, thiserror::Error)]
 pub enum PipeError {
     /// The system gave no random bytes for a name.
@@ -159,7 +159,7 @@ pub enum PipeError {
     /// The socket could not be made.
     #[error("making a worker's pipe failed: {cause}: `{path}`")]
     Create {
-        /// Path at which it was to be.
+        /// Intended path.
         path: PathBuf,
         /// Error of the system.
         cause: io::Error,
@@ -180,7 +180,7 @@ pub enum PipeError {
         /// Error of the system.
         cause: io::Error,
     },
-    /// There was a connection already.
+    /// There was already a connection.
     #[error("a worker's pipe accepts one connection and has had it: `{path}`")]
     Taken {
         /// Path at which it listened.

@@ -1,5 +1,5 @@
-//! End of a process: its wait status in our terms, and whether the kernel killed it for lack of
-//! memory. Pure but for the one type that reads the kernel's counter. Nothing here waits.
+//! End of a process: its wait status as an exit, and whether the kernel killed it for lack of memory. Pure
+//! except for the one type that reads the kernel's counter. Nothing here waits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,12 +22,12 @@ pub fn from_status(status: &WaitIdStatus, oom: impl FnOnce() -> bool) -> Exit {
     }
 }
 
-/// Minimum interval between two reads of the kernel's count when something begins.
+/// Minimum interval between two reads of the kernel's count at the start of a worker or a message.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Kernel's count of processes killed for lack of memory around us: of our cgroup where it can be
-/// read, otherwise of the whole machine. Workers live in our cgroup. It does not name the killed
-/// process, so only its growth since shortly before counts.
+/// The kernel's count of processes killed for lack of memory: in the daemon's cgroup if that can be read,
+/// otherwise on the whole machine. Workers are in the daemon's cgroup. The count does not name the killed
+/// process, so only its growth since shortly before is evidence.
 #[derive(Debug)]
 pub(super) struct OomKills {
     file: Option<PathBuf>,
@@ -61,14 +61,14 @@ impl OomKills {
         }
     }
 
-    /// Updates the count when something begins: earlier kills have nothing to do with it.
+    /// Updates the count at the start of a worker or a message, to which earlier kills are unrelated.
     pub(super) fn forget(&self, now: Instant) {
         if self.seen().at + LOOK_EVERY <= now {
             self.have_grown(now);
         }
     }
 
-    /// Returns whether there are more than at the last look.
+    /// Returns whether the count has grown since it was last read.
     pub(super) fn have_grown(&self, now: Instant) -> bool {
         let count = self.file.as_deref().and_then(read_count);
         let mut seen = self.seen();
@@ -89,8 +89,8 @@ fn read_count(file: &Path) -> Option<u64> {
     oom_kills(&fs::read_to_string(file).ok()?)
 }
 
-/// Returns the files that may hold the count, the closest to us first, by the text of
-/// `/proc/self/cgroup`. In a container that path may be the host's, while the mount shows our own
+/// Returns the files that may hold the count, the closest to the daemon first, by the text of
+/// `/proc/self/cgroup`. In a container that path may be the host's, while the mount shows the container's own
 /// cgroup as its root; hence the second of each kind.
 fn counter_files(proc_self_cgroup: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();

@@ -1,5 +1,5 @@
-//! Rate limit for the lines of a stream that reach the log: a token bucket with a count of what it
-//! held back. Pure; the clock is the caller's.
+//! Rate limit for the lines of a stream that are logged: a token bucket that counts suppressed lines. Pure;
+//! the caller provides the time.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 /// Number of lines that may come at once.
 const BURST: f64 = 1000.0;
-/// Number of lines a second that may come for ever.
+/// Number of lines per second that may come permanently.
 const PER_SECOND: f64 = 200.0;
-/// Number of tokens that must gather, once the bucket has run dry, before lines are let through
-/// again: a flood is reported about once a second, not at every line that gets through.
+/// Number of tokens that must gather, once the bucket is empty, before lines are logged again: a flood is
+/// reported about once a second, not at every line that is logged.
 const RESUME_AT: f64 = PER_SECOND;
 
 /// Rate limit on one stream.
@@ -24,9 +24,9 @@ pub(super) struct Flood {
 /// Decision about a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// It is logged, after a report of the lines that were held back, if there were any.
+    /// It is logged, after a report of the suppressed lines, if there were any.
     Log { suppressed: u64 },
-    /// It is held back.
+    /// It is suppressed.
     Suppress,
 }
 
@@ -56,19 +56,19 @@ impl Flood {
         Admission::Log { suppressed }
     }
 
-    /// Returns whether lines have been held back and not reported.
+    /// Returns whether there are suppressed lines that are not reported.
     pub(super) fn is_suppressing(&self) -> bool {
         self.suppressed > 0
     }
 
-    /// Returns the time at which the stream, if it stays silent, is calm enough to report the lines
-    /// held back.
+    /// Returns the time at which the stream, if it stays silent, is calm enough to report the suppressed
+    /// lines.
     pub(super) fn calm_at(&self) -> Instant {
         let after = ((RESUME_AT - self.tokens) / PER_SECOND).max(0.0);
         self.refilled_at + Duration::from_secs_f64(after)
     }
 
-    /// Takes the number of lines held back since the last call or report.
+    /// Takes the number of lines suppressed since the last call or report.
     pub(super) fn take_suppressed(&mut self) -> u64 {
         std::mem::take(&mut self.suppressed)
     }

@@ -1,6 +1,6 @@
-//! Launch of a configured command as a child process under its limits and user. Everything the
-//! child does before it becomes the program is prepared here, in the parent: between fork and exec
-//! only async-signal-safe calls are allowed.
+//! Launch of a configured command as a child process under its limits and user. Everything that the child
+//! does before it executes the program is prepared here, in the parent: between fork and exec only
+//! async-signal-safe calls are allowed.
 
 use std::ffi::{CStr, CString, NulError};
 use std::io;
@@ -30,7 +30,8 @@ use ganger_core::names;
 /// `PATH` that the C library searches when the worker's environment sets none.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Niceness of a session against others, where the kernel shares out the processor by sessions first.
+/// File for the niceness of a session relative to others, where the kernel shares the processor between
+/// sessions first.
 const SESSION_NICENESS: &CStr = c"/proc/self/autogroup";
 
 /// Number of files that a worker has from the start: stdin, stdout, stderr.
@@ -134,7 +135,7 @@ pub fn start_guarded(
     orphans::start(|| child.spawn()).map_err(|error| spawn_error(command, error))
 }
 
-/// Builds the command with its arguments and no environment but its own.
+/// Builds the command with its arguments and only its own environment.
 fn program(command: &model::WorkerCommand) -> Command {
     let mut program = Command::new(&command.program);
     program.args(&command.args).env_clear().envs(&command.env);
@@ -158,17 +159,17 @@ fn link_to(pipe: &PipePath) -> Result<Option<(CString, CString)>, NulError> {
 #[derive(Debug)]
 struct Confinement {
     limits: model::Limits,
-    /// Limit of niceness, as text.
+    /// Niceness, as text.
     niceness: Option<String>,
     /// Soft and hard limit of open files.
     open_files: Option<(u64, u64)>,
     change: Option<Change>,
-    /// User and group that the pipe at stdin is given to: Linux lets only its owner open it anew,
-    /// which is how a program without `dup2` moves it out of its children's reach.
+    /// User and group that get the pipe at stdin: Linux lets only its owner reopen it, which is how a program
+    /// without `dup2` moves it out of its children's reach.
     stdin_owner: Option<(Uid, Gid)>,
     directory: Option<CString>,
-    /// Symbolic link that it makes, and the link's target. The directory may belong to the worker's
-    /// user, who could turn what a more privileged process does there against others.
+    /// Symbolic link that the child creates, and the link's target. The directory may belong to the worker's
+    /// user, who could redirect the actions of a more privileged process there.
     link: Option<(CString, CString)>,
     parent: Pid,
     /// Descriptor to which the number of its group is written.
@@ -200,10 +201,10 @@ impl Confinement {
         })
     }
 
-    /// Runs in the child. Limits that only a privileged process may raise come before the change of
-    /// user, which drops the privileges and the death signal; hence that is set after it.
+    /// Applies the steps, in the child. Limits that only a privileged process may raise come before the
+    /// change of user, which drops the privileges and the death signal; hence that is set after it.
     fn apply(&self) -> io::Result<()> {
-        // A process in the daemon's session shares its terminal, and could type there. A session
+        // A process in the daemon's session shares its terminal, and could write input to it. A session
         // leader leads a process group as well.
         nix::unistd::setsid().map_err(|e| Step::Session.failed(e))?;
         let limits = &self.limits;
@@ -224,7 +225,7 @@ impl Confinement {
             change.apply().map_err(|e| Step::User.failed(e))?;
         }
         if let Some((link, target)) = &self.link {
-            // Most workers don't need the link, and the parent checks whether it is there.
+            // Most workers do not need the link, and the parent checks whether it exists.
             nix::unistd::symlinkat(target.as_c_str(), AT_FDCWD, link.as_c_str())
                 .unwrap_or_default();
         }
@@ -235,8 +236,8 @@ impl Confinement {
         self.register_with_guard()
     }
 
-    /// Tells the guard after the death signal is set: a child whose parent dies before the guard
-    /// knows of it is killed by that signal, and has no children yet.
+    /// Reports the process group to the guard after the death signal is set: a child whose parent dies before
+    /// the guard knows of the group is killed by that signal, and has no children yet.
     fn register_with_guard(&self) -> io::Result<()> {
         let Some(guard) = &self.guard else {
             return Ok(());
@@ -246,7 +247,8 @@ impl Confinement {
         Ok(())
     }
 
-    /// Sets the death signal, sent at the parent's death, and checks for an earlier one.
+    /// Sets the death signal, which is sent at the parent's death, and checks whether the parent has died
+    /// before.
     fn die_with_parent(&self) -> io::Result<()> {
         nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
             .map_err(|e| Step::DeathSignal.failed(e))?;
@@ -267,8 +269,8 @@ fn renice(nice: i32) -> Result<(), Errno> {
         .map_err(|error| Errno::from_raw(error.raw_os_error()))
 }
 
-/// Sets the niceness of the session, as far as the kernel takes it: some lack this feature, and all
-/// take one change in 100 ms from unprivileged processes.
+/// Sets the niceness of the session, as far as the kernel accepts it: some kernels lack this feature, and all
+/// accept only one change in 100 ms from unprivileged processes.
 fn renice_session(nice: &str) {
     let file = open(
         SESSION_NICENESS,
@@ -285,21 +287,22 @@ fn renice_session(nice: &str) {
     reason = "the one place where something must run between fork and exec"
 )]
 fn confine(child: &mut Command, confinement: Confinement) {
-    // SAFETY: the closure runs in the forked child, where only async-signal-safe functions may be
-    // called, since another thread may have held any lock at the fork. `Confinement::apply` makes
-    // plain system calls (fchown, setsid, setrlimit, setpriority, open, write, close, setgroups,
-    // setgid, setuid, symlinkat, chdir, prctl, getppid, getpid) on values that were computed before the fork; it allocates nothing,
-    // frees nothing, takes no lock and does not panic. Its errors are bare numbers. close_range
-    // touches no memory, and with this flag closes nothing before the exec, which a failure is told
-    // through.
+    // SAFETY: the closure runs in the forked child, where only async-signal-safe functions may be called,
+    // since another thread may have held any lock at the fork. `Confinement::apply` makes plain system calls
+    // (fchown, setsid, setrlimit, setpriority, open, write, close, setgroups, setgid, setuid, symlinkat,
+    // chdir, prctl, getppid, getpid) on values that were computed before the fork; it allocates nothing,
+    // frees nothing, takes no lock and does not panic. Its errors are plain numbers. close_range touches no
+    // memory, and with this flag closes nothing before the exec; the pipe that reports a failure stays open
+    // until then.
     unsafe {
         child.pre_exec(move || {
-            // A worker that does not get it can still read it.
+            // A worker that does not own it can still read it.
             if let Some((uid, gid)) = confinement.stdin_owner {
                 libc::fchown(libc::STDIN_FILENO, uid.as_raw(), gid.as_raw());
             }
             confinement.apply()?;
-            // Files left open by others are not the worker's. A kernel before 5.11 can't do this.
+            // Files left open by other code must not be inherited by the worker. Kernels before 5.11 lack
+            // this.
             libc::syscall(
                 libc::SYS_close_range,
                 STANDARD_STREAMS,
@@ -311,7 +314,7 @@ fn confine(child: &mut Command, confinement: Confinement) {
     }
 }
 
-/// Converts the error number that came back from the child.
+/// Converts the error number that the child returned.
 fn spawn_error(command: &model::WorkerCommand, error: io::Error) -> SpawnError {
     let program = command.program.clone();
     if error.kind() == io::ErrorKind::InvalidInput && error.raw_os_error().is_none() {
@@ -334,7 +337,7 @@ fn spawn_error(command: &model::WorkerCommand, error: io::Error) -> SpawnError {
     }
 }
 
-/// Returns the missing part: without its interpreter a script is itself reported as missing.
+/// Returns the missing part: a script without its interpreter is itself reported as missing.
 fn missing_part(command: &model::WorkerCommand, error: &io::Error) -> Option<String> {
     let is_missing = error.kind() == io::ErrorKind::NotFound;
     is_missing.then(|| config::missing_part(command)).flatten()
@@ -352,8 +355,8 @@ fn configured(command: &model::WorkerCommand, step: Step) -> String {
     }
 }
 
-/// Describes where the system looks for the program: a path is taken from the worker's directory, a
-/// bare name is searched for in the worker's `PATH`.
+/// Describes the place in which the system searches for the program: a path is relative to the worker's
+/// directory, and a bare name is searched for in the worker's `PATH`.
 fn place(command: &model::WorkerCommand) -> String {
     if command.program.contains('/') {
         return format!("from directory `{}`", directory(command));
@@ -488,8 +491,8 @@ mod tests {
         );
     }
 
-    /// As root there is one thing left that even root may not do: open more files than the kernel
-    /// allows anyone.
+    /// As root, only one action is left that is forbidden even to root: to open more files than the kernel
+    /// allows.
     fn privileges_are_missing_without_root() {
         let mut greedy = command("true", &[]);
         greedy.limits.open_files = Some(1 << 40);

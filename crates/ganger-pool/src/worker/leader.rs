@@ -1,6 +1,5 @@
-//! Process that leads a group: watched until it ends, ended with its whole group, reaped once
-//! nothing is left that could be taken for it. Its identity and its work are no concern of this
-//! file.
+//! Process that leads a group: watched until it exits, killed with its whole group, and reaped only after
+//! that, so that its id can't be reused before. This file does not know its identity or its work.
 
 use std::cell::Cell;
 use std::io;
@@ -17,9 +16,8 @@ use tokio::io::unix::AsyncFd;
 
 use super::orphans;
 
-/// Process that leads a group, as long as it is not reaped: until then neither its id nor its
-/// group's can be given to another. A worker leads a session as well, and so can't leave its group.
-/// Dropped, the group is killed.
+/// Process that leads a group, as long as it is not reaped: until then neither its id nor its group's can be
+/// reused. A worker leads a session as well, and so can't leave its group. On drop the group is killed.
 #[derive(Debug)]
 pub struct Leader {
     pid: Pid,
@@ -47,15 +45,15 @@ impl Leader {
         }
     }
 
-    /// Process id, which is also that of its group.
+    /// Returns the process id, which is also that of its group.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Waits for its end, and leaves what is left of the group alone. Cancel-safe.
+    /// Waits for its exit, and leaves the rest of the group alone. Cancel-safe.
     ///
     /// # Errors
-    /// If someone else has reaped it.
+    /// If another part of the program has reaped it.
     pub async fn exited(&self) -> io::Result<()> {
         let ended = until_ended(&self.pidfd, self.pid).await;
         if ended.as_ref().is_err_and(is_not_ours) {
@@ -64,11 +62,11 @@ impl Leader {
         ended
     }
 
-    /// Waits for the end, kills what is left of the group, and only then reaps. Cancel-safe; must
-    /// not be called again after it returned.
+    /// Waits for the exit, kills the rest of the group, and only then reaps. Cancel-safe; must not be called
+    /// again after it returned.
     ///
     /// # Errors
-    /// If someone else has reaped it.
+    /// If another part of the program has reaped it.
     pub async fn ended(&self) -> io::Result<WaitIdStatus> {
         self.exited().await?;
         self.signal_group(Signal::KILL);
@@ -76,7 +74,7 @@ impl Leader {
         orphans::reap_own(self.pid)?.ok_or_else(|| io::Error::other("it ended and then did not"))
     }
 
-    /// Sends a signal to the whole group; after the end, does nothing.
+    /// Sends a signal to the whole group; does nothing after the end.
     pub fn signal_group(&self, signal: Signal) {
         if self.reaped.get() {
             return;
@@ -130,12 +128,12 @@ async fn until_ended(pidfd: &AsyncFd<OwnedFd>, pid: Pid) -> io::Result<()> {
     }
 }
 
-/// Returns whether someone else has reaped it, so that its id may be another's by now.
+/// Returns whether another part of the program has reaped it, so that its id may have been reused.
 fn is_not_ours(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::ECHILD as i32)
 }
 
-/// Reaps a process that was just killed and takes a moment to end; the runtime waits for it.
+/// Reaps a process that was just killed and takes a moment to exit; the runtime waits for it.
 fn reap_later(pid: Pid, pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
     if orphans::reap_own(pid)?.is_some() {
         return Ok(());
@@ -153,7 +151,7 @@ fn reap_later(pid: Pid, pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
     Ok(())
 }
 
-/// Process that is not watched yet. Dropped, it is killed with its group and reaped.
+/// Process that is not watched yet. On drop it is killed with its group and reaped.
 #[derive(Debug)]
 pub(super) struct UnwatchedChild(Option<Child>);
 

@@ -1,5 +1,5 @@
-//! Conversion of a worker's output into lines, and of lines into log records: cut to size, and
-//! parsed where they are JSON. Pure; nothing here reads or logs.
+//! Conversion of a worker's output into lines, and of lines into log records: limited in size, and parsed if
+//! they are JSON. Pure; nothing here reads or logs.
 
 use serde_json::Value;
 use tracing::Level;
@@ -19,14 +19,14 @@ pub struct Splitter {
 /// One line, without its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Text that is kept; bytes that are no UTF-8 are replaced.
+    /// Text that is kept; invalid UTF-8 is replaced.
     pub text: String,
     /// Number of bytes that were dropped.
     pub dropped: usize,
 }
 
 impl Splitter {
-    /// Takes in the next bytes and passes on each line that ends in them.
+    /// Takes in the next bytes and passes on each line that they complete.
     pub fn feed(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Line)) {
         while let Some(end) = bytes.iter().position(|b| *b == b'\n') {
             self.keep(&bytes[..end]);
@@ -68,9 +68,9 @@ pub(super) struct Record {
     pub(super) fields: Fields,
 }
 
-/// Parses a line as a log record: a JSON object with a level and a message is used as it is,
-/// anything else is text, which may begin with its level. An indented text continues what came
-/// before: with a warning or an error of that level, as the lines of a stack trace do.
+/// Parses a line as a log record: a JSON object with a level and a message is used as it is; any other line
+/// is text, which may begin with its level. An indented text continues the previous line: it gets the level
+/// of a preceding warning or error, as the lines of a stack trace should.
 pub(super) fn understand(line: Line, before: Level) -> Record {
     if line.dropped == 0
         && line.text.starts_with('{')
@@ -79,7 +79,7 @@ pub(super) fn understand(line: Line, before: Level) -> Record {
         return record;
     }
     let (level, text) = match line.text.starts_with([' ', '\t']) {
-        // Not of a lower one: a program that logs nothing else prints indented text, too.
+        // Not the level of a lower one: a program without log levels prints indented text, too.
         true => (before.min(Level::INFO), line.text),
         false => level_of_text(line.text),
     };
@@ -94,8 +94,8 @@ pub(super) fn understand(line: Line, before: Level) -> Record {
     }
 }
 
-/// Returns the level of a text that begins with it: as systemd reads it (`<3>`), which is then
-/// taken off, or with a name of it and a colon, as .NET's console logger writes it.
+/// Returns the level of a text that begins with it: in systemd's form (`<3>`), which is then removed, or as a
+/// name with a colon, as .NET's console logger writes it.
 fn level_of_text(mut text: String) -> (Level, String) {
     let mut priority = text.bytes().take(3);
     if let (Some(b'<'), Some(digit @ b'0'..=b'7'), Some(b'>')) =
@@ -129,11 +129,11 @@ const MESSAGE_KEYS: [&str; 6] = ["message", "msg", "Message", "@m", "@mt", "even
 fn structured(text: &str) -> Option<Record> {
     let mut object: Fields = serde_json::from_str(text).ok()?;
     let level = take(&mut object, &LEVEL_KEYS, level);
-    // Serilog leaves the level out where it is no more than that.
+    // Serilog omits the level if it is Information.
     let level = level.or_else(|| object.contains_key("@t").then_some(Level::INFO))?;
     let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
     let message = take(&mut object, &MESSAGE_KEYS, text).or_else(|| {
-        // As Rust's tracing writes it.
+        // In the form of Rust's tracing.
         take(
             object.get_mut("fields")?.as_object_mut()?,
             &["message"],

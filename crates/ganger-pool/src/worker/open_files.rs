@@ -1,13 +1,13 @@
-//! Limit of the daemon's open files: as high as the system lets it. Its workers get back the
-//! original limit, since some programs go through all possible numbers.
+//! Limit of the daemon's open files: raised to the system's maximum. Its workers get the original limit,
+//! since some programs iterate over all possible numbers.
 
 use std::sync::OnceLock;
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 
-/// Files per worker: its pipe, a pidfd, stdin, stdout and stderr, and one that replaces it.
+/// Files per worker: its pipe, a pidfd, stdin, stdout and stderr, and one for its replacement.
 const FILES_PER_WORKER: u64 = 6;
-/// Files per pool: two event loops, a connection to its broker and what wakes it.
+/// Files per pool: two event loops, a connection to its broker and its wake-up descriptor.
 const FILES_PER_POOL: u64 = 24;
 /// Files that the daemon itself has open.
 const FILES_OF_THE_DAEMON: u64 = 32;
@@ -31,8 +31,8 @@ pub(super) fn original() -> Option<(rlim_t, rlim_t)> {
     ORIGINAL.get().copied()
 }
 
-/// Returns the number of workers that fit into the hard limit beside so many pools. `None` if the
-/// limit can't be read.
+/// Returns the number of workers that fit into the hard limit with that number of pools. `None` if the limit
+/// can't be read.
 pub fn workers_that_fit(pools: usize) -> Option<u64> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     Some(fit(hard, pools))

@@ -1,6 +1,5 @@
-//! Reaping of children that are not ours. As PID 1 of a container the daemon inherits every orphan
-//! there and has to reap it; a worker's exit status must not be taken from the lane that waits for
-//! it.
+//! Reaping of adopted children. As PID 1 of a container the daemon inherits every orphan there and has to
+//! reap it, but it must not take a worker's exit status from the lane that waits for it.
 
 use std::collections::BTreeSet;
 use std::process::{self, Child};
@@ -9,18 +8,18 @@ use std::{fs, io};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, waitid};
 
-/// Lock held while a child of ours is being started and not yet known to be one; by any number of
-/// threads, none of which waits for another.
+/// Lock held while a child of the daemon's own is being started and is not registered yet; held by any number
+/// of threads, none of which waits for another.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Children of ours that are not reaped yet.
+/// The daemon's own children that are not reaped yet.
 static OURS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 fn ours() -> MutexGuard<'static, BTreeSet<i32>> {
     OURS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a child of ours.
+/// Starts a child of the daemon's own.
 pub fn start(start: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
     let _starting = STARTING.read();
     let child = start()?;
@@ -28,9 +27,9 @@ pub fn start(start: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Reaps a child of ours, if it has ended.
+/// Reaps a child of the daemon's own, if it has exited.
 pub(super) fn reap_own(pid: Pid) -> io::Result<Option<WaitIdStatus>> {
-    // Once it is reaped its number may be given to another, so both are one step.
+    // Its id may be reused once it is reaped, so both are one step.
     let mut ours = ours();
     let ended = reap_one(pid)?;
     if ended.is_some() {
@@ -44,8 +43,8 @@ fn reap_one(pid: Pid) -> io::Result<Option<WaitIdStatus>> {
     Ok(waitid(WaitId::Pid(pid), options)?)
 }
 
-/// Reaps all children that have ended and are not ours. Returns false if they can't be told apart
-/// just now: a child of ours is being started.
+/// Reaps all children that have exited and are not the daemon's own. Returns false if they can't be
+/// distinguished now, since one of the latter is being started.
 pub fn reap() -> bool {
     let Ok(_nobody_starts) = STARTING.try_write() else {
         return false;
@@ -64,7 +63,7 @@ pub fn reap() -> bool {
     true
 }
 
-/// Makes the orphans of our workers our children from now on, as those of PID 1 are.
+/// Makes the orphans of the workers children of this process from now on, as those of PID 1 are.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -72,8 +71,8 @@ pub fn adopt() -> io::Result<()> {
     Ok(nix::sys::prctl::set_child_subreaper(true)?)
 }
 
-/// Kills all children, ours and adopted, and theirs, until there are none: for a program that is
-/// about to end and has adopted them. May block for a moment.
+/// Kills all children, own and adopted, and their children, until there are none: for a program that is about
+/// to exit and has adopted them. May block for a moment.
 pub fn end_all() {
     loop {
         let children = children(|_| true);
@@ -81,7 +80,7 @@ pub fn end_all() {
             return;
         }
         for pid in children {
-            // Until it is reaped here its number can't be another's.
+            // Until it is reaped here, its id can't be reused.
             let killed = kill_process(pid, Signal::KILL).map_err(io::Error::from);
             let until_ended = WaitIdOptions::EXITED;
             let ended = killed.and_then(|()| Ok(waitid(WaitId::Pid(pid), until_ended)?));
@@ -93,12 +92,13 @@ pub fn end_all() {
     }
 }
 
-/// Returns our zombies. A wait for any child would report one, and the same one again and again.
+/// Returns the zombies among the children. A wait for any child would report one, and the same one again and
+/// again.
 fn ended_children() -> Vec<Pid> {
     children(|state| state == "Z")
 }
 
-/// Returns our children in such a state.
+/// Returns the children in the states that `is_meant` selects.
 fn children(is_meant: impl Fn(&str) -> bool) -> Vec<Pid> {
     let parent = process::id();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -1,12 +1,11 @@
-//! Check of the peer at the other end of a pipe: only the worker itself, or a process of its
-//! making, is let in. The parsing is pure; the walk up the process tree reads `/proc`.
+//! Check of the peer at the other end of a pipe: only the worker itself, or a process that it has started, is
+//! accepted. The parsing is pure; the search in the process tree reads `/proc`.
 
 use std::fs;
 
 use tokio::net::UnixStream;
 
-/// Maximum number of ancestors of a peer that are checked. A worker behind a few wrappers is a few
-/// deep.
+/// Maximum number of ancestors of a peer that are checked. A worker behind several wrappers has only a few.
 const ANCESTORS_MAX: usize = 64;
 
 /// Worker that a pipe is for.
@@ -18,7 +17,7 @@ pub(super) struct Expected {
     pub(super) uid: u32,
 }
 
-/// Cause why a peer was rejected.
+/// Reason that a peer was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PeerRejection {
     #[error("its credentials are unknown to the kernel")]
@@ -31,7 +30,7 @@ pub(super) enum PeerRejection {
     OtherProcess { pid: i32, expected: i32 },
 }
 
-/// Checks that the peer is the worker or a process of its making.
+/// Checks that the peer is the worker or a process that it has started.
 pub(super) fn check(stream: &UnixStream, expected: Expected) -> Result<(), PeerRejection> {
     let credentials = stream.peer_cred().map_err(|_| PeerRejection::Unknown)?;
     let pid = credentials.pid().ok_or(PeerRejection::Unknown)?;
@@ -52,7 +51,7 @@ pub(super) fn check(stream: &UnixStream, expected: Expected) -> Result<(), PeerR
     }
 }
 
-/// Returns whether `pid` is the leader, in its group, or descends from it.
+/// Returns whether `pid` is the leader, is in its group, or descends from it.
 fn belongs(pid: i32, leader: i32, stat: impl Fn(i32) -> Option<Stat>) -> bool {
     let mut current = pid;
     for depth in 0..ANCESTORS_MAX {
@@ -81,8 +80,8 @@ fn read_stat(pid: i32) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Parses `pid (name) state ppid pgrp …`; the name may itself hold spaces and parentheses, so the
-/// fields are counted from its last one.
+/// Parses `pid (name) state ppid pgrp …`; the name may itself contain spaces and parentheses, so the fields
+/// are counted from its last one.
 fn parse_stat(text: &str) -> Option<Stat> {
     let (_, after_name) = text.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace().skip(1);
@@ -114,8 +113,8 @@ mod tests {
 
     #[test]
     fn only_the_family_belongs() {
-        // 10 leads its group; 11 is its child; 12 a grandchild in a session of its own; 13 was
-        // left by its parent but stayed in the group; 20 is a stranger; 30 and 31 are a loop.
+        // 10 leads its group; 11 is its child; 12 a grandchild in a session of its own; 13 has lost its
+        // parent but stayed in the group; 20 is unrelated; 30 and 31 are a loop.
         let tree = |pid| {
             let (parent, group) = match pid {
                 11 => (10, 10),

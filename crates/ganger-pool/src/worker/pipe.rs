@@ -1,6 +1,5 @@
-//! Named pipe that a worker connects to: where version 1 workers look for it, private to the
-//! worker's user, removed from the file system once it is connected. The connection handles the
-//! traffic over it.
+//! Named pipe that a worker connects to: at the path that version 1 workers expect, private to the worker's
+//! user, and removed from the file system once it is connected. The connection handles the traffic over it.
 
 use std::fmt::Write;
 use std::io;
@@ -25,7 +24,7 @@ use ganger_core::names;
 /// Maximum length of a socket's path, in bytes.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// A pipe that a worker is about to connect to. Dropped, its paths are removed.
+/// A pipe that a worker is about to connect to. On drop its paths are removed.
 #[derive(Debug)]
 pub struct Listener {
     place: PipePath,
@@ -36,16 +35,16 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// The absolute path of the socket.
+    /// Returns the absolute path of the socket.
     pub fn path(&self) -> &Path {
         &self.place.path
     }
 
-    /// Waits for the worker to connect. Other peers are closed and logged, and the wait goes on.
-    /// After the one connection nobody else can connect, and the paths are gone. Cancel-safe.
+    /// Waits for the worker to connect. Connections of other peers are closed and logged, and the wait
+    /// continues. After the one connection no other is possible, and the paths are removed. Cancel-safe.
     ///
     /// # Errors
-    /// If the system can't take a connection, or the worker has connected before.
+    /// If the system can't accept a connection, or the worker has connected before.
     pub async fn accept(&mut self) -> Result<Connection, PipeError> {
         let path = || self.place.path.clone();
         let Some(open) = &self.open else {
@@ -83,7 +82,7 @@ pub(super) struct Unclaimed {
 struct OpenPipe {
     /// Removes the socket's path when dropped.
     socket: Socket,
-    /// Link where .NET looks, if elsewhere.
+    /// Link at the path that .NET uses, if it is another.
     _link: Option<Link>,
 }
 
@@ -92,7 +91,7 @@ struct OpenPipe {
 pub(super) struct PipePath {
     name: String,
     path: PathBuf,
-    /// Link where .NET looks, if elsewhere.
+    /// Link at the path that .NET uses, if it is another.
     link: Option<PathBuf>,
 }
 
@@ -107,19 +106,20 @@ impl PipePath {
         })
     }
 
-    /// The absolute path of the socket.
+    /// Returns the absolute path of the socket.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path at which the worker makes a symbolic link to the socket before it becomes its program.
+    /// Returns the path at which the child creates a symbolic link to the socket before it executes the
+    /// program.
     pub(super) fn link(&self) -> Option<&Path> {
         self.link.as_deref()
     }
 }
 
 impl Unclaimed {
-    /// Makes a pipe that only `uid` (and root) can open, from the first moment on.
+    /// Creates a pipe that only `uid` (and root) can open, from the first moment on.
     pub(super) fn create(command: &WorkerCommand, uid: Uid) -> Result<Self, PipeError> {
         let place = PipePath::create(command)?;
         let socket = listen(&place.path).map_err(|cause| PipeError::Create {
@@ -142,7 +142,7 @@ impl Unclaimed {
         })
     }
 
-    /// Logs if the started worker could not make the link: programs other than .NET do not mind.
+    /// Logs if the started worker could not create the link: programs other than .NET do not need it.
     pub(super) fn check_link(&self, identity: &Identity) {
         let Some(link) = self.place.link() else {
             return;
@@ -157,12 +157,12 @@ impl Unclaimed {
         }
     }
 
-    /// Place of the pipe.
+    /// Returns the place of the pipe.
     pub(super) fn place(&self) -> &PipePath {
         &self.place
     }
 
-    /// Name that the worker is told.
+    /// Returns the name that the worker gets.
     pub(super) fn name(&self) -> &str {
         &self.place.name
     }
@@ -198,14 +198,14 @@ fn path_in(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{}{name}", names::PIPE_PREFIX))
 }
 
-/// Makes the socket. Its mode is set before it has a path, so that there is no moment at which
-/// others could connect, and no umask to change.
+/// Creates the socket. Its mode is set before it has a path, so that others can connect at no time, and no
+/// umask has to be changed.
 fn listen(path: &Path) -> io::Result<Socket> {
     let name = path.to_fs_name::<GenericFilePath>()?;
     Socket::from_options(ListenerOptions::new().name(name).mode(0o600))
 }
 
-/// Gives the socket to that user, and nothing that someone has put in its place.
+/// Changes the owner of the socket to that user, and of no file that another has put in its place.
 fn give_to(uid: Uid, path: &Path) -> Result<(), Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let socket = open(path, flags, Mode::empty())?;
@@ -218,8 +218,8 @@ fn give_to(uid: Uid, path: &Path) -> Result<(), Errno> {
     fchownat(&socket, "", Some(uid), None, AtFlags::AT_EMPTY_PATH)
 }
 
-/// Returns the directory that .NET takes for temporary files, if it is not the one where the pipe
-/// is. Source: `Path.GetTempPath` in the .NET runtime, `Path.Unix.cs`.
+/// Returns the directory that .NET uses for temporary files, if it is not the directory of the pipe. Source:
+/// `Path.GetTempPath` in the .NET runtime, `Path.Unix.cs`.
 fn dotnet_directory(command: &WorkerCommand) -> Option<PathBuf> {
     let configured = command.env.get("TMPDIR").filter(|path| !path.is_empty())?;
     let directory = match &command.cwd {
@@ -229,8 +229,8 @@ fn dotnet_directory(command: &WorkerCommand) -> Option<PathBuf> {
     (directory != Path::new(names::PIPE_DIR)).then_some(directory)
 }
 
-/// Returns the path of a link to a pipe in that directory; `None` where no socket's address would
-/// hold it, which is logged.
+/// Returns the path of a link to a pipe in that directory; `None` if it is too long for a socket's address,
+/// which is logged.
 fn link_in(directory: &Path, name: &str) -> Option<PathBuf> {
     let path = path_in(directory, name);
     let bytes = path.as_os_str().len();
@@ -245,8 +245,8 @@ fn link_in(directory: &Path, name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// A symbolic link that the worker may have made. Dropped, it is removed. Its name is random and the
-/// worker's alone, so that nothing else bears it wherever the worker's user may lead its path to.
+/// A symbolic link that the worker may have created. On drop it is removed. Its name is random and unique to
+/// the worker, so that no other file has it wherever the worker's user may redirect its path.
 #[derive(Debug)]
 struct Link(PathBuf);
 

@@ -5,24 +5,24 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Scheduler statistics of a thread: `/proc/<pid>/schedstat`, whose fields the kernel's
-/// `Documentation/scheduler/sched-stats.rst` describes. It is opened for each look, for it is
-/// looked at seldom and a daemon has many workers.
+/// `Documentation/scheduler/sched-stats.rst` describes. It is opened for each read, since it is read seldom
+/// and a daemon has many workers.
 #[derive(Debug)]
 pub struct RunQueue(PathBuf);
 
 impl RunQueue {
-    /// Statistics of that process's main thread.
+    /// Returns the statistics of that process's main thread.
     pub fn of(pid: i32) -> Self {
         Self(format!("/proc/{pid}/schedstat").into())
     }
 
-    /// Statistics of the calling thread.
+    /// Returns the statistics of the calling thread.
     pub fn of_the_thread_that_asks() -> Self {
         Self("/proc/thread-self/schedstat".into())
     }
 
-    /// Time since its start that the thread could have run and had no core; `None` after its end,
-    /// or where the kernel was built without `CONFIG_SCHED_INFO`.
+    /// Returns the time since its start for which the thread was runnable and had no core; `None` after its
+    /// end, or if the kernel was built without `CONFIG_SCHED_INFO`.
     pub fn waited(&self) -> Option<Duration> {
         waited(&fs::read_to_string(&self.0).ok()?)
     }

@@ -1,7 +1,7 @@
-//! Thread that starts a pool's workers. Looking up a user, fork and exec can take their time, or
-//! hang with a file system or a directory service, and nobody else must wait for them: neither the
-//! pool's messages nor another pool. And the kernel kills a worker when the *thread* that started
-//! it ends (`PR_SET_PDEATHSIG`): so there is one for all workers of a pool, which outlives them.
+//! Thread that starts a pool's workers. Looking up a user, fork and exec can take some time, or hang with a
+//! file system or a directory service, and no other work may wait for them: neither the pool's messages nor
+//! another pool. And the kernel kills a worker when the *thread* that started it ends (`PR_SET_PDEATHSIG`):
+//! so all workers of a pool are started by one thread, which outlives them.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,8 +18,8 @@ const JOBS_MAX: usize = 64;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Thread of one pool, which begins with its first job. Once this is dropped it ends with the jobs
-/// that it has, and with it end the workers that it has started.
+/// Thread of one pool, which starts with its first job. Once this is dropped, the thread ends after its
+/// pending jobs, and the workers that it has started end with it.
 #[derive(Debug)]
 pub struct Spawner {
     pool: String,
@@ -35,8 +35,7 @@ impl Spawner {
         }
     }
 
-    /// Runs a job on that thread. If it is no longer wanted when it is done, its result is dropped
-    /// there.
+    /// Runs a job on that thread. If the caller no longer waits when it is done, its result is dropped there.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -49,9 +48,9 @@ impl Spawner {
         told.await.map_err(|_| gone())
     }
 
-    /// Returns the channel of the thread's jobs, and starts the thread if there is none: before the
-    /// first job, or where the system refused it or what it needs. No worker has been started by it
-    /// then.
+    /// Returns the channel of the thread's jobs, and starts the thread if there is none: before the first
+    /// job, or after the system refused it or its resources. In that case no worker has been started by it
+    /// yet.
     fn jobs(&self, thread: thread::Builder) -> io::Result<mpsc::Sender<Job>> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(jobs) = jobs.as_ref().filter(|jobs| !jobs.is_closed()) {
@@ -78,8 +77,8 @@ fn work(mut jobs: mpsc::Receiver<Job>) {
     };
     let heart = Heartbeat::of_this_thread().on(event_loop.handle());
     while let Some(job) = event_loop.block_on(jobs.recv()) {
-        // A panic must not end the thread, for all workers would end with it. A job that hangs
-        // shows in its worker's `start_timeout`, and would hang after a restart as well.
+        // A panic must not end the thread, since all workers would end with it. A job that hangs shows in its
+        // worker's `start_timeout`, and would hang after a restart as well.
         if heart.away(|| catch_unwind(AssertUnwindSafe(job))).is_err() {
             tracing::error!("starting a worker panicked");
         }
@@ -101,7 +100,8 @@ mod tests {
         assert_ne!(first, std::thread::current().id());
     }
 
-    /// No machine has room for such a stack: its thread is refused, as one too many would be.
+    /// No machine has enough memory for such a stack: the thread is refused, as it would be beyond the limit
+    /// of threads.
     #[tokio::test]
     async fn a_thread_that_is_refused_is_begun_at_the_next_job() {
         let spawner = Spawner::new("p");
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(done_by.as_deref(), Some("spawner-p"));
     }
 
-    /// The job hangs as a look-up in a directory service that does not answer would.
+    /// The job hangs like a look-up in a directory service that does not answer.
     #[tokio::test]
     async fn what_hangs_for_one_pool_holds_up_no_other() {
         let (slow, other) = (Spawner::new("slow"), Spawner::new("other"));

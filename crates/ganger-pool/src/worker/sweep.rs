@@ -1,5 +1,5 @@
-//! Removal of pipes that nobody listens to any more: a daemon that was killed could not remove
-//! those whose workers had not connected yet, and in `/tmp` they stay for ever.
+//! Removal of pipes without a listener: a daemon that was killed could not remove those whose workers had not
+//! connected yet, and in `/tmp` they would stay for ever.
 
 use std::fs::{self, DirEntry};
 use std::io;
@@ -15,15 +15,15 @@ use nix::unistd::Uid;
 use super::account::Account;
 use ganger_core::names;
 
-/// Minimum age of a pipe that is removed: it is made in two steps, and in between it refuses
+/// Minimum age of a pipe that is removed: a pipe is created in two steps, between which it refuses
 /// connections.
 const AGE_MIN: Duration = Duration::from_secs(60);
 
-/// Open sockets on this machine, by path, as far as we see.
+/// Open sockets on this machine, by path, as far as they are visible.
 const OPEN_SOCKETS: &str = "/proc/net/unix";
 
-/// Removes the pipes that killed daemons of our user have left, including those for workers of
-/// these users. May take long: it looks up users and goes through all of `/tmp`.
+/// Removes the pipes that killed daemons of this user have left, including those for workers of these users.
+/// May take long: it looks up users and searches all of `/tmp`.
 pub fn sweep<'a>(users: impl Iterator<Item = &'a str>) {
     let accounts = users.filter_map(|user| Account::find(Some(user)).ok());
     let mut owners: Vec<Uid> = accounts.map(|account| account.uid).collect();
@@ -40,7 +40,7 @@ fn sweep_directory(directory: &Path, owners: &[Uid], age_min: Duration) -> io::R
     let left_behind = |entry: &DirEntry| {
         is_name_of_ours(&entry.file_name().to_string_lossy())
             && is_old_socket_of(entry, owners, age_min)
-            // A listener may take one connection only: no open socket is tried.
+            // A listener may take only one connection, so no open socket is tried.
             && !open.contains(&*entry.path().to_string_lossy())
             && refuses(&entry.path())
     };
@@ -50,8 +50,7 @@ fn sweep_directory(directory: &Path, owners: &[Uid], age_min: Duration) -> io::R
         .count())
 }
 
-/// Returns whether 32 hexadecimal digits follow the prefix. Names that .NET programs give
-/// themselves look otherwise.
+/// Returns whether 32 hexadecimal digits follow the prefix. Names chosen by .NET programs have another form.
 fn is_name_of_ours(name: &str) -> bool {
     name.strip_prefix(names::PIPE_PREFIX).is_some_and(|random| {
         let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -72,8 +71,8 @@ fn is_old_socket_of(entry: &DirEntry, owners: &[Uid], age_min: Duration) -> bool
         && age.is_some_and(|age| age >= age_min)
 }
 
-/// Returns whether nobody listens: neither here nor in another container, whose sockets we can't
-/// list.
+/// Returns whether the socket has no listener, neither here nor in another container, whose sockets can't be
+/// listed.
 fn refuses(path: &Path) -> bool {
     let connected = socket(
         AddressFamily::Unix,

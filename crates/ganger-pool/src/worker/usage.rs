@@ -1,5 +1,5 @@
-//! Resources that a worker's processes have used so far, as the kernel reports them: all of its
-//! group, for the program may have been started by another.
+//! Resources that a worker's processes have used so far, as the kernel reports them. The whole group is
+//! included, since the program may have been started by another.
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use nix::unistd::{SysconfVar, sysconf};
 /// Resources used by a group of processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// CPU time, in user and kernel mode, that of children that have ended included.
+    /// CPU time, in user and kernel mode, including that of children that have exited.
     pub cpu: Duration,
     /// Sum of the peak resident memory of each, in bytes.
     pub peak_bytes: u64,
@@ -38,8 +38,8 @@ fn of_member(pid: u32, leader: u32) -> Option<Usage> {
     })
 }
 
-/// Returns the CPU time that a process has used, including that of its ended children; `None` if it
-/// is gone.
+/// Returns the CPU time that a process has used, including that of its exited children; `None` if it has
+/// exited.
 pub fn cpu_of(pid: u32) -> Option<Duration> {
     group_and_cpu(pid).map(|(_, cpu)| cpu)
 }
@@ -52,8 +52,8 @@ fn group_and_cpu(pid: u32) -> Option<(u64, Duration)> {
     Some((group, Duration::from_secs(ticks) / per_second))
 }
 
-/// Parses the group and the ticks in `/proc/<pid>/stat`. The process's name is in brackets and may
-/// hold anything.
+/// Parses the group and the ticks in `/proc/<pid>/stat`. The process's name is in parentheses and may contain
+/// any character.
 fn group_and_ticks(stat: &str) -> Option<(u64, u64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_ascii_whitespace().collect();

@@ -1,5 +1,5 @@
-//! Methods without an answer, such as acknowledgements: how they are written, and how many a quorum
-//! queue accepts before its channel is closed.
+//! Methods without an answer, such as acknowledgements: writing them, and the number that a quorum queue
+//! accepts before its channel is closed.
 
 use std::future::Future;
 use std::pin::pin;
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use super::error::RabbitMqError;
 
-/// Number of acknowledgements and returns that the channel of a quorum queue passes on at once; it
-/// holds others back, and forgets them when it is closed.
+/// Number of acknowledgements and returns that the channel of a quorum queue passes on at once; it holds
+/// others back, and loses them when it is closed.
 pub(crate) const ACKS_AT_ONCE_MAX: usize = 24;
-/// Time after which the queue has taken in what was written.
+/// Time after which the queue has processed what was written.
 pub(crate) const PROCESSED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Writes a method without an answer. The library queues it in order when first polled; its
-/// transmission is not waited for.
+/// Writes a method without an answer. The library queues it in order when first polled; its transmission is
+/// not awaited.
 pub(crate) fn written(
     method: impl Future<Output = lapin::Result<()>>,
 ) -> Result<(), RabbitMqError> {

@@ -1,5 +1,5 @@
-//! Bindings of a pool's queue to exchanges, created where they are missing. None is ever removed: a
-//! daemon with an older configuration may still want it.
+//! Bindings of a pool's queue to exchanges, created if they are missing. None is ever removed: a daemon with
+//! an older configuration may still need it.
 
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions};
 use lapin::protocol::AMQPSoftError;
@@ -14,7 +14,7 @@ use ganger_config::model::{Binding, ExchangeType};
 /// Binds the queue as configured. An exchange whose type is given is declared.
 ///
 /// # Errors
-/// If an exchange is missing or not as it should be, or the connection is lost.
+/// If an exchange is missing or does not match the configuration, or the connection is lost.
 pub(super) async fn ensure(
     broker: &Broker,
     queue: &str,
@@ -29,8 +29,8 @@ pub(super) async fn ensure(
     Ok(())
 }
 
-/// Checks the exchanges and creates nothing: AMQP does not tell whether a queue is bound to one.
-/// Returns the problems for which a start would be refused.
+/// Checks the exchanges and creates nothing: AMQP can't query whether a queue is bound to one. Returns the
+/// problems for which a start would be refused.
 ///
 /// # Errors
 /// If the connection is lost.
@@ -43,9 +43,9 @@ pub(super) async fn find_problems(
         let channel = broker.channel().await?;
         let mut looked = declare(broker, &channel, binding, true).await;
         match (&looked, binding.exchange_type) {
-            // It will be made.
+            // It will be created.
             (Err(RabbitMqError::MissingExchange { .. }), Some(_)) => looked = Ok(()),
-            // The broker compares only what is declared; what is there stays as it is.
+            // The broker compares only the declared properties; an existing exchange is not changed.
             (Ok(()), Some(_)) => looked = declare(broker, &channel, binding, false).await,
             _ => {}
         }
@@ -108,7 +108,7 @@ fn short(name: &str) -> Result<ShortString, RabbitMqError> {
 fn refusal(exchange: &str, error: &lapin::Error) -> RabbitMqError {
     let (exchange, why) = (exchange.to_owned(), error_text(error));
     match soft(error) {
-        // Also of a queue that is gone since it was looked for, which is looked for again.
+        // This also covers a queue that was deleted since it was checked; it is checked again.
         Some(AMQPSoftError::NOTFOUND) if why.contains("no queue") => {
             RabbitMqError::ChannelClosed { why }
         }

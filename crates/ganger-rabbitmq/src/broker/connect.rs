@@ -1,6 +1,5 @@
-//! Connecting to a host, over TCP or TLS, as a user. The socket is ours, so that each failure has
-//! its own error text and a connection that hangs can be cut. The use of a connection is decided
-//! elsewhere.
+//! Connecting to a host, over TCP or TLS, as a user. The socket is created here, so that each failure has its
+//! own error text and a connection that hangs can be cut. The use of a connection is decided elsewhere.
 
 use std::future::Future;
 use std::net::{Shutdown, SocketAddr};
@@ -28,8 +27,8 @@ use ganger_core::threads::or_refused;
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Number of channels that a connection needs: up to four at once, for each of its consumers, for a query,
-/// and for one that is repeated while the first is not closed yet; and one more for each query that the
-/// broker refuses, for the number of that channel is used up. A connection that publishes may have more.
+/// and for a query that is repeated while the first is not closed yet; and one more for each query that the
+/// broker refuses, since the number of that channel is used up. A connection that publishes may have more.
 const CHANNELS_MIN: u16 = 16;
 
 /// A connection to a broker. Dropping it cuts the connection.
@@ -69,8 +68,8 @@ impl Broker {
         self.answer(self.new_channel()).await
     }
 
-    /// Opens a channel, without a timeout. The library (lapin 4.12) keeps the error with which the broker
-    /// has ended a channel, and fails the next one of that number with it: another number is tried then.
+    /// Opens a channel, without a timeout. The library (lapin 4.12) keeps the error with which the broker has
+    /// ended a channel, and fails the next channel of that number with it; then another number is tried.
     pub(crate) async fn new_channel(&self) -> lapin::Result<Channel> {
         let mut opened = self.connection.create_channel().await;
         for _ in 1..self.connection.configuration().channel_max() {
@@ -97,7 +96,8 @@ impl Broker {
             })
     }
 
-    /// Sends a request likewise; any answer other than the expected one is the end of the connection.
+    /// Sends a request in the same way; any answer other than the expected one counts as the end of the
+    /// connection.
     pub(crate) async fn answer<T>(
         &self,
         question: impl Future<Output = lapin::Result<T>>,
@@ -106,7 +106,7 @@ impl Broker {
         answered.map_err(|error| RabbitMqError::lost(&error))
     }
 
-    /// Closes the connection in order, as far as the broker answers.
+    /// Closes the connection in an orderly way, as far as the broker answers.
     pub(crate) async fn close(self) {
         let goodbye = self.connection.close(200, "OK".into());
         match timeout(CLOSE_WITHIN, goodbye).await {
@@ -119,8 +119,8 @@ impl Broker {
     }
 }
 
-/// Closes a channel in order, as far as the broker answers. One that is only dropped would be
-/// closed by the library at a time of its own, and disturb the end of the connection.
+/// Closes a channel in an orderly way, as far as the broker answers. A channel that is only dropped would be
+/// closed by the library at some later time, and disturb the end of the connection.
 pub(crate) async fn close(channel: &Channel) {
     if !channel.status().connected() {
         return;
@@ -132,8 +132,8 @@ pub(crate) async fn close(channel: &Channel) {
     }
 }
 
-/// A second handle on a connection's socket. Dropping it ends the connection, whatever state the
-/// library believes it to be in: its thread would otherwise wait for a broker that hangs.
+/// A second handle on a connection's socket. Dropping it ends the connection, whatever its state in the
+/// library: the library's thread would otherwise wait for a broker that hangs.
 struct Hangup(std::net::TcpStream);
 
 impl Drop for Hangup {
@@ -143,7 +143,8 @@ impl Drop for Hangup {
     }
 }
 
-/// Connects to the first host that accepts us. `name` is the connection name that the broker lists.
+/// Connects to the first host that accepts the connection. `name` is the connection name that the broker
+/// lists.
 ///
 /// # Errors
 /// The error of each host, if none of them can be used.
@@ -178,7 +179,7 @@ fn no_thread<T>(error: io::Error) -> Result<T, RabbitMqError> {
     Err(RabbitMqError::NoThread { why })
 }
 
-/// Reads the trusted authorities and our certificate; a disk that hangs does not block this thread.
+/// Reads the trusted authorities and the client's certificate; a disk that hangs does not block this thread.
 async fn encryption(tls: Option<Tls>) -> Result<Option<Encryption>, RabbitMqError> {
     let Some(tls) = tls else {
         return Ok(None);
@@ -204,7 +205,7 @@ async fn connect_to(
         None => Socket::from(stream),
     };
     let socket = socket.with_returns(returns.clone());
-    // The library asks for a socket by a function that it may call again; we never let it.
+    // The library asks for a socket by a function that it may call again; that is prevented.
     let ready = Mutex::new(Some(AsyncTcpStream::Plain(socket)));
     let hand_over = async move |_: AMQPUri, _: Runtime<LapinRuntime>| {
         let socket = ready.lock().ok().and_then(|mut ready| ready.take());
@@ -236,7 +237,7 @@ async fn connect_to(
     })
 }
 
-/// Finds an address of a host that accepts us.
+/// Finds an address of a host that accepts the connection.
 async fn reach(host: &Host, within: Duration) -> Result<(TcpStream, Hangup), RabbitMqError> {
     let shown = host.to_string();
     let unresolved = |why| RabbitMqError::Unresolved {
@@ -251,8 +252,8 @@ async fn reach(host: &Host, within: Duration) -> Result<(TcpStream, Hangup), Rab
     reached.unwrap_or_else(|| Err(unresolved("it has no address".to_owned())))
 }
 
-/// Tries each address, for an equal share of the time: a silent one must not keep us from the next.
-/// Returns `None` if there is no address.
+/// Tries each address, for an equal share of the time, so that a silent one does not prevent the attempt on
+/// the next. Returns `None` if there is no address.
 async fn reach_any(
     host: &str,
     addresses: &[SocketAddr],
@@ -317,7 +318,7 @@ mod tests {
     use ganger_config as config;
     use ganger_config::model::SourceConfig;
 
-    /// The file is a pipe that has no writer before this thread has gone on.
+    /// The file is a pipe that has no writer before this thread has continued.
     #[tokio::test]
     async fn a_disk_that_hangs_holds_up_nobody_on_the_thread() {
         let dir = tempfile::tempdir().unwrap();
@@ -341,7 +342,8 @@ mod tests {
         assert_eq!(writer.join().unwrap(), Ok(()));
     }
 
-    /// No machine has room for such a stack: starting its thread fails, as it does for one too many.
+    /// No machine has enough memory for such a stack: starting its thread fails, as it does beyond the limit
+    /// of threads.
     #[test]
     fn a_thread_that_is_refused_is_waited_for() {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -379,7 +381,7 @@ mod tests {
         }
         let answers = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let both = [address, answers.local_addr().unwrap()];
-        // A busy machine may take its time for the second.
+        // A busy machine may take longer for the second.
         let within = Duration::from_secs(10);
         let reached = reach_any("host", &both, within).await.unwrap();
         let (stream, _hangup) = reached.unwrap();

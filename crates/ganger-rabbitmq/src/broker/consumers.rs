@@ -1,5 +1,5 @@
-//! Consumers: their prefetch, and reading their messages. The last messages of a cancelled consumer
-//! still count. The meaning of a message is known elsewhere.
+//! Consumers: their prefetch, and reading their messages. The last messages of a cancelled consumer still
+//! count. Messages are interpreted elsewhere.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -80,9 +80,9 @@ pub(crate) fn table(arguments: &BTreeMap<String, Argument>) -> FieldTable {
 
 type ConsumerChange = Pin<Box<dyn Future<Output = Result<Option<Consumer>, RabbitMqError>>>>;
 
-/// The consumers of one channel: a steady one, and while the pool is fast an extra one. Only the extra one
-/// is added and cancelled. The steady one was there before it, so that a queue with a single active
-/// consumer feeds that one, and no change of the other hands the queue to another daemon.
+/// The consumers of one channel: a steady one, and while the pool is fast an extra one. Only the extra one is
+/// added and cancelled. The steady one was created before it, so that a queue with a single active consumer
+/// feeds the steady one, and no change of the extra one hands the queue to another daemon.
 pub(crate) struct Consumers {
     broker: Rc<Broker>,
     channel: Channel,
@@ -90,7 +90,7 @@ pub(crate) struct Consumers {
     /// The consumers, in the order of their creation.
     consumers: Vec<TrackedConsumer>,
     changing: Option<(ConsumerChange, u16)>,
-    /// The broker has cancelled a consumer: the queue is gone.
+    /// The broker has cancelled a consumer: the queue no longer exists.
     queue_gone: bool,
     created: usize,
 }
@@ -100,7 +100,7 @@ struct TrackedConsumer {
     consumer: Consumer,
     /// Prefetch: maximum number of unacknowledged messages.
     prefetch: u16,
-    /// Cancelled by us; its last messages are still being read.
+    /// Cancelled by this daemon; its last messages are still being read.
     leaving: bool,
 }
 
@@ -119,7 +119,7 @@ pub(crate) enum ConsumerNews {
     Read,
     /// A change is complete.
     Changed,
-    /// The broker has cancelled the last consumer: the queue is gone.
+    /// The broker has cancelled the last consumer: the queue no longer exists.
     Cancelled,
 }
 
@@ -143,7 +143,7 @@ impl Consumers {
         steady.saturating_add(extra)
     }
 
-    /// Current prefetch; `full` tells whether it was used up since the last change.
+    /// Current prefetch; `full` is true if it was used up since the last change.
     pub(crate) fn flow(&self, full: bool) -> Flow {
         let live = self.consumers.iter().filter(|tracked| !tracked.leaving);
         let mut each = live.map(|tracked| tracked.prefetch);
@@ -166,12 +166,12 @@ impl Consumers {
         self.spec.queue.clone()
     }
 
-    /// Returns whether a change is in progress or messages of a cancelled consumer are still to come.
+    /// Returns whether a change is in progress or messages of a cancelled consumer are still expected.
     pub(crate) fn is_changing(&self) -> bool {
         self.changing.is_some() || self.consumers.iter().any(|tracked| tracked.leaving)
     }
 
-    /// Returns whether no message can come any more.
+    /// Returns whether no more messages can arrive.
     pub(crate) fn is_dry(&self) -> bool {
         self.changing.is_none() && self.consumers.is_empty()
     }
@@ -185,13 +185,13 @@ impl Consumers {
         self.changing = Some((Box::pin(added), prefetch));
     }
 
-    /// Begins to cancel the newest consumer. Messages already sent to it still come. Not to be
-    /// called while a change is in progress.
+    /// Begins to cancel the newest consumer. Messages already sent to it still arrive. Not to be called while
+    /// a change is in progress.
     pub(crate) fn cancel_newest(&mut self) {
         self.cancel_from(self.consumers.len().saturating_sub(1));
     }
 
-    /// Begins to cancel all consumers likewise.
+    /// Begins to cancel all consumers in the same way.
     pub(crate) fn cancel_all(&mut self) {
         self.cancel_from(0);
     }
@@ -206,7 +206,7 @@ impl Consumers {
         self.changing = Some((Box::pin(cancelled), 0));
     }
 
-    /// Reads the messages that have come, at most `most` of each consumer.
+    /// Reads the messages that have arrived, at most `most` of each consumer.
     ///
     /// # Errors
     /// If the channel has ended.
@@ -279,7 +279,7 @@ fn read_available(
             Poll::Pending => return Ok(false),
         }
     }
-    // Whoever reads no further must ask to be woken.
+    // Reading stops here with messages left, so this task must be woken again.
     cx.waker().wake_by_ref();
     Ok(false)
 }

@@ -1,5 +1,5 @@
-//! Values of AMQP tables: their text form, which workers get, and their size on the wire. The
-//! meaning of a table is known elsewhere.
+//! Values of AMQP tables: their text form, which workers get, and their size on the wire. Tables are
+//! interpreted elsewhere.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -56,8 +56,8 @@ fn json_table(table: &FieldTable) -> Map<String, Json> {
         .collect()
 }
 
-/// Converts a number: a whole one as an integer, for languages that have no others; others in the
-/// shortest form that reads back the same; those that JSON lacks as text.
+/// Converts a number: a whole one as an integer, for languages without other integers; others in the shortest
+/// form that reads back the same; those that JSON lacks as text.
 fn float(debug: String, number: f64) -> Json {
     if !number.is_finite() {
         return Json::from(debug);
@@ -68,7 +68,7 @@ fn float(debug: String, number: f64) -> Json {
 
 /// Exact decimal text, as for money.
 fn decimal_text(DecimalValue { scale, value }: DecimalValue) -> String {
-    // The library reads it unsigned, while RabbitMQ's clients write a sign.
+    // The library reads it as unsigned, while RabbitMQ's clients write a sign.
     let value = value.cast_signed();
     let (sign, digits) = (if value < 0 { "-" } else { "" }, value.unsigned_abs());
     let scale = usize::from(scale);
@@ -80,7 +80,7 @@ fn decimal_text(DecimalValue { scale, value }: DecimalValue) -> String {
     format!("{sign}{whole}.{part}")
 }
 
-/// Formats a timestamp. A time before 1970 is negative, which the library does not tell.
+/// Formats a timestamp. A time before 1970 is negative, which the library does not show.
 fn moment(seconds: u64) -> String {
     let seconds = seconds.cast_signed();
     jiff::Timestamp::from_second(seconds)
@@ -241,7 +241,7 @@ mod tests {
         let buffer = std::io::Cursor::new(&mut buffer[..]);
         let written = gen_properties(&properties)(buffer.into()).unwrap();
         let properties_bytes = usize::try_from(written.position).unwrap();
-        // The flags are counted with what is fixed.
+        // The flags are part of the fixed size.
         assert_eq!(header_frame_bytes(&properties), 8 + 12 + properties_bytes);
     }
 }

@@ -1,5 +1,5 @@
-//! Publishing where some publications may end the connection: those are identified over a second
-//! connection and are not sent again. The choice is made in `quarantine.rs`.
+//! Publishing where some publications may end the connection: those are identified over a second connection
+//! and are not sent again. `quarantine.rs` chooses them.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use super::publisher::{OutboundMessage, Publisher, PublisherNews, Verdict};
 use super::quarantine::Quarantine;
 use ganger_config::model::RabbitMqSource;
 
-/// A publisher that never keeps losing connections over the same publication.
+/// A publisher that does not lose connections over the same publication again and again.
 #[derive(Debug)]
 pub(crate) struct IsolatingPublisher {
     /// Name of the connections at the broker.
@@ -42,7 +42,7 @@ impl IsolatingPublisher {
         }
     }
 
-    /// Sends a message. Returns the number by which its verdict comes.
+    /// Sends a message. Returns the number under which its verdict is reported.
     pub(crate) fn send(&mut self, parcel: Rc<OutboundMessage>) -> u64 {
         self.shared.send(parcel)
     }
@@ -55,7 +55,7 @@ impl IsolatingPublisher {
         has_verdict
     }
 
-    /// Marks a message as long unanswered: others need not wait for it.
+    /// Marks a message as unanswered for long: others need not wait for it.
     pub(crate) fn mark_silent(&mut self, id: u64) {
         self.publisher_mut(id).mark_silent(id);
     }
@@ -65,7 +65,7 @@ impl IsolatingPublisher {
         self.publisher(id).is_stuck(id)
     }
 
-    /// Time since which its queue has not answered; `None` if it waits for something else.
+    /// Time since which its queue has not answered; `None` if it waits for another reason.
     pub(crate) fn unanswered_since(&self, id: u64) -> Option<Instant> {
         self.publisher(id).unanswered_since(id)
     }
@@ -81,7 +81,7 @@ impl IsolatingPublisher {
         self.shared.take_sent_again() + self.alone.take_sent_again()
     }
 
-    /// Closes the connections in order.
+    /// Closes the connections in an orderly way.
     pub(crate) async fn close(self) {
         self.shared.close().await;
         self.alone.close().await;
@@ -106,8 +106,8 @@ impl IsolatingPublisher {
         self.parcels.remove(&id);
     }
 
-    /// Resolves when there is news; never, while nothing is in flight. A change is one of the
-    /// shared connection.
+    /// Resolves when there is news; never, while nothing is in flight. A change is one of the shared
+    /// connection.
     ///
     /// # Errors
     /// Never: the connections are its own.

@@ -1,23 +1,23 @@
-//! The delivery tags of one channel: which are in our hands, which are to be acknowledged, and with
-//! how few methods. Pure: nothing here talks to a broker.
+//! The delivery tags of one channel: those that are held, those that are to be acknowledged, and the minimum
+//! number of methods for that. Pure: nothing here communicates with a broker.
 //!
-//! Tags count up from 1. An acknowledgement with `multiple` covers *everything* up to its tag, so
-//! it is only used for the run of settled tags that begins at the lowest one outstanding.
+//! Tags count up from 1. An acknowledgement with `multiple` covers *everything* up to its tag, so it is only
+//! used for the run of settled tags that begins at the lowest outstanding one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The tags of one channel that the broker holds outstanding: none that was acknowledged or given back is
-/// remembered.
+/// The tags of one channel that are outstanding at the broker: tags that were acknowledged or given back are
+/// removed.
 #[derive(Debug)]
 pub(crate) struct Ledger<T> {
     /// Held deliveries, each with its value.
     held: BTreeMap<u64, T>,
     /// Deliveries to be acknowledged.
     settled: BTreeSet<u64>,
-    /// Tags that were not received yet though a later one was: two consumers of a channel are read one
+    /// Tags that were not received yet although a later one was: two consumers of a channel are read one
     /// after the other.
     missing: BTreeSet<u64>,
-    /// Tag above all that were seen.
+    /// Tag above all received ones.
     next: u64,
 }
 
@@ -99,12 +99,12 @@ impl<T> Ledger<T> {
         self.held.len() + self.settled.len()
     }
 
-    /// A tag above all that were seen.
+    /// Returns a tag above all received ones.
     pub(crate) fn next_tag(&self) -> u64 {
         self.next
     }
 
-    /// Acknowledges the run at the beginning, and the others as `others` says.
+    /// Acknowledges the run at the beginning, and the others according to `others`.
     pub(crate) fn acks(&mut self, others: Others, write: &mut Vec<Ack>) {
         let held = self.held.keys().next();
         let first_open = held.into_iter().chain(self.missing.first()).min();
@@ -127,7 +127,7 @@ impl<T> Ledger<T> {
 /// Treatment of settled tags behind one that is still held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Others {
-    /// They wait: the tag before may be settled soon, and one acknowledgement cover all.
+    /// They wait: the tag before may be settled soon, and then one acknowledgement covers all.
     Wait,
     /// Each is acknowledged on its own.
     Single,

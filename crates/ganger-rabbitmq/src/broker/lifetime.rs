@@ -1,5 +1,5 @@
-//! Lifetime of a queue without consumers. AMQP has no query for it; but the broker compares a
-//! declaration with an existing queue, and names the first difference.
+//! Lifetime of a queue without consumers. AMQP has no query for it. But the broker compares a declaration
+//! with an existing queue, and reports the first difference.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ use super::field_table::long;
 /// Queue argument by which an unused queue is deleted.
 const EXPIRES: &str = "x-expires";
 
-/// Fate of a queue without consumers.
+/// Lifetime of a queue without consumers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// It is kept, as far as the broker tells.
+    /// It is kept, as far as the broker reports.
     Lasting,
     /// It is deleted when its last consumer ends.
     AutoDelete,
-    /// It is deleted after being unused for so many milliseconds, as text.
+    /// It is deleted after being unused for that number of milliseconds, as text.
     Expires(String),
 }
 
@@ -55,8 +55,8 @@ impl fmt::Display for ShortLived {
     }
 }
 
-/// Queries the lifetime of an existing queue. A user who may not configure the queue gets no
-/// answer, and takes it to be lasting.
+/// Queries the lifetime of an existing queue. If the user may not configure the queue there is no answer, and
+/// the queue counts as lasting.
 ///
 /// # Errors
 /// If the connection is lost.
@@ -65,7 +65,7 @@ pub(crate) async fn lifetime(
     queue: &ShortString,
 ) -> Result<Lifetime, RabbitMqError> {
     for durable in [true, false] {
-        // No queue can have such an argument: none is made, should there be none in this moment.
+        // No queue can have such an argument, so none is created if the queue does not exist at this moment.
         let mut arguments = FieldTable::default();
         arguments.insert(EXPIRES.into(), long("ganger-probe"));
         let options = QueueDeclareOptions {
@@ -92,7 +92,7 @@ pub(crate) async fn lifetime(
 /// Difference between the queue and the declaration.
 #[derive(Debug, PartialEq, Eq)]
 enum Difference {
-    /// Durability; nothing else was compared.
+    /// Durability; no other property was compared.
     Durability,
     Lifetime(Lifetime),
 }
@@ -110,7 +110,7 @@ fn read(text: &str) -> Difference {
     })
 }
 
-/// Value that the queue has, out of the broker's words: `… but current is the value '1000' of type
+/// Value that the queue has, taken from the broker's message: `… but current is the value '1000' of type
 /// 'signedint'`, or `… but current is '1000'`.
 fn current_number(text: &str) -> Option<&str> {
     let (_, current) = text.rsplit_once("but current is")?;

@@ -1,5 +1,5 @@
-//! RabbitMQ in the terms of its protocol: the connection and its socket, queues, consumers, and
-//! publishing. It waits for answers, and decides nothing about a message.
+//! RabbitMQ in the terms of its protocol: the connection and its socket, queues, consumers, and publishing.
+//! It waits for answers, and makes no decision about a message.
 
 pub(crate) mod ack_writes;
 mod bindings;

@@ -1,7 +1,7 @@
-//! The connection used for publishing: one that others have made, or one of its own, and its
-//! first channel, with publisher confirms. Its own is opened when there is something to publish,
-//! and reconnected from then on without limit: the broker stops reading a connection that publishes
-//! when it is short of memory or disk, and acknowledgements must flow meanwhile.
+//! The connection used for publishing: one made by others, or one of its own, and its first channel, with
+//! publisher confirms. Its own connection is opened when there is something to publish, and reconnected from
+//! then on without limit. It is separate because the broker stops reading a connection that publishes when it
+//! is short of memory or disk, and acknowledgements must still be possible then.
 
 use std::fmt;
 use std::future::Future;
@@ -26,7 +26,7 @@ type Events = Pin<Box<dyn Stream<Item = Event> + Send>>;
 /// Back-off between attempts to connect.
 pub(crate) const RECONNECT: Backoff = AWAY;
 
-/// Lifetime after which a connection counts as good: the next pause is a short one again.
+/// Lifetime after which a connection counts as stable, so that the next pause is a short one again.
 pub(crate) const GOOD_AFTER: Duration = Duration::from_secs(10);
 
 /// The connection and its state.
@@ -34,21 +34,21 @@ pub(crate) struct PublishConnection {
     /// `None` if others have made the connection and keep it alive.
     own: Option<Box<OwnConnection>>,
     state: ConnectionState,
-    /// The broker's events about a connection of our own.
+    /// The broker's events about its own connection.
     events: Events,
 }
 
-/// Parameters and state of a connection of our own.
+/// Parameters and state of its own connection.
 struct OwnConnection {
     config: RabbitMqSource,
     name: String,
-    /// Number of times in a row that it could not be made, or lived too short.
+    /// Number of consecutive times that it could not be made, or was lost too soon.
     failures: u32,
     since: Instant,
 }
 
 enum ConnectionState {
-    /// Nothing has needed the connection yet.
+    /// The connection has not been needed yet.
     Closed,
     Opening(Opening),
     Open(OpenConnection),
@@ -66,7 +66,7 @@ pub(crate) struct OpenConnection {
 pub(crate) enum PublishConnectionChange {
     /// Open, on a new connection of its own.
     Up,
-    /// The broker accepts nothing for now; its reason.
+    /// The broker accepts nothing for now, with its reason.
     Blocked(String),
     /// The broker accepts publications again.
     Unblocked,
@@ -124,8 +124,8 @@ impl PublishConnection {
         self.own.is_some()
     }
 
-    /// Opens the connection if it is `wanted`, and returns its changes. Resolves with `None` if it is
-    /// still open, or not wanted.
+    /// Opens the connection if it is `wanted`, and returns its changes. Resolves with `None` if it is still
+    /// open, or not wanted.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -169,8 +169,8 @@ impl PublishConnection {
         }
     }
 
-    /// Records that a connection of our own is lost. The next is made whether or not it is wanted:
-    /// whoever learns of the loss is to learn of its end.
+    /// Records that its own connection is lost. The next one is made whether or not it is wanted, so that
+    /// every report of a loss is followed by a report of its end.
     pub(crate) fn handle_loss(&mut self, error: RabbitMqError) -> PublishConnectionChange {
         if let Some(own) = &mut self.own {
             let was_good = self.state.is_open() && own.since.elapsed() >= GOOD_AFTER;
@@ -203,7 +203,7 @@ impl PublishConnection {
         }
     }
 
-    /// Closes the connection in order.
+    /// Closes the connection in an orderly way.
     pub(crate) async fn close(self) {
         let Self { own, state, events } = self;
         drop(events);
@@ -232,7 +232,7 @@ async fn first_channel(broker: Rc<Broker>) -> Result<OpenConnection, RabbitMqErr
     Ok(OpenConnection { broker, channel })
 }
 
-/// Opens a channel with publisher confirms. A broker that has blocked the connection takes its time.
+/// Opens a channel with publisher confirms. A broker that has blocked the connection may take long.
 pub(crate) async fn open_channel(broker: &Broker) -> lapin::Result<Channel> {
     let channel = broker.new_channel().await?;
     let confirms = ConfirmSelectOptions::default();

@@ -1,9 +1,9 @@
 //! Publications that are sent alone since the connection was lost with them repeatedly, and the search for
-//! the one to blame. Pure.
+//! the one that causes this. Pure.
 //!
-//! A broker ends a connection over some publications, as a proxy does, and does not say over which one. Any
-//! unconfirmed one may be to blame; so it is sent alone, over a connection that nothing else uses
-//! meanwhile. A failing network is told apart by how often, and how soon, the losses come.
+//! A broker or a proxy ends a connection over some publications, and does not report which one. Any
+//! unconfirmed one may be the cause, so it is sent alone, over a connection that nothing else uses meanwhile.
+//! A failing network is distinguished by the number and the times of the losses.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::tracks::flight::Unconfirmed;
 
 /// Number of times that the shared connection is lost with a publication before it is sent alone.
 pub(crate) const SHARED_LOSSES: u32 = 2;
-/// Number of times in a row that a connection must end over a publication that is alone on it.
+/// Number of consecutive times that a connection must end over a publication that is alone on it.
 pub(crate) const ALONE_LOSSES: u32 = 3;
 
-/// A publication that ends its connection does so within this time after it was sent,
+/// A publication that ends its connection does so within this time after it was sent.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// plus this time for each MiB of its body.
+/// Additional time for each MiB of its body.
 const PER_MIB: Duration = Duration::from_secs(1);
 
 /// The publications in quarantine, and those that may have to go there.
@@ -38,12 +38,12 @@ pub(crate) struct Quarantine {
 pub(crate) struct AloneLoss {
     /// Publication that has ended the connection repeatedly.
     pub(crate) blamed: Option<u64>,
-    /// Publications cleared of it: they were on the connection for too long.
+    /// Publications that are not the cause: they were on the connection for too long.
     pub(crate) cleared: Vec<u64>,
 }
 
 impl Unconfirmed {
-    /// Time until which it may be to blame for the end of its connection.
+    /// Time until which it may be the cause of the end of its connection.
     fn until(&self) -> Instant {
         let mib = u32::try_from(self.bytes >> 20).unwrap_or(u32::MAX);
         self.since + AT_ONCE + PER_MIB * mib
@@ -79,7 +79,7 @@ impl Quarantine {
             blamed: None,
             cleared,
         };
-        // With two of them nothing is proved.
+        // With two of them the cause is not known.
         let [one] = suspected[..] else {
             return loss;
         };
@@ -106,12 +106,12 @@ impl Quarantine {
         self.on_trial
     }
 
-    /// Time at which the next one may be sent although nothing has happened.
+    /// Time at which the next one may be sent without any other event.
     pub(crate) fn deadline(&self, unconfirmed: &[Unconfirmed]) -> Option<Instant> {
         until(self.on_trial?, unconfirmed)
     }
 
-    /// Forgets a publication whose fate is known, or that nothing waits for any more.
+    /// Removes a publication whose outcome is known, or for which nothing waits any more.
     pub(crate) fn forget(&mut self, id: u64) {
         self.losses.remove(&id);
         self.waiting.retain(|other| *other != id);

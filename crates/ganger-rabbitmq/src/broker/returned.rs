@@ -1,10 +1,10 @@
 //! Returned messages.
 //!
-//! Each message that the broker may return is sent with a number of its own in a header, and comes
-//! back with it. The broker returns a message before it acknowledges it, and we inspect the input
-//! before the library does. So at an acknowledgement one lookup here tells whether its message was
-//! returned, without a guess from the message's content. The library's own answer is ignored: it
-//! assigns a returned message to whichever acknowledgement comes next.
+//! Each message that the broker may return is sent with a number of its own in a header, and is returned with
+//! it. The broker returns a message before it acknowledges it, and the input is inspected here before the
+//! library reads it. So at an acknowledgement one lookup here shows whether its message was returned, without
+//! a guess from the message's content. The library's own answer is ignored: it assigns a returned message to
+//! whichever acknowledgement comes next.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lapin::BasicProperties;
 use lapin::types::AMQPValue;
 
-/// Header with the number. Readers of our replies get it, too; workers of ours do not.
+/// Header with the number. Readers of the replies get it, too; ganger's workers do not.
 pub(crate) const HEADER: &str = "x-ganger-publish";
 
 /// Maximum size that the number adds to a message's properties on the wire: the size of a table,
@@ -27,7 +27,7 @@ pub(crate) struct Returns(Arc<Mutex<ReturnedMessages>>);
 struct ReturnedMessages {
     next: u64,
     came_back: HashSet<u64>,
-    /// Channels of returned messages that nothing identifies.
+    /// Channels of returned messages that can't be identified.
     unnumbered: HashSet<u16>,
 }
 
@@ -48,17 +48,17 @@ impl Returns {
         }
     }
 
-    /// Returns whether the message was returned, only once. For use after the broker's acknowledgement.
+    /// Returns, only once, whether the message was returned. For use after the broker's acknowledgement.
     pub(crate) fn take(&self, number: u64) -> bool {
         self.lock().came_back.remove(&number)
     }
 
-    /// Channels over which a message was returned that nothing identifies.
+    /// Channels over which a message was returned that can't be identified.
     pub(crate) fn unnumbered(&self) -> Vec<u16> {
         self.lock().unnumbered.iter().copied().collect()
     }
 
-    /// Returns whether this channel is one of those, only once.
+    /// Returns, only once, whether this channel is one of those.
     pub(crate) fn take_unnumbered(&self, channel: u16) -> bool {
         self.lock().unnumbered.remove(&channel)
     }

@@ -1,5 +1,5 @@
-//! The signature of a copy. Any producer can write the headers by which a copy tells its message's
-//! origin and history; only the owner of the source's secret can sign them.
+//! The signature of a copy. Any producer can write the headers by which a copy records its message's origin
+//! and history; only the owner of the source's secret can sign them.
 
 use std::num::NonZeroU32;
 
@@ -18,10 +18,10 @@ use ganger_queue::dead_letter::header;
 /// Header with the signature: HMAC-SHA256 in base64.
 pub(crate) const HEADER: &str = "x-ganger-signature";
 
-/// Headers of ours that are not signed: they are added to a copy that is signed already.
+/// Ganger's own headers that are not signed: they are added to a copy that is signed already.
 const UNSIGNED: [&str; 4] = [HEADER, returned::HEADER, kept::PASS, kept::PRIORITY];
 
-/// Rounds of the key derivation, which make guessing the password from signatures slow.
+/// Rounds of the key derivation, which make it slow to guess the password from signatures.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(10_000).expect("it is not zero");
 const SALT: &[u8] = b"ganger: copies of messages";
 
@@ -29,7 +29,7 @@ const SALT: &[u8] = b"ganger: copies of messages";
 #[derive(Debug, Clone)]
 pub(crate) struct CopyKey {
     key: hmac::Key,
-    /// Unsigned messages are accepted as copies, too.
+    /// True if unsigned messages are accepted as copies, too.
     takes_unsigned: bool,
 }
 
@@ -75,7 +75,7 @@ impl CopyKey {
     }
 }
 
-/// Signed data: our headers, what tells the message from others, and the body's hash. The broker
+/// Signed data: ganger's headers, the data that identifies the message, and the body's hash. The broker
 /// leaves these unchanged; other headers and properties may be its own, or a plugin's.
 fn signed(message: &BasicProperties, body: &[u8]) -> Vec<u8> {
     let mut signed = Vec::with_capacity(512);

@@ -1,5 +1,5 @@
-//! The bytes below AMQP: a socket with or without TLS, in the form that the library takes. The
-//! library's own TLS would bring in dozens of packages for a file format that is not used here.
+//! The bytes below AMQP: a socket with or without TLS, in the form that the library expects. The library's
+//! own TLS would add dozens of packages for a file format that is not used here.
 
 use std::future::Future;
 use std::io::{self, IoSlice, Read, Write};
@@ -22,7 +22,7 @@ use super::utf8::Utf8Repair;
 /// Runtime parts that the library runs on.
 pub(crate) type LapinRuntime = RuntimeParts<Tokio, SocketReactor>;
 
-/// The current runtime in the form that the library takes.
+/// The current runtime in the form that the library expects.
 ///
 /// # Panics
 /// Outside a runtime.
@@ -89,7 +89,7 @@ impl futures_io::AsyncRead for Socket {
         let mut passed = repair.rest(buffer);
         while passed == 0 {
             match ready!(stream.poll_read(cx, buffer))? {
-                // The end.
+                // The end of the stream.
                 0 => break,
                 count => passed = repair.pass(buffer, count),
             }
@@ -136,7 +136,7 @@ impl futures_io::AsyncWrite for Socket {
     }
 }
 
-/// Timers of tokio, and sockets of ours. The library is given its socket and never makes one.
+/// Timers of tokio, and sockets of this crate. The library is given its socket and never creates one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SocketReactor;
 

@@ -1,4 +1,4 @@
-//! TLS: the trusted authorities and our certificate.
+//! TLS: the trusted authorities and the client's certificate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl fmt::Debug for Encryption {
 }
 
 impl Encryption {
-    /// Reads the trusted authorities and our certificate.
+    /// Reads the trusted authorities and the client's certificate.
     pub(crate) fn new(tls: &Tls) -> Result<Self, RabbitMqError> {
         let authorities = match &tls.ca_file {
             Some(path) => authorities_in(path)?,

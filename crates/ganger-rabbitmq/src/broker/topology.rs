@@ -1,6 +1,6 @@
-//! The queues that a pool needs: looked for, declared if allowed, compared with what they should
-//! be. A request that the broker refuses ends its channel, so each is sent over one that has no
-//! other use.
+//! The queues that a pool needs: checked for existence, declared if allowed, and compared with their
+//! configuration. A request that the broker refuses ends its channel, so each is sent over a channel that has
+//! no other use.
 
 use std::collections::BTreeSet;
 
@@ -21,8 +21,8 @@ use ganger_config::model::{
 };
 use ganger_queue::ladder::Tier;
 
-/// Delivery limit, so high that the broker drops nothing: attempts are counted by us. The same in
-/// all versions, so that a redeclaration never differs.
+/// Delivery limit, so high that the broker drops nothing: ganger counts the attempts. It is the same in all
+/// versions, so that a redeclaration never differs.
 const DELIVERY_LIMIT: i64 = 1_000_000_000;
 
 /// The queues of one pool.
@@ -38,7 +38,7 @@ pub(crate) struct Topology {
     bindings: Vec<Binding>,
 }
 
-/// A queue as it should be.
+/// A queue with its expected properties.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct QueueSpec {
     /// Name.
@@ -47,7 +47,7 @@ pub(crate) struct QueueSpec {
     arguments: FieldTable,
     /// Arguments declared by an older version, which are accepted.
     before: Option<FieldTable>,
-    /// The queue is ours: other arguments are an error.
+    /// True if the queue is ganger's own: other arguments are an error.
     ours: bool,
 }
 
@@ -92,15 +92,15 @@ impl Topology {
     /// Ensures that every queue exists, and is bound.
     ///
     /// # Errors
-    /// All queues that are missing and may not be declared; a queue of ours, or an exchange, that
-    /// is not as it should be; or the loss of the connection.
+    /// All queues that are missing and may not be declared; a queue of ganger's own, or an exchange, that
+    /// does not match the configuration; or the loss of the connection.
     pub(crate) async fn check(&self, broker: &Broker, declare: bool) -> Result<(), RabbitMqError> {
         ensure(broker, self.all(), declare).await?;
         bindings::ensure(broker, &self.work.name, &self.bindings).await
     }
 
-    /// Checks every queue, and creates none. Returns those that are missing and may not be
-    /// declared, and those that are not as they should be.
+    /// Checks every queue, and creates none. Returns those that are missing and may not be declared, and
+    /// those that do not match the configuration.
     ///
     /// # Errors
     /// If the connection is lost.
@@ -141,8 +141,8 @@ impl Topology {
         Ok(problems)
     }
 
-    /// Returns those queues that the broker may delete with the messages in them: the one that is
-    /// read, and one of dead letters that others have made. Both exist.
+    /// Returns those queues that the broker may delete with the messages in them: the one that is read, and
+    /// one of dead letters that others have created. Both exist.
     ///
     /// # Errors
     /// If the connection is lost.
@@ -166,8 +166,8 @@ impl Topology {
     pub(crate) async fn refuse_stream(&self, broker: &Broker) -> Result<(), RabbitMqError> {
         let channel = broker.channel().await?;
         let queue = self.work.short_name()?;
-        // No queue has this argument but a stream, and no stream takes this value: whatever is
-        // there says no, and what it says tells what it is.
+        // Only consumers of a stream have this argument, and no stream accepts this value. So the broker
+        // rejects the request in any case, and its error text shows the type of the queue.
         let mut arguments = FieldTable::default();
         arguments.insert("x-stream-offset".into(), AMQPValue::Boolean(true));
         let options = BasicConsumeOptions::default();
@@ -205,7 +205,7 @@ pub(crate) async fn ensure(
             missing.push(spec);
         } else if spec.ours {
             match asking.compare(spec).await {
-                // What is put there stays, whatever else is said of it.
+                // Unlike in a tier, messages stay there, so other arguments are tolerated.
                 Err(error @ RabbitMqError::OtherArguments { .. }) if !spec.is_tier() => {
                     tracing::warn!(
                         queue = spec.name,
@@ -253,8 +253,8 @@ pub(crate) async fn count_all(
     Ok(all)
 }
 
-/// Returns whether the broker's words about the argument indicate a stream: for other queues it names their
-/// type. (RabbitMQ 3 misses a prefetch before it checks the value, but only with a stream.)
+/// Returns whether the broker's message about the argument indicates a stream: for other queues it names
+/// their type. (RabbitMQ 3 misses a prefetch before it checks the value, but only with a stream.)
 fn is_stream(text: &str) -> bool {
     let about_the_value = "invalid arg 'x-stream-offset'";
     text.contains("consumer prefetch count is not set")
@@ -271,7 +271,7 @@ pub(crate) fn dead_queue(queue: &str, dead_letter: &DeadLetters) -> Option<Strin
 }
 
 impl QueueSpec {
-    /// A queue without options of a pool.
+    /// A queue without a pool's options.
     pub(crate) fn plain(queue: &str, declaration: &QueueDeclaration) -> Self {
         Self {
             name: queue.to_owned(),
@@ -291,7 +291,7 @@ impl QueueSpec {
         }
     }
 
-    /// Returns whether messages come back from the queue only by its arguments.
+    /// Returns whether messages leave the queue only because of its arguments.
     fn is_tier(&self) -> bool {
         self.ours && self.before.is_none()
     }
@@ -318,14 +318,14 @@ fn declared(declaration: &QueueDeclaration) -> FieldTable {
     arguments
 }
 
-/// If its length is limited, dead letters are refused and kept rather than dropped from its head.
+/// If its length is limited, dead letters are rejected and kept rather than dropped from its head.
 fn dead_arguments(declaration: &QueueDeclaration) -> FieldTable {
     let mut arguments = declared(declaration);
     arguments.insert("x-overflow".into(), long("reject-publish"));
     arguments
 }
 
-/// Without the strategy and the overflow a message that comes back can be lost inside the broker.
+/// Without the strategy and the overflow a returning message can be lost inside the broker.
 fn tier_arguments(queue: &str) -> FieldTable {
     let mut arguments = declared(&QueueDeclaration::default());
     for (name, value) in [
@@ -339,11 +339,11 @@ fn tier_arguments(queue: &str) -> FieldTable {
     arguments
 }
 
-/// Requests, on a channel that is replaced when an answer has ended it.
+/// Requests, on a channel that is replaced after an answer has ended it.
 struct QueueQueries<'a> {
     broker: &'a Broker,
     channel: Option<Channel>,
-    /// This user may not configure queues, so the broker does not compare any.
+    /// True if this user may not configure queues, so that the broker does not compare any.
     may_not_configure: bool,
 }
 
@@ -393,8 +393,8 @@ impl<'a> QueueQueries<'a> {
         }
     }
 
-    /// Compares an existing queue with what it should be, as far as this user may. The broker
-    /// compares only a declaration; if the queue is gone at this moment, it is created.
+    /// Compares an existing queue with its expected properties, as far as this user may. The broker compares
+    /// only a declaration; if the queue was deleted meanwhile, it is created.
     async fn compare(&mut self, spec: &QueueSpec) -> Result<(), RabbitMqError> {
         if self.may_not_configure {
             return Ok(());

@@ -1,21 +1,21 @@
-//! One pass through a queue of dead letters. AMQP can't inspect a message without taking it, and a
-//! quorum queue counts each return: past its limit, or that of a policy, it drops the message. So
-//! no message is returned: one that is to stay is published again behind all others as a copy, and
-//! is acknowledged when that is confirmed; after a complete pass all are in their order again, with
-//! a count of zero. Based on RabbitMQ's observed behaviour and its own code:
+//! One pass through a queue of dead letters. AMQP can't inspect a message without taking it, and a quorum
+//! queue counts each return: past its limit, or that of a policy, it drops the message. So no message is
+//! returned: one that should stay is published again behind all others as a copy, and is acknowledged when
+//! that is confirmed; after a complete pass all are in their order again, with a count of zero. Based on
+//! RabbitMQ's observed behaviour and its own code:
 //!
-//! - Unacknowledged messages do not count towards a queue's length limit, so a copy fits where the
-//!   message was.
-//! - A quorum queue sends on whenever a consumer has room, and takes back at once, and to its
-//!   front, messages in flight to a cancelled consumer. So there is a consumer for each batch,
-//!   which is sent no more than we want, and is cancelled when it has all of it.
-//! - A channel holds back acknowledgements for a quorum queue while 32 of them are in progress, and
-//!   forgets those when it closes. So a batch takes as few acknowledgements as possible.
-//! - A quorum queue has no exclusive consumers, so a queue of our own serves as a lock: two passes
-//!   at once would each see a part.
+//! - Unacknowledged messages do not count towards a queue's length limit, so a copy fits where the message
+//!   was.
+//! - A quorum queue sends whenever a consumer has room, and takes messages in flight to a cancelled consumer
+//!   back at once, to its front. So there is a consumer for each batch, with a prefetch of the batch's size,
+//!   which is cancelled when it has received the whole batch.
+//! - A channel holds back acknowledgements for a quorum queue while 32 of them are in progress, and loses
+//!   those when it closes. So a batch takes as few acknowledgements as possible.
+//! - A quorum queue has no exclusive consumers, so a separate queue serves as a lock: two concurrent passes
+//!   would each get only a part of the messages.
 //!
-//! A pass that is killed leaves one batch unacknowledged, which comes back, and dead letters of
-//! that batch twice; and the queue rotated. The content of a dead letter is known elsewhere.
+//! A pass that is killed leaves one batch unacknowledged, which is redelivered, and dead letters of that
+//! batch twice; and it leaves the queue rotated. The content of a dead letter is interpreted elsewhere.
 
 use std::time::Duration;
 
@@ -38,18 +38,19 @@ use crate::broker::ledger::{Ledger, Others};
 use crate::broker::lifetime::{Lifetime, lifetime};
 use crate::broker::topology;
 
-/// Maximum number of messages in hand, except for those that can't be put back yet.
+/// Maximum number of messages held, except for those that can't be put back yet.
 const BATCH_MAX: u64 = 128;
 /// Maximum number in the first batch, while their size is unknown.
 const BATCH_FIRST: u64 = 16;
 /// Approximate size of a batch in bytes, by the message sizes so far.
 const BATCH_BYTES: u64 = 16 << 20;
-/// Memory that a message takes beside its body.
+/// Memory that a message takes in addition to its body.
 const MESSAGE_BYTES: u64 = 2048;
 /// Time to wait for another command's pass.
 const LOCK_WITHIN: Duration = Duration::from_secs(10);
 const LOCK_AGAIN: Duration = Duration::from_millis(50);
-/// Silence after which we ask whether any message is left, and the number of times before we give up.
+/// Silence after which the broker is asked whether any message is left, and the number of times before the
+/// pass gives up.
 const SILENCE: Duration = Duration::from_secs(1);
 const SILENCES_MAX: u32 = 30;
 /// Time for returned messages to be in the queue again.
@@ -60,16 +61,16 @@ const BACK_AGAIN: Duration = Duration::from_millis(10);
 pub(super) struct Pass<'a> {
     broker: &'a Broker,
     queue: ShortString,
-    /// Lock held for as long as the pass lasts; `None` if we may not create it.
+    /// Lock held for as long as the pass lasts; `None` if it may not be created.
     lock: Option<Channel>,
     channel: Channel,
-    /// Messages in hand.
+    /// Messages held.
     ledger: Ledger<()>,
     /// Number of batches.
     batches: u64,
-    /// Number of messages there at the start that have not come yet.
+    /// Number of messages present at the start that have not arrived yet.
     left: u64,
-    /// Number of messages that have come.
+    /// Number of messages that have arrived.
     taken: u64,
     /// Number of bytes of their bodies.
     bytes: u64,
@@ -117,7 +118,7 @@ impl<'a> Pass<'a> {
         self.queue.clone()
     }
 
-    /// Takes the next batch of the messages there at the start; empty if there are no more.
+    /// Takes the next batch of the messages present at the start; empty if there are no more.
     pub(super) async fn take(&mut self) -> Result<Vec<Delivery>, RabbitMqError> {
         if self.left == 0 {
             return Ok(Vec::new());
@@ -152,7 +153,7 @@ impl<'a> Pass<'a> {
         self.broker.answer(asked).await
     }
 
-    /// Next message sent to a consumer; `None` if others have taken the rest.
+    /// Returns the next message sent to a consumer; `None` if others have taken the rest.
     async fn next(&mut self, consumer: &mut Consumer) -> Result<Option<Delivery>, RabbitMqError> {
         for _ in 0..SILENCES_MAX {
             match timeout(SILENCE, consumer.next()).await {
@@ -174,7 +175,7 @@ impl<'a> Pass<'a> {
         self.left -= 1;
         self.taken += 1;
         self.bytes += u64::try_from(delivery.data.len()).unwrap_or_default();
-        // A channel gives each tag once.
+        // A channel uses each tag once.
         self.ledger.receive(delivery.delivery_tag, ());
     }
 
@@ -183,7 +184,7 @@ impl<'a> Pass<'a> {
         self.left = 0;
     }
 
-    /// Returns whether a message is still in hand.
+    /// Returns whether a message is still held.
     pub(super) fn holds(&self, tag: u64) -> bool {
         self.ledger.get(tag).is_some()
     }
@@ -205,11 +206,11 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Ends the pass. Messages still in hand, since they could not be put back, are returned in
-    /// order; that is waited for.
+    /// Ends the pass. Messages still held, since they could not be put back, are returned in order, and that
+    /// is awaited.
     pub(super) async fn end(self) -> Result<(), RabbitMqError> {
         if self.acks_written > ACKS_AT_ONCE_MAX {
-            // Nothing tells when the queue has taken in the last of them.
+            // No answer shows when the queue has processed the last of them.
             sleep(PROCESSED_WITHIN).await;
         }
         close(&self.channel).await;
@@ -221,7 +222,7 @@ impl<'a> Pass<'a> {
             .is_some_and(|count| count < held)
         {
             if Instant::now() >= deadline {
-                // Someone else takes them as they come.
+                // Another program takes them as they arrive.
                 break;
             }
             sleep(BACK_AGAIN).await;
@@ -251,7 +252,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Size of the next batch: as many messages as memory has room for, by the sizes so far.
+/// Size of the next batch: as many messages as fit into memory, by the sizes so far.
 fn batch(left: u64, taken: u64, bytes: u64) -> u16 {
     let fitting = match bytes.checked_div(taken) {
         None => BATCH_FIRST,
@@ -262,7 +263,7 @@ fn batch(left: u64, taken: u64, bytes: u64) -> u16 {
     u16::try_from(most).unwrap_or(u16::MAX)
 }
 
-/// Takes the lock of a queue: an exclusive queue, which ends with our connection at the latest.
+/// Takes the lock of a queue: an exclusive queue, which is deleted with this connection at the latest.
 async fn lock(broker: &Broker, queue: &str) -> Result<Option<Channel>, RabbitMqError> {
     let deadline = Instant::now() + LOCK_WITHIN;
     loop {

@@ -54,15 +54,15 @@ impl CommandConnection {
             self.pass(dead_queue, &mut tally, &mut list, false).await?;
         }
         if let Some(error) = tally.first_error {
-            // One that could not be put back comes back by itself, and is counted: looking on and on
-            // would lose it.
+            // A message that could not be put back is redelivered, and counted: repeated listing would lose
+            // it.
             return Err(error.into());
         }
         Ok(list.end().await)
     }
 
-    /// Drops the selected dead letters. Dropping all of them also drops the rest of others: replies
-    /// whose dead letter was never stored, once they are so old that it can't be in flight.
+    /// Drops the selected dead letters. Dropping all of them also drops orphans: replies whose dead letter
+    /// was never stored, once they are so old that it can't be in flight.
     pub(super) async fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         let everything = *filter == DeadFilter::default();
         let judge = |item: Item| match item {
@@ -72,7 +72,7 @@ impl CommandConnection {
         self.change(Change(judge), everything).await
     }
 
-    /// Sends the selected dead letters back to their queues, or to the one that is named.
+    /// Sends the selected dead letters back to their queues, or to the given one.
     pub(super) async fn dead_retry(
         &mut self,
         filter: &DeadFilter,
@@ -124,8 +124,8 @@ impl CommandConnection {
         if topology::count(&broker, &dead_queue.queue).await?.is_none() {
             return Ok(());
         }
-        // Nothing is taken that could not be put back: it would come back, and be counted. Nor is the
-        // lock, which would stay for as long as the broker does not listen.
+        // No message is taken that could not be put back: it would be redelivered, and counted. The lock is
+        // not created either, since it would exist for as long as the broker does not read.
         if let Err(error) = self.can_publish(lock_name(&dead_queue.queue)).await {
             self.drop_publisher();
             let (queue, why) = (dead_queue.queue, error.to_string());
@@ -141,7 +141,7 @@ impl CommandConnection {
             Ok(()) | Err(_) => rotation.end().await,
         };
         if went.is_err() {
-            // A later command must not publish what this one has left.
+            // A later command must not publish the remaining messages of this one.
             self.drop_publisher();
         }
         went.and(ended)
@@ -163,8 +163,8 @@ fn retry_fate(
     }
 }
 
-/// Returns whether the broker does not answer: then there is no orderly close. The connection is
-/// cut, and messages in hand come back.
+/// Returns whether the broker does not answer, so that an orderly close is not possible. The connection is
+/// cut, and the held messages are redelivered.
 fn is_silence(error: &RabbitMqError) -> bool {
     let unconfirmed = |error: &CommandError| matches!(error, CommandError::Unconfirmed { .. });
     match error {

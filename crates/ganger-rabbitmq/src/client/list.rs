@@ -1,6 +1,6 @@
-//! Listing: the choice of the dead letters that make up a page. They are handed out some at a time,
-//! when they are safe again in their queue: none is in our hands while they are read. The pass
-//! continues to its end behind the page, too, since it rotates the queue.
+//! Listing: the choice of the dead letters that make up a page. They are handed out in batches, once they are
+//! stored in their queue again, so that none is held while they are read. The pass continues to its end
+//! behind the page, too, since it rotates the queue.
 
 use std::collections::HashMap;
 
@@ -11,21 +11,21 @@ use super::rotation::{DeadLetterAction, DeadLetterFate, KEPT_BYTES_MAX};
 use ganger_queue::client::{Listed, Page};
 use ganger_queue::dead_letter::{DeadLetter, DeadReply};
 
-/// The dead letters of a page, as they come.
+/// The dead letters of a page, as they arrive.
 pub(super) struct List<'a> {
     page: &'a Page,
     to: Sender<Vec<DeadLetter>>,
-    /// The dead letter after which the page begins has not come yet.
+    /// True if the dead letter after which the page begins has not arrived yet.
     is_before: bool,
-    /// Number of dead letters that there is room for.
+    /// Number of dead letters for which there is room.
     left: usize,
-    /// There was a dead letter without room on the page.
+    /// True if there was a dead letter without room on the page.
     more: bool,
     /// Dead letters not handed out yet.
     letters: Vec<DeadLetter>,
-    /// Replies whose dead letters have not come yet.
+    /// Replies whose dead letters have not arrived yet.
     replies: HashMap<String, DeadReply>,
-    /// Dead letters whose replies have not come yet: the queue was rotated between the two.
+    /// Dead letters whose replies have not arrived yet: the queue was rotated between the two.
     waiting: Vec<DeadLetter>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Hands out the remaining dead letters, which wait for nothing any more.
+    /// Hands out the remaining dead letters, which no longer wait for a reply.
     pub(super) async fn end(mut self) -> Listed {
         self.letters.append(&mut self.waiting);
         self.batch_done().await;
@@ -88,7 +88,8 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Keeps those that wait for their other half from filling memory: then they are shown without.
+    /// Keeps the dead letters that wait for their replies from filling memory: beyond a limit they are shown
+    /// without.
     fn bound(&mut self) {
         let replies: usize = self.replies.values().map(|reply| reply.body.len()).sum();
         let letters: usize = self.waiting.iter().map(|letter| letter.body.len()).sum();
@@ -114,7 +115,7 @@ impl DeadLetterAction for List<'_> {
         self.bound();
         let letters = std::mem::take(&mut self.letters);
         if !letters.is_empty() && self.to.send(letters).await.is_err() {
-            // Nobody wants more.
+            // The receiver wants no more.
             self.left = 0;
         }
     }
@@ -155,7 +156,7 @@ mod tests {
         Item::Reply(id.to_owned(), reply)
     }
 
-    /// Ids of the dead letters that a page has of these, in batches of two, and whether with replies.
+    /// Ids of the dead letters that a page has of these, in batches of two, and whether they have replies.
     async fn listed(after: Option<&str>, limit: usize, items: Vec<Item>) -> (String, Listed) {
         let page = Page {
             after: after.map(ToOwned::to_owned),

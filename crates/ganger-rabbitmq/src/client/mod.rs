@@ -1,6 +1,6 @@
-//! The command line's access to RabbitMQ from outside. The commands block; the connection lives on
-//! a thread of its own, where a [`CommandConnection`] carries out requests, so that heartbeats continue while a
-//! command waits for its input. Nothing here speaks to the broker.
+//! The command line's access to RabbitMQ from outside. The commands block; the connection lives on a thread
+//! of its own, where a [`CommandConnection`] carries out requests, so that heartbeats continue while a
+//! command waits for its input. This module does not communicate with the broker.
 
 mod browse;
 mod connection;
@@ -35,7 +35,7 @@ use ganger_queue::fault::SourceFault;
 type Request = Box<dyn FnOnce(&mut CommandConnection) -> RequestFuture<'_> + Send>;
 type RequestFuture<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// A connection of an operator or a producer. Dropping it closes it in order.
+/// A connection of an operator or a producer. Dropping it closes it in an orderly way.
 pub(crate) struct RabbitMqClient {
     requests: Option<mpsc::Sender<Request>>,
     thread: Option<JoinHandle<()>>,
@@ -87,7 +87,7 @@ impl RabbitMqClient {
         let (sender, receiver) = sync_channel(1);
         let request: Request = Box::new(move |connection| {
             Box::pin(async move {
-                // Whoever asked is waiting.
+                // The caller is waiting.
                 drop(sender.send(work(connection).await));
             })
         });
@@ -103,7 +103,7 @@ impl Drop for RabbitMqClient {
     fn drop(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take() {
-            // If it panicked, the connection is gone all the same.
+            // If it panicked, the connection is lost as well.
             drop(thread.join());
         }
     }
@@ -187,7 +187,7 @@ impl ganger_queue::client::QueueClient for RabbitMqClient {
     }
 
     fn wait_for_change(&mut self, timeout: Duration) {
-        // A problem is reported when the reply is asked for.
+        // A problem is reported when the reply is queried.
         drop(self.ask(async move |connection| connection.wait_for_reply(timeout).await));
     }
 
@@ -201,7 +201,7 @@ impl ganger_queue::client::QueueClient for RabbitMqClient {
                 break;
             }
         }
-        // The request continues all the same: a pass that has begun to rotate the queue must finish.
+        // The request continues in any case: a pass that has begun to rotate the queue must finish.
         drop(letters);
         Ok(receiver.recv().map_err(|_| thread_ended())??)
     }

@@ -1,5 +1,5 @@
-//! Replies to the messages of a command. They come by the broker's direct reply-to: no queue is
-//! made, and a reply that comes when nothing waits any more is dropped.
+//! Replies to the messages of a command. They use the broker's direct reply-to: no queue is created, and a
+//! reply that arrives when nothing waits any more is dropped.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use ganger_queue::client::{Answers, Reply};
 /// Address for replies, which the broker replaces.
 pub(super) const DIRECT: &str = "amq.rabbitmq.reply-to";
 
-/// Replies that have come and were not taken.
+/// Replies that have arrived and were not taken.
 #[derive(Debug)]
 pub(super) struct Replies {
     consumer: Consumer,
     received: Answers,
-    /// Reason why no more will come.
+    /// Reason why no more will arrive.
     ended: Option<RabbitMqError>,
 }
 
@@ -44,7 +44,7 @@ impl Replies {
         })
     }
 
-    /// Takes the oldest reply with this correlation id, if one has come.
+    /// Takes the oldest reply with this correlation id, if one has arrived.
     pub(super) fn take(&mut self, correlation_id: &str) -> Result<Option<Reply>, RabbitMqError> {
         match (self.received.take(correlation_id), &self.ended) {
             (None, Some(error)) => Err(error.clone()),
@@ -52,7 +52,7 @@ impl Replies {
         }
     }
 
-    /// Waits until a reply has come or no more will, or for the given time.
+    /// Waits until a reply has arrived or no more will, or for the given time.
     pub(super) async fn wait(&mut self, longest: Duration) {
         if self.ended.is_some() {
             return;

@@ -1,5 +1,5 @@
-//! A pass through a queue of dead letters, and the action on each message: it stays, goes, or goes
-//! back to the queue that it came from. The decision is made elsewhere.
+//! A pass through a queue of dead letters, and the action on each message: it stays, is removed, or is sent
+//! back to its original queue. The decision is made elsewhere.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
@@ -18,43 +18,44 @@ use ganger_queue::dead_letter;
 const FULL_MAX: usize = 4096;
 pub(super) const KEPT_BYTES_MAX: usize = 64 << 20;
 
-/// Time that a dead letter may come after its reply: the queue may have had no room meanwhile.
+/// Maximum time by which a dead letter may follow its reply: the queue may have had no room meanwhile.
 const ORPHAN_AFTER_MS: i64 = 60 * 60 * 1000;
 
 /// A command's action on the messages of a pass.
 pub(super) trait DeadLetterAction {
-    /// Decides the fate of a message.
+    /// Decides on a message.
     fn judge(&mut self, item: Item) -> DeadLetterFate;
 
-    /// All messages so far, except for replies whose dead letters are still to come, are in their place.
+    /// All messages so far, except for replies whose dead letters are still expected, are in their place.
     async fn batch_done(&mut self) {}
 }
 
-/// Returns whether a reply stays without its dead letter, whose id names it.
+/// Returns whether a reply counts as an orphan: it is so old that its dead letter, whose id it has, will not
+/// follow.
 fn is_orphan(id: &str, now_ms: i64) -> bool {
     let age = dead_letter::written_ms(id).map(|written| now_ms.saturating_sub(written));
     age.is_none_or(|age| age >= ORPHAN_AFTER_MS)
 }
 
-/// Fate of a dead letter.
+/// Action on a dead letter.
 #[derive(Debug)]
 pub(super) enum DeadLetterFate {
     Keep,
     Remove,
     SendBack(Box<OutboundMessage>),
-    /// It should go back and can't.
+    /// It should be sent back, but can't be.
     Undeliverable(CommandError),
 }
 
-/// Number of dead letters changed in all queues, and the first error with one of them. That does
-/// not keep the others from being changed.
+/// Number of dead letters changed in all queues, and the first error with one of them. An error does not
+/// prevent changes of the others.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) done: usize,
     pub(super) first_error: Option<CommandError>,
 }
 
-/// Messages in hand that are the same one, and the copy that replaces them.
+/// Held messages that are the same one, and the copy that replaces them.
 #[derive(Debug)]
 struct Kept {
     tags: Vec<u64>,
@@ -75,20 +76,20 @@ pub(super) struct Rotation<'a> {
     pass: Pass<'a>,
     /// Tags of all dead letters and replies seen, by their names.
     first_tags: HashMap<String, u64>,
-    /// Replies whose dead letters are still to come, by the ids of those.
+    /// Replies whose dead letters are still expected, by the ids of those.
     replies: HashMap<String, Kept>,
-    /// Dead letters that went before their replies came.
+    /// Dead letters that were removed before their replies arrived.
     gone: HashSet<String>,
     flights: BTreeMap<u64, AwaitedCopy>,
-    /// Copies that the queue had no room for.
+    /// Copies for which the queue had no room.
     full: Vec<AwaitedCopy>,
-    /// Tags of messages to remove, and how many dead letters of these were meant to go.
+    /// Tags of messages to remove, and the number of dead letters among them that the command selected.
     done: (Vec<u64>, usize),
     tally: &'a mut Tally,
 }
 
 impl<'a> Rotation<'a> {
-    /// Begins.
+    /// Begins a rotation.
     pub(super) fn new(
         connection: &'a mut CommandConnection,
         pass: Pass<'a>,
@@ -142,7 +143,7 @@ impl<'a> Rotation<'a> {
         }
     }
 
-    /// Ends the pass. Unacknowledged messages come back, whatever went wrong.
+    /// Ends the pass. Unacknowledged messages are redelivered, whatever failed.
     pub(super) async fn end(self) -> Result<(), RabbitMqError> {
         self.pass.end().await
     }
@@ -163,7 +164,7 @@ impl<'a> Rotation<'a> {
             copy,
         };
         if is_ours {
-            // Others have taken what was there: we have gone all the way round.
+            // Others have taken the remaining messages: the pass is complete.
             self.pass.stop();
             return self.keep(kept).await;
         }
@@ -192,7 +193,7 @@ impl<'a> Rotation<'a> {
     }
 
     /// Returns whether this message was seen before: a command was killed between the copy and the
-    /// acknowledgement. The second goes if the first is safe, or gone.
+    /// acknowledgement. The second one is removed if the first is stored, or removed.
     async fn is_duplicate(&mut self, name: String, tag: u64) -> Result<bool, RabbitMqError> {
         let Some(first) = self.first_tags.get(&name).copied() else {
             self.first_tags.insert(name, tag);
@@ -218,7 +219,7 @@ impl<'a> Rotation<'a> {
         }
     }
 
-    /// Applies the fate of a dead letter, and of the reply that belongs to it.
+    /// Applies the action to a dead letter, and to the reply that belongs to it.
     async fn apply_fate(
         &mut self,
         id: &str,
@@ -249,7 +250,7 @@ impl<'a> Rotation<'a> {
         Ok(())
     }
 
-    /// Handles replies whose dead letters do not come.
+    /// Handles replies whose dead letters do not arrive.
     async fn handle_orphans(&mut self, remove: bool) -> Result<(), RabbitMqError> {
         let now_ms = jiff::Timestamp::now().as_millisecond();
         for (id, orphan) in std::mem::take(&mut self.replies) {
@@ -283,7 +284,8 @@ impl<'a> Rotation<'a> {
         Ok(())
     }
 
-    /// Publishes again the copies that the queue had no room for; they may fit now that more is in hand.
+    /// Publishes again the copies for which the queue had no room; they may fit now that more messages are
+    /// held.
     async fn try_again(&mut self) -> Result<(), RabbitMqError> {
         for AwaitedCopy { parcel, tags, .. } in std::mem::take(&mut self.full) {
             self.publish(parcel, tags, Vec::new()).await?;
@@ -291,7 +293,8 @@ impl<'a> Rotation<'a> {
         Ok(())
     }
 
-    /// Waits for all publications in flight. A message leaves this queue only once its copy is safe.
+    /// Waits for all publications in flight. A message is removed from this queue only once its copy is
+    /// stored.
     async fn await_confirms(&mut self) -> Result<(), RabbitMqError> {
         let confirmed = self.await_all_confirms().await;
         let (tags, meant) = std::mem::take(&mut self.done);
@@ -324,7 +327,7 @@ impl<'a> Rotation<'a> {
                 self.done.1 += usize::from(goes_back);
             }
             Some(_) if is_full && !goes_back => self.full.push(flight),
-            // A copy that is refused for good stays in hand, and comes back.
+            // A copy that is permanently rejected stays held, and is redelivered.
             Some(error) => {
                 self.tally.first_error.get_or_insert(error);
                 for kept in flight.fallback {
@@ -341,8 +344,8 @@ impl<'a> Rotation<'a> {
         full.chain(replies).sum()
     }
 
-    /// Returns an error if there was no room for copies. Their messages come back by themselves,
-    /// and that is counted: not even looking would be safe for ever.
+    /// Returns an error if there was no room for copies. Their messages are redelivered, and that is counted:
+    /// even listing would not be safe for ever.
     fn check_room(&self) -> Result<(), RabbitMqError> {
         match self.full.first() {
             None => Ok(()),
@@ -363,7 +366,7 @@ mod tests {
     fn a_reply_is_an_orphan_when_its_letter_can_not_be_on_its_way() {
         let now_ms = 1_790_000_000_000;
         let told = |age_ms| is_orphan(&dead_letter::id(now_ms - age_ms, u128::MAX), now_ms);
-        // A clock elsewhere may be ahead of ours.
+        // The clock of another machine may be ahead.
         for age_ms in [-5000, 0, ORPHAN_AFTER_MS - 1] {
             assert!(!told(age_ms), "{age_ms}");
         }

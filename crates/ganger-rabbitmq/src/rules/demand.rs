@@ -1,19 +1,19 @@
-//! The number of messages to ask the broker for, and the consumers to use.
+//! The number of messages to request from the broker, and the consumers to use.
 
 use std::time::Duration;
 
 use ganger_config::model::Prefetch;
 use ganger_queue::delivery::CREDIT_MAX;
 
-/// Maximum number of body bytes asked for at once, by the recent sizes.
+/// Maximum number of body bytes requested at once, by the recent sizes.
 pub(crate) const BYTES_ASKED_MAX: usize = 64 << 20;
 
-/// Time for which the broker may send ahead somewhat less than is wanted, or twice as much for the
-/// extra consumer. If shorter, that consumer would change with every change of a worker's pace; if
-/// longer, messages would wait here that others could work on.
+/// Time for which the broker may send ahead somewhat less than is wanted, or twice as much for the extra
+/// consumer. If it were shorter, that consumer would change with every change of a worker's pace; if longer,
+/// messages would wait here that others could process.
 const CHANGED_AFTER: Duration = Duration::from_secs(1);
-/// Time for which it may send ahead somewhat more, or twice as much for the steady consumer, since
-/// workers may start slowly; or far too little where that can't be changed.
+/// Time for which it may send ahead somewhat more, or twice as much for the steady consumer, since workers
+/// may start slowly; or far too little if that can't be changed.
 const SURPLUS_FOR: Duration = Duration::from_secs(10);
 
 /// Current prefetch.
@@ -23,15 +23,15 @@ pub(crate) struct Flow {
     pub(crate) steady: u16,
     /// Prefetch of the extra consumer.
     pub(crate) extra: u16,
-    /// Only one consumer of the queue gets messages, and it must not change.
+    /// True if only one consumer of the queue gets messages, and it must not change.
     pub(crate) single: bool,
-    /// The queue is lost with its last consumer.
+    /// True if the queue is lost with its last consumer.
     pub(crate) stays: bool,
-    /// The whole prefetch was used up since the last change.
+    /// True if the whole prefetch was used up since the last change.
     pub(crate) full: bool,
 }
 
-/// Number of messages that the broker is to send ahead.
+/// Number of messages that the broker should send ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// Number that the pool can use now.
@@ -49,18 +49,18 @@ pub(crate) enum PrefetchChange {
     Wait(Duration),
     /// Add a consumer with this prefetch.
     Add(u16),
-    /// Cancel the newest consumer. If there is to be another, the next step adds it.
+    /// Cancel the newest consumer. If another one is needed, the next step adds it.
     CancelNewest,
     /// Cancel all consumers.
     CancelAll,
-    /// No change, but report that the pool could use at least twice as much. The consumer of a
-    /// queue that feeds one only is not replaced for that: another daemon would get the queue while
-    /// its messages are out, and it need not have the workers.
+    /// No change, but report that the pool could use at least twice as much. The consumer of a queue that
+    /// feeds only one is not replaced for that: another daemon would get the queue while its messages are in
+    /// flight, and that daemon need not have the workers.
     Outgrown,
 }
 
-/// Decides the next step from the current to the wanted prefetch. `settled` tells whether the last
-/// [`Step::Wait`] is over.
+/// Decides the next step from the current to the wanted prefetch. `settled` is true if the last
+/// [`PrefetchChange::Wait`] is over.
 pub(crate) fn step(flow: Flow, demand: Demand, settled: bool) -> PrefetchChange {
     match (wanted(flow, demand, settled), flow.extra) {
         (PrefetchChange::CancelAll | PrefetchChange::CancelNewest, 0) if flow.stays => {
@@ -99,7 +99,7 @@ fn wanted(flow: Flow, demand: Demand, settled: bool) -> PrefetchChange {
         _ if now > all && !full => PrefetchChange::Stay,
         _ if now > all => {
             let grow = match extra {
-                // Its workers come up one after the other.
+                // Its workers start one after the other.
                 0 => PrefetchChange::Add(now.max(usual) - steady),
                 _ => PrefetchChange::CancelNewest,
             };
@@ -117,17 +117,17 @@ fn wanted(flow: Flow, demand: Demand, settled: bool) -> PrefetchChange {
     }
 }
 
-/// Prefetch for this number of useful messages, for bodies of this size and a total of `bytes_max`,
-/// but at least one. Zero is for none at all: to the broker that would mean no limit.
+/// Prefetch for this number of useful messages, for bodies of this size and a total of `bytes_max`, but at
+/// least one. Zero is only for none at all: to the broker zero would mean no limit.
 pub(crate) fn prefetch(messages: usize, body_bytes: usize, bytes_max: usize) -> u16 {
     let fitting = bytes_max / body_bytes.max(1);
     u16::try_from(messages.min(fitting.max(1))).unwrap_or(u16::MAX)
 }
 
-/// Number of messages that a pool can use with so many workers of unknown pace.
+/// Number of messages that a pool can use with that number of workers of unknown pace.
 pub(crate) fn usual(workers: usize, prefetch: Prefetch) -> usize {
     let each = match prefetch {
-        // One to work on, and the next.
+        // One to process, and the next.
         Prefetch::Auto => 2,
         Prefetch::PerWorker(messages) => messages,
     };
@@ -190,7 +190,7 @@ mod tests {
             PrefetchChange::Wait(CHANGED_AFTER),
             PrefetchChange::Wait(SURPLUS_FOR),
         );
-        // What there is, what is wanted of usually 8, whether it was waited for.
+        // The current state, the demand with a usual demand of 8, and whether the wait is over.
         let table = [
             (flow(0, 0), 0, false, PrefetchChange::Stay),
             (flow(0, 0), 2, false, PrefetchChange::Add(8)),
@@ -257,7 +257,7 @@ mod tests {
             steady in 0u16..2000, extra in 0u16..2000, now: u16, usual in 1u16..2000,
         ) {
             let extra = if steady == 0 { 0 } else { extra };
-            // A pool that is short of workers has no usual demand once that has cost a consumer.
+            // A pool that is short of workers has no usual demand after that has cost a consumer.
             let usual = usual.min(now);
             let mut flow = flow(steady, extra);
             for _ in 0..5 {

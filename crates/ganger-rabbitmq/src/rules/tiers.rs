@@ -5,8 +5,8 @@ use std::time::Duration;
 use ganger_queue::attempts::REQUEUE_MAX;
 use ganger_queue::ladder::{Ladder, Tier};
 
-/// Each tier is twice as long, from a minute on four times: a day of back-off then takes few
-/// queues, and a message that waits for an hour can bear to wait behind another.
+/// Each tier is twice as long, from a minute on four times: a day of back-off then takes few queues, and a
+/// message that waits for an hour may well wait behind another.
 const LADDER: Ladder = Ladder { fine: 8 };
 
 /// All tiers that a policy with this maximum delay needs. REQUEUE uses them, too.
@@ -14,8 +14,8 @@ pub(crate) fn tiers(longest: Duration) -> Vec<Tier> {
     LADDER.tiers(None, longest.max(REQUEUE_MAX))
 }
 
-/// Tiers in which a daemon of an earlier version may have left messages. These come back to the
-/// queue by themselves.
+/// Tiers in which a daemon of an earlier version may have left messages. These return to the queue by
+/// themselves.
 pub(crate) fn former_tiers(longest: Duration) -> Vec<Tier> {
     LADDER.former(longest.max(REQUEUE_MAX))
 }

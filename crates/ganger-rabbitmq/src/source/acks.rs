@@ -1,5 +1,5 @@
-//! Acknowledgements, returns and rejections of deliveries, as written to the broker. It decides
-//! when an acknowledgement waits, so that one covers many deliveries.
+//! Acknowledgements, returns and rejections of deliveries, as written to the broker. This module decides when
+//! an acknowledgement waits, so that one covers many deliveries.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::broker::ledger::{Ack, Others};
 /// Time that settled deliveries wait for the one before them, so that one acknowledgement covers all.
 const ACK_WITHIN: Duration = Duration::from_millis(2);
 
-/// Timeout for the broker to confirm that it has read our last acknowledgements.
+/// Timeout for the broker to confirm that it has read the last acknowledgements.
 const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 
 /// The consuming channel, and the acknowledgements over it.
@@ -26,7 +26,7 @@ pub(super) struct Acks {
     channel: Channel,
     /// Time at which settled deliveries are acknowledged at the latest.
     at: Option<Instant>,
-    /// Acknowledgements written since the consumers were cancelled, and waiting for those before.
+    /// Acknowledgements written since the consumers were cancelled, which may not be processed yet.
     pacing: AckPacing,
     due: Vec<Ack>,
 }
@@ -36,9 +36,9 @@ pub(super) struct Acks {
 pub(super) enum AcksEnd {
     /// No end is planned.
     Later,
-    /// More will be settled before the end,
+    /// More will be settled before the end.
     More,
-    /// or all that will be settled is.
+    /// Everything that will be settled is settled.
     Last,
 }
 
@@ -66,10 +66,10 @@ impl Acks {
             self.pacing.release();
             return Ok(());
         }
-        // At the end one acknowledgement is to cover all that is still out: a channel with too many
-        // holds back the rest, and nothing tells when it has not.
+        // At the end one acknowledgement should cover everything that is outstanding: a channel with too many
+        // holds back the rest, and no answer shows when it has not.
         if self.pacing.must_hold_back(end == AcksEnd::More, now) {
-            // They have a moment of their own.
+            // They have a deadline of their own.
             self.at = None;
             return Ok(());
         }
@@ -120,12 +120,12 @@ impl Acks {
         written(self.channel.basic_reject(tag, options))
     }
 
-    /// Restarts the count: the answer to the cancel comes after those before it are taken in.
+    /// Restarts the count: the answer to the cancel comes after the acknowledgements before it are processed.
     pub(super) fn restart_count(&mut self) {
         self.pacing.restart_count();
     }
 
-    /// Time at which something is to be written.
+    /// Time of the next write.
     pub(super) fn deadline(&self) -> Option<Instant> {
         [self.at, self.pacing.deadline()]
             .into_iter()
@@ -133,17 +133,17 @@ impl Acks {
             .min()
     }
 
-    /// Waits until the broker has read all that we have written, and its queue has had time for it:
-    /// it may forget acknowledgements written just before a channel is closed. No message is taken
-    /// from the queue for that: it would be counted when it goes back, and a queue with a single
-    /// active consumer refuses it and ends the channel.
+    /// Waits until the broker has read everything that was written, and its queue has had time to process it:
+    /// it may lose acknowledgements written just before a channel is closed. No message is taken from the
+    /// queue for that: it would be counted when it is returned, and a queue with a single active consumer
+    /// refuses it and ends the channel.
     pub(super) async fn confirm_read(
         &self,
         queue: ShortString,
         pool: &str,
     ) -> Result<(), RabbitMqError> {
         if !self.channel.status().connected() {
-            // The queue is gone, and with it what there was to acknowledge.
+            // The queue no longer exists, so there is nothing left to acknowledge.
             return Ok(());
         }
         if let Some(at) = self
@@ -151,7 +151,7 @@ impl Acks {
             .processed_at
             .filter(|_| self.pacing.count > ACKS_AT_ONCE_MAX)
         {
-            // Nothing tells when the queue has taken it in.
+            // No answer shows when the queue has processed it.
             sleep_until(at).await;
         }
         let options = QueueDeclareOptions {
@@ -163,7 +163,7 @@ impl Acks {
             .queue_declare(queue, options, FieldTable::default());
         match timeout(SETTLE_WITHIN, asked).await {
             Ok(Ok(_)) => {}
-            // The queue may be gone, and the broker has read everything all the same.
+            // The queue may have been deleted, but the broker has read everything in any case.
             Ok(Err(error)) if error.is_amqp_soft_error() => {}
             Ok(Err(error)) => return Err(RabbitMqError::lost(&error)),
             Err(_) => tracing::warn!(
@@ -175,24 +175,24 @@ impl Acks {
         Ok(())
     }
 
-    /// Closes the channel in order.
+    /// Closes the channel in an orderly way.
     pub(super) async fn close(self) {
         close(&self.channel).await;
     }
 }
 
-/// Acknowledgements and returns that the queue may not have taken in yet.
+/// Acknowledgements and returns that the queue may not have processed yet.
 #[derive(Debug, Default)]
 struct AckPacing {
     count: usize,
-    /// Time at which it has taken in the last of them.
+    /// Time at which it has processed the last of them.
     processed_at: Option<Instant>,
     /// Time until which no more are written, if they must be held back.
     pause: Option<Instant>,
 }
 
 impl AckPacing {
-    /// Records that so many acknowledgements or returns are written.
+    /// Records that `count` acknowledgements or returns are written.
     fn record(&mut self, count: usize, now: Instant) {
         if count > 0 {
             self.count += count;
@@ -200,7 +200,7 @@ impl AckPacing {
         }
     }
 
-    /// Restarts the count, since an answer will come after they are taken in.
+    /// Restarts the count, since an answer will come after they are processed.
     fn restart_count(&mut self) {
         *self = Self::default();
     }
@@ -232,7 +232,7 @@ mod tests {
 
     const MOMENT: Duration = Duration::from_millis(2);
 
-    /// Writes so many acknowledgements, one after the other.
+    /// Writes `count` acknowledgements, one after the other.
     fn record(pacing: &mut AckPacing, count: usize, now: &mut Instant) {
         for _ in 0..count {
             *now += MOMENT;

@@ -1,4 +1,4 @@
-//! Reading of a message that arrives: its original, its marks, and what this process knows of it. It outlives
+//! Reading of a message that arrives: its original, its marks, and this process's records of it. It outlives
 //! a connection.
 
 use bytes::Bytes;
@@ -11,12 +11,12 @@ use crate::broker::utf8::restore;
 use crate::rules::Arrival;
 use ganger_config::model::PoolConfig;
 
-/// Knowledge about what arrives.
+/// Records about arriving messages.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     /// Key by which copies are recognised.
     key: CopyKey,
-    /// An unsigned copy has been logged.
+    /// True if an unsigned copy has been logged.
     warned_of_unsigned: bool,
     survived: Survived,
 }
@@ -30,7 +30,7 @@ impl Arrivals {
         }
     }
 
-    /// Records the loss of a connection with these messages in hand.
+    /// Records the loss of a connection with these messages held.
     pub(super) fn lost(&mut self, held: impl Iterator<Item = Fingerprint>) {
         self.survived.lost(held);
     }
@@ -63,8 +63,8 @@ impl Arrivals {
         (original, arrival, body)
     }
 
-    /// Returns whether it is a copy of a message of this queue, made by a daemon. One that only
-    /// claims to be is like any message: its attempts begin anew.
+    /// Returns whether it is a copy of a message of this queue, made by a daemon. A message that only claims
+    /// to be a copy is treated like any other: its attempts start from zero.
     fn is_copy(&mut self, delivery: &Delivery, pool: &PoolConfig) -> bool {
         if !claims_to_be_of(&delivery.properties, &pool.queue) {
             return false;

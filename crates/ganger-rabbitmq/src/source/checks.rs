@@ -1,5 +1,5 @@
-//! Checks of the pool's queues at the broker: what they should be, whether they exist, and when
-//! they are checked again after a problem.
+//! Checks of the pool's queues at the broker: their expected properties, their existence, and the time of the
+//! next check after a problem.
 
 use std::fmt;
 use std::future::{Future, pending};
@@ -21,10 +21,10 @@ pub(super) struct Checks {
     topology: Topology,
     /// Time of the next check.
     at: Option<Instant>,
-    /// Number of times in a row that one was planned.
+    /// Number of consecutive times that one was planned.
     planned: u32,
     check: Option<CheckFuture>,
-    /// The consumed queue exists, as far as we know.
+    /// True if the consumed queue exists, as far as known.
     is_consumable: bool,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Debug for Checks {
 }
 
 impl Checks {
-    /// Starts with queues that are as they should be.
+    /// Starts with queues that match the configuration.
     pub(super) fn new(topology: Topology) -> Self {
         Self {
             topology,
@@ -49,12 +49,12 @@ impl Checks {
         }
     }
 
-    /// Queues as they should be.
+    /// Queues with their expected properties.
     pub(super) fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Changes what the queues should be: there may be more tiers.
+    /// Changes the expected properties of the queues: there may be more tiers.
     pub(super) fn adopt(&mut self, topology: Topology) {
         if topology != self.topology {
             self.topology = topology;
@@ -116,14 +116,14 @@ impl Checks {
     }
 }
 
-/// Ensures that the queues exist and are as they should be, as far as we may. Returns those that
+/// Ensures that the queues exist and match the configuration, as far as this user may. Returns those that
 /// exist and may be deleted with their messages.
 pub(super) async fn ensure_queues(
     broker: &Broker,
     topology: &Topology,
     declare: bool,
 ) -> Result<Vec<ShortLived>, RabbitMqError> {
-    // A message can't tell: its producer may have written whatever a stream does.
+    // A message can't show it: its producer may have written the same headers as a stream.
     topology.refuse_stream(broker).await?;
     topology.check(broker, declare).await?;
     topology.short_lived(broker).await

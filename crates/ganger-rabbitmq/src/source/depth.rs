@@ -1,6 +1,5 @@
-//! Number of waiting messages: in the queue, and in the tiers of delayed ones. The broker is asked
-//! now and then, over a channel of its own, so that this affects neither the consumers nor a late
-//! answer.
+//! Number of waiting messages: in the queue, and in the tiers of delayed ones. The broker is queried at
+//! intervals, over a separate channel, so that neither the consumers nor a late answer are affected.
 
 use std::fmt;
 use std::future::{Future, pending};
@@ -16,8 +15,8 @@ use crate::broker::topology;
 use crate::rules::tiers;
 use ganger_config::model::{PoolConfig, Workers};
 
-/// For a pool whose number of workers follows the load, the broker is asked for the queue so many
-/// times less often than the pool checks its load.
+/// Ratio of the pool's load checks to queries of the queue, for a pool whose number of workers follows the
+/// load.
 const LOAD_CHECKS_PER_QUERY: u32 = 5;
 
 /// Interval of the queries for the queue of another pool, and for the tiers, each of which takes one.
@@ -69,7 +68,8 @@ impl Depth {
             self.asked = Some(Box::pin(asked));
         } else if is_due(self.next_delayed) {
             self.next_delayed = Some(now + EVERY);
-            // Those of an earlier version are not asked for: the broker logs each that is not there.
+            // Tiers of an earlier version are not queried: the broker logs a query for each that does not
+            // exist.
             let tiers = tiers::tiers(pool.retry.backoff.max).into_iter();
             let asked = async move {
                 let places = tiers.map(|tier| tiers::tier_queue(&queue, tier));
@@ -92,12 +92,12 @@ impl Depth {
         next.filter(|_| self.asked.is_none())
     }
 
-    /// Returns whether an answer is still to come. Its channel would disturb the end of the connection.
+    /// Returns whether an answer is still expected. Its channel would disturb the end of the connection.
     pub(super) fn is_pending(&self) -> bool {
         self.asked.is_some()
     }
 
-    /// The answer, once it has come.
+    /// Returns the answer, once it has arrived.
     pub(super) async fn answered(&mut self) -> DepthAnswer {
         let Some(asked) = &mut self.asked else {
             return pending().await;

@@ -5,20 +5,20 @@ use ganger_queue::health;
 /// Health of one source.
 pub(super) type Health = health::Health<HealthIssue>;
 
-/// Kinds of problems, each tracked on its own.
+/// Kinds of problems, each tracked separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum HealthIssue {
     /// There is no connection.
     Connection,
-    /// The broker accepts nothing from us: it is short of memory or disk.
+    /// The broker accepts nothing from this connection: it is short of memory or disk.
     Blocked,
     /// There is no connection for publishing.
     PublishConnection,
-    /// Too much waits to be published.
+    /// Too many publications wait.
     Backlog,
-    /// The queues are not as they should be, or can't be consumed.
+    /// The queues do not match the configuration, or can't be consumed.
     Queues,
-    /// A queue does not accept what we publish.
+    /// A queue does not accept publications.
     Publishing,
     /// Publications for some messages will never be accepted.
     Parked,

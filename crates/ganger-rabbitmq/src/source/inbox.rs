@@ -1,5 +1,5 @@
-//! The consumers, and the number of messages asked for. Their changes are decided in
-//! `inbox/plan.rs`; which messages the pool gets, and when, in `session.rs`.
+//! The consumers, and the number of messages requested. `inbox/plan.rs` decides their changes; `session.rs`
+//! decides which messages the pool gets, and when.
 
 mod plan;
 
@@ -29,7 +29,7 @@ pub(super) enum InboxStep {
     Nothing,
     /// Consumers are being cancelled.
     Cancelled,
-    /// Messages of the cancelled consumers that the pool has no use for may go back.
+    /// Messages of the cancelled consumers that the pool can't use may be given back.
     Surplus,
 }
 
@@ -38,13 +38,13 @@ pub(super) enum InboxStep {
 pub(super) struct Needs {
     /// Number of messages that the pool may have.
     pub(super) credit: usize,
-    /// Number sent ahead in addition for those that wait to be published.
+    /// Additional number sent ahead, for messages that wait for their publications.
     pub(super) ahead: u16,
     /// Number of unacknowledged deliveries.
     pub(super) unacknowledged: usize,
-    /// No more messages are wanted.
+    /// True if no more messages are wanted.
     pub(super) closing: bool,
-    /// The queue exists, as far as we know.
+    /// True if the queue exists, as far as known.
     pub(super) consumable: bool,
 }
 
@@ -90,13 +90,13 @@ impl Inbox {
         self.plan.deadline()
     }
 
-    /// Returns whether no message comes any more.
+    /// Returns whether no more messages arrive.
     pub(super) fn has_ended(&self) -> bool {
         self.plan.is_cancelled() && self.consumers.is_dry()
     }
 
-    /// Number of messages that the pool could use with this credit, within the room in memory.
-    /// Those that the broker may send ahead take that already: they come without being asked for.
+    /// Number of messages that the pool could use with this credit, within the room in memory. Those that the
+    /// broker may send ahead take up that room already: they arrive without a request.
     fn useful(&self, credit: usize, unacknowledged: usize, share: &Share) -> u16 {
         let ahead = usize::from(self.prefetch()).saturating_sub(unacknowledged);
         let body_bytes = self.plan.body_bytes();
@@ -110,7 +110,7 @@ impl Inbox {
         fitting
     }
 
-    /// Asks the broker for as many messages as the pool can use by its newest rules: the credit may be
+    /// Requests as many messages from the broker as the pool can use by its newest rules: the credit may be
     /// by them already.
     pub(super) fn plan(
         &mut self,
@@ -120,8 +120,8 @@ impl Inbox {
         now: Instant,
     ) -> InboxStep {
         let flow = self.consumers.flow(false);
-        // The only consumer that is fed can't grow with them. What it is sent too early nobody else
-        // could have had.
+        // The only consumer that is fed can't grow with the workers. No other consumer could have had the
+        // messages that it is sent too early.
         let workers = match flow.single {
             true => pool.workers.max(),
             false => pool.workers.min(),
@@ -174,8 +174,8 @@ impl Inbox {
         );
     }
 
-    /// Records that the messages of cancelled consumers go back. Returns whether this is the first
-    /// time at the end of all.
+    /// Records that the messages of cancelled consumers are given back. Returns whether this is the first
+    /// time during the shutdown.
     pub(super) fn gives_back(&mut self, closing: bool) -> bool {
         self.plan.gives_back(closing)
     }

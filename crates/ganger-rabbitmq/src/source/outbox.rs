@@ -1,6 +1,5 @@
-//! Publications in flight, and those waiting to be accepted: how many there are, and which queues
-//! they wait for. What follows from the broker's verdicts is decided in `purpose.rs`, and for a delivery in
-//! its book.
+//! Publications in flight, and those waiting to be accepted: their number, and the queues that they wait for.
+//! `purpose.rs` decides on the consequences of the broker's verdicts, and for a delivery its book.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
@@ -20,9 +19,9 @@ use crate::broker::publisher::{OutboundMessage, PublisherNews, Verdict};
 use ganger_queue::delivery::{Publish, PublishError};
 use ganger_queue::publishing::{UNDELIVERABLE_AFTER, confirm};
 
-/// Number of refused publications that may wait before nothing new is begun,
+/// Number of rejected publications that may wait before no more work is begun.
 const WAITING_MAX: usize = 1000;
-/// and number of their body bytes.
+/// Number of their body bytes.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum number of emits in flight at once.
@@ -43,7 +42,7 @@ pub(super) struct Job {
     parcel: Rc<OutboundMessage>,
     /// Messages to publish after it.
     then: VecDeque<OutboundMessage>,
-    /// Time at which it was first not accepted.
+    /// Time at which it was first rejected.
     refused: Option<Instant>,
 }
 
@@ -52,7 +51,7 @@ pub(super) struct Job {
 enum JobSubject {
     /// The delivery with this tag, to be acknowledged after it.
     Delivery(u64),
-    /// A worker, in the middle of its work.
+    /// A worker that is still processing its message.
     Emit {
         confirmed: oneshot::Sender<Result<(), PublishError>>,
         queue: String,
@@ -85,9 +84,9 @@ impl Job {
 
 /// Place of a job.
 enum JobLocation {
-    /// Index among the waiting jobs,
+    /// Index among the waiting jobs.
     Waiting(usize),
-    /// or the publisher's number.
+    /// Number given by the publisher.
     InFlight(u64),
 }
 
@@ -101,14 +100,14 @@ pub(super) struct Outbox {
     jobs: HashMap<u64, Job>,
     /// Jobs that the broker can't accept at the moment.
     waiting: Vec<Job>,
-    /// Number of times in a row that something was not accepted.
+    /// Number of consecutive times that a publication was not accepted.
     waits: u32,
     retry_at: Option<Instant>,
     emits: usize,
     targets: Targets,
-    /// Backlog at the last look.
+    /// Backlog at the last check.
     backlog: Backlog,
-    /// The broker accepts nothing at all: it has blocked us, or there is no connection.
+    /// True if the broker accepts nothing at all: it has blocked the connection, or there is none.
     is_blocked: bool,
 }
 
@@ -147,7 +146,7 @@ impl Outbox {
         self.begin(JobSubject::Delivery(tag), purpose, parcels);
     }
 
-    /// Publishes for a worker that goes on working, or tells it why not.
+    /// Publishes for a worker that continues its work, or reports to it why that is not possible.
     pub(super) fn emit(&mut self, publish: Publish, parcel: Result<OutboundMessage, String>) {
         let Publish { message, confirmed } = publish;
         let queue = message.queue;
@@ -183,7 +182,7 @@ impl Outbox {
         self.jobs.insert(id, job);
     }
 
-    /// Ends a job, and tells a worker the result of its emit. Returns the tag of a delivery.
+    /// Ends a job, and reports the result of an emit to its worker. Returns the tag of a delivery.
     pub(super) fn end(&mut self, job: Job, result: Result<(), &str>) -> Option<u64> {
         match job.subject {
             JobSubject::Delivery(tag) => Some(tag),
@@ -203,7 +202,7 @@ impl Outbox {
     /// Polls the publisher's news.
     ///
     /// # Errors
-    /// If the connection is lost, where it is not its own.
+    /// If the connection is lost and is not the publisher's own.
     pub(super) fn poll_news(
         &mut self,
         cx: &mut Context<'_>,
@@ -216,7 +215,7 @@ impl Outbox {
         self.publisher.take_sent_again()
     }
 
-    /// Takes in a verdict. Returns the job if it decides about that: after a confirm the next part is
+    /// Takes in a verdict. Returns the job if the verdict decides it: after a confirm the next part is
     /// published first.
     pub(super) fn answered(&mut self, id: u64, verdict: &Verdict) -> Option<Job> {
         let job = self.jobs.remove(&id);
@@ -242,8 +241,8 @@ impl Outbox {
 
     // -- waiting jobs --
 
-    /// Queues a job whose queue is full, for example, to be retried later. Returns it if its queue is not
-    /// waited for any more.
+    /// Queues a job whose queue is full, for example, to be retried later. Returns it if its queue is given
+    /// up.
     pub(super) fn wait_for_room(&mut self, mut job: Job, now: Instant) -> Option<Job> {
         job.refused.get_or_insert(now);
         if self.is_given_up(&job.parcel.to, now) && job.purpose.is_for_others() {
@@ -263,7 +262,7 @@ impl Outbox {
         }
     }
 
-    /// Records that a queue has not accepted something. Returns whether it is not waited for any more.
+    /// Records that a queue has not accepted a publication. Returns whether the queue is given up.
     fn is_given_up(&mut self, queue: &ShortString, now: Instant) -> bool {
         let state = self.targets.refused(queue, now);
         if state == RefusalState::JustGivenUp {
@@ -283,7 +282,7 @@ impl Outbox {
         self.retry_at
     }
 
-    /// Sends again what was not accepted, if it is time.
+    /// Sends the rejected publications again, if that is due.
     pub(super) fn try_again(&mut self, now: Instant) {
         if self.retry_at.is_none_or(|at| at > now) {
             return;
@@ -291,21 +290,22 @@ impl Outbox {
         self.retry_at = None;
         for job in std::mem::take(&mut self.waiting) {
             match job.subject {
-                // Whoever asked has given up, so the task behind it failed and will publish again.
+                // The caller no longer waits, so the task behind it failed and will publish again.
                 JobSubject::Emit { confirmed, .. } if confirmed.is_closed() => self.emits -= 1,
                 _ => self.send(job),
             }
         }
     }
 
-    /// Returns whether everything refused before is accepted now, only once.
+    /// Returns, only once, whether everything rejected before is accepted now.
     pub(super) fn take_recovered(&mut self) -> bool {
         let over = self.waits > 0
             && self.waiting.is_empty()
             && !self.jobs.values().any(|job| job.refused.is_some());
         if over {
             self.waits = 0;
-            // A try may be left for one that has gone back; the next to wait counts anew.
+            // A retry may be left for a message that was given back; the next one to wait counts from the
+            // beginning.
             self.retry_at = None;
         }
         over
@@ -317,12 +317,12 @@ impl Outbox {
         let stuck = self.jobs.iter().filter(|(_, job)| job.is_for(tags));
         let stuck: Vec<u64> = stuck.map(|(id, _)| *id).collect();
         for id in stuck {
-            // Whatever the broker says of it, nothing follows: the message is none of ours.
+            // Whatever the broker answers, there are no consequences: the message is no longer held.
             drop(self.forget(id));
         }
     }
 
-    /// Removes the messages, in order, whose return their queue has no room for.
+    /// Removes the messages, in order, for whose return their queue has no room.
     pub(super) fn take_returns(&mut self) -> Vec<u64> {
         let backs = self
             .waiting
@@ -335,7 +335,7 @@ impl Outbox {
     // -- silence --
 
     /// Finds queues that accept publications and never confirm them, such as one without a leader. Returns
-    /// the problem with those that are waited for, and the jobs of others that are not any more.
+    /// the problem with those that are not given up, and the jobs of those that are given up now.
     pub(super) fn check_unconfirmed(&mut self, now: Instant) -> (Option<String>, Vec<Job>) {
         let (mut queues, mut undeliverable) = (BTreeSet::new(), Vec::new());
         for id in self.silent(now) {
@@ -348,7 +348,7 @@ impl Outbox {
             if self.is_given_up(&queue, now) && purpose.is_for_others() {
                 undeliverable.extend(self.forget(id));
             } else {
-                // That is a problem until it is resolved.
+                // This is a problem until it is resolved.
                 self.waits = self.waits.max(1);
                 queues.insert(queue);
             }
@@ -373,7 +373,7 @@ impl Outbox {
         silent
     }
 
-    /// Withdraws a publication that its queue does not answer.
+    /// Withdraws a publication to which its queue does not answer.
     fn forget(&mut self, id: u64) -> Option<Job> {
         let job = self.jobs.remove(&id)?;
         if self.publisher.forget(id) {
@@ -384,7 +384,7 @@ impl Outbox {
 
     // -- the connection --
 
-    /// Closes the publisher in order.
+    /// Closes the publisher in an orderly way.
     pub(super) async fn close(self) {
         self.publisher.close().await;
     }
@@ -427,7 +427,7 @@ impl Outbox {
         jobs
     }
 
-    /// Tags of all deliveries that are published for.
+    /// Tags of all deliveries that wait for a publication.
     #[cfg(test)]
     pub(super) fn tags(&self) -> Vec<u64> {
         let mut tags: Vec<u64> = self
@@ -440,13 +440,13 @@ impl Outbox {
         tags
     }
 
-    /// Backlog at the last look.
+    /// Backlog at the last check.
     pub(super) fn backlog(&self) -> Backlog {
         self.backlog
     }
 
-    /// Looks at the backlog, with so many messages parked. As long as it is full, removes the oldest
-    /// reply that waits: a caller that does not take its reply can't pause the intake.
+    /// Checks the backlog, with `parked` messages parked. As long as it is full, removes the oldest reply
+    /// that waits: a caller that does not take its reply must not pause the intake.
     pub(super) fn take_excess(&mut self, parked: usize) -> Option<Job> {
         self.backlog = self.unaccepted(parked);
         if self.backlog.is_full() && !self.is_blocked {
@@ -517,18 +517,18 @@ fn unconfirmed_problem(queues: &BTreeSet<ShortString>) -> String {
 pub(super) struct Backlog {
     pub(super) count: usize,
     pub(super) bytes: usize,
-    /// Number of those never accepted, or only once others are worked on. They block nothing.
+    /// Number of those that are never accepted, or only once others are processed. They block nothing.
     pub(super) parked: usize,
 }
 
 impl Backlog {
-    /// Returns whether nothing new is begun, since it might come to wait, too.
+    /// Returns whether no more work is begun, since its publications might have to wait, too.
     pub(super) fn is_full(self) -> bool {
         self.count >= WAITING_MAX || self.bytes >= WAITING_BYTES_MAX
     }
 
-    /// Number of messages to send ahead in addition: those that wait are unacknowledged, and must
-    /// not be in the way of others. In few steps, since each costs the broker something.
+    /// Additional number of messages to send ahead: those that wait are unacknowledged, and must not block
+    /// others. In few steps, since each has a cost for the broker.
     pub(super) fn ahead(self) -> u16 {
         let steps = match self.count + self.parked {
             0 => 0,

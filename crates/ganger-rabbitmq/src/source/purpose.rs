@@ -1,18 +1,18 @@
-//! The consequences of the broker's verdict on a publication, by what it is for: acknowledge, retry, publish
-//! in another form, or give it up. Pure.
+//! The consequences of the broker's verdict on a publication, by its purpose: acknowledge, retry, publish in
+//! another form, or give it up. Pure.
 
 use crate::broker::publisher::Verdict;
 
-/// Purpose of a publication, as far as its fate depends on it.
+/// Purpose of a publication, as far as its treatment depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A worker sends it in the middle of its work.
+    /// Sent by a worker that is still processing its message.
     Emit,
     /// Reply with the work's result.
     Reply,
-    /// Copy by which a message goes back to our own queue.
+    /// Copy by which a message is returned to the pool's own queue.
     Back,
-    /// Copy of a suspect whose turn begins, for our own queue, too.
+    /// Copy of a suspect whose turn begins, also for the pool's own queue.
     Turn,
     /// Copy for later, or a dead letter.
     Kept,
@@ -21,17 +21,17 @@ pub(super) enum Purpose {
 /// Consequence of a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Consequence {
-    /// It is safe.
+    /// It is stored.
     Safe,
-    /// It is dropped, as the pool wants it, for this reason.
+    /// It is dropped, as the pool is configured, for this reason.
     Dropped(String),
-    /// It is tried again: the queue does not take it now,
+    /// It is retried: the queue does not accept it now.
     Full,
-    /// or does not exist.
+    /// It is retried: the queue does not exist.
     Missing,
-    /// It can't be published like this, for this reason: in another form perhaps.
+    /// It can't be published in this form, for this reason, but possibly in another.
     Refused(String),
-    /// It is not tried again in any form, for this reason.
+    /// It is not retried in any form, for this reason.
     GivenUp(&'static str),
 }
 
@@ -39,13 +39,13 @@ pub(super) enum Consequence {
 const MISSING: &str = "there is no such queue";
 
 impl Purpose {
-    /// Returns whether its subject need not wait: a dead letter records what was not delivered, or
-    /// the worker that asked gets the error.
+    /// Returns whether its subject need not wait: a dead letter records the undelivered message, or the
+    /// worker that sent it gets the error.
     pub(super) fn is_for_others(self) -> bool {
         matches!(self, Self::Emit | Self::Reply)
     }
 
-    /// Decides what follows from a verdict, while nothing more is wanted if `closing`.
+    /// Decides on the consequence of a verdict; if `closing`, no more messages are wanted.
     pub(super) fn consequence(
         self,
         verdict: Verdict,
@@ -54,8 +54,9 @@ impl Purpose {
     ) -> Consequence {
         match (verdict, self) {
             (Verdict::Confirmed, _) => Consequence::Safe,
-            // Only working on the messages of our own queue makes room there. One that goes back to it
-            // waits for that, too: the broker would count it, and drop it at last.
+            // Only processing the messages of the pool's own queue makes room there. A message that is
+            // returned to it waits for that, too: otherwise the broker would count it, and drop it in the
+            // end.
             (Verdict::NotNow, Self::Turn) => Consequence::GivenUp("the queue is full"),
             (Verdict::NotNow, Self::Back) if closing => Consequence::GivenUp("the queue is full"),
             (Verdict::NotNow, _) => Consequence::Full,
@@ -67,7 +68,7 @@ impl Purpose {
             (Verdict::Returned, Self::Reply | Self::Emit) => {
                 Consequence::Refused(MISSING.to_owned())
             }
-            // Such a reply can't be delivered to anybody.
+            // Such a reply can't be delivered to any queue.
             (Verdict::EndsConnection(why), Self::Reply) if drops_replies => {
                 Consequence::Dropped(why)
             }

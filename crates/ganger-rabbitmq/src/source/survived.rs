@@ -1,6 +1,6 @@
-//! Messages that came back because of a lost connection which this process has survived: that
-//! proves nothing against them. They are recognised by their fingerprints, since nothing else of
-//! them outlives a connection. Pure.
+//! Messages that were redelivered because of a lost connection which this process has survived: that proves
+//! nothing against them. They are recognised by their fingerprints, since no other data of them outlives a
+//! connection. Pure.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,10 +9,10 @@ use bytes::Bytes;
 
 use crate::broker::republish::Original;
 
-/// Maximum number of remembered messages; beyond it only those of the last loss are.
+/// Maximum number of remembered messages; beyond it only those of the last loss are remembered.
 const REMEMBERED_MAX: usize = 1 << 17;
 
-/// Number of times that each message in hand came back for that reason.
+/// Number of times that each held message was redelivered for that reason.
 #[derive(Debug, Default)]
 pub(super) struct Survived(HashMap<u64, u64>);
 
@@ -31,19 +31,19 @@ impl Fingerprint {
 }
 
 impl Survived {
-    /// Records the loss of a connection with these messages in hand.
+    /// Records the loss of a connection with these messages held.
     pub(super) fn lost(&mut self, held: impl Iterator<Item = Fingerprint>) {
         if self.0.len() >= REMEMBERED_MAX {
             self.0.clear();
         }
-        // Those that are alike came back once each.
+        // Equal messages are redelivered once each.
         for Fingerprint(print) in held.collect::<HashSet<_>>() {
             *self.0.entry(print).or_default() += 1;
         }
     }
 
-    /// Number of these returns that are explained. A message that came back less often than its
-    /// like did with us is another, or a copy, of which the broker counts anew.
+    /// Number of these returns that are explained. A message that was returned less often than equal ones
+    /// here is another one, or a copy, for which the broker counts from zero.
     pub(super) fn excused(&mut self, Fingerprint(print): Fingerprint, returns: u64) -> u64 {
         match self.0.get(&print) {
             // A classic queue counts nothing.

@@ -1,5 +1,5 @@
-//! Queues that have accepted nothing of ours for so long, in time in which the broker was
-//! accepting, that nothing waits for them any more. Pure.
+//! Queues that have accepted nothing from this daemon for so long, in time in which the broker was accepting,
+//! that they are given up. Pure.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use ganger_queue::publishing::UNDELIVERABLE_AFTER;
 
-/// Time after which a refusal counts as the first again: waiting publications are retried much
-/// sooner, and nothing is known of the queue in between.
+/// Time after which a rejection counts as the first again: waiting publications are retried much sooner, and
+/// nothing is known of the queue in between.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 
-/// Maximum number of known queues; beyond it the one that refused longest ago is forgotten.
+/// Maximum number of known queues; beyond it the one that rejected longest ago is removed.
 const KNOWN_MAX: usize = 1024;
 
-/// State of a queue that has just accepted nothing.
+/// State of a queue that has just not accepted a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RefusalState {
     /// It may be full for a moment.
@@ -31,15 +31,15 @@ pub(super) enum RefusalState {
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     known: HashMap<ShortString, Refusal>,
-    /// Queues of publications no longer waited for whose verdict may come, by publisher's number.
+    /// Queues of withdrawn publications whose verdict may still arrive, by publisher's number.
     forgotten: HashMap<u64, ShortString>,
-    /// Total time in which the broker was accepting from us, up to `since`.
+    /// Total time in which the broker was accepting publications, up to `since`.
     accepting_time: Duration,
     /// Time since which it accepts; `None` while it does not.
     since: Option<Instant>,
 }
 
-/// Refusals of a queue, in time in which the broker was accepting.
+/// Rejections by a queue, in time in which the broker was accepting.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
     first: Duration,
@@ -48,7 +48,7 @@ struct Refusal {
 }
 
 impl Targets {
-    /// Records whether the broker accepts from us from now on.
+    /// Records whether the broker accepts publications from now on.
     pub(super) fn set_accepting(&mut self, accepts: bool, now: Instant) {
         self.accepting_time = self.clock(now);
         self.since = accepts.then_some(now);
@@ -59,7 +59,7 @@ impl Targets {
         self.accepting_time + current.unwrap_or_default()
     }
 
-    /// Records that a queue has not accepted something.
+    /// Records that a queue has not accepted a publication.
     pub(super) fn refused(&mut self, queue: &ShortString, now: Instant) -> RefusalState {
         let clock = self.clock(now);
         if !self.known.contains_key(queue) {
@@ -96,41 +96,41 @@ impl Targets {
         }
     }
 
-    /// Records that a queue has accepted something. Returns whether it was given up.
+    /// Records that a queue has accepted a publication. Returns whether it was given up.
     pub(super) fn accepted(&mut self, queue: &ShortString) -> bool {
         let refusal = self.known.remove(queue);
         refusal.is_some_and(|refusal| refusal.is_given_up)
     }
 
-    /// Returns whether nothing waits for the queue any more.
+    /// Returns whether the queue is given up.
     fn is_given_up(&self, queue: &str) -> bool {
         let known = self.known.get(queue);
         known.is_some_and(|refusal| refusal.is_given_up)
     }
 
-    /// Returns whether sending to this queue is useless: it is given up, and has not even answered
-    /// to what it was sent.
+    /// Returns whether sending to this queue is useless: it is given up, and has not even answered to earlier
+    /// publications.
     pub(super) fn is_unresponsive(&self, queue: &str) -> bool {
         self.is_given_up(queue) && self.forgotten.values().any(|other| other.as_str() == queue)
     }
 
-    /// Records that a publication is no longer waited for, whose verdict may come.
+    /// Records that a publication is withdrawn, whose verdict may still arrive.
     pub(super) fn forget(&mut self, id: u64, queue: ShortString) {
         self.forgotten.insert(id, queue);
     }
 
-    /// Queue of a forgotten publication whose verdict has come.
+    /// Queue of a withdrawn publication whose verdict has arrived.
     pub(super) fn remember(&mut self, id: u64) -> Option<ShortString> {
         self.forgotten.remove(&id)
     }
 
-    /// Clears the forgotten publications, whose connection is lost.
+    /// Clears the withdrawn publications, whose connection is lost.
     pub(super) fn lose(&mut self) {
         self.forgotten.clear();
     }
 }
 
-/// Reason why a queue is not waited for any more.
+/// Reason why a queue is given up.
 pub(super) fn given_up_reason() -> String {
     format!("the queue has accepted nothing for {UNDELIVERABLE_AFTER:?}")
 }
@@ -141,7 +141,7 @@ mod tests {
 
     const STEP: Duration = Duration::from_secs(5);
 
-    /// Refuses every five seconds for that long; returns the state at the end.
+    /// Rejects every five seconds for that long; returns the state at the end.
     fn refuse(
         targets: &mut Targets,
         queue: &str,
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(targets.refused(&full, now), RefusalState::MayBeFull);
         now += UNDELIVERABLE_AFTER * 2;
         assert_eq!(targets.refused(&full, now), RefusalState::MayBeFull);
-        // One that is given up stays so until it takes something.
+        // A queue that is given up stays so until it accepts a publication.
         refuse(&mut targets, "full", &mut now, UNDELIVERABLE_AFTER);
         now += UNDELIVERABLE_AFTER * 2;
         assert_eq!(targets.refused(&full, now), RefusalState::GivenUpBefore);

@@ -1,5 +1,5 @@
 //! The daemon's turn for suspects, as a pool's source uses it: requested while one waits, kept while one
-//! runs, given back. Which suspect is next is in its book.
+//! runs, given back. The book decides which suspect is next.
 
 use ganger_queue::delivery::SourceEnd;
 use ganger_queue::exclusive::{Exclusive, Turn};
@@ -20,17 +20,17 @@ impl Turns {
         }
     }
 
-    /// Resolves once it may be our turn. Cancel-safe.
+    /// Resolves once it may be this source's turn. Cancel-safe.
     pub(super) async fn called(&self) {
         self.turn.called().await;
     }
 
-    /// Requests the turn. Returns whether it is ours for another suspect.
+    /// Requests the turn. Returns whether this source has it for another suspect.
     pub(super) fn ask(&mut self) -> bool {
         self.out.is_none() && self.turn.ask()
     }
 
-    /// Requests the turn while a suspect waits that the pool has room for. Returns whether it may begin.
+    /// Requests the turn while a suspect waits for which the pool has room. Returns whether it may begin.
     pub(super) fn ask_for(&mut self, has_waiting: bool, has_room: bool) -> bool {
         if self.out.is_some() {
             return false;
@@ -43,7 +43,7 @@ impl Turns {
         false
     }
 
-    /// Records that the suspect whose turn it is has gone to the pool.
+    /// Records that the suspect whose turn it is was handed out to the pool.
     pub(super) fn mark_out(&mut self, token: u64) {
         self.out = Some(token);
     }
@@ -56,8 +56,8 @@ impl Turns {
         }
     }
 
-    /// Records the loss of the connection: only a suspect that the pool has keeps the turn. Others may
-    /// be waiting for it, for longer than a broker is away.
+    /// Records the loss of the connection: only a suspect that the pool has keeps the turn. Others may be
+    /// waiting for it, and must not wait for as long as a broker is unreachable.
     pub(super) fn lose(&mut self, end: &SourceEnd) {
         if self.out.is_none() {
             self.turn.leave();
@@ -65,7 +65,7 @@ impl Turns {
         self.report_waiting(end, false);
     }
 
-    /// Tells the pool whether suspects wait for others.
+    /// Reports to the pool whether suspects wait for others.
     pub(super) fn report_waiting(&self, end: &SourceEnd, has_waiting: bool) {
         self.turn.report(end, has_waiting);
     }

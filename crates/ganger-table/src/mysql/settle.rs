@@ -19,7 +19,7 @@ use ganger_queue::delivery::{Failure, Outcome, Outgoing};
 const HELD: &str = "
 SELECT id, claim FROM consumer_messages FORCE INDEX (PRIMARY) WHERE id IN ? ORDER BY id FOR UPDATE";
 
-/// Rows that exist, and those of them that nobody has locked.
+/// Rows that exist, and those of them that are not locked.
 const THERE: &str = "
 SELECT id FROM consumer_messages FORCE INDEX (PRIMARY) WHERE id IN ?";
 const FREE: &str = "

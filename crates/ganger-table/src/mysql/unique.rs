@@ -38,9 +38,9 @@ WHERE queue = ? AND unique_hold = ? AND owner IS NULL";
 const HOLDER: &str = "
 SELECT id FROM consumer_messages FORCE INDEX (consumer_messages_unique) WHERE queue = ? AND unique_hold = ?";
 
-/// Inserts a message, unless another one holds its key. Returns the row of that one. It looks first: a
-/// failed insert would keep a lock on the index entry, for which a daemon that claims the other row
-/// would wait.
+/// Inserts a message, unless another one holds its key. Returns the row of that one. It searches first: a
+/// failed insert would keep a lock on the index entry, for which a daemon that claims the other row would
+/// wait.
 pub(crate) async fn publish(
     client: &mut Client,
     message: &Outgoing,

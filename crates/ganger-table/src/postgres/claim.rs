@@ -105,8 +105,8 @@ WHERE id = ANY(ARRAY(
   ORDER BY available_after LIMIT $3 FOR UPDATE SKIP LOCKED))"
 );
 
-/// Locks the row of this source among the owners. Whoever removes that waits until this transaction has
-/// ended, or has removed it before.
+/// Locks the row of this source among the owners. A session that removes the row waits until this transaction
+/// has ended, unless it has removed the row before.
 const OWNER_ROW: &str = "SELECT FROM owners WHERE id = $1 FOR KEY SHARE";
 
 /// Locks ready rows in the order of claims. Rows that others are claiming are skipped.

@@ -1,10 +1,9 @@
-//! The position at which the search for ready rows begins. The index keeps the entries of removed rows
-//! until the server's next vacuum: on a busy queue hundreds of thousands before the first live one, and
-//! more if a transaction of anyone stays open for long. A look from the start steps over each of them.
-//! So once that takes long, searches begin behind the last claimed row, and a look from the start
-//! follows only after a multiple of its duration. A row that appears before the position, such as one
-//! that was released or was committed late, waits no longer than that; a row of a higher priority does
-//! not wait.
+//! The position at which the search for ready rows begins. The index keeps the entries of removed rows until
+//! the server's next vacuum: on a busy queue hundreds of thousands before the first live one, and more if any
+//! transaction stays open for long. A search from the start steps over each of them. So once that takes long,
+//! searches begin behind the last claimed row, and a search from the start follows only after a multiple of
+//! its duration. A row that appears before the position, such as one that was released or was committed late,
+//! waits no longer than that; a row of a higher priority does not wait.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -12,10 +11,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_postgres::{Error, Row};
 
-/// Duration up to which each look is from the start.
+/// Duration up to which each search is from the start.
 const SHORT: Duration = Duration::from_millis(2);
 
-/// Pause before the next look from the start, as a multiple of its duration.
+/// Pause before the next search from the start, as a multiple of its duration.
 const PARTS: u32 = 20;
 
 /// Maximum of that pause.
@@ -42,12 +41,12 @@ impl Position {
     }
 }
 
-/// Knowledge of the position.
+/// The position, and the searches that it is based on.
 #[derive(Debug, Default)]
 pub(super) struct Front {
-    /// At the last look from the start, every row before it was claimed, or could not be.
+    /// At the last search from the start, every row before it was claimed, or could not be.
     last: Option<Position>,
-    /// End and duration of the last look from the start.
+    /// End and duration of the last search from the start.
     looked: Option<(Instant, Duration)>,
 }
 
@@ -58,14 +57,14 @@ impl Front {
         self.last.filter(|_| now < again)
     }
 
-    /// Returns the time of the next look from the start, unless each look is from there.
+    /// Returns the time of the next search from the start, unless each search is from there.
     pub(super) fn again(&self) -> Option<Instant> {
         let (ended, took) = self.looked?;
         let pause = took.saturating_mul(PARTS).min(PAUSE_MAX);
         (took >= SHORT).then(|| ended + pause)
     }
 
-    /// Records a look from the start. A row that it has found may be anywhere, so the next claim is from
+    /// Records a search from the start. A row that it has found may be anywhere, so the next claim is from
     /// the start, too.
     pub(super) fn looked(&mut self, ended: Instant, took: Duration, is_ready: bool) {
         self.looked = Some((ended, took));

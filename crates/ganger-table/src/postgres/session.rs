@@ -54,8 +54,8 @@ impl Session {
         self.finished.get_or_try_init(prepare).await
     }
 
-    /// Checks whether the queue has ready or due rows, beyond a position or anywhere. In the former case
-    /// the result falls due when it is time for a look from the start.
+    /// Checks whether the queue has ready or due rows, beyond a position or anywhere. With a position, the
+    /// result falls due at the time of the next search from the start.
     pub(super) async fn look(
         &self,
         front: &mut Front,

@@ -73,7 +73,7 @@ const HOLDER: &str = "SELECT id FROM consumer_messages WHERE queue = $1 AND uniq
 /// Maximum number of keys that are released at once.
 pub(super) const RELEASED_MAX: u32 = 500;
 
-/// Releases so many expired keys. Rows that somebody has locked are left for the next time.
+/// Releases expired keys, up to a number. Rows that somebody has locked are left for the next time.
 pub(super) const RELEASE: &str = concat!(
     "
 UPDATE consumer_messages SET unique_released = 1

@@ -57,18 +57,18 @@ impl Notifications {
         self.wanted.send_if_modified(change);
     }
 
-    /// Returns whether the source is notified of everything that is sent. As soon as that is so, it
-    /// looks once for messages sent before.
+    /// Returns whether the source is notified of everything that is sent. Once it is, it polls once for
+    /// messages sent before.
     pub(crate) fn are_complete(&self) -> bool {
         *self.wanted.borrow() && *self.state.borrow() != NotifyState::Incomplete
     }
 }
 
 impl NotificationKeeper {
-    /// Resolves when the wish has changed. Cancel-safe.
+    /// Resolves when the source's request has changed. Cancel-safe.
     pub(super) async fn changed(&mut self) {
         match self.wanted.changed().await {
-            // Left unseen for `is_due`.
+            // Marked as changed again, for `is_due`.
             Ok(()) => self.wanted.mark_changed(),
             // The source is gone, and with it the task that awaits this.
             Err(_) => std::future::pending().await,

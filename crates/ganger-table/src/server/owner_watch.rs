@@ -32,7 +32,7 @@ pub(crate) struct OwnerSnapshot {
 #[derive(Debug, Clone, Copy, Default)]
 struct OwnerObservations {
     heartbeat: i64,
-    /// Time for which the heartbeat has stood still.
+    /// Time for which the heartbeat has not changed.
     still: Duration,
     /// Time for which its lock has been free, if it is.
     free: Option<Duration>,
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Returns the time for which it is watched until it is gone.
+    /// Returns the time for which such an owner is observed until it counts as gone.
     fn watched(snapshot: OwnerSnapshot) -> Duration {
         let mut watch = OwnerWatch::default();
         let mut looks = 0;

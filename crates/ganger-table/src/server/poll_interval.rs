@@ -74,7 +74,7 @@ impl PollInterval {
 mod tests {
     use super::*;
 
-    /// Returns the milliseconds from one look to the next.
+    /// Returns the milliseconds from one poll to the next.
     async fn waited(interval: &mut PollInterval) -> Option<u128> {
         let before = Instant::now();
         tokio::time::sleep_until(interval.next()?).await;

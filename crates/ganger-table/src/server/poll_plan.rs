@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::poll_interval::{Pace, PollInterval};
 
-/// A queue is quiet after this time without a find.
+/// Time without new rows after which a queue is quiet.
 pub(crate) const QUIET: Duration = Duration::from_millis(100);
 
 /// Maximum of that time. It grows while many notifications come and other sources always take the rows
@@ -122,7 +122,7 @@ impl PollPlan {
         }
     }
 
-    /// Switches to polling: there is more than the source takes, or can take.
+    /// Switches to polling: there are more rows than the source takes, or can take.
     pub(crate) fn poll(&mut self) {
         if self.wants_notifications {
             self.wants_notifications = false;

@@ -1,8 +1,8 @@
-//! Kinds of rows that a queue seldom has, by the last look: rows that fall due, and suspects. A claim
+//! Kinds of rows that a queue seldom has, by the last peek: rows that fall due, and suspects. A claim
 //! searches for them only if they are present. Each search is a statement that changes rows, and costs a
-//! server as much as dozens of rows even if it finds none. On MySQL it also keeps a lock on the first
-//! index entry behind its result, whether or not there is one. That is where the rows claimed by others
-//! begin, which those could then settle only one by one between the searches.
+//! server as much as dozens of rows even if it finds none. On MySQL it also keeps a lock on the first index
+//! entry behind its result, whether or not there is one. That is where the rows claimed by others begin,
+//! which those could then settle only one by one between the searches.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::table::{PeekResult, WriteResult};
 
-/// Findings of the last look.
+/// Findings of the last peek.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RareRows {
     due_at: Option<Instant>,
@@ -18,7 +18,7 @@ pub(crate) struct RareRows {
 }
 
 impl RareRows {
-    /// Returns the state before the first look: anything may be present.
+    /// Returns the state before the first peek: anything may be present.
     pub(crate) fn unknown() -> Self {
         Self {
             due_at: Some(Instant::now()),
@@ -26,12 +26,12 @@ impl RareRows {
         }
     }
 
-    /// Returns the state after a look just now.
+    /// Returns the state after a peek just now.
     pub(crate) fn of(outlook: &PeekResult) -> Self {
         Self::seen(outlook.due_in, outlook.suspects_wait)
     }
 
-    /// Returns the state after the look that ended a claim.
+    /// Returns the state after the peek that ended a claim.
     pub(crate) fn after(claim: &WriteResult) -> Self {
         Self::seen(claim.due_in, claim.suspects_wait)
     }

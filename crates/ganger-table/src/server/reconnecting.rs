@@ -101,10 +101,10 @@ mod tests {
 
     use super::*;
 
-    /// Its number, and true once it was lost.
+    /// A connection: its number, and true once it was lost.
     struct Numbered(u32, bool);
 
-    /// True if it ends the connection.
+    /// An error: true if it ends the connection.
     struct Problem(bool);
 
     impl From<Problem> for RequestFailure {

@@ -271,7 +271,7 @@ mod tests {
         fn abort(self) {}
     }
 
-    /// Those that are refused come first, more than one call tries.
+    /// The refused rows come first, and one call can't try all of them.
     #[tokio::test(start_paused = true)]
     async fn refused_rows_hold_up_no_others_however_many() {
         let gone = OwnerSnapshot {
@@ -293,7 +293,7 @@ mod tests {
             take_back.from(&mut server, &[], true).await.unwrap();
         }
         assert_eq!(server.rows, server.refused);
-        // What is refused no more goes with the next attempt.
+        // Rows that are no longer refused are released by the next attempt.
         server.refused.clear();
         take_back.from(&mut server, &[], true).await.unwrap();
         assert_eq!(server.rows.len(), 250);

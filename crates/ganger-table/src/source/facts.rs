@@ -1,4 +1,5 @@
-//! Figures of a table source, for whoever watches it. What can't be read is left out: the claims show what is wrong.
+//! Figures of a table source, for display. Figures that can't be read are left out: problems of the database
+//! are reported by the claims.
 
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use ganger_config::model::PoolConfig;
 use ganger_queue::credit;
 use ganger_queue::delivery::SourceEnd;
 
-/// Interval of what costs a look at the database.
+/// Interval between queries for figures that cost a read of the database.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Maximum number of delayed rows that are counted.
 const DELAYED_MAX: u32 = 20_000;
 
-/// The times at which the figures are taken.
+/// Times at which the figures are taken.
 #[derive(Debug)]
 pub(super) struct Facts {
     next: Instant,
@@ -25,7 +26,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// All are taken at once.
+    /// Makes a schedule in which all figures are taken at once.
     pub(super) fn new() -> Self {
         let now = Instant::now();
         Self {
@@ -34,12 +35,12 @@ impl Facts {
         }
     }
 
-    /// Time of the next count of the rows that wait.
+    /// Returns the time of the next count of the waiting rows.
     pub(super) fn next_count(&self) -> Instant {
         self.depth.next()
     }
 
-    /// Counts at once: by new rules.
+    /// Plans a count at once, for new rules.
     pub(super) fn count_now(&mut self) {
         self.depth.count_now(Instant::now());
     }
@@ -49,7 +50,7 @@ impl Facts {
         self.depth.record_empty();
     }
 
-    /// Publishes the figures, and those of the database if it is time and it answers.
+    /// Publishes the figures, including those of the database if they are due and it answers.
     pub(super) async fn report(
         &mut self,
         store: &mut dyn TableStore,
@@ -73,7 +74,7 @@ impl Facts {
         }
     }
 
-    /// Counts the rows that wait, if it is time.
+    /// Counts the waiting rows, if that is due.
     pub(super) async fn report_backlog(
         &mut self,
         store: &mut dyn TableStore,

@@ -1,11 +1,11 @@
-//! The decision to delay a transaction until more settlements have come in. While a transaction is under
-//! way, the workers are busy with the rows that the previous one claimed, so each transaction settles
-//! only half of the rows that may be out. Where a commit takes longer than the workers need for all of
-//! these, and few rows may be out, one transaction for nearly all of them has the higher throughput.
+//! The decision to delay a transaction until more settlements have come in. While a transaction is under way,
+//! the workers are busy with the rows that the previous one claimed, so each transaction settles only half of
+//! the rows that may be in flight. Where a commit takes longer than the workers need for all of these, and
+//! few rows may be in flight, one transaction for nearly all of them has the higher throughput.
 
 use std::time::Duration;
 
-/// Maximum rows out. With more, the rows dominate the cost of a transaction, not the commit.
+/// Maximum number of rows in flight. With more, the rows dominate the cost of a transaction, not the commit.
 const OUT_MAX: usize = 128;
 /// Minimum duration of a turn: a database that commits faster runs in this process.
 const TURN_MIN: Duration = Duration::from_millis(2);
@@ -29,8 +29,8 @@ impl Gather {
         self.more = more;
     }
 
-    /// Returns the time for which the next transaction waits for the rest of the `out` rows, if it waits;
-    /// a transaction takes `turn`.
+    /// Returns the time for which the next transaction waits for the rest of the `out` rows in flight, if it
+    /// waits; a transaction takes `turn`.
     pub(super) fn wait(&mut self, out: usize, turn: Duration) -> Option<Duration> {
         if !self.more || out > OUT_MAX || turn < TURN_MIN {
             return None;

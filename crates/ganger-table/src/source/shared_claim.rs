@@ -1,5 +1,5 @@
-//! The claim shared by all rows that are out: they are void as soon as others may have taken them over.
-//! The pool is told at once, even while the source waits for a transaction that gets no answer.
+//! The claim shared by all rows in flight: they are void as soon as others may have taken them over. The pool
+//! is notified at once, even while the source waits for a transaction that gets no answer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ impl SharedClaim {
         end.deliver_under(&claim, token, message, history);
     }
 
-    /// Voids the claim of all rows that are out.
+    /// Voids the claim of all rows in flight.
     fn void(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = delivery::Claim::default();
     }

@@ -1,4 +1,4 @@
-//! The suspects of the queue: the daemon's turn for them, and the one that is out.
+//! The suspects of the queue: the daemon's turn for them, and the suspect that is in flight.
 
 use tokio::time::Instant;
 
@@ -7,11 +7,11 @@ use ganger_queue::exclusive::Turn;
 
 #[derive(Debug)]
 pub(super) struct Suspects {
-    /// Our part in the daemon's turn.
+    /// This source's part in the daemon's turn.
     turn: Turn,
-    /// The token of the one that is out.
+    /// Token of the suspect that is in flight.
     out: Option<u64>,
-    /// Time before which none is asked for.
+    /// Time before which no suspect is asked for.
     rest: Instant,
 }
 
@@ -24,18 +24,18 @@ impl Suspects {
         }
     }
 
-    /// Resolves when it may be our turn. Loses nothing when it is dropped.
+    /// Resolves when it may be this source's turn. Cancel-safe.
     pub(super) async fn called(&mut self) {
         self.turn.called().await;
     }
 
-    /// Returns whether a claim may ask for one.
+    /// Returns whether a claim may ask for a suspect.
     pub(super) fn may_be_claimed(&self) -> bool {
         self.out.is_none() && self.turn.is_held()
     }
 
-    /// Joins the line for the daemon's turn if a suspect waits, and leaves it if none does. Returns
-    /// whether one may be claimed now.
+    /// Joins the queue for the daemon's turn if a suspect waits, and leaves it if none does. Returns whether
+    /// a suspect may be claimed now.
     pub(super) fn request_turn(&mut self, suspects_wait: bool, end: &SourceEnd) -> bool {
         if self.out.is_none() && !suspects_wait {
             self.turn.leave();
@@ -48,12 +48,12 @@ impl Suspects {
         ours
     }
 
-    /// One is out.
+    /// Records that a suspect was handed out.
     pub(super) fn handed_out(&mut self, token: u64) {
         self.out = Some(token);
     }
 
-    /// Leaves the turn if it was that one which is settled. Returns whether it was.
+    /// Leaves the turn if the settled delivery was the suspect. Returns whether it was.
     pub(super) fn settled(&mut self, token: u64) -> bool {
         let was_out = self.out == Some(token);
         if was_out {
@@ -63,8 +63,8 @@ impl Suspects {
         was_out
     }
 
-    /// A claim that could ask for one has got none though some wait: another program has them locked. Others may
-    /// have the turn until then.
+    /// Records that a claim got no suspect although some wait: another program has locked them. Others may
+    /// have the turn until the given time.
     pub(super) fn none_claimable(&mut self, until: Instant) {
         if self.out.is_none() {
             self.rest = until;

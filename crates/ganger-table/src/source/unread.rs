@@ -31,7 +31,7 @@ pub(super) async fn search(reader: &mut Reader, store: &mut dyn TableStore) {
     if !reader.begins(began, began + EVERY) {
         return;
     }
-    // What is wrong with the database the claims show.
+    // Claims report the problems of the database.
     let found = unread(reader, store).await.unwrap_or_default();
     let now = Instant::now();
     let pause = EVERY.max(PART_OF_TIME * (now - began));

@@ -62,7 +62,7 @@ fn a_text_of_another_place_is_told() {
     );
 }
 
-/// As written by a daemon whose check sum covered the offset alone.
+/// Text written by a daemon whose check sum covered the offset alone.
 #[test]
 fn an_old_text_is_read_anywhere() {
     let text = "ganger1:XTuN7gAGBg";

@@ -3,7 +3,7 @@
 use super::*;
 use crate::broker::load::OPEN_MAX;
 
-/// A producer with so many in flight, for an external topic or an internal one.
+/// Creates a producer with `count` publications in flight, for an external topic or an internal one.
 fn with(count: usize, compressed: bool) -> Producer<usize> {
     let source = settings::tests::source(&[]);
     let mut producer = Producer::new(&source, "p", Arc::default()).unwrap();

@@ -1,6 +1,6 @@
-//! Messages on their way, against a broker in memory: whatever comes, settlements, confirmations,
-//! rejections, lost partitions, damaged records, failed commits, nothing is committed below which a
-//! message is neither settled nor published, and in the end all is done and committed.
+//! Messages in flight, against a broker in memory. Whatever happens (settlements, confirmations, rejections,
+//! lost partitions, damaged records, failed commits), nothing is committed below which a message is neither
+//! settled nor published, and in the end all is done and committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,7 +91,7 @@ struct Log {
     /// Number of its current assignment.
     part: Part,
     end: i64,
-    /// Next offset that its reader gets.
+    /// Next offset for its reader.
     at: i64,
     is_damaged: bool,
     committed: Option<(i64, String)>,
@@ -99,7 +99,7 @@ struct Log {
     finished: BTreeSet<i64>,
 }
 
-/// A publication on its way, with the partition and offset of its message.
+/// A publication in flight, with the partition and offset of its message.
 type OnItsWay = (usize, i64, Purpose);
 
 struct Model<'a> {
@@ -112,7 +112,7 @@ struct Model<'a> {
     logs: Vec<Log>,
     out: Vec<Delivery>,
     publishing: Vec<OnItsWay>,
-    /// Commit on its way, with the numbers of the assignments that it is for.
+    /// Commit in flight, with the numbers of the assignments that it is for.
     sent: Option<BTreeMap<usize, (Part, i64, String)>>,
     now: Instant,
 }
@@ -157,7 +157,7 @@ impl<'a> Model<'a> {
         model
     }
 
-    /// Assigns a partition, as it was committed.
+    /// Assigns a partition at its committed position.
     fn assign(&mut self, which: usize) {
         let log = &mut self.logs[which];
         let (offset, text) = log.committed.clone().unwrap_or_default();
@@ -337,7 +337,7 @@ impl<'a> Model<'a> {
         Ok(())
     }
 
-    /// Does all that is left, with partitions that stay.
+    /// Completes all remaining work, with partitions that stay assigned.
     fn finish(&mut self) -> Result<(), TestCaseError> {
         self.committed(false);
         for which in 0..PARTS {

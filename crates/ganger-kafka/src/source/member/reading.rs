@@ -1,6 +1,6 @@
-//! Where partitions are read from: assigned ones begin at the group's commits; one whose position is gone resumes by
-//! what is left of its log; what cannot be determined now is queried again, and keeps no other partition from being
-//! read.
+//! Positions from which partitions are read: assigned ones begin at the group's commits; one whose position
+//! no longer exists resumes by the rest of its log; positions that cannot be determined now are queried
+//! again, and no other partition has to wait for them.
 
 use std::time::Duration;
 
@@ -33,9 +33,10 @@ const STATE_QUERY_BACKOFF: Backoff = Backoff {
 };
 
 impl Member {
-    // -- partitions that begin --
+    // -- starting partitions --
 
-    /// Returns the queries that are due: those that could not be answered, and the states of partitions.
+    /// Returns the queries that are due: for start positions that are not known yet, and for the states of
+    /// partitions.
     pub(crate) fn queries(&mut self, assignment: &Assignment, now: Instant) -> Vec<Query> {
         let unasked = self.group.take_due_query(now);
         let begins = unasked.map(|partitions| self.query_start_positions(partitions));
@@ -97,7 +98,7 @@ impl Member {
             return Err(error);
         }
         for (partition, why) in begins.unknown {
-            // The leader of a topic that is just being created is known soon; no problem.
+            // The leader of a topic that is just being created will be known soon, so this is no problem.
             let name = name(&partition);
             tracing::debug!(
                 pool = context.pool.name(),
@@ -238,7 +239,7 @@ impl Member {
         }
     }
 
-    /// Handles the states of partitions: reading resumes where there is something to read.
+    /// Handles the states of partitions: reading resumes where there are messages to read.
     pub(crate) fn resume_all(
         &mut self,
         states: Vec<(Part, Result<LogState, String>)>,
@@ -250,7 +251,7 @@ impl Member {
                 continue;
             };
             match state {
-                // The restart of one partition would be taken for our answer to the group.
+                // The restart of one partition would be taken for the answer to the group.
                 Ok(_) if !self.group.is_settled() => {
                     self.positions.ask_at(part, context.now + AGAIN)
                 }
@@ -263,7 +264,7 @@ impl Member {
         }
     }
 
-    /// Resumes a partition, and logs what is skipped.
+    /// Resumes a partition, and logs skipped messages.
     fn resume(&mut self, part: Part, state: LogState, context: &mut MemberContext<'_>) {
         let Some(partition) = context.assignment.partition(part) else {
             return;

@@ -189,7 +189,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Messages that are out, by place, with their keys; and each key's offsets in order of arrival.
+/// Messages that are handed out, by place, with their keys; and each key's offsets in order of arrival.
 struct Model {
     lanes: Lanes<Option<u8>>,
     now: Instant,
@@ -300,7 +300,7 @@ impl Model {
         self.out.push((place, key));
     }
 
-    /// Hands out and settles all that is left.
+    /// Hands out and settles all remaining messages.
     fn drain(&mut self) {
         self.now += Duration::from_secs(1);
         self.lanes.release(self.now);

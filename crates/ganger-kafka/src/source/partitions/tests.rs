@@ -91,7 +91,7 @@ impl<'a> Model<'a> {
         model
     }
 
-    /// A partition for which something is committed, so that nothing is to be.
+    /// Creates a partition that has a commit, so that nothing is to be committed.
     fn partition(&self, number: i32) -> Partition {
         let name = ("tier".to_owned(), number);
         let inbox = self.consumer.inbox(&name.0, name.1).unwrap();

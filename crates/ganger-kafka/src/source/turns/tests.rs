@@ -122,7 +122,7 @@ impl Model {
                 self.turns.remove(number(part));
                 self.turns.add(number(part));
             }
-            // All may be looked at then.
+            // Then all may be checked.
             Step::Share(share) => {
                 self.share = share;
                 self.causes += 3 * PARTS;
@@ -130,7 +130,7 @@ impl Model {
         }
     }
 
-    /// Takes in what there is room for.
+    /// Takes in messages as far as there is room.
     fn take_in(&mut self) {
         self.turns.widen(&self.share);
         while let Some(part) = self.turns.next(&self.share, self.here()) {
@@ -157,7 +157,7 @@ impl Model {
         count.ready += 1;
         count.bytes += 10;
         self.turns.counted(number(part), *count);
-        // One that came in may close the gate for another, or be the one that all may have.
+        // A message that was taken in may close the gate for another, or be the one that all may have.
         self.causes += 3;
     }
 

@@ -34,12 +34,12 @@ fn a_worker_that_leaves_well_took_nothing_that_it_had_not_read() {
         ..place
     };
     let table = [
-        // Not read whole, so not begun, whatever it is suspected of.
+        // Not read in full, so not begun, whatever it is suspected of.
         (Version::One, well(unsure(true, 1)), Blame::Returned),
         (Version::One, well(unsure(true, 3)), Blame::Returned),
         (Version::One, alone(well(unsure(true, 1))), Blame::Returned),
         (TWO, well(unsure(true, 1)), Blame::Returned),
-        // Read, and alone in its hands: it left in the middle of it.
+        // Read, with no other message in the worker: it exited in the middle of it.
         (Version::One, well(place(true, true, 1)), Blame::Charged),
         (TWO, well(place(true, true, 1)), Blame::Charged),
         // Read, or only read ahead.

@@ -1,8 +1,8 @@
-//! Tests of what makes a crash loop, and what does not.
+//! Tests of the conditions of a crash loop.
 
 use super::*;
 
-/// Returns whether so many ends of such workers degrade a pool of two.
+/// Returns whether these ends of workers degrade a pool of two.
 fn degrades(ends: impl IntoIterator<Item = End>) -> bool {
     let mut now = Instant::now();
     let mut supervisor = up(2, now);

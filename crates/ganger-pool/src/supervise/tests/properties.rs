@@ -59,7 +59,7 @@ proptest! {
                 Step::Roll => drop(supervisor.roll(now)),
                 Step::RollBack => supervisor.roll_back(),
                 Step::Wait => {
-                    // Everything under way ends well.
+                    // Everything under way succeeds.
                     for slot in live.clone() {
                         supervisor.connected(slot, now);
                         supervisor.observe(slot, WORKS, now);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Workers that have passed go as well: they are of the same build.
+/// Workers that have passed are removed as well: they are of the same build.
 #[test]
 fn new_workers_that_are_worse_than_the_old_ones_are_taken_back() {
     let now = Instant::now();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A body that a worker has made has its own type and encoding.
+/// A body created by a worker has its own type and encoding.
 #[test]
 fn what_the_message_says_of_its_own_body_is_not_said_of_the_reply() {
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());

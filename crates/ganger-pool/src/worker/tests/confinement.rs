@@ -61,7 +61,7 @@ fn limits_hold() {
         };
         let lines = stderr_of(&command).await;
         assert_eq!(lines[..3], ["77", "524288", "19"]);
-        // The kernel need not support it, and takes it at any time from root only.
+        // The kernel need not support it, and accepts it at any time from root only.
         if let (Some(session), true) = (lines.get(3), Uid::effective().is_root()) {
             assert!(session.ends_with(" nice 19"), "{session}");
         }
@@ -83,7 +83,7 @@ fn a_worker_becomes_its_user_with_that_users_groups() {
     });
 }
 
-/// Only its owner may open a pipe anew, as programs without `dup2` do to move it.
+/// Only its owner may reopen a pipe, as programs without `dup2` do to move it.
 #[test]
 fn a_worker_of_another_user_can_open_its_stdin_anew() {
     on_a_pool_thread(async {
@@ -106,7 +106,7 @@ async fn changing_user_is_refused() {
     )
     .await;
     let error = spawned.unwrap_err();
-    // The pipe is made first, and giving it away is refused as changing the user would be.
+    // The pipe is created first, and changing its owner is refused as changing the user would be.
     assert!(matches!(error, SpawnError::Pipe(_)), "{error}");
     let text = "giving a worker's pipe to its user failed: Operation not permitted, the privileges \
                 are missing";

@@ -14,7 +14,7 @@ use crate::worker::connection::{Connection, Received};
 use crate::worker::error::PipeError;
 use ganger_queue::delivery::Exit;
 
-/// Python programs that do what a version 1 worker does first, then what they are told to.
+/// Beginning of Python programs that connect like a version 1 worker; the test's script follows.
 const CONNECT: &str = "
 import os, socket, struct, sys
 name = sys.stdin.buffer.readline().strip().decode()
@@ -52,7 +52,8 @@ async fn exchange(connection: &mut Connection, body: &[u8]) -> Option<Bytes> {
     }
 }
 
-/// Connects, exchanges frames both ways, ends at our end of file; the paths go with the connection.
+/// Connects, exchanges frames both ways, and ends at the daemon's end of file; the paths are removed with the
+/// connection.
 async fn works(command: &WorkerCommand) {
     let Starting {
         mut process,
@@ -91,7 +92,7 @@ connect(); echo()",
 #[test]
 fn a_worker_of_another_user_can_open_its_pipe() {
     let mut command = python("connect(); echo()");
-    // Without privileges there is no such worker; confinement.rs has the refusal.
+    // Without privileges there is no such worker; confinement.rs tests the refusal.
     command.user = Uid::effective().is_root().then(|| "nobody".into());
     on_a_pool_thread(works(&command));
 }
@@ -106,12 +107,12 @@ fn a_worker_that_looks_below_tmpdir_finds_its_pipe() {
     assert_eq!(directory.path().read_dir().unwrap().count(), 0);
 }
 
-/// Made by the daemon, the link could be made where the worker's user may not write, and what that
-/// user puts in its place could be given away.
+/// If the daemon created the link, it could do so where the worker's user may not write, and could change the
+/// owner of a file that this user has put in its place.
 #[test]
 fn the_link_below_tmpdir_is_made_by_the_workers_user() {
     if !Uid::effective().is_root() {
-        // There is no user but the daemon's then.
+        // In that case there is no user but the daemon's.
         return;
     }
     let nobody = User::from_name("nobody").unwrap().unwrap().uid;
@@ -150,7 +151,7 @@ fn a_stranger_is_turned_away_and_the_worker_still_let_in() {
             mut process,
             mut listener,
         } = start(&python("sys.stdin.readline(); connect(); echo()")).await;
-        // We are the worker's parent, which is not of its making.
+        // The test is the worker's parent, which the worker has not started.
         let mut stranger = UnixStream::connect(listener.path()).unwrap();
         assert!(process.tell("now you"));
         let mut connection = listener.accept().await.unwrap();

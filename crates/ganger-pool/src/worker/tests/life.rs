@@ -1,4 +1,4 @@
-//! Tests of workers' ends, and of what dies with them.
+//! Tests of workers' exits, and of the processes that are killed with them.
 
 use futures_util::FutureExt;
 
@@ -66,7 +66,7 @@ fn signals_reach_the_group() {
     });
 }
 
-/// Outside its group no signal to the group would reach it.
+/// A signal to the group would not reach it outside the group.
 #[test]
 fn a_leader_cannot_leave_its_group() {
     on_a_pool_thread(async {
@@ -113,7 +113,7 @@ fn a_worker_outlives_the_thread_that_asked_for_it() {
     });
     let pid = asked.join().unwrap();
     on_a_pool_thread(async {
-        // By the time another has come and gone a signal would have arrived.
+        // A signal would have arrived by the time at which another worker has come and gone.
         drop(stderr_of(&shell("exit 0")).await);
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         assert!(!stat.contains(") Z "), "{stat}");
@@ -126,11 +126,11 @@ fn a_worker_outlives_the_thread_that_asked_for_it() {
 fn a_start_that_is_given_up_leaves_no_process() {
     on_a_pool_thread(async {
         let directory = tempfile::tempdir().unwrap();
-        // There or not, and never half there, as a file could be.
+        // A directory is created atomically, unlike a file.
         let script = format!("mkdir '{}'/$$; exec sleep 1000", directory.path().display());
-        // Unless it is up before we have looked twice.
+        // Repeated if the worker is up before the first poll returns.
         while start(&shell(&script)).now_or_never().is_some() {}
-        // The thread that starts workers has done all that came before this.
+        // The thread that starts workers has finished all earlier jobs.
         drop(stderr_of(&shell("exit 0")).await);
         for pid in std::fs::read_dir(directory.path()).unwrap() {
             let pid = pid.unwrap().file_name().into_string().unwrap();
@@ -142,8 +142,8 @@ fn a_start_that_is_given_up_leaves_no_process() {
 #[test]
 fn a_grandchild_that_left_the_group_holds_nobody_up() {
     on_a_pool_thread(async {
-        // The shell goes on when the grandchild, in a session of its own, has turned its stdout
-        // from the substitution to stderr.
+        // The shell continues when the grandchild, in a session of its own, has redirected its stdout from
+        // the substitution to stderr.
         let script = "pid=$(setsid sh -c 'echo $$; exec >&2; exec sleep 1000' &)
             echo $pid >&2; exit 1";
         let mut process = start(&shell(script)).await.process;

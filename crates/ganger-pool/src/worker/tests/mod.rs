@@ -1,4 +1,4 @@
-//! Tests with real processes, and what they share.
+//! Tests with real processes, and their common parts.
 
 mod confinement;
 mod connecting;
@@ -18,15 +18,15 @@ use ganger_config::model::{Limits, WorkerCommand};
 
 /// Time after which a test counts as hung.
 const TEST_DEADLINE: Duration = Duration::from_secs(60);
-/// Bound where a test expects an end of file, never a deadline.
+/// Timeout in tests that expect an end of file, never a deadline.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// Spawner whose thread has to outlive what it starts.
+/// Spawner whose thread has to outlive the processes that it starts.
 static SPAWNER: LazyLock<Spawner> = LazyLock::new(|| Spawner::new("tests"));
 
 const FRAME_BYTES_MAX: usize = 1024 * 1024;
 
-/// A plain command with nothing but a `PATH`.
+/// Makes a plain command with nothing but a `PATH`.
 pub(super) fn command(program: &str, args: &[&str]) -> WorkerCommand {
     WorkerCommand {
         program: program.into(),
@@ -83,7 +83,7 @@ fn on_a_pool_thread<F: Future>(test: F) -> F::Output {
         .expect("the test ends within its deadline")
 }
 
-/// Waits until some process, our child or not, has ended.
+/// Waits until a process, which need not be a child, has exited.
 async fn until_gone(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
     if let Ok(pidfd) = pollable(pid) {

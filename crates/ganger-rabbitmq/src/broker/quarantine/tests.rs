@@ -1,4 +1,4 @@
-//! Quarantine by cases, and beside a model of a broker that ends connections over some messages.
+//! Quarantine as a table of cases, and against a model of a broker that ends connections over some messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -134,7 +134,7 @@ impl Connection {
         self.wire.len() > before
     }
 
-    /// Loses the connection, and makes the next.
+    /// Loses the connection, and makes the next one.
     fn lose(&mut self, now: Instant) -> Vec<Unconfirmed> {
         let lost = self.tracks.unconfirmed();
         self.tracks.requeue_all();
@@ -246,7 +246,7 @@ impl Model {
         }
     }
 
-    /// Runs until nothing happens by itself any more, however long that takes.
+    /// Runs until nothing happens any more without an event, however long that takes.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             let sent = self.send();
@@ -309,8 +309,8 @@ fn name(queue: u8) -> ShortString {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// However often connections are lost besides: every message that ends them is found, after no
-    /// more losses than that takes, all others arrive, and none of those is blamed.
+    /// However often connections are lost for other reasons: every message that ends them is found, after the
+    /// minimum number of losses, all others arrive, and none of those is blamed.
     #[test]
     fn what_ends_connections_is_found_out_and_all_else_arrives(
         events in prop::collection::vec(event(), 1..150),
@@ -321,7 +321,8 @@ proptest! {
                 Event::Publish { to, is_deadly } => model.publish(&name(to), is_deadly),
                 Event::Send => drop(model.send()),
                 Event::Read { is_shared } => drop(model.read(is_shared)),
-                // As often in a row, and at once after the same one was sent, it would be blamed.
+                // If it happened as often in succession, each time just after the same message was sent, that
+                // message would be blamed.
                 Event::Lose { is_shared: false } if unrelated_alone + 1 == ALONE_LOSSES => {}
                 Event::Lose { is_shared } => {
                     unrelated += 1;
@@ -331,7 +332,7 @@ proptest! {
                 Event::Silence(queue) => drop(model.silent.insert(name(queue))),
                 Event::Speak(queue) => drop(model.silent.remove(&name(queue))),
                 Event::Wait(ms) => {
-                    // What ends a connection does so at once.
+                    // A message that ends a connection does so at once.
                     model.read(true);
                     model.read(false);
                     model.now += Duration::from_millis(ms);

@@ -55,7 +55,7 @@ fn returned(shared: u8, sent_as: u64) -> Vec<u8> {
     [method, content(OURS, shared, sent_as)].concat()
 }
 
-/// Someone's reply that we read, with the number that it was sent with.
+/// Another program's reply that is read, with the number that it was sent with.
 fn delivered(shared: u8, sent_as: u64) -> Vec<u8> {
     let names = [[0; 12].as_slice()].concat();
     let method = frame(METHOD, ANOTHER, &[&DELIVER[..], &names].concat());
@@ -69,9 +69,9 @@ fn acknowledged() -> Vec<u8> {
 /// Bytes that the broker writes, and the messages that each piece acknowledges.
 type Script = Vec<(Vec<u8>, Vec<usize>)>;
 
-/// Script for messages with their fate (taken, not now, returned) and their content, all published;
-/// returns come in order, each before its own acknowledgement, which may cover several messages.
-/// The dice decide the rest.
+/// Script for messages with their outcome (accepted, not now, returned) and their content, all published;
+/// returns come in order, each before its own acknowledgement, which may cover several messages. The dice
+/// decide the rest.
 fn script(messages: &[(u8, u8)], dice: &[u8]) -> Script {
     let mut dice = dice.iter().copied().chain(std::iter::repeat(7));
     let mut roll = |below: usize| usize::from(dice.next().unwrap_or_default()) % below.max(1);
@@ -142,7 +142,7 @@ fn did(messages: &[(u8, u8)]) -> Vec<usize> {
     all.filter(|id| messages[*id].0 == 2).collect()
 }
 
-/// Comparing contents, as was done once, took a returned message for another.
+/// A former comparison of contents took a returned message for another.
 #[test]
 fn messages_that_are_alike_are_told_apart() {
     let messages = [(2, 0), (2, 1), (2, 0), (0, 0), (0, 1)];
@@ -153,7 +153,7 @@ fn messages_that_are_alike_are_told_apart() {
     }
 }
 
-/// Each costs one lookup, however many are alike: comparing them took cubic time.
+/// Each costs one lookup, however many are equal: comparing them took cubic time.
 #[test]
 fn a_hundred_thousand_that_are_alike_are_as_many_looks() {
     let returns = Returns::default();

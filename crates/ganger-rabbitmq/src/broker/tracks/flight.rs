@@ -8,7 +8,7 @@ pub(super) struct Flight {
     pub(super) track: usize,
     pub(super) bytes: usize,
     pub(super) since: Instant,
-    /// The broker has not answered to it for long.
+    /// True if the broker has not answered to it for long.
     pub(super) is_silent: bool,
 }
 

@@ -1,10 +1,10 @@
-//! Choice of the channel for a message, so that a queue which confirms nothing holds up no other. Pure.
+//! Choice of the channel for a message, so that a queue which confirms nothing blocks no other. Pure.
 //!
-//! A quorum queue without a leader stops the channel that publishes to it: for a minute when it is
-//! the channel's first message for that queue, and later once 32 of them are open. For a channel that
-//! has stopped the broker reads some 200 messages more, and then nothing more from the connection.
-//! So whatever is published to a queue has a track: a channel that no other queue uses meanwhile, with
-//! never so much on it that the broker would stop reading (`track.rs`).
+//! A quorum queue without a leader stops the channel that publishes to it: for a minute when it is the
+//! channel's first message for that queue, and later once 32 of them are open. For a channel that has stopped
+//! the broker reads some 200 messages more, and then nothing more from the connection. So the messages to a
+//! queue have a track: a channel that no other queue uses meanwhile, with never so many messages on it that
+//! the broker would stop reading (`track.rs`).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -17,21 +17,23 @@ use track::{Pending, Track};
 pub(crate) mod flight;
 mod track;
 
-/// Number of tracks made before one is used for another queue: a quorum queue gets to know each.
+/// Number of tracks created before one is used for another queue: each becomes known to the quorum queues
+/// that it is used for.
 const KEPT: usize = 8;
-/// Maximum number of tracks in use that answer,
+/// Maximum number of tracks in use that answer.
 const ANSWERING_MAX: usize = 32;
-/// and with those that do not.
+/// Maximum number of tracks in use, including those that do not answer.
 const TRACKS_MAX: usize = 256;
 
-/// Maximum number of unconfirmed messages on all tracks that answer,
+/// Maximum number of unconfirmed messages on all tracks that answer.
 const COUNT_MAX: usize = 1024;
-/// and of bytes, except for a single message. Bytes beyond the library's buffer, 4 MiB, would still
-/// go out when the broker has closed the channel, and then it ends the whole connection. (So does,
-/// now and then, what the library is handed in that very moment; only the library can fix it.)
+/// Maximum number of their bytes, except for a single message. Bytes beyond the library's buffer, 4 MiB,
+/// would still be sent after the broker has closed the channel, and then it ends the whole connection. (Bytes
+/// passed to the library at that very moment occasionally have the same effect; only the library can fix
+/// that.)
 const BYTES_MAX: usize = 2 << 20;
 
-/// Prefix of all direct reply-to addresses. They are no queues: each is answered at once.
+/// Prefix of all direct reply-to addresses. They are not queues: each is answered at once.
 const DIRECT: &str = "amq.rabbitmq.reply-to.";
 
 /// Next action of the publisher.
@@ -46,36 +48,36 @@ pub(crate) enum TrackStep {
 /// Consequences of the end of a channel.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TrackEnd {
-    /// Message to blame, which is not sent again.
+    /// Message that ended the channel, which is not sent again.
     pub(crate) refused: Option<u64>,
-    /// Messages that nothing waits for any more.
+    /// Messages for which nothing waits any more.
     pub(crate) forgotten: Vec<u64>,
 }
 
-/// Every message whose fate is open, and the tracks, whose channels are `C`.
+/// Every message without an outcome, and the tracks, whose channels are `C`.
 #[derive(Debug)]
 pub(crate) struct Tracks<C> {
     tracks: Vec<Track<C>>,
     /// Track that a queue has, or had last.
     track_of_queue: HashMap<ShortString, usize>,
-    /// Queues that wait for a track, in order,
+    /// Queues that wait for a track, in order.
     queues_without_track: VecDeque<ShortString>,
-    /// and the messages to be sent to them.
+    /// Messages to be sent to these queues.
     pending_without_track: HashMap<ShortString, Pending>,
     open: HashMap<u64, Parcel>,
-    /// Messages in flight, including those that nothing waits for any more.
+    /// Messages in flight, including those for which nothing waits any more.
     flights: HashMap<u64, Flight>,
-    /// Messages to be sent again that the broker may have had: taken before it ended the channel.
+    /// Messages to be sent again that the broker may have received before it ended the channel.
     maybe_received: HashSet<u64>,
-    /// All queues share one track: whoever publishes waits for all of it.
+    /// True if all queues share one track: the publisher waits for all of it.
     shares: bool,
     /// Maximum number of tracks.
     most: usize,
-    /// No channels are opened for now.
+    /// True while no channels are opened.
     is_held: bool,
     /// The track whose turn it is.
     first: usize,
-    /// That track has found no room.
+    /// True if that track has found no room.
     lacks_room: bool,
 }
 
@@ -115,7 +117,7 @@ impl<C> Tracks<C> {
 
     // -- channels --
 
-    /// Takes over this channel of a new connection, which allows so many channels.
+    /// Takes over this channel of a new connection, which allows `most` channels.
     pub(crate) fn adopt(&mut self, channel: C, most: u16, now: Instant) {
         self.most = self.most.min(usize::from(most).max(1));
         self.tracks.push(Track::new(Some(channel), now));
@@ -192,7 +194,7 @@ impl<C> Tracks<C> {
         self.open.get(&id).map_or(0, |parcel| parcel.bytes)
     }
 
-    /// Next action; `None` if it has to wait for something.
+    /// Returns the next action; `None` if it has to wait.
     pub(crate) fn next(&mut self, now: Instant) -> Option<TrackStep> {
         self.give_tracks(now);
         self.lacks_room = false;
@@ -297,7 +299,7 @@ impl<C> Tracks<C> {
         (may_add && answering < ANSWERING_MAX).then_some(count)
     }
 
-    /// Time at which there may be something to do although nothing was answered.
+    /// Returns the time of the next action that does not depend on an answer.
     pub(crate) fn alarm(&self, now: Instant) -> Option<Instant> {
         if self.queues_without_track.is_empty() && !self.lacks_room {
             return None;
@@ -308,7 +310,7 @@ impl<C> Tracks<C> {
 
     // -- outcomes --
 
-    /// Records the broker's answer to a message. Returns whether the broker may have had it before.
+    /// Records the broker's answer to a message. Returns whether the broker may have received it before.
     pub(crate) fn record_answer(&mut self, id: u64, now: Instant) -> bool {
         self.open.remove(&id);
         if let Some(flight) = self.flights.remove(&id) {
@@ -329,8 +331,8 @@ impl<C> Tracks<C> {
         self.tracks.iter().position(Track::has_ended)
     }
 
-    /// Sends the lost messages again after that. If `one_is_to_blame`, it is the one that was
-    /// alone; the broker has had neither that nor those sent after it.
+    /// Then sends the lost messages again. If `one_is_to_blame`, the message that was alone is the cause; the
+    /// broker has received neither that one nor those sent after it.
     pub(crate) fn settle_end(&mut self, track: usize, one_is_to_blame: bool) -> TrackEnd {
         let track = &mut self.tracks[track];
         let (mut lost, alone) = track.settle_end();
@@ -369,7 +371,7 @@ impl<C> Tracks<C> {
         self.tracks.iter().position(is_it)
     }
 
-    /// Makes suspects of all messages in flight on a track, to find the one to blame.
+    /// Makes suspects of all messages in flight on a track, to find the one that ended the channel.
     pub(crate) fn suspect_all(&mut self, track: usize) {
         let here =
             |(id, flight): &(&u64, &Flight)| flight.track == track && self.open.contains_key(id);
@@ -379,7 +381,7 @@ impl<C> Tracks<C> {
         self.tracks[track].pending.suspects.extend(here);
     }
 
-    /// Messages sent and not answered, including those that nothing waits for any more.
+    /// Messages sent and not answered, including those for which nothing waits any more.
     fn sent(&self) -> impl Iterator<Item = Unconfirmed> {
         let flights = self.flights.iter();
         let flights = flights.map(|(id, flight)| flight.unconfirmed(*id));
@@ -392,8 +394,8 @@ impl<C> Tracks<C> {
         self.sent().filter(is_open).collect()
     }
 
-    /// Queues all messages again for the next connection, since this one is lost. Returns how many
-    /// the broker may have had.
+    /// Queues all messages again for the next connection, since this one is lost. Returns the number that the
+    /// broker may have received.
     pub(crate) fn requeue_all(&mut self) -> u64 {
         let mut again = std::mem::take(&mut self.maybe_received);
         again.extend(self.sent().map(|sent| sent.id));
@@ -449,8 +451,8 @@ impl<C> Tracks<C> {
         false
     }
 
-    /// Marks a message as long unanswered. A message that ends a channel does so at once: this one
-    /// is not to blame for that, and others need not wait for it.
+    /// Marks a message as unanswered for long. A message that ends a channel does so at once, so this one is
+    /// not the cause, and others need not wait for it.
     pub(crate) fn mark_silent(&mut self, id: u64) {
         if let Some(flight) = self.flights.get_mut(&id) {
             flight.is_silent = true;
@@ -465,8 +467,8 @@ impl<C> Tracks<C> {
         flight.is_none_or(|flight| flight.is_silent)
     }
 
-    /// Time since which a sent message has no answer, or one not sent waits for a queue that does
-    /// not answer; `None` if it waits for something else.
+    /// Time since which a sent message has no answer, or an unsent one waits for a queue that does not
+    /// answer; `None` if it waits for another reason.
     pub(crate) fn unanswered_since(&self, id: u64) -> Option<Instant> {
         if let Some(flight) = self.flights.get(&id) {
             return Some(flight.since);

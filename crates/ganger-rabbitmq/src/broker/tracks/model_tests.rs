@@ -1,5 +1,5 @@
-//! Tracks beside a model of a broker whose queues lose their leaders: the credit that it gives a
-//! channel, and when it stops reading.
+//! Tracks against a model of a broker whose queues lose their leaders: the credit that it gives a channel,
+//! and the point at which it stops reading.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -101,14 +101,14 @@ impl Broker {
         sent
     }
 
-    /// Lets a channel handle so many messages, if it can.
+    /// Lets a channel handle up to `count` messages, if it can.
     fn handle(&mut self, channel: usize, count: usize) {
         let channel = &mut self.channels[channel];
         for _ in 0..count {
             let Some((id, to)) = channel.mailbox.front().cloned() else {
                 return;
             };
-            // The first that it has for a queue waits until that knows it.
+            // The first message for a queue waits until the queue knows the channel.
             if self.leaderless.contains(&to) && !channel.pending.contains_key(&to) {
                 return;
             }
@@ -119,7 +119,7 @@ impl Broker {
         }
     }
 
-    /// Lets the queues of a channel confirm so many messages each, if they can.
+    /// Lets the queues of a channel confirm up to `count` messages each, if they can.
     fn confirm(&mut self, channel: usize, count: usize) {
         let channel = &mut self.channels[channel];
         for (to, pending) in &mut channel.pending {
@@ -134,7 +134,7 @@ impl Broker {
         channel.lend();
     }
 
-    /// Runs until nothing happens by itself any more, however long that takes.
+    /// Runs until nothing happens any more without an event, however long that takes.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             let confirmed = self.confirmed.values().map(Vec::len).sum::<usize>();
@@ -200,7 +200,7 @@ fn name(queue: u8) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever loses its leader at whatever time: the broker goes on reading, messages for others
+    /// Whatever loses its leader at whatever time: the broker continues to read, messages for other queues
     /// arrive, and once all have leaders everything has arrived once, in order.
     #[test]
     fn queues_without_a_leader_hold_up_no_other(

@@ -14,7 +14,7 @@ fn tracks() -> (Tracks<usize>, Instant) {
     (tracks, now)
 }
 
-/// Sends what may be sent; returns that, by tracks.
+/// Sends the messages that may be sent; returns them, by tracks.
 fn sent(tracks: &mut Tracks<usize>, now: Instant) -> Vec<(usize, u64)> {
     let mut sent = Vec::new();
     while let Some(step) = tracks.next(now) {
@@ -54,7 +54,7 @@ fn a_queue_may_leave_a_mebibyte_unconfirmed_or_one_of_any_size() {
     assert_eq!(sent(&mut tracks, now), [(0, 3)]);
 }
 
-/// Each may hold a mebibyte; together they take all room of those that answer, for a second.
+/// Each may hold a mebibyte; together they take all the room of those that answer, for a second.
 #[test]
 fn nobody_waits_for_longer_than_a_second_for_room_that_silent_ones_have() {
     let (mut tracks, now) = tracks();
@@ -67,7 +67,7 @@ fn nobody_waits_for_longer_than_a_second_for_room_that_silent_ones_have() {
     assert_eq!(tracks.alarm(now + SECOND), None);
 }
 
-/// As above with the number of tracks; a queue keeps its track while no other needs it.
+/// The same for the number of tracks; a queue keeps its track while no other needs it.
 #[test]
 fn a_silent_queue_keeps_its_track_and_others_get_more() {
     let (mut tracks, now) = tracks();
@@ -109,7 +109,7 @@ fn no_more_channels_are_opened_than_the_broker_allows_or_listens_to() {
     assert_eq!(sent(&mut tracks, now).len(), 2);
 }
 
-/// A queue that always has something to send gives its track up in time.
+/// A queue that always has messages to send gives its track up in time.
 #[test]
 fn a_busy_queue_gives_way_to_those_that_wait_for_a_track() {
     let (mut tracks, now) = (Tracks::each(), Instant::now());
@@ -129,7 +129,7 @@ fn a_busy_queue_gives_way_to_those_that_wait_for_a_track() {
     assert_eq!(sent(&mut tracks, now).len(), LOW + BURST);
 }
 
-/// The end of a channel affects its own track only: there each is sent alone, and one is found.
+/// The end of a channel affects only its own track: each message there is sent alone, until one is found.
 #[test]
 fn who_ends_a_channel_is_found_while_others_go_on() {
     let (mut tracks, now) = tracks();
@@ -158,7 +158,8 @@ fn who_ends_a_channel_is_found_while_others_go_on() {
     assert_eq!(tracks.len(), 3);
 }
 
-/// Only messages sent before the one to blame may the broker have had, and they may run twice.
+/// The broker may have received only messages sent before the one that ended the channel, and they may run
+/// twice.
 #[test]
 fn what_is_refused_was_not_taken_nor_what_was_sent_after_it() {
     let (mut tracks, now) = tracks();
@@ -179,7 +180,7 @@ fn what_is_refused_was_not_taken_nor_what_was_sent_after_it() {
     }
 }
 
-/// A silent suspect does not keep the others back, and is not to blame for what comes later.
+/// A silent suspect does not hold the others back, and is not the cause of later events.
 #[test]
 fn a_silent_suspect_is_waited_for_by_nobody() {
     let (mut tracks, now) = tracks();
@@ -259,7 +260,7 @@ fn a_command_uses_one_channel_for_all() {
     assert_eq!(sent(&mut tracks, now + SECOND * 60), [], "silent or not");
 }
 
-/// A direct reply-to address is no queue: it is answered at once.
+/// A direct reply-to address is not a queue: it is answered at once.
 #[test]
 fn all_direct_replies_share_a_track() {
     let (mut tracks, now) = tracks();

@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use super::flight::{Flight, Unconfirmed};
 
-/// With fewer unconfirmed messages the broker's channel runs, if it runs at all: it stops at 32.
+/// Number of unconfirmed messages with which the broker's channel runs, if it runs at all: it stops at 32.
 pub(super) const LOW: usize = 30;
-/// Number of messages that may follow beyond that, until there are as few again. The broker's reader has
-/// 400 messages' credit with a channel, and gets it back by 200 while that runs: 199 + 30 + 170 < 400.
+/// Number of messages that may follow beyond that, until there are as few again. The broker's reader has a
+/// credit of 400 messages with a channel, and gets it back by 200 while that runs: 199 + 30 + 170 < 400.
 pub(super) const BURST: usize = 170;
 /// Maximum number of unconfirmed body bytes on a track, except for a single message.
 const BYTES_MAX: usize = 1 << 20;
-/// Silence after which a track counts as not answering: nothing waits for room on it.
+/// Silence after which a track counts as not answering: other messages do not wait for room on it.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A track, whose channel is `C`.
@@ -28,13 +28,13 @@ pub(super) struct Track<C> {
     pub(super) pending: Pending,
     /// The suspect in flight.
     alone: Option<u64>,
-    /// Number of messages in flight,
+    /// Number of messages in flight.
     count: usize,
-    /// and of their bytes.
+    /// Number of their bytes.
     bytes: usize,
-    /// Number of messages sent since few were in flight,
+    /// Number of messages sent since few were in flight.
     burst: usize,
-    /// and since its queue has the track.
+    /// Number of messages sent since its queue has the track.
     turn: usize,
     /// Time since which it has not answered.
     since: Instant,
@@ -55,8 +55,8 @@ enum ChannelState<C> {
 pub(super) struct Pending {
     /// Messages in order.
     pub(super) queue: VecDeque<u64>,
-    /// Messages of which one ended the channel. While there are any, they are sent one at a time
-    /// and nothing else is.
+    /// Messages of which one ended the channel. While there are any, they are sent one at a time, and no
+    /// others are sent.
     pub(super) suspects: VecDeque<u64>,
 }
 
@@ -90,7 +90,7 @@ impl<C> Track<C> {
 
     // -- its channel --
 
-    /// Returns whether the channel has to be opened, only once.
+    /// Returns, only once, whether the channel has to be opened.
     pub(super) fn opens(&mut self, now: Instant) -> bool {
         let opens = matches!(self.channel_state, ChannelState::Closed) && !self.pending.is_empty();
         if opens {
@@ -152,7 +152,7 @@ impl<C> Track<C> {
 
     // -- sending --
 
-    /// Next message, if the channel is open and no suspect keeps the others back.
+    /// Returns the next message, if the channel is open and no suspect holds the others back.
     pub(super) fn next(&self) -> Option<u64> {
         if self.alone.is_some() || !self.lost.is_empty() || self.channel().is_none() {
             return None;
@@ -213,7 +213,7 @@ impl<C> Track<C> {
         self.alone
     }
 
-    /// Lets others proceed without this one.
+    /// Lets others proceed without waiting for this one.
     pub(super) fn release(&mut self, id: u64) {
         self.alone = self.alone.filter(|alone| *alone != id);
     }
@@ -229,8 +229,8 @@ impl<C> Track<C> {
         !self.lost.is_empty() && self.count == 0
     }
 
-    /// Handles the end of the channel: returns the lost messages, in order, and the one to blame if
-    /// there is one. A message that ends the channel does so at once: a silent one is not to blame.
+    /// Handles the end of the channel: returns the lost messages, in order, and the one that ended it if
+    /// there is one. A message that ends the channel does so at once, so a silent one is not the cause.
     pub(super) fn settle_end(&mut self) -> (Vec<u64>, Option<u64>) {
         (self.channel_state, self.burst) = (ChannelState::Closed, 0);
         let mut lost = std::mem::take(&mut self.lost);
@@ -251,13 +251,13 @@ impl<C> Track<C> {
 
     // -- silence --
 
-    /// Time since which the broker has not answered on it; `None` while it waits for nothing.
+    /// Time since which the broker has not answered on it; `None` while no answer is expected.
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
         let waits = self.count > 0 || matches!(self.channel_state, ChannelState::Opening);
         waits.then_some(self.since)
     }
 
-    /// Time at which it counts as not answering; `None` while it waits for nothing.
+    /// Time at which it counts as not answering; `None` while no answer is expected.
     pub(super) fn patience(&self) -> Option<Instant> {
         self.unanswered_since().map(|since| since + ANSWERS_WITHIN)
     }

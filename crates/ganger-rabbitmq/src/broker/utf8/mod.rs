@@ -1,8 +1,8 @@
-//! Makes the broker's frames readable for the library, which gives up the connection over a single
-//! text that is not UTF-8, every time, while RabbitMQ accepts any bytes for properties, names of
-//! headers and routing keys. Such bytes are replaced on input, one for one, so that only the texts
-//! change, and headers nested so deep that they would overflow its stack; the fate of the message
-//! is decided elsewhere. Returned messages seen on the way are recorded in [`Returns`].
+//! Makes the broker's frames readable for the library, which gives up the connection over a single text that
+//! is not UTF-8, every time, while RabbitMQ accepts any bytes in properties, names of headers and routing
+//! keys. Such bytes are replaced on input, one for one, so that only the texts change. Headers nested so deep
+//! that they would overflow the library's stack are replaced, too. The handling of the message is decided
+//! elsewhere. Returned messages found in the stream are recorded in [`Returns`].
 
 pub(crate) mod restore;
 
@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 use super::returned::{self, Returns};
 
-/// Replacement of a byte that is not UTF-8: U+001A, which ASCII has for just that, and which no
-/// sane text has.
+/// Replacement of a byte that is not UTF-8: U+001A, the character of ASCII for this purpose, which texts do
+/// not normally contain.
 pub(crate) const SUBSTITUTE: char = '\u{1a}';
 
 /// Size of a frame's type, channel and payload size; a byte that ends the frame follows the payload.
@@ -19,8 +19,8 @@ const HEAD_BYTES: usize = 7;
 const END_BYTES: usize = 1;
 /// Size above which frames are not inspected: no broker sends methods or properties that long.
 pub(crate) const FRAME_BYTES_MAX: usize = 1 << 20;
-/// Maximum nesting of headers that the library gets to see: it follows nested tables without a
-/// limit, down to the end of its stack.
+/// Maximum nesting of headers that is passed to the library: it follows nested tables without a limit, down
+/// to the end of its stack.
 const DEPTH_MAX: usize = 32;
 
 const METHOD: u8 = 1;
@@ -69,8 +69,8 @@ impl Utf8Repair {
         }
     }
 
-    /// Takes in the first `count` bytes of `buffer`, and replaces them with those that may be
-    /// passed on. Returns their number; zero if more has to come first.
+    /// Takes in the first `count` bytes of `buffer`, and replaces them with those that may be passed on.
+    /// Returns their number; zero if more has to arrive first.
     pub(crate) fn pass(&mut self, buffer: &mut [u8], count: usize) -> usize {
         let read = &mut buffer[..count];
         if self.held.is_empty() {
@@ -84,7 +84,7 @@ impl Utf8Repair {
         self.rest(buffer)
     }
 
-    /// Puts into `buffer` the bytes that may be passed on and found no room before.
+    /// Puts into `buffer` the bytes that may be passed on and did not fit before.
     pub(crate) fn rest(&mut self, buffer: &mut [u8]) -> usize {
         let count = self.ready.min(buffer.len());
         buffer[..count].copy_from_slice(&self.held[..count]);
@@ -125,7 +125,7 @@ fn repair_frames(bytes: &mut [u8], passing: &mut usize, tracker: &mut ReturnTrac
 fn next(bytes: &[u8]) -> Next {
     match bytes.first() {
         None => return Next::Part,
-        // Reporting input that is not AMQP is left to the library.
+        // The library reports input that is not AMQP.
         Some(kind) if !TYPES.contains(kind) => return Next::Plain(usize::MAX),
         Some(_) => {}
     }
@@ -147,7 +147,7 @@ fn repair_frame(frame: &mut [u8], tracker: &mut ReturnTracker) {
     let payload = &mut frame[payload];
     tracker.inspect(kind, channel, payload);
     let mut cursor = Cursor { rest: payload };
-    // Reporting one that ends too early is left to the library.
+    // The library reports a method that ends too early.
     let _ = match kind {
         METHOD => cursor.method(),
         _ => cursor.properties(),
@@ -263,7 +263,7 @@ impl<'a> Cursor<'a> {
                 let [_, number @ ..] = table.chunk::<9>()?;
                 return Some(u64::from_be_bytes(number));
             }
-            // However deep it is.
+            // Skipped at any depth.
             table.skip()?;
         }
     }
@@ -276,7 +276,7 @@ impl<'a> Cursor<'a> {
         while !table.rest.is_empty() {
             let bytes = match table.header_bytes() {
                 Some(bytes) => bytes,
-                // Nobody can tell where it ends.
+                // Its end can't be determined.
                 None => return flatten_all(table.rest),
             };
             repair_header(table.take(bytes)?)?;
@@ -322,7 +322,7 @@ impl<'a> Cursor<'a> {
         Some(is_whole)
     }
 
-    /// Repairs a value. Values are never texts that must be UTF-8, but tables have names.
+    /// Repairs a value. Values are never texts that must be UTF-8, but tables contain names.
     fn value(&mut self, depth: usize) -> Option<bool> {
         let Some(depth) = depth.checked_sub(1) else {
             self.skip()?;
@@ -362,13 +362,13 @@ fn repair_header(header: &mut [u8]) -> Option<()> {
     cursor.text()?;
     match cursor.value(DEPTH_MAX) {
         Some(true) => Some(()),
-        // It is too deep, or holds what the library would give the connection up over.
+        // It is nested too deep, or contains data over which the library would give up the connection.
         Some(false) | None => flatten(header),
     }
 }
 
-/// Turns the rest of a table into one header of plain bytes, with the name of an unreadable one; if
-/// it is too short for that, into one with such a name and no value.
+/// Turns the rest of a table into one header of plain bytes, with the name of an unreadable one; if it is too
+/// short for that, into one with such a name and no value.
 fn flatten_all(rest: &mut [u8]) -> Option<()> {
     const LEAST: usize = 1 + 1 + 1 + 4;
     let name = if rest.len() < LEAST {
@@ -386,9 +386,9 @@ fn flatten_all(rest: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Turns a header that is nested too deep, or can't be read, into one of plain bytes, as long as it
-/// was, with a name that could not be read: so the message is recognised as unreadable. An empty
-/// name takes a byte from the value.
+/// Turns a header that is nested too deep, or can't be read, into one of plain bytes with the same length,
+/// and with a name that could not be read: so the message is recognised as unreadable. An empty name takes a
+/// byte from the value.
 fn flatten(header: &mut [u8]) -> Option<()> {
     let name = (*header.first()?).max(1);
     let (_, value) = header.split_at_mut_checked(1 + usize::from(name))?;
@@ -397,7 +397,7 @@ fn flatten(header: &mut [u8]) -> Option<()> {
     kind_and_size[0] = b'x';
     kind_and_size[1..].copy_from_slice(&size);
     header[0] = name;
-    // What else there is of its first character goes with it.
+    // The rest of its first character is removed with it.
     header[1] = 0xff;
     repair_text(&mut header[1..=usize::from(name)]);
     Some(())

@@ -1,5 +1,5 @@
-//! Messages with texts in which the socket had to replace bytes: detected, and shown with question
-//! marks instead. Pure.
+//! Messages with texts in which the socket had to replace bytes: detected, and shown with question marks
+//! instead. Pure.
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};

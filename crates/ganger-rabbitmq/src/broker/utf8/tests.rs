@@ -46,7 +46,7 @@ fn message(key: &[u8], header: &[u8], id: &[u8], body: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// Passes the bytes through in pieces of these lengths, in turns, with a buffer of that size.
+/// Passes the bytes through in pieces of these lengths, in turn, with a buffer of that size.
 fn passed(bytes: &[u8], pieces: &[usize], room: usize) -> Vec<u8> {
     let mut repair = Utf8Repair::default();
     let mut buffer = vec![0; room];
@@ -99,7 +99,7 @@ fn what_is_returned_and_what_is_got_is_mended_too() {
 fn what_is_no_frame_goes_on_as_it_is() {
     let other = b"AMQP\0\0\x09\x01\xff and more";
     assert_eq!(passed(other, &[3], 16), other);
-    // A method that ends too early, and one without a meaning for us.
+    // A method that ends too early, and one without a meaning here.
     let odd = [
         frame(METHOD, &[0, 60, 0, 60, 9, 0xff]),
         frame(METHOD, &[0, 10, 0, 10, 0xff]),
@@ -111,7 +111,7 @@ fn what_is_no_frame_goes_on_as_it_is() {
     assert_eq!(passed(&odd, &[5], 16)[..14], odd[..14]);
 }
 
-/// A value within so many arrays and tables, in turns.
+/// A value within `depth` arrays and tables, alternately.
 fn nested(depth: usize) -> Vec<u8> {
     (0..depth).fold(b"V".to_vec(), |value, level| match level % 2 {
         0 => [&b"A"[..], &long(&value)].concat(),
@@ -165,18 +165,17 @@ fn headers_without_end_are_plain_bytes_for_the_library() {
     }
 }
 
-/// A header of an unknown type must not affect those beside it, the id behind it, or the
-/// connection.
+/// A header of an unknown type must not affect its neighbours, the id behind it, or the connection.
 #[test]
 fn what_is_behind_a_header_of_an_unknown_type_is_mended() {
     let unknown = b"?what this is nobody knows".to_vec();
     let within = [&b"F"[..], &long(&[&text(b"in"), &unknown[..]].concat())].concat();
     let torn = [&b"F"[..], &long(&[9, b'x'])].concat();
     let table = [
-        // What it holds is as long as it says.
+        // The content is as long as declared.
         (within, true),
         (torn, true),
-        // Of this one nobody knows how long it is.
+        // The length of this one is unknown.
         (unknown, false),
         (b"?".to_vec(), false),
         (b"?some".to_vec(), false),

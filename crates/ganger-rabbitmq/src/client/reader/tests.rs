@@ -49,7 +49,7 @@ fn delivery(properties: BasicProperties, body: &str) -> Delivery {
     delivery
 }
 
-/// Takes in a copy of ours as a source does.
+/// Takes in a copy of ganger's as a source does.
 fn received(properties: BasicProperties) -> (Original, Arrival) {
     let received = Received {
         properties,
@@ -277,11 +277,11 @@ fn what_stays_is_the_same_in_its_copy_and_counts_anew() {
 fn a_copy_that_has_no_room_for_more_says_less() {
     let full = headers(&[("n", long(&"x".repeat(4000)))]);
     let read = reader().read(delivery(BasicProperties::default().with_headers(full), "a"));
-    // The broker must be able to add where it has been.
+    // The broker must be able to add its own records.
     check_size(&read.copy.properties, FRAME_MAX - HEAD_ROOM_BYTES).unwrap();
 }
 
-/// Whoever may write to the queue of dead letters may write anything there.
+/// Any program with access to the queue of dead letters may write anything there.
 #[test]
 fn a_letter_that_nobody_signed_goes_only_where_its_pool_reads() {
     let (forged, _) = written(

@@ -12,7 +12,7 @@ use crate::source::publication::{Publication, Subject};
 use ganger_core::budget::Hold;
 use ganger_queue::delivery::LogName;
 
-/// A delivery in our hands.
+/// A held delivery.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) original: Original,
@@ -21,20 +21,20 @@ pub(crate) struct Held {
     /// Memory of the daemon that it takes.
     #[expect(dead_code, reason = "it is there to be dropped with the body")]
     hold: Hold,
-    /// Time at which it came.
+    /// Time of its arrival.
     pub(crate) since: Instant,
     pub(super) state: DeliveryState,
     /// Number of warnings that the broker's timeout is close.
     warnings: u8,
-    /// Counted among those that the broker delivers again.
+    /// True if it is counted among those that the broker delivers again.
     is_counted: bool,
 }
 
-/// State of a delivery. One that is settled or goes back has no record any more: the ledger keeps its tag until
-/// that is acknowledged.
+/// State of a delivery. One that is settled or given back has no record any more: the ledger keeps its tag
+/// until that is acknowledged.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum DeliveryState {
-    /// Just here; its fate is open.
+    /// Just arrived; nothing is decided yet.
     Here,
     /// Waiting for the pool's credit.
     Ready,
@@ -42,7 +42,7 @@ pub(super) enum DeliveryState {
     Suspect,
     /// Held by the pool.
     Out,
-    /// Being published for, to be acknowledged after that.
+    /// Waiting for a publication, to be acknowledged after that.
     Publishing(Publication),
     /// Settled, but the broker refuses the publication for it.
     Parked,
@@ -81,12 +81,12 @@ impl Held {
         })
     }
 
-    /// Time that it has been in our hands.
+    /// Time for which it has been held.
     pub(super) fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
     }
 
-    /// Message that something is published for.
+    /// Message for which a record is published.
     pub(super) fn subject(&self) -> Subject<'_> {
         Subject {
             original: &self.original,
@@ -95,7 +95,7 @@ impl Held {
         }
     }
 
-    /// Returns whether a warning of its age is due, which has reached one limit or the `late` one.
+    /// Returns whether a warning about its age is due: the age has reached one limit or the `late` one.
     pub(super) fn is_to_be_warned_of(&mut self, late: bool) -> bool {
         let due = 1 + u8::from(late);
         let is_new = self.warnings < due;
@@ -108,7 +108,7 @@ impl Held {
         self.warnings
     }
 
-    /// Returns whether it is not counted yet among those that the broker delivers again, and counts it.
+    /// Counts it among those that the broker delivers again. Returns whether it was not counted yet.
     pub(super) fn is_to_be_counted(&mut self) -> bool {
         !std::mem::replace(&mut self.is_counted, true)
     }

@@ -1,36 +1,36 @@
-//! Suspects: messages over which daemons vanished, twice in a row or more. One at a time runs, in
-//! the whole daemon, and nothing but other suspects waits for it. Here is which of ours wait, and
-//! whose turn it is; the daemon's turn is in `turns.rs`, the decision who is a suspect in `rules.rs`.
-//! Pure.
+//! Suspects: messages over which two or more daemons vanished in succession. In the whole daemon only one of
+//! them runs at a time, and nothing but other suspects waits for it. This module knows which suspects wait
+//! here, and whose turn it is; the daemon's turn is in `turns.rs`, the decision which message is a suspect in
+//! `rules.rs`. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Maximum number that wait in hand; others wait in a tier. Nor may they have more than half of the
-/// prefetch.
+/// Maximum number that wait here; others wait in a tier. They may not have more than half of the prefetch
+/// either.
 const WAITING_MAX: usize = 64;
-/// Time that the turn is kept for a copy that must come to the head of its queue first. Another
-/// daemon may have it by then.
+/// Time for which the turn is kept for a copy that must reach the head of its queue first. Another daemon may
+/// have it by then.
 const COMES_WITHIN: Duration = Duration::from_secs(60);
 
-/// The suspects in our hands.
+/// The suspects held here.
 #[derive(Debug, Default)]
 pub(crate) struct Suspects {
     /// Tags of those that wait for their turn.
     waiting: VecDeque<u64>,
-    /// Tags and turn numbers of copies that have just come and whose turn has begun.
+    /// Tags and turn numbers of copies that have just arrived and whose turn has begun.
     begun: VecDeque<(u64, u64)>,
     next: Option<TurnState>,
-    /// The pool knows that suspects wait.
+    /// True if the pool knows that suspects wait.
     reported: bool,
 }
 
-/// The one whose turn it is.
+/// The suspect whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TurnState {
-    /// Its copy is on its way through the queue.
+    /// Its copy is in the queue.
     Coming { turn: u64, until: Instant },
     /// It is here, and is handed out as soon as the pool has room.
     Here(u64),
@@ -47,8 +47,8 @@ impl Suspects {
         self.begun.push_back((tag, turn));
     }
 
-    /// Runs a suspect in its turn although nothing could be published to say so. If its turn was
-    /// given up meanwhile it waits for another: it may be somebody else's now.
+    /// Runs a suspect in its turn although the mark for that could not be published. If its turn was given up
+    /// meanwhile it waits for another: it may be another suspect's now.
     pub(super) fn run_unmarked(&mut self, tag: u64, its_turn: Option<u64>) {
         match self.next {
             Some(TurnState::Coming { turn, .. }) if Some(turn) == its_turn => {
@@ -58,26 +58,26 @@ impl Suspects {
         }
     }
 
-    /// Forgets a suspect that goes back.
+    /// Removes a suspect that is given back.
     pub(super) fn remove(&mut self, gone: u64) {
         self.waiting.retain(|tag| *tag != gone);
         self.begun.retain(|(tag, _)| *tag != gone);
         self.next = self.next.filter(|next| *next != TurnState::Here(gone));
     }
 
-    /// Gives up a turn that has not come in time.
+    /// Gives up a turn whose copy has not arrived in time.
     pub(super) fn give_up(&mut self, now: Instant) {
         if self.deadline().is_some_and(|until| until <= now) {
             self.next = None;
         }
     }
 
-    /// Returns whether a copy has come whose turn has begun.
+    /// Returns whether a copy has arrived whose turn has begun.
     pub(crate) fn has_begun(&self) -> bool {
         !self.begun.is_empty()
     }
 
-    /// Takes the first copy that has come, with the number of its turn.
+    /// Takes the first copy that has arrived, with the number of its turn.
     pub(super) fn take_begun(&mut self) -> Option<(u64, u64)> {
         self.begun.pop_front()
     }
@@ -104,7 +104,7 @@ impl Suspects {
         Some(tag)
     }
 
-    /// Returns whether a suspect has the turn, here or on its way.
+    /// Returns whether a suspect has the turn, here or in the queue.
     pub(crate) fn has_turn(&self) -> bool {
         self.next.is_some()
     }
@@ -121,18 +121,18 @@ impl Suspects {
         Some(tag)
     }
 
-    /// Returns whether more wait than the maximum in hand at this prefetch: a thousand must not take
-    /// the place of all others.
+    /// Returns whether more wait than the maximum held at this prefetch: a thousand suspects must not take
+    /// the place of all other messages.
     pub(crate) fn has_surplus(&self, prefetch: usize) -> bool {
         prefetch > 0 && self.waiting.len() > (prefetch / 2).min(WAITING_MAX)
     }
 
-    /// Takes the suspect that came last.
+    /// Takes the suspect that arrived last.
     pub(super) fn take_last(&mut self) -> Option<u64> {
         self.waiting.pop_back()
     }
 
-    /// Returns whether suspects wait, if the pool is to be told.
+    /// Returns whether suspects wait, if the pool has to be notified.
     pub(super) fn take_report(&mut self) -> Option<bool> {
         let (before, now) = (self.reported, self.has_waiting());
         self.reported = now;

@@ -1,5 +1,5 @@
-//! Decisions on the consumers, by what the pool can use and what was asked for before. Pure, but
-//! for the times it is given.
+//! Decisions on the consumers, by the messages that the pool can use and those requested before. Pure, except
+//! for the times passed in.
 
 use tokio::time::Instant;
 
@@ -13,43 +13,44 @@ pub(super) struct InboxPlan {
     body_bytes: usize,
     /// Time at which the consumers change, if the pool's demand has not changed.
     change_at: Option<Instant>,
-    /// The pool could use less than its workers usually can when the steady consumer was cancelled.
+    /// True if the pool could use less than its workers usually can when the steady consumer was cancelled.
     is_short: bool,
-    /// A consumer is cancelled; its messages are still coming. At the end all are, for good.
+    /// True if a consumer is cancelled whose messages are still arriving. During the shutdown all are,
+    /// permanently.
     is_cancelled: bool,
-    /// At the end: messages not handed out have gone back.
+    /// True if, during the shutdown, messages not handed out have been given back.
     has_given_back: bool,
-    /// The whole prefetch was used up since the consumers last changed.
+    /// True if the whole prefetch was used up since the consumers last changed.
     is_full: bool,
-    /// It was reported that the pool could use more than the prefetch of its one consumer.
+    /// True if it was reported that the pool could use more than the prefetch of its one consumer.
     is_outgrown: bool,
 }
 
 /// Input of a decision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outlook {
-    /// Number of messages that the pool can use now,
+    /// Number of messages that the pool can use now.
     pub(super) useful: u16,
-    /// and number sent ahead in addition for those that wait to be published.
+    /// Additional number sent ahead, for messages that wait for their publications.
     pub(super) ahead: u16,
     /// Number of messages that its workers use at any pace.
     pub(super) usual: usize,
-    /// Number of bytes that there is room for.
+    /// Number of bytes for which there is room.
     pub(super) most_bytes: usize,
     /// Number of unacknowledged deliveries.
     pub(super) unacknowledged: usize,
-    /// No more messages are wanted.
+    /// True if no more messages are wanted.
     pub(super) closing: bool,
-    /// The queue exists, as far as we know.
+    /// True if the queue exists, as far as known.
     pub(super) consumable: bool,
 }
 
 /// State of the consumers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConsumersState {
-    /// A change is in progress, or messages of a cancelled consumer are still to come.
+    /// True if a change is in progress, or messages of a cancelled consumer are still expected.
     pub(super) is_changing: bool,
-    /// No message can come any more.
+    /// True if no more messages can arrive.
     pub(super) is_dry: bool,
     /// Their prefetch. The plan itself knows whether it was used up.
     pub(super) flow: Flow,
@@ -60,15 +61,15 @@ pub(super) struct ConsumersState {
 pub(super) enum PlanStep {
     /// Nothing.
     Stay,
-    /// Messages of the cancelled consumers that the pool has no use for may go back.
+    /// Messages of the cancelled consumers that the pool can't use may be given back.
     Surplus,
     /// Add a consumer with this prefetch.
     Add(u16),
-    /// Cancel the newest consumer,
+    /// Cancel the newest consumer.
     CancelNewest,
-    /// or all consumers.
+    /// Cancel all consumers.
     CancelAll,
-    /// Report that the prefetch of the one consumer, which stays, is far below what the pool can use.
+    /// Report that the prefetch of the one consumer, which stays, is far below the pool's demand.
     Outgrown,
 }
 
@@ -129,7 +130,7 @@ impl InboxPlan {
                 (self.is_full, self.is_outgrown) = (false, false);
                 PlanStep::Add(prefetch)
             }
-            // What waits to be published is in its way for a while only.
+            // Messages that wait for their publications occupy the prefetch only for a while.
             PrefetchChange::Outgrown if outlook.ahead > 0 || self.is_outgrown => PlanStep::Stay,
             PrefetchChange::Outgrown => {
                 self.is_outgrown = true;
@@ -163,8 +164,8 @@ impl InboxPlan {
         which
     }
 
-    /// Records that the messages of cancelled consumers go back. At the end of all they stay
-    /// cancelled: nothing more is consumed. Returns whether this is the first time there.
+    /// Records that the messages of cancelled consumers are given back. During the shutdown they stay
+    /// cancelled: nothing more is consumed. Returns whether this is the first time during the shutdown.
     pub(super) fn gives_back(&mut self, closing: bool) -> bool {
         let first = closing && !self.has_given_back;
         self.has_given_back |= closing;
@@ -283,7 +284,7 @@ mod tests {
             }
             PlanStep::CancelAll => {
                 prop_assert!(outlook.closing || outlook.useful == 0);
-                // Of none there is an answer to wait for all the same.
+                // There is an answer to wait for even if there are no consumers.
                 consumers.leaving = consumers.live.len().max(1);
                 consumers.live.clear();
             }
@@ -318,7 +319,7 @@ mod tests {
             let Some(last) = last else {
                 return Ok(());
             };
-            // Nothing more is wanted: all are cancelled, and then what they had goes back, once.
+            // No more messages are wanted: all are cancelled, and then their messages are given back, once.
             let closing = Outlook { closing: true, ..last };
             let mut times = 0;
             for _ in 0..8 {
@@ -362,7 +363,7 @@ mod tests {
         for _ in 0..5 {
             assert_eq!(look(&grown, 10), PlanStep::Stay, "it is told");
         }
-        // The pool is paused and goes on: the next one is made for what it can use then.
+        // The pool is paused and resumed: the next consumer is created for the pool's demand at that time.
         let paused = Outlook { useful: 0, ..grown };
         assert_eq!(look(&paused, 0), PlanStep::CancelAll);
     }

@@ -138,7 +138,7 @@ fn only_a_turn_that_begins_and_what_waits_for_one_tell_of_a_suspect() {
     assert_eq!(marks(&Publication::Turn), [some("2"), some("7")]);
     assert_eq!(marks(&Publication::Back), [some("2"), None]);
     assert_eq!(marks(&Publication::Parked), [some("2"), None]);
-    // It was answered: what follows is another run.
+    // It was answered, so the message that follows is another run.
     assert_eq!(marks(&retry(Duration::ZERO)), [None, None]);
 }
 
@@ -180,7 +180,7 @@ const ARRIVAL: Arrival = Arrival {
     is_unreadable: false,
 };
 
-/// Forms of the dead letters that follow, and the failure in the last of them.
+/// Forms of the following dead letters, and the failure in the last of them.
 fn forms(mut publication: Publication) -> (Vec<DeadLetterDetail>, Failure) {
     let (mut forms, mut last) = (Vec::new(), Failure::default());
     while let Some(substitute) = substitute(publication, ARRIVAL, 9, "too large") {

@@ -1,4 +1,4 @@
-//! The steps of a connection's loop: each asks the parts what is to be done, and does it.
+//! The steps of a connection's loop: each queries the parts for the work to be done, and does it.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use crate::source::terms::Terms;
 use ganger_queue::credit;
 use ganger_queue::delivery::{Intake, Publish, Settlement};
 
-/// Maximum time between two checks of what is old.
+/// Maximum time between two checks of old deliveries.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 impl Session {
-    /// Has the book decide, and does what it says.
+    /// Lets the book decide, and carries out its steps.
     fn decide(
         &mut self,
         decision: impl FnOnce(&mut DeliveryBook, &Terms<'_>) -> Option<DeliveryStep>,
@@ -43,7 +43,7 @@ impl Session {
         }
     }
 
-    // -- in and out --
+    // -- arrivals and hand-outs --
 
     /// Takes in a message.
     pub(super) fn receive(
@@ -61,7 +61,7 @@ impl Session {
         self.decide(|book, terms| book.enqueue(tag, terms))
     }
 
-    /// Asks the broker for as many messages as the pool can use.
+    /// Requests as many messages from the broker as the pool can use.
     pub(super) fn plan_prefetch(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
         let needs = Needs {
             credit: credit::room(task.intake(), 0),
@@ -83,11 +83,11 @@ impl Session {
         }
     }
 
-    /// Returns messages of the cancelled consumers that the pool has no use for, so that others can
-    /// have them. Before the consumers are cancelled they would only come back to us.
+    /// Returns messages of the cancelled consumers that the pool can't use to the queue, so that others can
+    /// have them. Before the consumers are cancelled they would only be redelivered here.
     fn give_back_the_surplus(&mut self, task: &Task) -> Result<(), RabbitMqError> {
         if self.inbox.gives_back(self.closing) {
-            // What goes back now would keep back acknowledgements that come after it.
+            // The messages that are returned now would hold back acknowledgements that come after them.
             self.acks.write(&mut self.book, Others::Single)?;
             let backs = self.outbox.take_returns();
             self.give_back_all(&backs)?;
@@ -98,8 +98,7 @@ impl Session {
         self.give_back_all(&back)
     }
 
-    /// Returns messages to their queue, from the last on, so that the first of them is the first
-    /// there again.
+    /// Returns messages to their queue, from the last on, so that the first of them is the first there again.
     fn give_back_all(&mut self, tags: &[u64]) -> Result<(), RabbitMqError> {
         for tag in tags.iter().rev() {
             self.decide(|book, terms| book.give_back(*tag, terms))?;
@@ -107,8 +106,8 @@ impl Session {
         Ok(())
     }
 
-    /// Gives the suspects their turns: requested, begun with a marked copy, given back. If that copy
-    /// comes back, the daemon has vanished with it once more.
+    /// Gives the suspects their turns: requested, begun with a marked copy, given back. If that copy is
+    /// redelivered, the daemon has vanished with it once more.
     pub(super) fn take_turns(
         &mut self,
         task: &mut Task,
@@ -152,15 +151,15 @@ impl Session {
         }
     }
 
-    /// Returns whether nothing more is begun.
+    /// Returns whether no more work is begun.
     fn is_held_up(&self) -> bool {
         self.closing || self.outbox.backlog().is_full()
     }
 
     // -- settled --
 
-    /// Handles the pool's settlements: all of them, even if the connection is lost in the middle.
-    /// Those after that are void, as all later ones are.
+    /// Handles the pool's settlements: all of them, even if the connection is lost in the middle. Those after
+    /// the loss are void, as all later ones are.
     pub(super) fn settle_all(
         &mut self,
         task: &mut Task,
@@ -182,7 +181,7 @@ impl Session {
         result
     }
 
-    /// Publishes for a worker that goes on working.
+    /// Publishes for a worker that continues its work.
     pub(super) fn emit(&mut self, publish: Publish) {
         let topology = self.checks.topology();
         let terms = self.rules.terms(topology, self.outbox.targets());
@@ -190,7 +189,7 @@ impl Session {
         self.outbox.emit(publish, parcel);
     }
 
-    /// Handles the broker's verdicts on what was published.
+    /// Handles the broker's verdicts on publications.
     pub(super) fn judge_all(
         &mut self,
         task: &mut Task,
@@ -253,14 +252,14 @@ impl Session {
         Ok(())
     }
 
-    /// Ends a publication that is safe, or not wanted.
+    /// Ends a publication that is confirmed, or not wanted.
     fn end_safely(&mut self, job: Job) {
         if let Some(tag) = self.outbox.end(job, Ok(())) {
             self.book.is_published(tag);
         }
     }
 
-    /// Ends a publication that can't be made: a delivery may have another form.
+    /// Ends a publication that can't be made: there may be another form for a delivery.
     pub(super) fn refuse(&mut self, job: Job, why: &str) -> Result<(), RabbitMqError> {
         match self.outbox.end(job, Err(why)) {
             Some(tag) => self.decide(|book, terms| book.refuse(tag, why, terms)),
@@ -279,9 +278,10 @@ impl Session {
         self.acks.acknowledge(&mut self.book, prefetch, end, now)
     }
 
-    // -- too old --
+    // -- old deliveries --
 
-    /// Finds what has waited too long for a worker, on its worker, or for the broker's answer.
+    /// Finds deliveries that have waited too long for a worker, for the end of their work, or for the
+    /// broker's answer.
     pub(super) fn check_all_ages(
         &mut self,
         task: &mut Task,
@@ -302,10 +302,10 @@ impl Session {
         self.check_ages(task)
     }
 
-    /// Finds old deliveries. The broker ends the channel, with everything on it, when one delivery
-    /// is not acknowledged for too long. One that is not begun goes back in time; for others there
-    /// is a warning; one that can't be settled goes back at last: it runs again rather than take all others
-    /// along.
+    /// Finds old deliveries. The broker ends the channel, with everything on it, when one delivery is not
+    /// acknowledged for too long. A delivery that is not begun is given back in time; for others there is a
+    /// warning. A delivery that can't be settled is given back in the end: it runs again, so that the others
+    /// are not lost with it.
     fn check_ages(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
         let topology = self.checks.topology();
         let terms = self.rules.terms(topology, self.outbox.targets());

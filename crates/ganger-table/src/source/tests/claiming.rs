@@ -139,7 +139,7 @@ async fn suspects_run_one_at_a_time_and_all_else_flows_on() {
     let daemon = Shared::default();
     let mut source = rig.source(&daemon, 10);
     let first = source.next().await;
-    // The one with the fewest lapses, whatever its priority.
+    // The suspect with the fewest lapses, whatever its priority.
     assert_eq!((body(&first).as_str(), first.history.alone), ("one", true));
     for other in ["lapsed once", "fresh"] {
         let delivery = source.next().await;
@@ -198,11 +198,11 @@ async fn a_pool_without_room_lets_the_suspects_of_others_pass() {
     let daemon = Shared::default();
     let mut full = rig.source(&daemon, 1);
     let suspect = full.next().await;
-    // There is room for one more message, which is this one: the next suspect has to wait.
+    // There is room for one more message, which is this one, so the next suspect has to wait.
     full.credit(2);
     let long = full.next().await;
     rig.execute("UPDATE consumer_messages SET lapses = 2");
-    // Before the suspect is returned, or this source would claim it again.
+    // The credit comes before the suspect is returned, or this source would claim it again.
     full.credit(1);
     suspect.settle(Outcome::Return { suspect: false });
     let mut other = rig.source(&daemon, 1);

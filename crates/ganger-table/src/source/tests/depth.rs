@@ -36,7 +36,7 @@ async fn what_could_be_claimed_is_counted_whatever_the_number_of_workers() {
     let first = source.next().await;
     let depth =
         |wanted| move |state: &SourceState| state.backlog.is_some_and(|it| it.depth == wanted);
-    // All but the one that is out, the one that is not due and the other queue's.
+    // All but the delivered row, the row that is not due and the other queue's.
     source.until(depth(6)).await;
     source.policy.send_replace(range());
     first.settle(Outcome::Done);
@@ -86,7 +86,7 @@ async fn the_oldest_is_found_in_every_priority_and_among_those_that_fell_due() {
     insert(-9, 2, 0);
     insert(3, 30, 0);
     assert_eq!(oldest(&mut task).await, Some(30));
-    // A due row has waited since it fell due, not since it was sent; one that is not due does not wait.
+    // A due row has waited since it fell due, not since it was sent; a row that is not due does not wait.
     insert(0, 900, NOW_MS - 40_000);
     insert(0, 900, NOW_MS + 40_000);
     assert_eq!(oldest(&mut task).await, Some(40));

@@ -54,7 +54,7 @@ async fn a_client_sends_and_takes_the_answer() {
     source.end().await;
 }
 
-/// Without file events, as on some file systems, a waiting client looks again by itself.
+/// Without file events, as on some file systems, a waiting client polls by itself.
 #[tokio::test]
 async fn a_client_that_is_told_of_nothing_looks_again() {
     let rig = Rig::new();
