@@ -175,6 +175,8 @@ impl Daemon {
                 () = at(next_try) => self.try_again(Instant::now()),
             }
         }
+        // The pools have settled everything: what they reported is written now.
+        std::mem::take(&mut self.scheduling).end().await;
         tracing::info!("ganger has stopped");
         self.failure.map_or(Ok(()), Err)
     }
@@ -210,7 +212,7 @@ impl Daemon {
                 "stopping: messages in hand are finished first"
             );
             self.stopping = true;
-            self.scheduling = Scheduling::default();
+            self.scheduling.stop();
             self.service.stopping();
             self.overview.set_state(DaemonState::Stopping);
             self.successors.clear();

@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use ganger_config::model::{PoolConfig, SourceConfig};
+use ganger_config::model::{LedgerConfig, PoolConfig, SourceConfig};
 use ganger_core::budget::Budget;
 use ganger_queue::client::Client;
-use ganger_queue::delivery::SourceEnd;
+use ganger_queue::delivery::{Follower, Following, SourceEnd};
 use ganger_queue::exclusive::Exclusive;
 use ganger_queue::fault::SourceFault;
+use ganger_queue::ledger::LedgerClient;
 use ganger_queue::source::{Link, Opening, Source, SourceError};
 use ganger_queue::unread::UnreadQueues;
+#[cfg(feature = "sqlite")]
+use ganger_table::ledger::Ledger;
 #[cfg(feature = "sqlite")]
 use ganger_table::{Stores, Table, idempotency};
 
@@ -22,6 +25,7 @@ pub struct Shared {
     budget: Budget,
     exclusive: Exclusive,
     unread: UnreadQueues,
+    follower: Follower,
     #[cfg(feature = "sqlite")]
     stores: Stores,
 }
@@ -34,9 +38,15 @@ impl Shared {
             budget,
             exclusive: Exclusive::default(),
             unread,
+            follower: Follower::default(),
             #[cfg(feature = "sqlite")]
             stores: Stores::default(),
         }
+    }
+
+    /// Returns the way on which messages are reported to a ledger in another database than theirs.
+    pub fn follower(&self) -> &Follower {
+        &self.follower
     }
 }
 
@@ -84,9 +94,14 @@ pub fn open(
     name: &str,
     config: &SourceConfig,
     policy: watch::Receiver<Arc<PoolConfig>>,
-    end: SourceEnd,
+    mut end: SourceEnd,
     shared: &Shared,
 ) -> Result<Opening, SourceError> {
+    let own = match config {
+        SourceConfig::Table(table) => Some(table.database.clone()),
+        SourceConfig::RabbitMq(_) | SourceConfig::Kafka(_) => None,
+    };
+    end.following = Some(Following::new(&shared.follower, own, policy.clone()));
     let pool = Arc::clone(&policy.borrow());
     let source = source(name, config, shared)?;
     let reader = |end| {
@@ -123,6 +138,36 @@ pub fn client(
     let kind = self::source(name, source, &Shared::default())?;
     let kind = kind.client(&pools).map_err(|fault| fault.of(name))?;
     Ok(Client::new(name, kind))
+}
+
+/// Opens a ledger. A command waits longer than a daemon while others write.
+///
+/// # Errors
+/// If the database can't be reached or used.
+pub fn ledger(
+    config: &LedgerConfig,
+    is_command: bool,
+) -> Result<Box<dyn LedgerClient>, SourceFault> {
+    #[cfg(feature = "sqlite")]
+    let opened = Ledger::open(config, is_command).map(|ledger| Box::new(ledger) as _);
+    #[cfg(not(feature = "sqlite"))]
+    let opened = {
+        let _ = is_command;
+        Err(SourceFault::missing_feature("sqlite").of(&config.source))
+    };
+    opened
+}
+
+/// Returns the problem with the tables of a ledger, if there is one; tables that will be created are none.
+///
+/// # Errors
+/// If the database can't be reached.
+pub fn ledger_problem(config: &LedgerConfig) -> Result<Option<String>, SourceFault> {
+    #[cfg(feature = "sqlite")]
+    let problem = Ledger::problem(config);
+    #[cfg(not(feature = "sqlite"))]
+    let problem = Err(SourceFault::missing_feature("sqlite").of(&config.source));
+    problem
 }
 
 /// Returns the statements that create the tables of a source; none for one that has no tables, or that this

@@ -1,6 +1,6 @@
-//! A raw loop to compare with: the same workers at the same window, driven by the least that can
-//! drive them. One thread, one task a worker; each message encoded, those at hand sent in one
-//! write, each answer decoded. No queue behind it, no deadline, nobody watching the process.
+//! A raw loop for comparison: the same workers with the same window, driven with minimum effort. One thread,
+//! and one task per worker; each message is encoded, those available are sent in one write, and each answer
+//! is decoded. There is no queue, no deadline and no supervision of the process.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::common::one_thread;
 use crate::common::piped::{CHUNK_BYTES, Worker, decode, encode};
 use crate::queue::Load;
 
-/// Measures how fast so many workers answer a load with so many frames in each one's pipe.
+/// Measures the throughput of the given number of workers, with `window` frames in each one's pipe.
 pub(crate) fn measure(workers: usize, window: usize, load: Load) -> miette::Result<Run> {
     on_one_thread(async move {
         let mut running = Vec::new();
@@ -40,7 +40,7 @@ pub(crate) fn measure(workers: usize, window: usize, load: Load) -> miette::Resu
     })
 }
 
-/// How long a worker takes by itself from its start until it has connected, in seconds.
+/// Returns the seconds from a worker's start until it has connected.
 pub(crate) fn start_seconds() -> miette::Result<f64> {
     on_one_thread(async {
         let begun = Instant::now();
@@ -63,10 +63,11 @@ fn message(load: Load) -> Message {
         correlation_id: String::new(),
         reply_to: None,
         properties: Vec::new(),
+        occurrence: None,
     }
 }
 
-/// Sends the message so many times in all and waits for as many answers.
+/// Sends the message the given number of times in total, and waits for as many answers.
 async fn exchange(
     workers: Vec<Worker>,
     window: usize,

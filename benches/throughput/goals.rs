@@ -1,5 +1,5 @@
-//! What the project aims for, beside what was found. Each goal is looked at where it says it is
-//! measured, or not at all if that was not.
+//! The project's goals, compared with the results. A goal is compared only where it is measured, and skipped
+//! if it was not.
 
 use crate::common::goal::Goal;
 use crate::common::show::{megabytes, percent};
@@ -11,7 +11,7 @@ use crate::setup::Window;
 
 const KIB: usize = 1024;
 
-/// Compares what there is.
+/// Returns the goals for which there are results.
 pub(crate) fn compare(report: &Report) -> Vec<Goal> {
     let mut goals = Vec::new();
     goals.extend(report.throughput.iter().filter_map(table));
@@ -28,7 +28,7 @@ pub(crate) fn compare(report: &Report) -> Vec<Goal> {
     goals
 }
 
-/// At the defaults, for messages of the usual size.
+/// Makes the goal for the defaults, with messages of the usual size.
 fn table(flow: &Flow) -> Option<Goal> {
     (flow.window == Window::Auto && flow.body_bytes == KIB).then(|| {
         let what = format!("table, {} workers, against the bare table", flow.workers);
@@ -47,11 +47,15 @@ fn pipe(flow: &Flow) -> Option<Goal> {
     })
 }
 
-/// What it costs to be looked at.
+/// Makes the goal for the cost of observation.
 fn look(looked: &Looked) -> Option<Goal> {
     let (what, most) = match looked.look {
         Look::Metrics => ("CPU per message, metrics scraped and pushed", 1.03),
         Look::TracesHundredth => ("CPU per message, traces of 1 %", 1.03),
+        Look::Records => {
+            let what = "throughput with a record of each message, against none".to_owned();
+            return Some(Goal::share(what, 0.6, looked.speed));
+        }
         Look::Off | Look::TracesAll => return None,
     };
     let goal = format!("≤ {}", percent(most));
@@ -84,7 +88,7 @@ fn idle(idle: &Idle) -> [Goal; 2] {
     ]
 }
 
-/// The cost at the largest size.
+/// Makes the goals for the cost at the largest size.
 fn flat(report: &Report) -> Vec<Goal> {
     let Some(scaling) = &report.scaling else {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! What looking at the daemon costs it: nobody looks, its metrics are scraped and pushed each second, a
-//! hundredth of the attempts is recorded, or all.
+//! The cost of observing the daemon: no observation, metrics scraped and pushed each second, a hundredth or all of
+//! the attempts traced, and the end of each message recorded in the ledger.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,29 +14,32 @@ use crate::plan::Plan;
 use crate::queue::{Load, QueueFile};
 use crate::setup::{Setup, Window};
 
-/// How often metrics are scraped, and pushed: far more often than anybody does.
+/// Interval of scrapes and pushes: much shorter than usual.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Who looks.
+/// Kind of observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Look {
-    /// Nobody: what the others are compared with.
+    /// None: the others are compared with this.
     Off,
     /// Metrics are scraped and pushed.
     Metrics,
-    /// A hundredth of the attempts is recorded.
+    /// A hundredth of the attempts are recorded.
     TracesHundredth,
-    /// All are.
+    /// All attempts are recorded.
     TracesAll,
+    /// The ledger in the same file has a record of each message.
+    Records,
 }
 
 impl Look {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 5] = [
         Self::Off,
         Self::Metrics,
         Self::TracesHundredth,
         Self::TracesAll,
+        Self::Records,
     ];
 
     fn describe(self) -> &'static str {
@@ -45,12 +48,13 @@ impl Look {
             Self::Metrics => "metrics scraped and pushed each second",
             Self::TracesHundredth => "traces of 1 %",
             Self::TracesAll => "traces of all",
+            Self::Records => "a record of each message",
         }
     }
 
     fn variables(self, collector: SocketAddr) -> String {
         match self {
-            Self::Off => "OTEL_SDK_DISABLED=true".to_owned(),
+            Self::Off | Self::Records => "OTEL_SDK_DISABLED=true".to_owned(),
             Self::Metrics => metrics_pushed(collector, EVERY),
             Self::TracesHundredth => traces_sent(collector, "0.01"),
             Self::TracesAll => traces_sent(collector, "1"),
@@ -58,22 +62,25 @@ impl Look {
     }
 }
 
-/// What a message costs while somebody looks.
+/// Cost of a message with that observation.
 #[derive(Debug, Serialize)]
 pub(crate) struct Looked {
     pub(crate) look: Look,
     daemon: Series,
-    /// The processor time of a message as a share of that while nobody looks, in the same round.
+    /// Processor time per message as a share of that without observation, in the same round.
     pub(crate) cost: f64,
+    /// Messages per second likewise.
+    pub(crate) speed: f64,
 }
 
-/// Measures each way once in each round.
+/// Measures each kind once in each round.
 pub(crate) fn measure(plan: &Plan) -> miette::Result<Vec<Looked>> {
     let collector = collect()?;
     let looked = |look| Looked {
         look,
         daemon: Series::default(),
         cost: 0.0,
+        speed: 0.0,
     };
     let mut all: Vec<Looked> = Look::ALL.map(looked).into();
     for round in 1..=plan.rounds {
@@ -86,13 +93,21 @@ pub(crate) fn measure(plan: &Plan) -> miette::Result<Vec<Looked>> {
     for one in &mut all {
         let pairs = one.daemon.0.iter().zip(&first.0);
         one.cost = median(pairs.map(|(now, then)| now.cpu_micros() / then.cpu_micros()));
+        one.speed = one.daemon.ratio_to(&first);
     }
     Ok(all)
 }
 
 impl Looked {
     fn round(&mut self, load: Load, collector: SocketAddr) -> miette::Result<()> {
-        let setup = Setup::one_pool(2, Window::Auto);
+        let record = match self.look {
+            Look::Records => "record = \"all\"\n",
+            _ => "",
+        };
+        let setup = Setup {
+            keys: record.to_owned(),
+            ..Setup::one_pool(2, Window::Auto)
+        };
         let queue = QueueFile::create()?;
         let program = program(&queue, &self.look.variables(collector))?;
         let mut daemon = Daemon::start_by(Some(&program), &queue, &setup)?;
@@ -105,7 +120,7 @@ impl Looked {
         daemon.stop()
     }
 
-    pub(crate) const HEADER: &[&str] = &["who looks", "daemon/s", "CPU µs", "cost"];
+    pub(crate) const HEADER: &[&str] = &["who looks", "daemon/s", "CPU µs", "cost", "speed"];
 
     pub(crate) fn row(&self) -> Vec<String> {
         vec![
@@ -113,6 +128,7 @@ impl Looked {
             number(self.daemon.per_second()),
             tenths(self.daemon.cpu_micros()),
             percent(self.cost),
+            percent(self.speed),
         ]
     }
 }

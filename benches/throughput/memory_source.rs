@@ -1,6 +1,6 @@
-//! The pool without the table: the same pool, lanes and workers as in the daemon, fed from memory
-//! over the same channels by a source on a thread of its own. Beside the bare pipe it shows what
-//! ganger costs on the worker's side alone.
+//! The pool without the table: the same pool, lanes and workers as in the daemon, fed from memory over the
+//! same channels by a source on a thread of its own. Compared with the bare pipe it shows ganger's cost on
+//! the worker's side alone.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -26,7 +26,7 @@ use crate::setup::Setup;
 const UP_WITHIN: Duration = Duration::from_secs(60);
 const WAIT_STEP: Duration = Duration::from_millis(2);
 
-/// Measures how fast a pool works off a load that lies in memory.
+/// Measures the throughput of a pool with a load in memory.
 pub(crate) fn measure(setup: &Setup, load: Load) -> miette::Result<Run> {
     let running = Running::start(setup, load)?;
     running.wait_until_up(setup.workers)?;
@@ -43,23 +43,23 @@ pub(crate) fn measure(setup: &Setup, load: Load) -> miette::Result<Run> {
     Ok(run)
 }
 
-/// What a pool with one worker has shown.
+/// Results of a pool with one worker.
 pub(crate) struct Watched {
-    /// With the processor time of the worker instead of ours.
+    /// The run, with the processor time of the worker instead of this process.
     pub(crate) run: Run,
-    /// From the pool's start to the first message settled.
+    /// Seconds from the pool's start to the first message settled.
     pub(crate) start_seconds: f64,
-    /// What the worker has resident after its work.
+    /// Resident memory of the worker after its work.
     pub(crate) worker_kib: u64,
 }
 
-/// Measures a worker that is not ours.
+/// Measures a worker that is another program.
 pub(crate) fn watch(setup: &Setup, load: Load) -> miette::Result<Watched> {
     let begun = Instant::now();
     let running = Running::start(setup, load)?;
     running.work_off(1)?;
     let start_seconds = begun.elapsed().as_secs_f64();
-    // A just-in-time compiler has seen most of it by then.
+    // By then a just-in-time compiler has compiled most of the code.
     running.work_off(load.messages / 2)?;
     let worker = running.worker()?;
     let cpu = cpu_seconds(&worker.to_string())?;
@@ -88,7 +88,7 @@ struct Running {
     source: JoinHandle<miette::Result<()>>,
 }
 
-/// What the source is told: hand out so many messages, and say when all are done.
+/// Order to the source: hand out `messages` messages, and report when all are done.
 struct Order {
     messages: usize,
     done: oneshot::Sender<()>,
@@ -133,7 +133,7 @@ impl Running {
         Ok(up.count())
     }
 
-    /// The process of the only worker.
+    /// Returns the process of the only worker.
     fn worker(&self) -> miette::Result<u32> {
         let status = self.status()?;
         let pid = status.workers.first().and_then(|worker| worker.pid);
@@ -163,7 +163,7 @@ impl Running {
     }
 }
 
-/// Under a name that a profile shows.
+/// Starts a thread with a name that a profile shows.
 fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -176,7 +176,7 @@ fn joined<T>(thread: JoinHandle<T>) -> miette::Result<T> {
     thread.join().map_err(|_| miette!("a thread panicked"))
 }
 
-/// The pool's rules, by the same configuration as the daemon's.
+/// Returns the pool's policy, from the same configuration as the daemon's.
 fn policy(setup: &Setup) -> miette::Result<Arc<PoolConfig>> {
     let text = setup.config("sqlite:unused.db")?;
     let config = ganger_config::parse(&text, "bench.toml", &ganger_config::Environment::new())?;
@@ -192,6 +192,7 @@ fn message(policy: &PoolConfig, load: Load) -> Message {
         correlation_id: String::new(),
         reply_to: None,
         properties: Vec::new(),
+        occurrence: None,
     }
 }
 
@@ -225,7 +226,7 @@ fn run_source(
     })
 }
 
-/// Hands out as much as the pool allows until all is settled.
+/// Hands out as many messages as the pool allows until all are settled.
 async fn supply(end: &mut SourceEnd, messages: usize, message: &Message) -> miette::Result<()> {
     let (mut handed_out, mut done) = (0, 0);
     while done < messages {

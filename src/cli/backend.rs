@@ -1,4 +1,4 @@
-//! The sources that a command acts on: those of the configuration, which it opens itself, or with
+//! The sources and the ledger that a command acts on: those of the configuration, which it opens itself, or with
 //! `--host` those of a running daemon, through its admin API.
 
 mod configured;
@@ -14,6 +14,61 @@ pub(super) use super::live::remote::Address;
 pub(super) use configured::Configured;
 pub(super) use contract::{Backend, subscriptions};
 
+use miette::IntoDiagnostic;
+use nix::unistd::{Uid, User};
+
+use super::usage::wrong;
+use crate::kinds;
+use ganger_config::model::{Config, ScheduleConfig};
+use ganger_core::foreign;
+use ganger_queue::ledger::{LedgerClient, LedgerError};
+
+/// Returns the ledger of a configuration, unless the address is that of a daemon: then that of the daemon.
+pub(super) fn ledger(address: &Address) -> miette::Result<Box<dyn LedgerClient>> {
+    #[cfg(feature = "admin")]
+    if address.host().is_some() {
+        let ledger = ganger_admin::RemoteLedger::of(address.remote()?);
+        return Ok(Box::new(ledger.into_diagnostic()?));
+    }
+    let config = address.load()?;
+    let ledger = config.ledger.as_ref().ok_or_else(no_ledger)?;
+    let mut ledger = kinds::ledger(ledger, true).into_diagnostic()?;
+    ledger.set_actor(&user());
+    Ok(ledger)
+}
+
+/// Returns the user of this command, for the record of changes.
+fn user() -> String {
+    let uid = Uid::current();
+    let user = User::from_uid(uid).ok().flatten();
+    user.map_or_else(|| format!("uid {uid}"), |user| user.name)
+}
+
+/// Returns the configuration; none of that of a daemon.
+pub(super) fn config(address: &Address) -> miette::Result<Option<Config>> {
+    #[cfg(feature = "admin")]
+    if address.host().is_some() {
+        return Ok(None);
+    }
+    Ok(Some(address.load()?))
+}
+
+/// Returns the report of a configuration without a ledger.
+fn no_ledger() -> miette::Report {
+    wrong(
+        "the configuration has neither schedules nor a ledger: write [[schedules]], or [ledger] with a source",
+    )
+}
+
+/// Returns the schedules of the configuration; none of those of a daemon.
+pub(super) fn configured_schedules(address: &Address) -> miette::Result<Vec<ScheduleConfig>> {
+    #[cfg(feature = "admin")]
+    if address.host().is_some() {
+        return Ok(Vec::new());
+    }
+    Ok(address.load()?.schedules)
+}
+
 /// Returns the sources of a configuration, unless the address is that of a daemon.
 pub(super) fn at(address: &Address) -> miette::Result<Box<dyn Backend>> {
     #[cfg(feature = "admin")]
@@ -21,4 +76,19 @@ pub(super) fn at(address: &Address) -> miette::Result<Box<dyn Backend>> {
         return Ok(Box::new(daemon));
     }
     Ok(Box::new(Configured(Box::new(address.load()?))))
+}
+
+/// Returns the report of an error: what does not exist, or does not suit, is a wrong command line.
+pub(super) fn refusal(error: LedgerError) -> miette::Report {
+    match error {
+        LedgerError::NoSchedule(name) => wrong(format!(
+            "there is no schedule `{}`: `ganger schedule list` shows all",
+            foreign::line(&name)
+        )),
+        LedgerError::Invalid(why) => wrong(why),
+        LedgerError::Unsuited(..) | LedgerError::NeverRuns(..) | LedgerError::Refused(_) => {
+            wrong(error)
+        }
+        error => miette::Report::from_err(error),
+    }
 }

@@ -209,6 +209,13 @@ fn look_at_sources(path: &Path, config: &Config) -> SourceReport {
             Ok(found) => found,
             Err(error) => (vec![error.to_string()], Vec::new()),
         };
+        let ledger = config.ledger.iter().find(|ledger| ledger.source == *name);
+        if let Some(ledger) = ledger.filter(|_| problems.is_empty()) {
+            let problem = kinds::ledger_problem(ledger);
+            let problem = problem.unwrap_or_else(|error| Some(error.to_string()));
+            seen.problems
+                .extend(problem.map(|problem| format!("ledger: {problem}")));
+        }
         let problems = problems.iter();
         let told = problems.map(|problem| format!("sources.{name}: {problem}"));
         seen.problems.extend(told);

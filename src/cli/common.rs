@@ -10,10 +10,14 @@ use ganger_admin::Places;
 use ganger_config as config;
 use ganger_config::Problems;
 use ganger_config::model::{Config, Database, Otlp, SourceConfig};
+use ganger_core::foreign;
 use ganger_pool::pauses::Pauses;
 
 /// Result of a command.
 pub(super) type CommandResult = miette::Result<ExitCode>;
+
+/// Longest body that a command takes for a run, in bytes.
+const BODY_BYTES_MAX: u64 = 1 << 20;
 
 /// Location of the configuration.
 #[derive(Debug, clap::Args)]
@@ -97,6 +101,14 @@ fn missing_feature(config: &Config) -> Option<(String, &'static str)> {
         };
         (format!("source `{name}`"), feature, is_built)
     });
+    let schedules = config.ledger.iter();
+    let schedules = schedules.map(|_| {
+        (
+            "`[[schedules]]`".to_owned(),
+            "sqlite",
+            cfg!(feature = "sqlite"),
+        )
+    });
     let alerts = config.alerts.iter();
     let alerts = alerts.map(|_| ("`[alerts]`".to_owned(), "admin", cfg!(feature = "admin")));
     let otlp = [&config.telemetry.otlp].into_iter();
@@ -108,7 +120,7 @@ fn missing_feature(config: &Config) -> Option<(String, &'static str)> {
             cfg!(feature = "otlp"),
         )
     });
-    let mut all = kinds.chain(alerts).chain(otlp);
+    let mut all = kinds.chain(schedules).chain(alerts).chain(otlp);
     let missing = all.find(|(_, _, is_built)| !is_built)?;
     Some((missing.0, missing.1))
 }
@@ -143,4 +155,13 @@ pub(super) struct Output {
         value_name = "FORMAT"
     )]
     pub(super) format: Format,
+}
+
+/// Reads the body of a message from a file, or from stdin.
+pub(super) fn read_body(path: &PathBuf) -> miette::Result<String> {
+    let text = match path.as_os_str() == "-" {
+        true => foreign::text(std::io::stdin(), BODY_BYTES_MAX),
+        false => std::fs::File::open(path).and_then(|file| foreign::text(file, BODY_BYTES_MAX)),
+    };
+    text.map_err(|error| miette::miette!("{}: {error}", path.display()))
 }

@@ -29,13 +29,11 @@ use ganger_queue::client::{Page, unique_name};
 use ganger_telemetry as telemetry;
 use records::Records;
 use show::{Figures, Killed, Show};
-use stage::{Plan, STUCK_AFTER, Stage, TableLocation};
+use stage::{PRIMES_BELOW, Plan, STUCK_AFTER, Schedules, Stage, TableLocation};
 use summary::Summary;
 
 /// Interval at which the records are read.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Work of a message: the primes below numbers from here on, about a millisecond's work.
-const PRIMES_BELOW: u32 = 20_000;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum DemoCommand {
@@ -51,6 +49,9 @@ pub(super) struct DemoArgs {
     /// Number of messages to send
     #[arg(long, default_value_t = 5000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     messages: u32,
+    /// Number of schedules that are due each second and send these messages, instead of all at once
+    #[arg(long, value_name = "N", conflicts_with = "source", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    schedules: Option<u32>,
     /// Number of worker processes
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers: u32,
@@ -116,11 +117,18 @@ fn demo(args: DemoArgs) -> CommandResult {
         command: &args.command,
         record: &record,
         concurrency: 1,
+        schedules: args.schedules.map(|count| Schedules {
+            count: count.min(args.messages),
+            messages: args.messages,
+        }),
     };
     let config = plan.config()?;
     let _log = telemetry::start_log(&config.daemon, None).into_diagnostic()?;
     let stage = Stage::start(config)?;
-    let feeder = Feeder::start(&stage, args.messages)?;
+    let feeder = match plan.schedules {
+        Some(_) => Feeder::of_schedules(&stage, args.messages),
+        None => Feeder::of_messages(&stage, args.messages),
+    }?;
     let demo = Demo {
         show: Show::new(
             args.output.format,
@@ -155,28 +163,43 @@ fn demo(args: DemoArgs) -> CommandResult {
     })
 }
 
-/// Thread that fills the queue during the demo.
+/// Thread that fills the queue during the demo, or sees schedules fill it.
 struct Feeder {
     sent: Arc<AtomicU64>,
     thread: JoinHandle<miette::Result<()>>,
 }
 
 impl Feeder {
-    fn start(stage: &Stage, messages: u32) -> miette::Result<Self> {
+    fn of_messages(stage: &Stage, messages: u32) -> miette::Result<Self> {
         let mut client = stage.another_client()?;
         let queue = stage.queue().to_owned();
-        let sent = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&sent);
         let primes_below = |number: u32| (PRIMES_BELOW + number % 1000).to_string();
-        let send = move || {
+        Self::start(move |count| {
             let sent = |sent| count.store(sent, Ordering::Release);
             stage::send(&mut client, &queue, messages, primes_below, sent)
-        };
-        let thread = std::thread::Builder::new().name("feeder".into());
-        Ok(Self {
-            sent,
-            thread: thread.spawn(send).into_diagnostic()?,
         })
+    }
+
+    fn of_schedules(stage: &Stage, messages: u32) -> miette::Result<Self> {
+        let dispatched = stage.dispatched();
+        Self::start(move |count| {
+            while count.load(Ordering::Acquire) < messages.into() {
+                let Some(sent) = dispatched() else { break };
+                count.store(sent, Ordering::Release);
+                std::thread::park_timeout(LOOK_EVERY);
+            }
+            Ok(())
+        })
+    }
+
+    fn start(
+        fill: impl FnOnce(&AtomicU64) -> miette::Result<()> + Send + 'static,
+    ) -> miette::Result<Self> {
+        let sent = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&sent);
+        let thread = std::thread::Builder::new().name("feeder".into());
+        let thread = thread.spawn(move || fill(&count)).into_diagnostic()?;
+        Ok(Self { sent, thread })
     }
 
     /// Returns the number of messages sent to the queue so far.
@@ -342,6 +365,7 @@ fn sum_up(
         done,
         lost: sent.saturating_sub(done + dead),
         dead,
+        schedules: args.schedules,
         retried: records.retried(),
         duplicates: records.duplicates(),
         workers_killed: 0,

@@ -8,38 +8,43 @@ use std::time::Duration;
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
-use miette::{IntoDiagnostic, bail};
-use serde::Serialize;
+use miette::bail;
 use serde_json::{Value as Json, json};
 
-use super::common::{CommandResult, ConfigFile, Format, Output};
-use super::output;
-use super::usage::wrong;
+use super::backend::{self, Address, ledger, refusal};
+use super::common::{CommandResult, Format, Output, read_body};
+use super::control::{self, ControlCommand};
+use super::{occurrence_log, output};
 use ganger_core::foreign;
+use ganger_queue::ledger::explain::{self, ExplainedSchedule};
+use ganger_queue::ledger::shown::{
+    OccurrenceDetailsJson, OccurrenceJson, ScheduleDetailsJson, UpcomingJson,
+};
+use ganger_queue::ledger::{
+    LedgerClient, LedgerError, OccurrenceFilter, Triggered, UPCOMING_MAX, UpcomingRange,
+    all_schedules, definition_of, some_occurrences,
+};
 use ganger_schedule::occurrence::OccurrenceState;
 use ganger_schedule::spec::Spec;
-use ganger_table::ledger::{
-    Ledger, LedgerError, Occurrence, OccurrenceEvent, OccurrenceFilter, ScheduleRow, Triggered,
-};
-
-/// Longest body of a trigger, in bytes.
-const BODY_BYTES_MAX: u64 = 1 << 20;
+use ganger_schedule::zone::Zones;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum KeptCommand {
     /// List the schedules of the ledger
     List {
         #[command(flatten)]
-        config: ConfigFile,
+        address: Address,
         #[command(flatten)]
         output: Output,
     },
+    /// List the coming slots of all active schedules, the earliest first
+    Upcoming(UpcomingArgs),
     /// Show a schedule: its definition, its state, its last runs
     Show {
         /// The schedule
         name: String,
         #[command(flatten)]
-        config: ConfigFile,
+        address: Address,
         #[command(flatten)]
         output: Output,
     },
@@ -51,7 +56,7 @@ pub(super) enum KeptCommand {
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
         #[command(flatten)]
-        config: ConfigFile,
+        address: Address,
     },
     /// Let a schedule go on that is paused, disabled or broken: slots since then are skipped. With --all, end
     /// the pause of all: slots since then are missed ones
@@ -62,7 +67,7 @@ pub(super) enum KeptCommand {
         #[arg(long, conflicts_with = "all")]
         make_up: bool,
         #[command(flatten)]
-        config: ConfigFile,
+        address: Address,
     },
     /// Send the message of a schedule now, whatever its state
     Trigger {
@@ -78,7 +83,7 @@ pub(super) enum KeptCommand {
         #[arg(long)]
         force: bool,
         #[command(flatten)]
-        config: ConfigFile,
+        address: Address,
         #[command(flatten)]
         output: Output,
     },
@@ -87,8 +92,26 @@ pub(super) enum KeptCommand {
         /// The schedule
         name: String,
         #[command(flatten)]
-        config: ConfigFile,
+        address: Address,
     },
+}
+
+/// Range of coming slots.
+#[derive(Debug, clap::Args)]
+pub(super) struct UpcomingArgs {
+    /// Only slots after this time, such as 2027-01-31T08:00:00Z; else after now
+    #[arg(long, value_name = "TIME")]
+    from: Option<Timestamp>,
+    /// Only slots until this time; else for a day
+    #[arg(long, value_name = "TIME")]
+    to: Option<Timestamp>,
+    /// Number of slots
+    #[arg(short = 'n', default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(UPCOMING_MAX)))]
+    count: u32,
+    #[command(flatten)]
+    address: Address,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// One schedule, or all.
@@ -112,6 +135,9 @@ pub(super) enum OccurrenceCommand {
         /// Only those in this state
         #[arg(long, value_name = "STATE", value_parser = state())]
         state: Option<OccurrenceState>,
+        /// Only failures and timeouts that nobody has resolved
+        #[arg(long, conflicts_with = "state")]
+        unresolved: bool,
         /// Only those older than this one: the last one of the list before
         #[arg(long, value_name = "ID")]
         after: Option<String>,
@@ -119,16 +145,30 @@ pub(super) enum OccurrenceCommand {
         #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
         #[command(flatten)]
-        config: ConfigFile,
+        address: Address,
         #[command(flatten)]
         output: Output,
     },
+    #[command(flatten)]
+    Control(ControlCommand),
     /// Show an occurrence and the changes of its state
     Show {
         /// The id of the occurrence, as `list` shows it; also that of its message
         id: String,
         #[command(flatten)]
-        config: ConfigFile,
+        address: Address,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show the log of an occurrence: what its worker printed, and its LOG frames
+    Log {
+        /// The id of the occurrence, as `list` shows it; also that of its message
+        id: String,
+        /// Show further lines until the occurrence has ended. With `-o json` each is an object of its own
+        #[arg(long, short)]
+        follow: bool,
+        #[command(flatten)]
+        address: Address,
         #[command(flatten)]
         output: Output,
     },
@@ -141,38 +181,38 @@ fn state() -> impl TypedValueParser<Value = OccurrenceState> {
 
 pub(super) fn run(command: &KeptCommand) -> CommandResult {
     match command {
-        KeptCommand::List { config, output } => list(&mut open(config)?, output.format),
+        KeptCommand::List { address, output } => list(&mut *ledger(address)?, output.format),
+        KeptCommand::Upcoming(args) => upcoming(args),
         KeptCommand::Show {
             name,
-            config,
+            address,
             output,
-        } => show(&mut open(config)?, name, output.format),
+        } => show(&mut *ledger(address)?, name, output.format),
         KeptCommand::Pause {
             which,
             reason,
-            config,
+            address,
         } => {
-            let mut ledger = open(config)?;
+            let mut ledger = ledger(address)?;
             let reason = reason.as_deref();
-            match &which.name {
-                Some(name) => refused(ledger.pause(name, reason))?,
-                None => {
-                    let reason = reason.unwrap_or("paused by an operator");
-                    ledger.set_hold(Some(reason)).into_diagnostic()?;
-                }
-            }
+            let paused = match &which.name {
+                Some(name) => ledger.pause(name, reason),
+                None => ledger.set_hold(Some(reason.unwrap_or("paused by an operator"))),
+            };
+            paused.map_err(refusal)?;
             done("paused", which)
         }
         KeptCommand::Resume {
             which,
             make_up,
-            config,
+            address,
         } => {
-            let mut ledger = open(config)?;
-            match &which.name {
-                Some(name) => refused(ledger.resume(name, *make_up))?,
-                None => ledger.set_hold(None).into_diagnostic()?,
-            }
+            let mut ledger = ledger(address)?;
+            let resumed = match &which.name {
+                Some(name) => ledger.resume(name, *make_up),
+                None => ledger.set_hold(None),
+            };
+            resumed.map_err(refusal)?;
             done("resumed", which)
         }
         KeptCommand::Trigger {
@@ -180,13 +220,14 @@ pub(super) fn run(command: &KeptCommand) -> CommandResult {
             body,
             reason,
             force,
-            config,
+            address,
             output,
         } => {
             let body = body.as_ref().map(read_body).transpose()?;
-            let mut ledger = open(config)?;
+            let mut ledger = ledger(address)?;
             let (body, reason) = (body.as_deref(), reason.as_deref());
-            match refused(ledger.trigger(name, body, reason, *force))? {
+            let triggered = ledger.trigger(name, body, reason, *force);
+            match triggered.map_err(refusal)? {
                 Triggered::Overlaps => bail!(
                     "an occurrence of schedule `{name}` is open, and it allows one at a time: wait for its \
                      end, or use --force"
@@ -198,12 +239,14 @@ pub(super) fn run(command: &KeptCommand) -> CommandResult {
             }
             Ok(ExitCode::SUCCESS)
         }
-        KeptCommand::Remove { name, config } => {
-            let loaded = config.load()?;
-            if loaded.schedules.iter().any(|one| one.name() == name) {
+        KeptCommand::Remove { name, address } => {
+            let configured = backend::configured_schedules(address)?;
+            if configured.iter().any(|one| one.name() == name) {
                 bail!("schedule `{name}` is in the configuration: remove it there");
             }
-            refused(open(config)?.remove(name))?;
+            // One that a configuration has left behind, too.
+            let removed = ledger(address)?.remove(name, true, None);
+            removed.map_err(refusal)?;
             output::line(format!("removed {name}"))?;
             Ok(ExitCode::SUCCESS)
         }
@@ -215,103 +258,84 @@ pub(super) fn occurrences(command: &OccurrenceCommand) -> CommandResult {
         OccurrenceCommand::List {
             schedule,
             state,
+            unresolved,
             after,
             limit,
-            config,
+            address,
             output,
         } => {
             let filter = OccurrenceFilter {
                 schedule: schedule.clone(),
                 state: *state,
+                is_unresolved: *unresolved,
                 before: after.clone(),
-                limit: limit.saturating_add(1),
+                limit: *limit,
             };
-            let mut ledger = open(config)?;
-            let mut found = ledger.occurrences(&filter).into_diagnostic()?;
-            if found.is_empty()
-                && let Some(name) = schedule
-            {
-                // A mistyped name is no schedule without occurrences.
-                refused(ledger.schedule(name))?;
-            }
-            let has_more = found.len() > *limit as usize;
-            found.truncate(*limit as usize);
-            let last = found.last().map(|last| last.id.clone());
+            let found = some_occurrences(&mut *ledger(address)?, &filter);
+            let (found, has_more) = found.map_err(refusal)?;
             match output.format {
-                Format::Json => {
-                    let found: Vec<OccurrenceJson> = found.iter().map(OccurrenceJson::of).collect();
-                    output::json(&found)?;
-                }
+                Format::Json => output::json(&found)?,
                 Format::Text if found.is_empty() => output::line("no occurrences")?,
                 Format::Text => output::line(table_of(&found).trim_end())?,
             }
-            if let Some(last) = last.filter(|_| has_more) {
+            if let Some(last) = found.last().filter(|_| has_more) {
                 output::note(format!(
-                    "there are more than {limit}: the next with --after {last}"
+                    "there are more than {limit}: the next with --after {}",
+                    last.id
                 ));
             }
             Ok(ExitCode::SUCCESS)
         }
-        OccurrenceCommand::Show { id, config, output } => {
-            let found = open(config)?.occurrence(id).into_diagnostic()?;
-            let Some((occurrence, events)) = found else {
+        OccurrenceCommand::Control(command) => control::run(command),
+        OccurrenceCommand::Show {
+            id,
+            address,
+            output,
+        } => {
+            let found = ledger(address)?.occurrence(id).map_err(refusal)?;
+            let Some(found) = found else {
                 bail!("there is no occurrence {}", foreign::line(id));
             };
             match output.format {
-                Format::Json => {
-                    let mut shown = json_of(&OccurrenceJson::of(&occurrence))?;
-                    let events: Vec<Json> = events.iter().map(event).collect();
-                    shown["events"] = Json::from(events);
-                    output::json(&shown)?;
-                }
-                Format::Text => output::bytes(in_full(&occurrence, &events).as_bytes())?,
+                Format::Json => output::json(&found)?,
+                Format::Text => output::bytes(in_full(&found).as_bytes())?,
             }
             Ok(ExitCode::SUCCESS)
         }
+        OccurrenceCommand::Log {
+            id,
+            follow,
+            address,
+            output,
+        } => occurrence_log::print(&mut *ledger(address)?, id, *follow, output.format),
     }
 }
 
 /// Returns the spec of a schedule: of the ledger, or of the configuration if that is not entered yet.
-pub(super) fn spec(config: &ConfigFile, name: &str) -> miette::Result<Spec> {
-    let loaded = config.load()?;
-    let configured = loaded.schedules.iter();
-    let configured = configured.clone().find(|one| one.name() == name).cloned();
-    let Some(ledger) = &loaded.ledger else {
-        return Err(no_ledger());
-    };
-    let mut ledger = Ledger::open(ledger, true).into_diagnostic()?;
-    match (ledger.schedule(name), configured) {
-        (Ok(row), _) => Ok(refused(ledger.config_of(&row))?.spec.clone()),
+pub(super) fn spec(address: &Address, name: &str, zones: &Zones) -> miette::Result<Spec> {
+    let configured = backend::configured_schedules(address)?.into_iter();
+    let configured = configured.clone().find(|one| one.name() == name);
+    match (ledger(address)?.schedule(name), configured) {
+        (Ok(shown), _) => Ok(definition_of(&shown, zones).map_err(refusal)?.spec),
         (Err(LedgerError::NoSchedule(_)), Some(configured)) => Ok(configured.spec),
         (Err(error), _) => Err(refusal(error)),
     }
 }
 
-fn open(config: &ConfigFile) -> miette::Result<Ledger> {
-    let config = config.load()?;
-    let ledger = config.ledger.as_ref().ok_or_else(no_ledger)?;
-    Ledger::open(ledger, true).into_diagnostic()
-}
-
-fn no_ledger() -> miette::Report {
-    wrong(
-        "the configuration has neither schedules nor a ledger: write [[schedules]], or [ledger] with a source",
-    )
-}
-
-fn refused<T>(result: Result<T, LedgerError>) -> miette::Result<T> {
-    result.map_err(refusal)
-}
-
-/// Returns the report of an error: a name that does not exist is a wrong command line.
-fn refusal(error: LedgerError) -> miette::Report {
-    match error {
-        LedgerError::NoSchedule(name) => wrong(format!(
-            "there is no schedule `{}`: `ganger schedule list` shows all",
-            foreign::line(&name)
-        )),
-        error @ (LedgerError::Broken(..) | LedgerError::Source(_)) => miette::Report::msg(error),
-    }
+/// Returns a schedule in words: of the ledger, or of the configuration if that is not entered yet.
+pub(super) fn explained(
+    address: &Address,
+    name: &str,
+    range: (Option<&str>, u32),
+) -> miette::Result<ExplainedSchedule> {
+    let mut configured = backend::configured_schedules(address)?.into_iter();
+    let configured = configured.find(|one| one.name() == name);
+    let shown = match (ledger(address)?.schedule(name), configured) {
+        (Ok(shown), _) => shown,
+        (Err(LedgerError::NoSchedule(_)), Some(configured)) => explain::not_entered(&configured),
+        (Err(error), _) => return Err(refusal(error)),
+    };
+    explain::explained(&shown, range, &Zones::load(), Timestamp::now()).map_err(refusal)
 }
 
 fn done(what: &str, which: &Which) -> CommandResult {
@@ -320,34 +344,25 @@ fn done(what: &str, which: &Which) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read_body(path: &PathBuf) -> miette::Result<String> {
-    let text = match path.as_os_str() == "-" {
-        true => foreign::text(std::io::stdin(), BODY_BYTES_MAX),
-        false => std::fs::File::open(path).and_then(|file| foreign::text(file, BODY_BYTES_MAX)),
-    };
-    text.map_err(|error| miette::miette!("{}: {error}", path.display()))
-}
-
-fn list(ledger: &mut Ledger, format: Format) -> CommandResult {
-    let rows = ledger.schedules().into_diagnostic()?;
-    let hold = ledger.hold().into_diagnostic()?;
+fn list(ledger: &mut dyn LedgerClient, format: Format) -> CommandResult {
+    let all = all_schedules(ledger).map_err(refusal)?;
     if format == Format::Json {
-        let shown: Vec<Json> = rows.iter().map(|row| schedule(ledger, row)).collect();
-        output::json(&shown)?;
+        output::json(&all)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if rows.is_empty() {
+    let hold = ledger.hold().map_err(refusal)?;
+    if all.is_empty() {
         output::line("no schedules")?;
     } else {
-        let lines = rows.iter().map(|row| {
-            let reason = row.state_reason.as_deref().unwrap_or_default();
+        let lines = all.into_iter().map(|one| {
+            let reason = one.state_reason.or(one.overdue).unwrap_or_default();
             vec![
-                row.name.clone(),
-                row.state.as_str().to_owned(),
-                time(row.next_slot),
-                row.last_state.map_or("", |state| state.as_str()).to_owned(),
-                row.origin.clone(),
-                foreign::line(reason).into_owned(),
+                one.name,
+                one.state,
+                one.next_slot.unwrap_or_default(),
+                one.last_state.unwrap_or_default(),
+                one.origin,
+                foreign::line(&reason).into_owned(),
             ]
         });
         let header = ["NAME", "STATE", "NEXT SLOT", "LAST RUN", "ORIGIN", "REASON"];
@@ -362,35 +377,32 @@ fn list(ledger: &mut Ledger, format: Format) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(ledger: &mut Ledger, name: &str, format: Format) -> CommandResult {
-    let row = refused(ledger.schedule(name))?;
-    let filter = OccurrenceFilter {
-        schedule: Some(name.to_owned()),
-        limit: 10,
-        ..OccurrenceFilter::default()
-    };
-    let runs = ledger.occurrences(&filter).into_diagnostic()?;
-    let mut shown = schedule(ledger, &row);
-    // What SQL has inserted may be no JSON.
-    let definition = serde_json::from_str(&row.definition);
-    shown["definition"] = definition.unwrap_or_else(|_| Json::from(row.definition.as_str()));
+fn show(ledger: &mut dyn LedgerClient, name: &str, format: Format) -> CommandResult {
+    let shown = ledger.schedule(name).map_err(refusal)?;
     if format == Format::Json {
-        let runs: Vec<OccurrenceJson> = runs.iter().map(OccurrenceJson::of).collect();
-        shown["occurrences"] = json_of(&runs)?;
         output::json(&shown)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let number = |number: u64| number.to_string();
+    let ScheduleDetailsJson {
+        schedule,
+        runs,
+        definition,
+        skips,
+        occurrences,
+        ..
+    } = shown;
     let mut lines = vec![
-        ("name", row.name.clone()),
-        ("state", row.state.as_str().to_owned()),
-        ("reason", row.state_reason.clone().unwrap_or_default()),
-        ("next slot", time(row.next_slot)),
-        ("origin", row.origin.clone()),
-        ("version", row.version.to_string()),
-        ("runs", number(row.cursor.map_or(0, |cursor| cursor.runs))),
+        ("name", schedule.name),
+        ("state", schedule.state),
+        ("reason", schedule.state_reason.unwrap_or_default()),
+        ("overdue", schedule.overdue.unwrap_or_default()),
+        ("next slot", schedule.next_slot.unwrap_or_default()),
+        ("skipped", skips.join(", ")),
+        ("origin", schedule.origin),
+        ("version", schedule.version.to_string()),
+        ("runs", runs.to_string()),
     ];
-    if let Json::Object(definition) = &shown["definition"] {
+    if let Json::Object(definition) = &definition {
         for (key, value) in definition {
             let value = value
                 .as_str()
@@ -401,113 +413,68 @@ fn show(ledger: &mut Ledger, name: &str, format: Format) -> CommandResult {
     for (label, text) in lines.iter().filter(|(_, text)| !text.is_empty()) {
         output::line(format!("{label:<12}  {}", foreign::line(text)))?;
     }
-    if !runs.is_empty() {
-        output::line(format!("\n{}", table_of(&runs).trim_end()))?;
+    if !occurrences.is_empty() {
+        output::line(format!("\n{}", table_of(&occurrences).trim_end()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a schedule as JSON.
-fn schedule(ledger: &mut Ledger, row: &ScheduleRow) -> Json {
-    let tags = ledger.config_of(row).map(|config| config.tags.clone());
-    json!({
-        "name": row.name,
-        "state": row.state.as_str(),
-        "state_reason": row.state_reason,
-        "next_slot": row.next_slot.map(|slot| slot.to_string()),
-        "last_state": row.last_state.map(OccurrenceState::as_str),
-        "tags": tags.unwrap_or_default(),
-        "origin": row.origin,
-        "version": row.version,
-    })
-}
-
-/// An occurrence as it is shown to programs. Times are RFC 3339 in UTC.
-#[derive(Debug, Serialize)]
-struct OccurrenceJson {
-    id: String,
-    schedule: String,
-    version: i64,
-    slot: Option<String>,
-    /// The last of the slots that were skipped together.
-    last_slot: Option<String>,
-    queue: String,
-    state: &'static str,
-    state_code: i64,
-    reason: Option<String>,
-    attempt: u32,
-    queued_at: String,
-    started_at: Option<String>,
-    ended_at: Option<String>,
-    /// From the start of the last attempt to its end, in milliseconds.
-    duration_ms: Option<u64>,
-    error: Option<String>,
-    message_id: String,
-    missed: u64,
-}
-
-impl OccurrenceJson {
-    fn of(one: &Occurrence) -> Self {
-        let text = |time: Option<Timestamp>| time.map(|time| time.to_string());
-        Self {
-            id: one.id.clone(),
-            schedule: one.schedule.clone(),
-            version: one.version,
-            slot: text(one.slot),
-            last_slot: text(one.last_slot),
-            queue: one.queue.clone(),
-            state: one.state.as_str(),
-            state_code: one.state.code(),
-            reason: one.reason.clone(),
-            attempt: one.attempt,
-            queued_at: one.queued_at.to_string(),
-            started_at: text(one.started_at),
-            ended_at: text(one.ended_at),
-            duration_ms: took(one).and_then(|took| u64::try_from(took.as_millis()).ok()),
-            error: one.error.clone(),
-            message_id: one.id.clone(),
-            missed: one.missed,
+fn upcoming(args: &UpcomingArgs) -> CommandResult {
+    let range = UpcomingRange {
+        from: args.from,
+        to: args.to,
+        limit: args.count,
+    };
+    let slots = ledger(&args.address)?.upcoming(&range).map_err(refusal)?;
+    let rows = slots.iter().map(|UpcomingJson { schedule, slot }| {
+        [&slot.slot, schedule, &slot.local, &slot.note]
+            .map(Clone::clone)
+            .to_vec()
+    });
+    match args.output.format {
+        Format::Json => output::json(&slots)?,
+        Format::Text if slots.is_empty() => output::line("no slots")?,
+        Format::Text => {
+            let table = output::table(&["SLOT", "SCHEDULE", "LOCAL", "NOTE"], rows);
+            output::line(table.trim_end())?;
         }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn took(one: &OccurrenceJson) -> String {
+    let took = one.duration_ms.map(Duration::from_millis);
+    took.map(|took| format!("{took:.1?}")).unwrap_or_default()
+}
+
+fn log_of(one: &OccurrenceJson) -> String {
+    match (one.log_lines, one.log_dropped) {
+        (0, 0) => String::new(),
+        (1, 0) => "1 line".to_owned(),
+        (lines, 0) => format!("{lines} lines"),
+        (lines, dropped) => format!("{lines} lines, {dropped} dropped"),
     }
 }
 
-fn took(one: &Occurrence) -> Option<Duration> {
-    let took = one.ended_at?.duration_since(one.started_at?);
-    Duration::try_from(took).ok()
-}
-
-fn json_of(value: &impl Serialize) -> miette::Result<Json> {
-    serde_json::to_value(value).into_diagnostic()
-}
-
-fn event(event: &OccurrenceEvent) -> Json {
-    json!({
-        "at": event.at.to_string(),
-        "from": event.from.map(OccurrenceState::as_str),
-        "to": event.to.as_str(),
-        "attempt": event.attempt,
-        "note": event.note,
-    })
-}
-
-fn table_of(occurrences: &[Occurrence]) -> String {
+fn table_of(occurrences: &[OccurrenceJson]) -> String {
     let rows = occurrences.iter().map(|one| {
         let missed = match one.missed {
             0 => String::new(),
             missed => format!("+{missed} slots"),
         };
-        let why = one.error.as_ref().or(one.reason.as_ref());
+        let noted = one.cancel_request.as_ref().or(one.resolved.as_ref());
+        // The error of an earlier attempt is no note on a success.
+        let error = one.error.as_ref().filter(|_| one.state != "completed");
+        let why = noted.or(error).or(one.reason.as_ref());
         let why = why.map(|why| foreign::line(why).into_owned());
         let why = [why.unwrap_or_default(), missed].join(" ");
         vec![
             one.id.clone(),
-            one.schedule.clone(),
-            time(one.slot),
-            one.state.as_str().to_owned(),
+            one.schedule.clone().unwrap_or_default(),
+            one.slot.clone().unwrap_or_default(),
+            one.state.clone(),
             one.attempt.to_string(),
-            took(one)
-                .map(|took| format!("{took:.1?}"))
-                .unwrap_or_default(),
+            took(one),
             why.trim().to_owned(),
         ]
     });
@@ -515,49 +482,53 @@ fn table_of(occurrences: &[Occurrence]) -> String {
     output::table(&header, rows)
 }
 
-fn in_full(one: &Occurrence, events: &[OccurrenceEvent]) -> String {
+fn in_full(shown: &OccurrenceDetailsJson) -> String {
+    let one = &shown.occurrence;
+    let given = |text: &Option<String>| text.clone().unwrap_or_default();
+    let message_id = one.message_id.clone().filter(|id| *id != one.id);
+    let schedule = one.schedule.as_ref();
+    let schedule = schedule.map(|name| format!("{name} (version {})", one.version));
     let lines = [
         ("id", one.id.clone()),
-        (
-            "schedule",
-            format!("{} (version {})", one.schedule, one.version),
-        ),
-        ("slot", time(one.slot)),
-        ("last slot", time(one.last_slot)),
+        ("schedule", schedule.unwrap_or_default()),
+        ("slot", given(&one.slot)),
+        ("last slot", given(&one.last_slot)),
+        ("message id", message_id.unwrap_or_default()),
+        ("source", given(&one.source)),
         ("queue", one.queue.clone()),
-        ("state", one.state.as_str().to_owned()),
-        ("reason", one.reason.clone().unwrap_or_default()),
+        ("state", one.state.clone()),
+        ("reason", given(&one.reason)),
         ("attempt", one.attempt.to_string()),
-        ("queued", one.queued_at.to_string()),
-        ("started", time(one.started_at)),
-        ("ended", time(one.ended_at)),
-        (
-            "took",
-            took(one)
-                .map(|took| format!("{took:.1?}"))
-                .unwrap_or_default(),
-        ),
-        ("error", one.error.clone().unwrap_or_default()),
+        ("queued", one.queued_at.clone()),
+        ("started", given(&one.started_at)),
+        ("ended", given(&one.ended_at)),
+        ("took", took(one)),
+        ("result", given(&one.result)),
+        ("error", given(&one.error)),
+        ("cancelling", given(&one.cancel_request)),
+        ("resolved", given(&one.resolved)),
+        ("progress", given(&one.progress)),
+        ("heard", given(&one.heard_at)),
+        ("log", log_of(one)),
     ];
     let mut text = String::new();
     for (label, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
         text += &format!("{label:<12}  {}\n", foreign::line(value));
     }
+    if shown.events.is_empty() {
+        return text;
+    }
     text += "\n";
-    let rows = events.iter().map(|event| {
+    let rows = shown.events.iter().map(|event| {
         let note = event.note.as_deref().unwrap_or_default();
         vec![
-            event.at.to_string(),
-            event.from.map_or("", |state| state.as_str()).to_owned(),
-            event.to.as_str().to_owned(),
+            event.at.clone(),
+            event.from.clone().unwrap_or_default(),
+            event.to.clone(),
             event.attempt.to_string(),
             foreign::line(note).into_owned(),
         ]
     });
     text += output::table(&["AT", "FROM", "TO", "ATTEMPT", "NOTE"], rows).trim_end();
     text + "\n"
-}
-
-fn time(time: Option<Timestamp>) -> String {
-    time.map(|time| time.to_string()).unwrap_or_default()
 }

@@ -2,21 +2,25 @@
 //! print.
 
 mod backend;
+mod by_hand;
 mod check;
 mod common;
+mod control;
 mod dead;
 #[cfg(feature = "sqlite")]
 mod demo;
+mod editing;
 mod exec;
+mod history;
 mod import;
 mod init;
-#[cfg_attr(not(feature = "sqlite"), path = "no_ledger.rs")]
 mod ledger;
 #[cfg(feature = "admin")]
 mod live;
 mod man;
 #[cfg(not(feature = "admin"))]
 mod no_surface;
+mod occurrence_log;
 mod output;
 mod run;
 mod schedule;
@@ -78,7 +82,7 @@ enum Command {
     /// List and remove topic subscriptions
     #[command(subcommand)]
     Subscriptions(subscriptions::SubscriptionsCommand),
-    /// Show, pause and trigger schedules
+    /// Show, change, pause and trigger schedules
     #[command(subcommand)]
     Schedule(schedule::ScheduleCommand),
     /// Show the occurrences of schedules

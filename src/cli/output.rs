@@ -82,6 +82,11 @@ pub(super) fn json(value: &impl Serialize) -> miette::Result<()> {
     line(as_json(value)?)
 }
 
+/// Prints a value as JSON, indented on a terminal. Breaks if nobody reads any more.
+pub(super) fn next_json(value: &impl Serialize) -> miette::Result<ControlFlow<()>> {
+    next_line(as_json(value)?)
+}
+
 /// Prints a JSON array, one value after the other: it may be longer than memory.
 #[derive(Debug, Default)]
 pub(super) struct Array {

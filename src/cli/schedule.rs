@@ -6,25 +6,36 @@ use std::time::Duration;
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
-use serde::Serialize;
 
-use super::common::{CommandResult, ConfigFile, Format, Output};
+use super::backend::Address;
+use super::by_hand::{self, ByHandCommand};
+use super::common::{CommandResult, Format, Output};
+use super::editing::{self, EditCommand};
+use super::history::{self, HistoryCommand};
 use super::import::{self, ImportArgs};
 use super::ledger::{self, KeptCommand};
 use super::output;
 use super::usage::wrong;
+use ganger_core::foreign;
 use ganger_core::units::duration;
+use ganger_queue::ledger::shown::SlotJson;
 use ganger_schedule::cron::Dialect;
-use ganger_schedule::definition::{Definition, instant};
-use ganger_schedule::problem::{Broken, Problem};
+use ganger_schedule::definition::Definition;
+use ganger_schedule::explain;
+use ganger_schedule::problem::Problem;
 use ganger_schedule::spec::Spec;
-use ganger_schedule::timing::Rule;
-use ganger_schedule::zone::{Zone, Zones};
+use ganger_schedule::zone::Zones;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ScheduleCommand {
     #[command(flatten)]
     Kept(KeptCommand),
+    #[command(flatten)]
+    Edit(EditCommand),
+    #[command(flatten)]
+    History(HistoryCommand),
+    #[command(flatten)]
+    ByHand(ByHandCommand),
     /// List the next slots of a schedule: in UTC, on the clocks of its zone, and what a change of these
     /// clocks does to them
     Next {
@@ -32,7 +43,7 @@ pub(super) enum ScheduleCommand {
         #[arg(value_name = "NAME", conflicts_with_all = ["cron", "every", "at", "offset", "zone", "dialect", "hash_name"], group = "when")]
         schedule: Option<String>,
         #[command(flatten)]
-        config: ConfigFile,
+        address: Address,
         #[command(flatten)]
         times: Times,
         #[command(flatten)]
@@ -40,10 +51,17 @@ pub(super) enum ScheduleCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Turn a crontab into a configuration: a schedule for each job, and the pools that run them
+    /// Turn a crontab, or the jobs of Milvaion, into a configuration: a schedule for each job, and the pools
+    /// that run them
     Import(ImportArgs),
-    /// Say in words when a schedule is due, and list the next slots
+    /// Explain a schedule in words: its state, times and rules, why its last slots did not run, and the next slots; or
+    /// an expression
     Explain {
+        /// A schedule of the ledger, in place of an expression
+        #[arg(value_name = "NAME", conflicts_with_all = ["cron", "every", "at", "offset", "zone", "dialect", "hash_name"], group = "when")]
+        schedule: Option<String>,
+        #[command(flatten)]
+        address: Address,
         #[command(flatten)]
         times: Times,
         #[command(flatten)]
@@ -96,17 +114,6 @@ pub(super) struct Range {
     count: u32,
 }
 
-/// A slot as it is shown.
-#[derive(Debug, Serialize)]
-struct ShownSlot {
-    /// RFC 3339, in UTC.
-    slot: String,
-    /// RFC 3339, with the offset of the zone.
-    local: String,
-    /// Empty if nothing is to be said of it.
-    note: String,
-}
-
 fn dialect() -> impl TypedValueParser<Value = Dialect> {
     PossibleValuesParser::new(Dialect::WORDS).try_map(|word| word.parse::<Dialect>())
 }
@@ -119,15 +126,18 @@ pub(super) fn run(command: &ScheduleCommand) -> CommandResult {
     let zones = Zones::load();
     match command {
         ScheduleCommand::Kept(command) => return ledger::run(command),
+        ScheduleCommand::Edit(command) => return editing::run(command),
+        ScheduleCommand::History(command) => return history::run(command),
+        ScheduleCommand::ByHand(command) => return by_hand::run(command),
         ScheduleCommand::Next {
             schedule,
-            config,
+            address,
             times,
             range,
             output,
         } => {
             let spec = match schedule {
-                Some(name) => ledger::spec(config, name)?,
+                Some(name) => ledger::spec(address, name, &zones)?,
                 None => times.spec(&zones)?,
             };
             let slots = shown(&spec, range, &zones)?;
@@ -137,16 +147,34 @@ pub(super) fn run(command: &ScheduleCommand) -> CommandResult {
             }
         }
         ScheduleCommand::Import(args) => return import::run(args),
-        ScheduleCommand::Explain { times, range } => {
-            let spec = times.spec(&zones)?;
-            let slots = shown(&spec, range, &zones)?;
-            for (label, text) in explained(&spec, &zones) {
-                output::line(format!("{label:<12}  {text}"))?;
+        ScheduleCommand::Explain {
+            schedule,
+            address,
+            times,
+            range,
+        } => match schedule {
+            Some(name) => {
+                let told = ledger::explained(address, name, (range.from.as_deref(), range.count))?;
+                print_words(&told.words, &told.slots)?;
             }
-            output::line(format!("\n{}", table(&slots).trim_end()))?;
-        }
+            None => {
+                let spec = times.spec(&zones)?;
+                let slots = shown(&spec, range, &zones)?;
+                print_words(&explain::in_words(&spec, &zones), &slots)?;
+            }
+        },
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn print_words<L: AsRef<str>>(words: &[(L, String)], slots: &[SlotJson]) -> miette::Result<()> {
+    for (label, text) in words {
+        output::line(format!("{:<12}  {}", label.as_ref(), foreign::line(text)))?;
+    }
+    match slots {
+        [] => Ok(()),
+        slots => output::line(format!("\n{}", table(slots).trim_end())),
+    }
 }
 
 impl Times {
@@ -169,90 +197,26 @@ impl Times {
 }
 
 /// Returns the slots of a range, at least one.
-fn shown(spec: &Spec, range: &Range, zones: &Zones) -> miette::Result<Vec<ShownSlot>> {
-    let zone = &spec.timing.zone;
-    let from = match &range.from {
-        Some(text) => {
-            instant(text, zone, zones, false).map_err(|problem| wrong(problem.under("from")))?
-        }
-        None => Timestamp::now(),
-    };
-    let broken = |error: Broken| miette::miette!("{error}");
+fn shown(spec: &Spec, range: &Range, zones: &Zones) -> miette::Result<Vec<SlotJson>> {
+    let from = explain::begin(range.from.as_deref(), spec, zones, Timestamp::now());
+    let from = from.map_err(wrong)?;
     if let Some(problem) = spec.never_runs(from) {
         return Err(wrong(problem));
     }
-    let mut slots = Vec::new();
-    let mut before = from;
-    for _ in 0..range.count {
-        let Some(slot) = spec.next(before).map_err(broken)? else {
-            break;
-        };
-        let remarks = spec.timing.remarks(before, slot.at).map_err(broken)?;
-        let remarks: Vec<String> = remarks.iter().map(ToString::to_string).collect();
-        slots.push(ShownSlot {
-            slot: slot.at.to_string(),
-            local: zone
-                .zoned(slot.at)
-                .strftime("%Y-%m-%dT%H:%M:%S%:z")
-                .to_string(),
-            note: remarks.join("; "),
-        });
-        before = slot.at;
-    }
-    Ok(slots)
+    let slots = explain::slots(spec, from, range.count);
+    let slots = slots.map_err(|error| miette::miette!("{error}"))?;
+    Ok(slots.into_iter().map(SlotJson::from).collect())
 }
 
-fn table(slots: &[ShownSlot]) -> String {
+fn table(slots: &[SlotJson]) -> String {
     let day = |local: &str| -> Option<String> {
         let date: jiff::civil::Date = local.get(..10)?.parse().ok()?;
         Some(date.strftime("%a").to_string())
     };
     let rows = slots.iter().map(|slot| {
-        let ShownSlot { slot, local, note } = slot;
+        let SlotJson { slot, local, note } = slot;
         let day = day(local).unwrap_or_default();
         vec![slot.clone(), day, local.clone(), note.clone()]
     });
     output::table(&["SLOT", "DAY", "LOCAL", "NOTE"], rows)
-}
-
-/// Returns the lines that say when a schedule is due: labels and texts.
-fn explained(spec: &Spec, zones: &Zones) -> Vec<(&'static str, String)> {
-    let timing = &spec.timing;
-    let mut lines = Vec::new();
-    let mut has_clock = false;
-    for rule in &timing.rules {
-        match rule {
-            Rule::Cron(cron) => {
-                has_clock = true;
-                lines.push(("cron", cron.text().trim().to_owned()));
-                lines.extend(cron.meaning());
-                let change = match cron.is_interval() {
-                    true => {
-                        "goes on in real time when the clock is changed: a repeated hour runs twice, a missing one not at all"
-                    }
-                    false => {
-                        "goes by the clock: a repeated time runs at its first pass, a missing one when the clock has gone forward"
-                    }
-                };
-                let changes = timing.zone != Zone::default();
-                lines.extend(changes.then(|| ("summer time", change.to_owned())));
-            }
-            Rule::Every(every) => {
-                let period = every.period();
-                lines.push((
-                    "every",
-                    format!(
-                        "{period:#}, counted from 1970-01-01T00:00:00Z, whatever the clocks show"
-                    ),
-                ));
-            }
-            Rule::At(at) => lines.push(("at", at.to_string())),
-        }
-    }
-    let source = match has_clock {
-        true => format!("{} (time zones: {})", timing.zone.name(), zones.source()),
-        false => timing.zone.name().to_owned(),
-    };
-    lines.push(("zone", source));
-    lines
 }

@@ -2,6 +2,7 @@
 
 use ganger_config::model::{Config, LedgerConfig};
 use ganger_pool::overview::Overview;
+use ganger_queue::delivery::Follower;
 
 /// Schedules of a build without tables: none.
 #[derive(Debug, Default)]
@@ -11,7 +12,19 @@ pub(super) use NoScheduling as Scheduling;
 
 impl NoScheduling {
     /// Returns a task without schedules.
-    pub(super) fn begin(self, _: &Config, _: Option<&LedgerConfig>, _: &Overview) -> Self {
+    pub(super) fn begin(
+        self,
+        _: &Config,
+        _: Option<&LedgerConfig>,
+        _: &Overview,
+        _: &Follower,
+    ) -> Self {
         self
     }
+
+    /// Ends nothing.
+    pub(super) fn stop(&mut self) {}
+
+    /// Waits for nothing.
+    pub(super) async fn end(self) {}
 }

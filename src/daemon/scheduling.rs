@@ -1,22 +1,34 @@
 //! Dispatches the schedules of the ledger, on a thread of its own: a database that is away blocks nothing
-//! else.
+//! else. Messages for other sources are published by `relay`, `following` writes what becomes of them, and
+//! `noting` what else is told of runs.
+
+mod cancelling;
+mod following;
+mod noting;
+mod relay;
+mod writer_thread;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
 
+use cancelling::Cancelling;
 use ganger_config::model::{Config, LedgerConfig, ScheduleConfig};
 use ganger_core::backoff::AWAY;
 use ganger_core::heartbeat::{self, Heartbeat};
-use ganger_pool::overview::{LedgerStatus, Overview, StoppedScheduleStatus};
+use ganger_pool::overview::{LedgerStatus, OverdueScheduleStatus, Overview, StoppedScheduleStatus};
+use ganger_queue::delivery::Follower;
 use ganger_queue::fault::SourceFault;
 use ganger_schedule::auto_disable::Change;
 use ganger_schedule::clock::Jump;
 use ganger_schedule::occurrence::ScheduleState;
 use ganger_table::ledger::{Dispatched, Figures, Ledger};
+use relay::{Relay, RelayWaker};
+use writer_thread::WriterThread;
 
 /// Interval at which the ledger is looked at, for what others have changed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -24,16 +36,26 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 /// Interval at which the schedules are counted.
 const FIGURES_EVERY: Duration = Duration::from_secs(10);
-/// Number of schedules that are shown because they are broken or disabled.
-const STOPPED_MAX: u32 = 20;
+/// Number of schedules that are shown because they are broken or disabled, and because they are overdue.
+const SHOWN_MAX: u32 = 20;
+/// Time that messages have at the end that are being published.
+const PUBLISHED_WITHIN: Duration = Duration::from_secs(2);
 /// Time after a panic until it begins anew.
 const AFTER_PANIC: Duration = Duration::from_secs(5);
 /// Pause between two transactions that remove some: others write, too.
 const EXPIRE_PAUSE: Duration = Duration::from_millis(100);
 
-/// The schedules that are dispatched. Dropping it ends that.
+/// The schedules that are dispatched, and the messages of theirs that are published to other sources and
+/// followed there.
 #[derive(Debug, Default)]
-pub(super) struct Scheduling(Option<ScheduleThread>);
+pub(super) struct Scheduling {
+    dispatching: Option<ScheduleThread>,
+    relay: Option<Relay>,
+    following: Option<WriterThread>,
+    noting: Option<WriterThread>,
+    /// The relay of a daemon that is stopping, until it has ended.
+    ending: Option<oneshot::Receiver<()>>,
+}
 
 /// The thread that dispatches, until the channel is closed.
 #[derive(Debug)]
@@ -51,51 +73,150 @@ impl Scheduling {
         config: &Config,
         before: Option<&LedgerConfig>,
         overview: &Overview,
+        follower: &Follower,
     ) -> Self {
         overview.set_ledger(None);
-        let ledger = config.ledger.clone();
-        let is_left = |before: &&LedgerConfig| match &ledger {
-            Some(ledger) => ledger.table != before.table || ledger.group != before.group,
-            None => true,
-        };
-        let left = before.filter(is_left).cloned();
-        let (schedules, overview) = (config.schedules.clone(), overview.clone());
-        let earlier = self.0.map(|ScheduleThread { held, thread }| {
-            drop(held);
-            thread
+        overview.set_outgoing(Vec::new());
+        let ledger = config.ledger.as_ref();
+        let relay = ledger.and_then(|ledger| {
+            let relay = Relay::begin(config, ledger, overview);
+            or_log(
+                relay,
+                "no message of a schedule is published to another source",
+            )
         });
-        if ledger.is_none() && left.is_none() {
-            return Self::default();
+        let waker = relay.as_ref().map(Relay::waker);
+        Self {
+            dispatching: dispatch(
+                self.dispatching,
+                config,
+                before,
+                (overview, waker, follower),
+            ),
+            relay,
+            following: follow(self.following, ledger, follower),
+            noting: note(self.noting, ledger, follower),
+            ending: None,
         }
-        let view = |ledger: &LedgerConfig| LedgerView::new(&ledger.source, overview.clone());
-        let view = ledger.as_ref().map(view);
-        // Nothing is ever sent: it is closed when we are dropped.
-        let (held, given_up) = sync_channel(1);
-        let work = move || {
-            if let Some(earlier) = earlier {
-                drop(earlier.join());
-            }
-            let heart = Heartbeat::of_this_thread();
-            let pause = Pause { given_up, heart };
-            if let Some(left) = left {
-                leave(&left);
-            }
-            if let Some(ledger) = ledger {
-                keep_on(&ledger, &schedules, &overview, &pause);
-            }
-        };
-        let thread = std::thread::Builder::new().name("schedules".to_owned());
-        match thread.spawn(work) {
-            Ok(thread) => Self(Some(ScheduleThread { held, thread })),
-            Err(error) => {
-                tracing::error!(%error, "no schedule is dispatched until a restart: no thread for it");
-                if let Some(mut view) = view {
-                    view.failed(format!("no thread for it: {error}"));
-                }
-                Self::default()
+    }
+
+    /// Ends the dispatch. Messages in the hands of pools are still followed.
+    pub(super) fn stop(&mut self) {
+        self.dispatching = None;
+        self.ending = self.relay.take().and_then(Relay::end);
+    }
+
+    /// Waits until what was published is noted and the last reports are written, as far as there is time.
+    pub(super) async fn end(self) {
+        let following = self.following.map(|following| following.ended);
+        let noting = self.noting.map(|noting| noting.ended);
+        let last = following::LAST_WITHIN + Duration::from_secs(1);
+        for (end, within) in [
+            (self.ending, PUBLISHED_WITHIN),
+            (following, last),
+            (noting, last),
+        ] {
+            if let Some(end) = end {
+                timeout(within, end).await.ok();
             }
         }
     }
+}
+
+/// Begins to dispatch the schedules of the ledger, once the thread before has ended.
+fn dispatch(
+    before: Option<ScheduleThread>,
+    config: &Config,
+    ledger_before: Option<&LedgerConfig>,
+    (overview, waker, follower): (&Overview, Option<RelayWaker>, &Follower),
+) -> Option<ScheduleThread> {
+    let ledger = config.ledger.clone();
+    let is_left = |before: &&LedgerConfig| match &ledger {
+        Some(ledger) => ledger.table != before.table || ledger.group != before.group,
+        None => true,
+    };
+    let left = ledger_before.filter(is_left).cloned();
+    let (schedules, overview) = (config.schedules.clone(), overview.clone());
+    let follower = follower.clone();
+    let earlier = before.map(|ScheduleThread { held, thread }| {
+        drop(held);
+        thread
+    });
+    if ledger.is_none() && left.is_none() {
+        return None;
+    }
+    let view =
+        |ledger: &LedgerConfig| LedgerView::new(&ledger.source, overview.clone(), waker.clone());
+    let view = ledger.as_ref().map(view);
+    // Nothing is ever sent: it is closed when the other end is dropped.
+    let (held, given_up) = sync_channel(1);
+    let work = move || {
+        if let Some(earlier) = earlier {
+            drop(earlier.join());
+        }
+        let heart = Heartbeat::of_this_thread();
+        let pause = Pause { given_up, heart };
+        if let Some(left) = left {
+            pause.away(|| leave(&left));
+        }
+        if let Some(ledger) = ledger {
+            keep_on(&ledger, &schedules, (&overview, waker, &follower), &pause);
+        }
+    };
+    let thread = std::thread::Builder::new().name("schedules".to_owned());
+    match thread.spawn(work) {
+        Ok(thread) => Some(ScheduleThread { held, thread }),
+        Err(error) => {
+            tracing::error!(%error, "no schedule is dispatched until a restart: no thread for it");
+            if let Some(mut view) = view {
+                view.failed(format!("no thread for it: {error}"));
+            }
+            None
+        }
+    }
+}
+
+/// Begins to follow messages for a ledger, if that is another than before.
+fn follow(
+    before: Option<WriterThread>,
+    ledger: Option<&LedgerConfig>,
+    follower: &Follower,
+) -> Option<WriterThread> {
+    if before.as_ref().is_some_and(|before| before.is_for(ledger)) {
+        // It may record other messages.
+        follower.follow_for(ledger);
+        return before;
+    }
+    // In this order: the thread takes all reports before it ends, with the settlements that wait for them.
+    follower.follow_for(None);
+    drop(before);
+    let following = following::begin(ledger?, follower);
+    or_log(
+        following,
+        "the ledger does not show what becomes of messages on other sources",
+    )
+}
+
+/// Begins to write what else is told of runs, if the ledger is another than before.
+fn note(
+    before: Option<WriterThread>,
+    ledger: Option<&LedgerConfig>,
+    follower: &Follower,
+) -> Option<WriterThread> {
+    let notes = follower.notes();
+    notes.keep(ledger.map(|ledger| ledger.log));
+    if before.as_ref().is_some_and(|before| before.is_for(ledger)) {
+        return before;
+    }
+    drop(before);
+    let noting = noting::begin(ledger?, notes);
+    or_log(noting, "the ledger does not show the logs of runs")
+}
+
+/// Logs that a thread could not be started.
+fn or_log<T>(begun: std::io::Result<T>, what: &str) -> Option<T> {
+    let failed = |error| tracing::error!(%error, "no thread until a restart: {what}");
+    begun.map_err(failed).ok()
 }
 
 /// Removes the schedules of the configuration from a ledger that it no longer has. Tried once, and not
@@ -121,12 +242,13 @@ fn leave(ledger: &LedgerConfig) {
 fn keep_on(
     ledger: &LedgerConfig,
     schedules: &[ScheduleConfig],
-    overview: &Overview,
+    (overview, waker, follower): (&Overview, Option<RelayWaker>, &Follower),
     pause: &Pause,
 ) {
     loop {
-        let mut view = LedgerView::new(&ledger.source, overview.clone());
-        let work = || keep(ledger, schedules, &mut view, pause);
+        let mut view = LedgerView::new(&ledger.source, overview.clone(), waker.clone());
+        let cancelling = Cancelling::new(overview.registry().clone(), follower.clone());
+        let work = || keep(ledger, schedules, (&mut view, cancelling), pause);
         if catch_unwind(AssertUnwindSafe(work)).is_ok() {
             return;
         }
@@ -149,6 +271,11 @@ struct Pause {
 }
 
 impl Pause {
+    /// Does work in the database, which may let it wait for longer than any limit of this daemon.
+    fn away<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.heart.away(work)
+    }
+
     /// Waits; none if it was given up.
     fn wait(&self, time: Duration) -> Option<()> {
         let end = Instant::now() + time;
@@ -172,10 +299,12 @@ struct LedgerView {
     next_look: Instant,
     /// Reason, already logged, for which ends of runs can't be counted.
     unreviewed: Option<String>,
+    /// Wakes who publishes to other sources.
+    waker: Option<RelayWaker>,
 }
 
 impl LedgerView {
-    fn new(source: &str, overview: Overview) -> Self {
+    fn new(source: &str, overview: Overview, waker: Option<RelayWaker>) -> Self {
         Self {
             status: LedgerStatus {
                 source: source.to_owned(),
@@ -184,6 +313,7 @@ impl LedgerView {
             overview,
             next_look: Instant::now(),
             unreviewed: None,
+            waker,
         }
     }
 
@@ -194,6 +324,13 @@ impl LedgerView {
 
     fn dispatched(&mut self, dispatched: &Dispatched, ledger: &mut Ledger) {
         self.status.dispatched += dispatched.sent;
+        self.status.missed += dispatched.missed;
+        for late in &dispatched.late {
+            self.status.lateness.add(*late);
+        }
+        if let Some(waker) = self.waker.as_ref().filter(|_| dispatched.has_outgoing) {
+            waker.wake();
+        }
         for (reason, slots) in &dispatched.skipped {
             *self.status.skipped.entry((*reason).to_owned()).or_default() += slots;
         }
@@ -202,15 +339,22 @@ impl LedgerView {
             if let Some(problem) = &self.unreviewed {
                 tracing::error!(
                     problem,
-                    "the database rejects that ends of runs are counted: `auto_disable` does not work"
+                    "the database rejects that ends of runs are counted: `auto_disable`, `expect` and \
+                     `overlap = \"queue\"` do not work"
                 );
             }
         }
-        let is_changed = !dispatched.broken.is_empty() || !dispatched.changed.is_empty();
+        let Dispatched {
+            broken,
+            changed,
+            overdue,
+            ..
+        } = dispatched;
+        let is_changed = !(broken.is_empty() && changed.is_empty() && overdue.is_empty());
         if is_changed || self.next_look <= Instant::now() || self.status.problem.is_some() {
             self.next_look = Instant::now() + FIGURES_EVERY;
             // If it fails, the next dispatch does, and tells it.
-            if let Ok(figures) = ledger.figures(STOPPED_MAX) {
+            if let Ok(figures) = ledger.figures(SHOWN_MAX) {
                 self.look(figures);
             }
         }
@@ -233,6 +377,10 @@ impl LedgerView {
             reason,
         });
         self.status.stopped = stopped.collect();
+        self.status.overdue_count = figures.overdue_count;
+        let overdue = figures.overdue.into_iter();
+        let overdue = overdue.map(|(name, overdue)| OverdueScheduleStatus { name, overdue });
+        self.status.overdue = overdue.collect();
         self.status.hold = figures.hold;
     }
 
@@ -245,21 +393,24 @@ impl LedgerView {
 fn keep(
     config: &LedgerConfig,
     schedules: &[ScheduleConfig],
-    shown: &mut LedgerView,
+    (shown, mut cancelling): (&mut LedgerView, Cancelling),
     pause: &Pause,
 ) -> Option<()> {
     let mut ledger = opened(config, schedules, shown, pause)?;
+    // Before the pools get much to do.
+    pause.away(|| cancelling.look(&mut ledger));
     let mut failures = 0;
     let mut next_expiry = Instant::now();
     loop {
-        let wait = match ledger.dispatch() {
+        let wait = match pause.away(|| ledger.dispatch()) {
             Ok(dispatched) => {
                 if failures > 0 {
                     tracing::info!(source = config.source, "schedules are dispatched again");
                 }
                 failures = 0;
                 report(&dispatched);
-                shown.dispatched(&dispatched, &mut ledger);
+                pause.away(|| shown.dispatched(&dispatched, &mut ledger));
+                pause.away(|| cancelling.look(&mut ledger));
                 dispatched.wait.unwrap_or(LOOK_EVERY).min(LOOK_EVERY)
             }
             Err(error) => {
@@ -269,7 +420,7 @@ fn keep(
             }
         };
         if wait > Duration::ZERO && failures == 0 && next_expiry <= Instant::now() {
-            if !expire(&mut ledger, config) {
+            if !pause.away(|| expire(&mut ledger, config)) {
                 next_expiry = Instant::now() + EXPIRE_EVERY;
             }
             pause.wait(wait.min(EXPIRE_PAUSE))?;
@@ -287,11 +438,12 @@ fn opened(
     pause: &Pause,
 ) -> Option<Ledger> {
     for failures in 1.. {
-        let opened = Ledger::open(config, false).and_then(|mut ledger| {
+        let open = || -> Result<_, SourceFault> {
+            let mut ledger = Ledger::open(config, false)?;
             let synced = ledger.sync(schedules)?;
             Ok((ledger, synced))
-        });
-        match opened {
+        };
+        match pause.away(open) {
             Ok((ledger, synced)) => {
                 for name in &synced.taken {
                     tracing::error!(
@@ -356,6 +508,12 @@ fn report(dispatched: &Dispatched) {
                     "schedule is enabled again: its trial run has completed"
                 );
             }
+        }
+    }
+    for (schedule, overdue) in &dispatched.overdue {
+        match overdue {
+            Some(overdue) => tracing::error!(schedule, overdue, "schedule is overdue"),
+            None => tracing::info!(schedule, "schedule is no longer overdue"),
         }
     }
     match dispatched.jump {

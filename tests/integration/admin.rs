@@ -3,12 +3,15 @@
 
 mod access;
 mod cancel;
+mod changes;
 mod crowds;
 mod description;
 mod elsewhere;
+mod logs;
 mod messages;
 mod metrics;
 mod pausing;
+mod schedules;
 mod steering;
 mod top;
 mod waiting;
@@ -23,12 +26,15 @@ pub(crate) fn trials() -> Vec<Trial> {
     let parts = [
         access::trials(),
         cancel::trials(),
+        changes::trials(),
         crowds::trials(),
         description::trials(),
         elsewhere::trials(),
+        logs::trials(),
         messages::trials(),
         metrics::trials(),
         pausing::trials(),
+        schedules::trials(),
         steering::trials(),
         top::trials(),
         waiting::trials(),

@@ -11,6 +11,7 @@ use crate::modes_worker;
 
 trials![
     the_demo_kills_workers_and_loses_nothing,
+    the_demo_of_schedules_loses_no_slot,
     the_demo_for_people,
     the_demo_on_a_terminal,
     the_demo_with_ones_own_worker,
@@ -78,6 +79,30 @@ fn the_demo_kills_workers_and_loses_nothing() {
     let burst = ["seconds", "messages_per_second"].map(|key| told["burst"][key].as_f64().unwrap());
     assert!(burst[0] > 0.001, "they take their time: {told}");
     assert!((burst[0] * burst[1] - 100.0).abs() < 1.0, "{told}");
+}
+
+fn the_demo_of_schedules_loses_no_slot() {
+    let told = demo(&[
+        "--messages",
+        "205",
+        "--schedules",
+        "100",
+        "--kill-every",
+        "100ms",
+        "--burst",
+        "0",
+    ]);
+    assert_eq!(
+        (&told["sent"], &told["schedules"]),
+        (&205.into(), &100.into())
+    );
+    assert_eq!(
+        (&told["done"], &told["lost"]),
+        (&205.into(), &0.into()),
+        "{told}"
+    );
+    assert!(told["workers_killed"].as_u64().unwrap() >= 1, "{told}");
+    assert!(told["seconds"].as_f64().unwrap() > 2.0, "two slots: {told}");
 }
 
 fn the_demo_for_people() {

@@ -1,31 +1,72 @@
 //! Schedules that daemons dispatch, the occurrences of their slots, and what operators do to them.
 
+mod changes;
+mod control;
+pub(crate) mod logs;
+pub(crate) mod milvaion;
+mod records;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use libtest_mimic::Trial;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::harness::{DEADLINE, Daemon, Event, Pool, Workspace, field, trials};
+use crate::harness::collector::with_variables;
+use crate::harness::{Base, DEADLINE, Daemon, Event, Launch, Pool, Workspace, field, trials_on};
 
-trials![
-    each_slot_is_one_occurrence_though_daemons_are_killed,
+trials_on![
+    each_slot_is_one_occurrence_whatever_becomes_of_daemons,
     a_run_is_told_from_its_slot_to_its_end,
     a_run_that_fails_and_is_sent_back,
+    a_run_whose_daemon_is_lost_goes_on_elsewhere,
+    a_run_that_waits_is_cancelled,
     what_operators_do,
-    what_operators_mistype,
     the_configuration_is_followed,
     a_schedule_that_sql_inserts_and_one_that_is_nonsense,
+    messages_for_another_table_are_published_and_followed,
+    ; sqlite:
+    each_slot_is_one_occurrence_though_the_clock_is_set,
+    what_operators_mistype,
     commands_without_a_ledger_say_so,
+    ; long:
+    each_slot_is_one_occurrence_though_they_die_two_hundred_times,
 ];
 
-/// Interval at which daemons are killed; nothing waits for it.
-const KILL_EVERY: Duration = Duration::from_millis(400);
-const KILLS: usize = 20;
+/// The tests of this module and those below it, with their tables in that database.
+pub(crate) fn all_trials_on(base: Base) -> Vec<Trial> {
+    let modules = [
+        trials_on,
+        changes::trials_on,
+        control::trials_on,
+        logs::trials_on,
+        milvaion::trials_on,
+        records::trials_on,
+    ];
+    modules
+        .into_iter()
+        .flat_map(|trials| trials(base))
+        .collect()
+}
 
-fn schedule(name: &str, keys: &str) -> String {
-    format!("[[schedules]]\nname = \"{name}\"\nqueue = \"work\"\n{keys}\n")
+/// Interval at which daemons are killed or stopped; nothing waits for it.
+const BLOW_EVERY: Duration = Duration::from_millis(400);
+pub(crate) const BLOWS: usize = 20;
+/// Time for which they are stopped: longer than a server waits for the end of a transaction.
+const STOPPED_FOR: Duration = Duration::from_millis(2500);
+/// Schedules that are due each second.
+const SECONDLY: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+pub(crate) fn schedule(name: &str, keys: &str) -> String {
+    schedule_to("queue = \"work\"", name, keys)
+}
+
+/// Returns a schedule whose messages go there.
+pub(crate) fn schedule_to(place: &str, name: &str, keys: &str) -> String {
+    format!("[[schedules]]\nname = \"{name}\"\n{place}\n{keys}\n")
 }
 
 /// Returns what is shown of the schedules, by name.
@@ -36,7 +77,7 @@ fn listed(site: &Workspace) -> BTreeMap<String, Value> {
         .collect()
 }
 
-fn occurrences(site: &Workspace, schedule: &str) -> Vec<Value> {
+pub(crate) fn occurrences(site: &Workspace, schedule: &str) -> Vec<Value> {
     let args = [
         "occurrence",
         "list",
@@ -52,7 +93,7 @@ fn occurrences(site: &Workspace, schedule: &str) -> Vec<Value> {
 }
 
 /// Waits until an occurrence is in that state, and returns it with its events.
-fn becomes(site: &Workspace, daemon: &Daemon, id: &str, state: &str) -> Value {
+pub(crate) fn becomes(site: &Workspace, daemon: &Daemon, id: &str, state: &str) -> Value {
     daemon.eventually_some(&format!("occurrence {id} to be {state}"), || {
         let shown = site
             .ganger(&["occurrence", "show", id, "-o", "json"])
@@ -61,44 +102,114 @@ fn becomes(site: &Workspace, daemon: &Daemon, id: &str, state: &str) -> Value {
     })
 }
 
-fn states(occurrence: &Value) -> Vec<&str> {
+pub(crate) fn states(occurrence: &Value) -> Vec<&str> {
     let events = occurrence["events"].as_array().unwrap().iter();
     events.map(|event| event["to"].as_str().unwrap()).collect()
 }
 
-fn trigger(site: &Workspace, name: &str) -> String {
+pub(crate) fn trigger(site: &Workspace, name: &str) -> String {
     let told = site.ganger(&["schedule", "trigger", name, "-o", "json"]);
     told.json()["occurrence"].as_str().unwrap().to_owned()
 }
 
-/// Two daemons share the file; one of them is killed again and again, wherever it is then.
-fn each_slot_is_one_occurrence_though_daemons_are_killed() {
+fn each_slot_is_one_occurrence_whatever_becomes_of_daemons() {
+    three_daemons(&Workspace::new(), BLOWS);
+}
+
+fn each_slot_is_one_occurrence_though_they_die_two_hundred_times() {
+    three_daemons(&Workspace::new(), 200);
+}
+
+/// Three daemons share the ledger. They are killed again and again, wherever they are then, or stopped for
+/// longer than the others wait for one that is in the middle of a transaction.
+pub(crate) fn three_daemons(site: &Workspace, blows: usize) {
+    let pools = [secondly()];
+    site.configure_commands(&pools);
+    let mut daemons = [(); 3].map(|()| site.start(&pools));
+    for blow in 0..blows {
+        std::thread::park_timeout(BLOW_EVERY);
+        let victim = &mut daemons[blow % 3];
+        match blow % 5 {
+            4 => {
+                victim.signal(Signal::SIGSTOP);
+                std::thread::park_timeout(STOPPED_FOR);
+                victim.signal(Signal::SIGCONT);
+            }
+            _ => {
+                victim.crash();
+                *victim = site.start(&pools);
+            }
+        }
+    }
+    each_slot_was_one_occurrence(site);
+    daemons.iter().for_each(Daemon::stop);
+}
+
+/// It is that of all daemons on the machine. Slots are late after a step forward, and none is repeated after
+/// one back.
+fn each_slot_is_one_occurrence_though_the_clock_is_set() {
     let site = Workspace::new();
-    let names = ["a", "b", "c", "d", "e"];
+    let clock = site.path("clock");
+    let set = |offset: &str| site.put("clock", offset, false);
+    set("+0");
+    let variables = [
+        ("LD_PRELOAD", "/usr/$LIB/faketime/libfaketimeMT.so.1"),
+        ("DONT_FAKE_MONOTONIC", "1"),
+        ("FAKETIME_NO_CACHE", "1"),
+        ("FAKETIME_TIMESTAMP_FILE", clock.to_str().unwrap()),
+    ];
+    let launch = Launch {
+        through: with_variables(&variables),
+        ..Launch::default()
+    };
+    let pools = [secondly()];
+    site.configure_commands(&pools);
+    let daemons = [(); 3].map(|()| site.launch(&pools, launch));
+    steps_of_the_clock(&site, &daemons, set);
+    daemons.iter().for_each(Daemon::stop);
+}
+
+/// Sets the clock of the ledger forward and back while these daemons dispatch.
+pub(crate) fn steps_of_the_clock(site: &Workspace, daemons: &[Daemon], set: impl Fn(&str)) {
+    let done = || site.record().all(Event::Done).len();
+    for offset in ["+0", "+20", "-20", "+0"] {
+        set(offset);
+        let before = done();
+        daemons[0].eventually("further slots to run", || done() > before + 20);
+    }
+    each_slot_was_one_occurrence(site);
+    for daemon in daemons {
+        assert_eq!(
+            daemon.times_logged("the clock was wrong and is corrected: schedules start anew"),
+            0
+        );
+    }
+}
+
+/// Returns a pool with schedules of each second, whose slots are all to be dispatched.
+pub(crate) fn secondly() -> Pool {
+    let pool = Pool::new(&[]).set("lapses_max", "1000");
+    secondly_to("queue = \"work\"", &pool)
+}
+
+/// Returns the pool with such schedules, whose messages go there.
+pub(crate) fn secondly_to(place: &str, pool: &Pool) -> Pool {
     let keys = "every = \"1s\"\noverlap = \"allow\"\nmisfire = { policy = \"all\" }\n\
                 body = \"{{ schedule }} {{ slot }}\"";
-    let schedules: String = names.iter().map(|name| schedule(name, keys)).collect();
-    let pool = Pool::new(&[])
-        .set("workers", "2")
-        .after(&schedules)
-        .attempts(100);
-    let pools = [pool.set("lapses_max", "1000")];
-    site.configure_commands(&pools);
-    let mut daemons = [site.start(&pools), site.start(&pools)];
-    for kill in 0..KILLS {
-        std::thread::park_timeout(KILL_EVERY);
-        let victim = &mut daemons[kill % 2];
-        victim.crash();
-        *victim = site.start(&pools);
-    }
+    let schedules = SECONDLY.iter().map(|name| schedule_to(place, name, keys));
+    let schedules: String = schedules.collect();
+    let pool = pool.clone().set("workers", "2").after(&schedules);
+    pool.attempts(100)
+}
+
+/// Stops these schedules, and checks that each of their slots was one occurrence, and ran.
+pub(crate) fn each_slot_was_one_occurrence(site: &Workspace) {
     site.ganger(&["schedule", "pause", "--all"]).good();
     let begin = Instant::now();
     let is_open = |one: &Value| one["ended_at"].is_null();
     let all = loop {
-        let all: Vec<Value> = names
-            .iter()
-            .flat_map(|name| occurrences(&site, name))
-            .collect();
+        let of_name = SECONDLY.iter().flat_map(|name| occurrences(site, name));
+        let all: Vec<Value> = of_name.collect();
         if !all.iter().any(is_open) {
             break all;
         }
@@ -106,7 +217,7 @@ fn each_slot_is_one_occurrence_though_daemons_are_killed() {
         std::thread::park_timeout(Duration::from_millis(50));
     };
     let mut bodies = BTreeSet::new();
-    for name in names {
+    for name in SECONDLY {
         let of_name = all.iter().filter(|one| one["schedule"] == name);
         let mut slots: Vec<Timestamp> = of_name
             .map(|one| {
@@ -133,7 +244,6 @@ fn each_slot_is_one_occurrence_though_daemons_are_killed() {
     let done = site.record();
     let done: BTreeSet<&str> = done.texts(Event::Done).into_iter().collect();
     assert_eq!(done.len(), bodies.len());
-    daemons.iter().for_each(Daemon::stop);
 }
 
 fn a_run_is_told_from_its_slot_to_its_end() {
@@ -156,6 +266,7 @@ fn a_run_is_told_from_its_slot_to_its_end() {
     let slot: Timestamp = ended["slot"].as_str().unwrap().parse().unwrap();
     let queued: Timestamp = ended["queued_at"].as_str().unwrap().parse().unwrap();
     assert!(queued >= slot && ended["message_id"] == id);
+    assert_eq!(ended["result"], Value::Null);
     let once = daemon.eventually_some("the schedule to end", || {
         listed(&site)
             .remove("once")
@@ -178,7 +289,7 @@ fn a_run_is_told_from_its_slot_to_its_end() {
     // A restart runs nothing again.
     daemon.stop();
     let daemon = site.start(&pools);
-    daemon.logged("schedules of the configuration are in the ledger");
+    daemon.entered();
     let next = trigger(&site, "once");
     becomes(&site, &daemon, &next, "completed");
     assert_eq!(occurrences(&site, "once").len(), 2);
@@ -191,7 +302,7 @@ fn a_run_that_fails_and_is_sent_back() {
     let pools = [Pool::new(&[]).after(&schedule("fails", keys))];
     site.configure_commands(&pools);
     let daemon = site.start(&pools);
-    daemon.logged("schedules of the configuration are in the ledger");
+    daemon.entered();
     let id = trigger(&site, "fails");
     let failed = becomes(&site, &daemon, &id, "failed");
     assert_eq!(states(&failed).first(), Some(&"queued"));
@@ -204,11 +315,91 @@ fn a_run_that_fails_and_is_sent_back() {
     assert!(failed["error"].is_string());
     let dead = site.ganger(&["dead", "list", "-o", "json"]).json();
     assert_eq!(dead[0]["message_id"], json!(id), "{dead}");
-    site.put("ok", "fine", false);
+    site.put("ok", "mode:answer:200", false);
     let dead_id = dead[0]["id"].as_str().unwrap();
     site.ganger(&["dead", "retry", dead_id, "--body", "ok"])
         .good();
-    becomes(&site, &daemon, &id, "completed");
+    let completed = becomes(&site, &daemon, &id, "completed");
+    assert_eq!(completed["result"], "the word on mode:answer:200");
+    daemon.stop();
+}
+
+fn a_run_whose_daemon_is_lost_goes_on_elsewhere() {
+    let site = Workspace::new();
+    let keys = "at = \"2100-01-01T00:00:00\"\nbody = \"mode:wait:go\"";
+    let pools = [Pool::new(&[]).after(&schedule("long", keys))];
+    site.configure_commands(&pools);
+    let daemon = site.start(&pools);
+    daemon.entered();
+    let id = trigger(&site, "long");
+    becomes(&site, &daemon, &id, "running");
+    daemon.crash();
+    let other = site.start(&pools);
+    other.eventually("the other daemon to have it", || {
+        site.record().of(Event::Began, "mode:wait:go").len() == 2
+    });
+    site.touch("go");
+    let ended = becomes(&site, &other, &id, "completed");
+    let states = states(&ended);
+    assert_eq!(states[..3], ["queued", "running", "unknown"]);
+    assert_eq!(states.last(), Some(&"completed"));
+    other.stop();
+}
+
+fn a_run_that_waits_is_cancelled() {
+    let site = Workspace::new();
+    let keys = "at = \"2100-01-01T00:00:00\"\noverlap = \"allow\"\nbody = \"mode:wait:go\"";
+    let pool = Pool::new(&[]).after(&schedule("long", keys));
+    let pools = [pool.set("workers", "1").set("prefetch", "1")];
+    site.configure_commands(&pools);
+    let daemon = site.start(&pools);
+    daemon.entered();
+    let first = trigger(&site, "long");
+    becomes(&site, &daemon, &first, "running");
+    let second = trigger(&site, "long");
+    let config = daemon.config().to_str().unwrap();
+    site.ganger(&["cancel", "work", &second, "--config", config])
+        .good();
+    let cancelled = becomes(&site, &daemon, &second, "cancelled");
+    assert_eq!(states(&cancelled), ["queued", "cancelled"]);
+    assert_eq!(cancelled["reason"], "cancelled");
+    site.touch("go");
+    becomes(&site, &daemon, &first, "completed");
+    daemon.stop();
+}
+
+/// Returns a pool on a table in another database, with a schedule of its own whose messages go there.
+pub(crate) fn elsewhere(body: &str) -> Pool {
+    let place = "queue = \"elsewhere\"\nsource = \"other\"";
+    let keys = format!("at = \"2100-01-01T00:00:00\"\nbody = \"{body}\"");
+    let pool = ["name", "queue"]
+        .iter()
+        .fold(Pool::new(&[]), |pool, key| pool.text(key, "elsewhere"));
+    pool.text("source", "other").after(&format!(
+        "[sources.other]\nkind = \"table\"\nurl = \"sqlite:other.db\"\n\
+         [ledger]\nsource = \"main\"\ngroup = \"other\"\n{}",
+        schedule_to(place, "elsewhere", &keys)
+    ))
+}
+
+fn messages_for_another_table_are_published_and_followed() {
+    let site = Workspace::new();
+    let pools = [elsewhere("mode:wait:go,unless:fine:500")];
+    site.configure_commands(&pools);
+    let daemon = site.start(&pools);
+    daemon.entered();
+    let id = trigger(&site, "elsewhere");
+    becomes(&site, &daemon, &id, "running");
+    site.touch("go");
+    let failed = becomes(&site, &daemon, &id, "failed");
+    assert_eq!(failed["events"][1]["note"], "published to other");
+    assert_eq!(
+        (states(&failed)[2], &failed["attempt"]),
+        ("running", &json!(2))
+    );
+    site.touch("fine");
+    let next = trigger(&site, "elsewhere");
+    becomes(&site, &daemon, &next, "completed");
     daemon.stop();
 }
 
@@ -232,7 +423,7 @@ fn what_operators_do() {
     // It stays so over a restart, and a trigger works.
     daemon.stop();
     let daemon = site.start(&pools);
-    daemon.logged("schedules of the configuration are in the ledger");
+    daemon.entered();
     let id = trigger(&site, "often");
     becomes(&site, &daemon, &id, "completed");
     let next = listed(&site)["often"]["next_slot"].clone();
@@ -265,6 +456,12 @@ fn what_operators_do() {
     );
     let next = site.ganger(&["schedule", "next", "often", "-n", "2", "-o", "json"]);
     assert_eq!(next.json().as_array().unwrap().len(), 2);
+    let upcoming = ["schedule", "upcoming", "-n", "3", "-o", "json"];
+    let upcoming = site.ganger(&upcoming).json();
+    assert_eq!(
+        (&upcoming[2]["schedule"], &upcoming[3]),
+        (&json!("often"), &Value::Null)
+    );
     daemon.stop();
 }
 
@@ -273,7 +470,7 @@ fn what_operators_mistype() {
     let pools = [Pool::new(&[]).after(&schedule("often", "every = \"1s\""))];
     site.configure_commands(&pools);
     let daemon = site.start(&pools);
-    daemon.logged("schedules of the configuration are in the ledger");
+    daemon.entered();
     // It is in the configuration, and `list` of a name that does not exist is no empty list.
     let refused = site.ganger(&["schedule", "remove", "often"]).bad(1);
     assert!(refused.contains("remove it there"), "{refused}");
@@ -304,7 +501,7 @@ fn the_configuration_is_followed() {
     let pools = with(&(yearly("a", 1) + &yearly("b", 1)));
     site.configure_commands(&pools);
     let daemon = site.start(&pools);
-    let entered = daemon.logged("schedules of the configuration are in the ledger");
+    let entered = daemon.entered();
     assert_eq!(field(&entered, "added"), "a, b");
     let version = |name: &str| {
         let all = listed(&site);
@@ -313,7 +510,7 @@ fn the_configuration_is_followed() {
     };
     daemon.eventually("both to be seen", || version("a") == 1 && version("b") == 1);
     site.reconfigure(&daemon, &with(&(yearly("b", 2) + &yearly("c", 1))));
-    daemon.signal(nix::sys::signal::Signal::SIGHUP);
+    daemon.signal(Signal::SIGHUP);
     daemon.eventually("the new configuration to be followed", || {
         version("a") == 0 && version("b") == 2 && version("c") == 1
     });
@@ -325,7 +522,7 @@ fn the_configuration_is_followed() {
     );
     // Without schedules there is none left to dispatch.
     site.reconfigure(&daemon, &with(""));
-    daemon.signal(nix::sys::signal::Signal::SIGHUP);
+    daemon.signal(Signal::SIGHUP);
     daemon.eventually("none to be left", || listed(&site).is_empty());
     daemon.stop();
 }
@@ -335,7 +532,7 @@ fn a_schedule_that_sql_inserts_and_one_that_is_nonsense() {
     let pools = [Pool::new(&[]).after(&schedule("own", "cron = \"0 0 1 1 *\""))];
     site.configure_commands(&pools);
     let daemon = site.start(&pools);
-    daemon.logged("schedules of the configuration are in the ledger");
+    daemon.entered();
     let table = site.table();
     let insert = |name: &str, definition: &str| {
         let inserted = table.run(&format!(

@@ -18,6 +18,7 @@ mod exec;
 mod harness;
 mod hostile;
 mod idempotency;
+mod imports;
 mod init;
 mod kafka;
 mod kills;
@@ -118,17 +119,19 @@ fn trials() -> Vec<Trial> {
         harness::record::trials(),
         hostile::trials(),
         idempotency::trials(),
+        imports::trials(),
         init::trials(),
         kafka::trials(),
         kills::trials(),
         kubernetes::trials(),
         letters::trials(),
-        ledger::trials(),
+        ledger::all_trials_on(harness::Base::Sqlite),
         life::trials(),
         live_rules::trials(),
         logging::trials(),
         memory::trials(),
         migrating::trials(),
+        migrating::milvaion::trials(),
         monitoring::trials(),
         mysql::trials(),
         outage::trials(),

@@ -2,6 +2,7 @@
 //! send. Celery's client is there itself; what Sidekiq and RoadRunner write is written by hand.
 
 pub(crate) mod asyncmonolith;
+pub(crate) mod milvaion;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

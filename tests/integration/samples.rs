@@ -1,12 +1,14 @@
 //! The samples: each runs from its own files, as its README says, against real servers.
 
 mod batch;
+mod cron;
 mod emails;
 mod fetch;
 mod ledger;
 mod orders;
 mod pipeline;
 mod relay;
+mod reports;
 mod rpc;
 mod shout;
 mod thumbnails;
@@ -28,11 +30,13 @@ use crate::python::python;
 pub(crate) fn trials() -> Vec<Trial> {
     let samples = [
         batch::trials(),
+        cron::trials(),
         emails::trials(),
         fetch::trials(),
         ledger::trials(),
         orders::trials(),
         pipeline::trials(),
+        reports::trials(),
         rpc::trials(),
         shout::trials(),
         thumbnails::trials(),

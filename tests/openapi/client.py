@@ -9,6 +9,23 @@ from ganger_client.api.dead_letters import groups, list_, retry, show
 from ganger_client.api.health import metrics, readyz
 from ganger_client.api.messages import publish
 from ganger_client.api.pools import all_, one, scale
+from ganger_client.api.schedules import (
+    enter_schedule,
+    explain_schedule,
+    ledger,
+    list_occurrences,
+    list_schedules,
+    next_slots,
+    occurrence_log,
+    pause_all_schedules,
+    pause_schedule,
+    remove_schedule,
+    resume_all_schedules,
+    resume_schedule,
+    show_occurrence,
+    show_schedule,
+    trigger_schedule,
+)
 from ganger_client.api.sources import sources
 from ganger_client.api.status import status
 from ganger_client.api.subscriptions import subscriptions, unsubscribe
@@ -16,16 +33,30 @@ from ganger_client.models import (
     Changed,
     Chosen,
     DeadLetter,
+    Done,
+    EnterScheduleBody,
+    ExplainTimes,
+    Explained,
     Health,
+    Ledger,
     Letters,
     Message,
+    OccurrenceDetails,
+    OccurrenceLog,
+    Occurrences,
+    PauseSchedule,
     PoolStatus,
     Problem,
     Published,
     Reply,
+    ResumeSchedule,
     Scale,
+    ScheduleDetails,
+    ScheduleEntered,
+    ScheduleTriggered,
     Status,
     Steered,
+    TriggerSchedule,
 )
 
 
@@ -92,7 +123,52 @@ def main(url: str, token: str) -> None:
     assert subscriptions.sync(client=client) == []
     lost = unsubscribe.sync("main", "placed", "work", client=client)
     assert isinstance(lost, Problem) and lost.status == 404, lost
+    schedules(client)
     print("done")
+
+
+def schedules(client: AuthenticatedClient) -> None:
+    """Enters a schedule, runs it, and removes it."""
+    assert isinstance(ledger.sync(client=client), Ledger)
+    keys = EnterScheduleBody.from_dict({"at": "2100-01-01T00:00:00", "queue": "work", "body": "x"})
+    entered = enter_schedule.sync("far", client=client, body=keys)
+    assert isinstance(entered, ScheduleEntered) and entered.change == "created", entered
+    wrong = EnterScheduleBody.from_dict({"cron": "0 24 * * *", "queue": "work"})
+    refused = enter_schedule.sync("far", client=client, body=wrong)
+    assert isinstance(refused, Problem) and refused.status == 422, refused
+    assert "write 0 to 23" in refused.errors[0], refused
+
+    assert isinstance(pause_all_schedules.sync(client=client), Done)
+    assert isinstance(resume_all_schedules.sync(client=client), Done)
+    reason = PauseSchedule(reason="maintenance")
+    assert isinstance(pause_schedule.sync("far", client=client, body=reason), Done)
+    paused = list_schedules.sync(client=client, state="paused")
+    assert [(one.name, one.state_reason) for one in paused] == [("far", "maintenance")], paused
+    made_up = ResumeSchedule(make_up=True)
+    assert isinstance(resume_schedule.sync("far", client=client, body=made_up), Done)
+
+    triggered = trigger_schedule.sync("far", client=client, body=TriggerSchedule(reason="a try"))
+    assert isinstance(triggered, ScheduleTriggered), triggered
+    ended = show_occurrence.sync(triggered.occurrence, client=client, wait="20s")
+    assert isinstance(ended, OccurrenceDetails), ended
+    assert (ended.state, ended.slot) == ("completed", None), ended
+    assert ended.events[0].note == "triggered: a try", ended
+    log = occurrence_log.sync(ended.id, client=client, limit=10)
+    assert isinstance(log, OccurrenceLog) and log.state == "completed", log
+    listed = list_occurrences.sync(client=client, schedule="far", limit=1)
+    assert isinstance(listed, Occurrences), listed
+    assert (listed.occurrences[0].id, listed.cursor) == (ended.id, None), listed
+    shown = show_schedule.sync("far", client=client)
+    assert isinstance(shown, ScheduleDetails), shown
+    assert shown.occurrences[0].id == ended.id, shown
+    assert [slot.slot for slot in next_slots.sync("far", client=client)] == ["2100-01-01T00:00:00Z"]
+
+    times = ExplainTimes(cron="0 9 * * MON", zone="Europe/Berlin", n=2)
+    explained = explain_schedule.sync(client=client, body=times)
+    assert isinstance(explained, Explained) and len(explained.slots) == 2, explained
+    assert isinstance(remove_schedule.sync("far", client=client), Done)
+    missing = show_schedule.sync("far", client=client)
+    assert isinstance(missing, Problem) and missing.status == 404, missing
 
 
 main(*sys.argv[1:])

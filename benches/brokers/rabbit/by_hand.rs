@@ -1,6 +1,7 @@
-//! A raw loop with workers to compare with: what it consumes goes to the same workers as the daemon's, and
-//! is acknowledged as they answer. One thread beside lapin's own, and the least that can do it: nobody
-//! watches a worker or a deadline, and no message can fail. So it shows what workers cost at all.
+//! A raw loop with workers for comparison: the messages that it consumes go to the same workers as the
+//! daemon's, and are acknowledged as the workers answer. It has one thread besides lapin's own and does the
+//! minimum: no worker and no deadline is supervised, and no message can fail. So it shows the cost of workers
+//! as such.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -21,7 +22,7 @@ use crate::common::piped::{CHUNK_BYTES, Worker, decode, encode};
 use crate::running::Queue;
 use crate::watch::Watched;
 
-/// Measures how fast so many messages are consumed and worked on from a queue of its own.
+/// Measures the throughput of consuming and processing `messages` messages from a queue of its own.
 pub(crate) fn measure(
     place: &Place<'_>,
     kind: Kind,
@@ -52,23 +53,23 @@ pub(crate) fn measure(
     })
 }
 
-/// All of it.
+/// State of the loop.
 struct Gang<'a> {
     consumer: &'a mut Consumer,
     acker: Acker,
     lanes: &'a mut [Lane],
-    /// Of those that are not acknowledged, by their tags without a gap, the tag, and whether it is done.
+    /// Unacknowledged messages, by their tags without a gap: the tag, and true if the message is done.
     out: VecDeque<(u64, bool)>,
-    /// How many were before them.
+    /// Number of messages before these.
     first: usize,
 }
 
-/// One worker, and what it has.
+/// One worker and its messages.
 struct Lane {
     worker: Worker,
     outgoing: BytesMut,
     incoming: BytesMut,
-    /// The numbers of its messages, in the order in which it answers.
+    /// Numbers of the worker's messages, in the order of its answers.
     in_hand: VecDeque<usize>,
 }
 
@@ -82,7 +83,7 @@ impl Lane {
         }
     }
 
-    /// Reads what has come. Returns how many answers that is.
+    /// Reads available bytes. Returns the number of complete answers.
     fn read(&mut self) -> miette::Result<usize> {
         self.incoming.reserve(CHUNK_BYTES);
         match self.worker.pipe.try_read_buf(&mut self.incoming) {
@@ -113,7 +114,7 @@ impl Gang<'_> {
         self.acker.flush().await
     }
 
-    /// Gives what is at hand to those that have least to do.
+    /// Gives the available messages to the workers with the fewest messages.
     fn take_in(&mut self) -> miette::Result<usize> {
         let mut taken = 0;
         while let Some(next) = self.consumer.next().now_or_never() {
@@ -137,6 +138,7 @@ impl Gang<'_> {
             correlation_id: String::new(),
             reply_to: None,
             properties: Vec::new(),
+            occurrence: None,
         };
         encode(&message, &mut lane.outgoing)
     }
@@ -164,7 +166,7 @@ impl Gang<'_> {
         Ok(all)
     }
 
-    /// One word for all up to the first that is not done.
+    /// Acknowledges all messages before the first one that is not done.
     async fn acknowledge(&mut self) -> miette::Result<()> {
         while let Some((tag, true)) = self.out.front() {
             self.acker.take_in(*tag).await?;
@@ -174,7 +176,7 @@ impl Gang<'_> {
         Ok(())
     }
 
-    /// Waits until there is something to read. It is given out at once, so that it is not lost.
+    /// Waits for a message or an answer. A message is given to a worker at once, so that it is not lost.
     async fn wait(&mut self) -> miette::Result<()> {
         let next = poll_fn(|cx| self.poll_any(cx)).await;
         match next {
@@ -189,7 +191,7 @@ impl Gang<'_> {
             return Poll::Ready(Some(next.and_then(IntoDiagnostic::into_diagnostic)));
         }
         let ready = |lane: &Lane| lane.worker.pipe.poll_read_ready(cx).is_ready();
-        // Each is to wake us.
+        // Each pipe is polled, so that each can wake this task.
         match self
             .lanes
             .iter()

@@ -99,6 +99,22 @@ impl<T: DeserializeOwned> FromRequest<Context> for JsonBody<T> {
     }
 }
 
+/// The JSON body of a request that may have none.
+#[derive(Debug)]
+pub(super) struct JsonIfGiven<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Context> for JsonIfGiven<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, context: &Context) -> Result<Self, Problem> {
+        if request.body().is_end_stream() {
+            return Ok(Self(T::default()));
+        }
+        let JsonBody(asked): JsonBody<Option<T>> = JsonBody::from_request(request, context).await?;
+        Ok(Self(asked.unwrap_or_default()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use axum::response::IntoResponse;

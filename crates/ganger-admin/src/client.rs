@@ -132,7 +132,26 @@ impl Remote {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Bytes, ClientError> {
-        let request = self.request(method, path, body)?;
+        self.ask_if(method, path, body, None).await
+    }
+
+    /// Sends a request with a condition, a header, and returns the answer's body.
+    ///
+    /// # Errors
+    /// As [`Remote::get`].
+    pub(super) async fn ask_if(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        condition: Option<(header::HeaderName, String)>,
+    ) -> Result<Bytes, ClientError> {
+        let mut request = self.request(method, path, body)?;
+        if let Some((name, value)) = condition {
+            let value = header::HeaderValue::try_from(value);
+            let value = value.map_err(|error| ClientError::Broken(error.to_string()))?;
+            request.headers_mut().insert(name, value);
+        }
         match &self.target {
             Target::Here(places) => answer(here(places).await?, request, self.answer_within).await,
             Target::There { url, .. } => {

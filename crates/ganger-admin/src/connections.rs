@@ -10,7 +10,7 @@ use std::task::{self, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
@@ -24,14 +24,25 @@ const CONNECTIONS_MAX: usize = 128;
 const REQUESTS_MAX: usize = 100;
 
 /// The kinds of requests that take a place, each with its name and number of places.
-const KINDS: [(&str, usize); 3] = [("scrapes", 8), ("event streams", 32), ("requests", 64)];
+const KINDS: [(&str, usize); 4] = [
+    ("scrapes", 8),
+    ("event streams", 32),
+    ("requests", 64),
+    ("waits", 16),
+];
 
 /// Returns the index in [`KINDS`] of a request; none for a probe, which needs no place.
-fn kind_of(path: &str) -> Option<usize> {
-    match path {
+fn kind_of(uri: &Uri) -> Option<usize> {
+    match uri.path() {
         "/livez" | "/readyz" => None,
         "/metrics" => Some(0),
         "/v1/events" => Some(1),
+        path if path.starts_with("/v1/occurrences/") && path.ends_with("/log") => {
+            let mut asked = uri.query().unwrap_or_default().split('&');
+            let is_stream = asked.any(|one| one.starts_with("follow") && one != "follow=false");
+            Some(if is_stream { 1 } else { 2 })
+        }
+        path if path.starts_with("/v1/occurrences/") && uri.query().is_some() => Some(3),
         _ => Some(2),
     }
 }
@@ -179,7 +190,7 @@ pub(super) async fn placed(request: Request, next: Next) -> Response {
     let Some(connection) = request.extensions().get::<Connection>().cloned() else {
         return Problem::new(StatusCode::FORBIDDEN, "unknown connection").into_response();
     };
-    let mut response = match kind_of(request.uri().path()) {
+    let mut response = match kind_of(request.uri()) {
         None => next.run(request).await,
         Some(kind) => match connection.place(kind) {
             Some(place) => next.run(request).await.map(|body| {
@@ -277,6 +288,20 @@ mod tests {
             .collect();
         assert!(busy.iter().all(|place| !is_closed(&place.connection)));
         assert!(!is_closed(later.last().unwrap()));
+    }
+
+    #[test]
+    fn a_request_that_is_never_answered_in_full_takes_a_place_of_its_kind() {
+        for (path, kind) in [
+            ("/v1/occurrences/x/log?after=1", "requests"),
+            ("/v1/occurrences/x/log?follow=false", "requests"),
+            ("/v1/occurrences/x/log?after=1&follow", "event streams"),
+            ("/v1/occurrences/x?wait=1s", "waits"),
+            ("/v1/occurrences?limit=1", "requests"),
+        ] {
+            let found = kind_of(&path.parse().unwrap()).map(|kind| KINDS[kind].0);
+            assert_eq!(found, Some(kind), "{path}");
+        }
     }
 
     #[test]

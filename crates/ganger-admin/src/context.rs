@@ -10,13 +10,17 @@ use tokio::task::spawn_blocking;
 
 use super::answer::Problem;
 use super::answer::bad_gateway;
+use super::at_ledger::AtLedger;
 use super::session::Sessions;
+use super::waits::Waits;
 use ganger_config::Problems;
 use ganger_config::model::{Config, TelemetryConfig};
 use ganger_pool::overview::Overview;
 use ganger_pool::request::Request;
 use ganger_queue::client::shown::SubscriptionJson;
 use ganger_queue::client::{self, Client, Connect};
+use ganger_queue::fault::SourceFault;
+use ganger_queue::ledger::OpenLedger;
 
 /// Reads the configuration anew, for a reload.
 pub type Load = Arc<dyn Fn() -> Result<Config, Problems> + Send + Sync>;
@@ -32,6 +36,8 @@ pub struct Daemon {
     pub load: Load,
     /// Connects to a source.
     pub connect: Connect,
+    /// Opens a ledger, for a request: it waits for the locks of others no longer than a daemon does.
+    pub open_ledger: OpenLedger,
 }
 
 impl fmt::Debug for Daemon {
@@ -51,6 +57,10 @@ pub(super) struct Context {
     /// Places for requests that ask a broker, each on a thread that may block: fewer than the
     /// threads, so that a reload always finds one.
     pub(super) at_brokers: Arc<Semaphore>,
+    /// The ledger, for requests.
+    pub(super) ledger: AtLedger,
+    /// Requests that wait for ends of occurrences.
+    pub(super) waits: Waits,
 }
 
 /// Maximum number of requests that ask brokers at once.
@@ -71,6 +81,15 @@ impl Sources {
             return Err(Problem::new(StatusCode::NOT_FOUND, why));
         };
         (self.connect)(name, settings, &self.config.pools).map_err(bad_gateway)
+    }
+
+    /// Connects to the source of a run. Blocks.
+    pub(super) fn connect(&self, name: &str) -> Result<Client, SourceFault> {
+        let settings =
+            self.config.sources.get(name).ok_or_else(|| {
+                SourceFault::unusable(format!("the daemon has no source `{name}`"))
+            })?;
+        (self.connect)(name, settings, &self.config.pools)
     }
 
     /// Reads the subscriptions of all tables.
@@ -142,16 +161,20 @@ pub(super) mod tests {
             requests: mpsc::channel(1).0,
             load: Arc::new(move || Ok(config.clone())),
             connect: |name, _, _| Err(SourceFault::unusable("nothing is connected").of(name)),
+            open_ledger: |config| Err(SourceFault::unusable("no ledger").of(&config.source)),
         }
     }
 
     fn context() -> Context {
+        let daemon = daemon();
         Context {
-            daemon: daemon(),
+            daemon: daemon.clone(),
             telemetry: Arc::default(),
             sessions: Sessions::default(),
             address: Arc::default(),
             at_brokers: Arc::new(Semaphore::new(AT_BROKERS_MAX)),
+            ledger: AtLedger::new(daemon.overview, daemon.open_ledger),
+            waits: Waits::default(),
         }
     }
 

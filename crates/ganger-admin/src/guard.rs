@@ -2,6 +2,7 @@
 //! loopback too, where every program of every user could connect. Probes are public, and so are metrics
 //! unless a token is configured.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -31,6 +32,16 @@ pub(super) enum Interface {
     Network,
     /// `telemetry.listen`, which needs no token and serves only a few routes.
     Telemetry,
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket { peer: Some(uid) } => write!(f, "uid {uid} on the socket"),
+            Self::Socket { peer: None } => f.write_str("the socket"),
+            Self::Network | Self::Telemetry => f.write_str("the network"),
+        }
+    }
 }
 
 /// Scope of the answers to a request.

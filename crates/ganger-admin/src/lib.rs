@@ -8,34 +8,46 @@
 
 pub mod alerts;
 mod answer;
+mod at_ledger;
 mod body;
+mod by_hand;
 mod cancel;
 pub mod client;
 mod connections;
 mod context;
+mod control;
 mod dead;
 mod error;
 mod events;
+mod explain;
 pub mod exposition;
 #[cfg(test)]
 mod golden;
 mod guard;
 mod health;
+mod history;
+mod ledger;
 mod listen;
 mod log;
 mod login;
 mod messages;
+mod occurrence_log;
+mod occurrences;
 mod openapi;
 mod pause;
 mod places;
 mod pools;
+mod precondition;
 mod reload;
+mod remote_ledger;
 mod remote_source;
 mod routes;
+mod schedules;
 mod session;
 mod socket;
 mod sources;
 mod token;
+mod waits;
 
 use std::thread;
 
@@ -48,11 +60,12 @@ use ganger_core::heartbeat::Heartbeat;
 use guard::Token;
 use listen::Listeners;
 pub use places::Places;
+pub use remote_ledger::RemoteLedger;
 pub use remote_source::RemoteSource;
 pub use routes::document;
 
 /// Maximum number of threads for slow requests, such as reading the configuration.
-const BLOCKING_THREADS_MAX: usize = 16;
+const BLOCKING_THREADS_MAX: usize = 24;
 
 /// The admin API. It continues until the process ends, so that a stop can be watched; on drop its
 /// socket is removed.

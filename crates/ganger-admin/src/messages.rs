@@ -148,9 +148,9 @@ async fn read(
     Ok((post, body.held))
 }
 
-fn wait(text: &str) -> Result<Duration, Problem> {
-    let wait =
-        duration(text).map_err(|why| Problem::bad(format!("wait must be {why}: `{text}`")))?;
+/// Reads the time that a request waits.
+pub(super) fn wait(text: &str) -> Result<Duration, Problem> {
+    let wait = duration(text).map_err(|why| Problem::bad(format!("wait: {why}: `{text}`")))?;
     match wait <= WAIT_MAX {
         true => Ok(wait),
         false => Err(Problem::bad(format!(

@@ -7,7 +7,7 @@ use axum::routing::get;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, Content, ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi,
-    OpenApiBuilder, Ref, RefOr, ResponseBuilder, SecurityRequirement,
+    OpenApiBuilder, Ref, RefOr, ResponseBuilder, Schema, SecurityRequirement,
 };
 
 use super::context::Context;
@@ -58,8 +58,16 @@ pub(super) fn with_problems(mut document: OpenApi) -> OpenApi {
         .content(PROBLEM, problem)
         .build();
     for path in document.paths.paths.values_mut() {
-        let operations = [&mut path.get, &mut path.post, &mut path.delete];
+        let operations = [
+            &mut path.get,
+            &mut path.put,
+            &mut path.post,
+            &mut path.delete,
+        ];
         for operation in operations.into_iter().flatten() {
+            if let Some(RefOr::T(body)) = &mut operation.request_body {
+                body.content.values_mut().for_each(never_null);
+            }
             let responses = &mut operation.responses.responses;
             for response in responses.values_mut() {
                 if let RefOr::T(response) = response
@@ -73,6 +81,17 @@ pub(super) fn with_problems(mut document: OpenApi) -> OpenApi {
         }
     }
     document
+}
+
+/// Describes a body that may be left out as what it is if it is there. Generators can't leave out what may be null.
+fn never_null(content: &mut RefOr<Content>) {
+    if let RefOr::T(content) = content
+        && let Some(RefOr::T(Schema::OneOf(either))) = &content.schema
+    {
+        let mut items = either.items.iter();
+        let own = items.find(|item| matches!(item, RefOr::Ref(_)));
+        content.schema = own.cloned();
+    }
 }
 
 fn is_problem(content: &RefOr<Content>) -> bool {

@@ -19,14 +19,17 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answer::Problem;
+use super::at_ledger::AtLedger;
 use super::body::BODY_BYTES_MAX;
 use super::client::WAIT_MAX;
 use super::connections::{Connection, placed};
 use super::context::{AT_BROKERS_MAX, Context, Daemon};
 use super::guard::{Guard, Interface, Token, guard};
 use super::session::Sessions;
+use super::waits::Waits;
 use super::{
-    cancel, dead, events, health, log, login, messages, openapi, pause, pools, reload, sources,
+    by_hand, cancel, control, dead, events, explain, health, history, ledger, log, login, messages,
+    occurrence_log, occurrences, openapi, pause, pools, reload, schedules, sources,
 };
 use ganger_config::model::TelemetryConfig;
 
@@ -48,12 +51,15 @@ impl Routes {
         let sessions = Sessions::default();
         let check = Arc::new(Guard::new(token, sessions.clone()));
         let check = from_fn_with_state(check, guard);
+        let at_ledger = AtLedger::new(daemon.overview.clone(), daemon.open_ledger);
         let context = Context {
             daemon,
             telemetry: Arc::new(telemetry.clone()),
             sessions,
             address: Arc::default(),
             at_brokers: Arc::new(Semaphore::new(AT_BROKERS_MAX)),
+            ledger: at_ledger,
+            waits: Waits::default(),
         };
         let (api, document) = documented();
         let (health, _) = watched().split_for_parts();
@@ -68,7 +74,11 @@ impl Routes {
                 .with_state(context.clone())
         };
         Self {
-            api: finish(api.merge(openapi::routes(&document)).merge(pages())),
+            api: finish(
+                api.merge(namesakes())
+                    .merge(openapi::routes(&document))
+                    .merge(pages()),
+            ),
             telemetry: finish(health),
             context,
         }
@@ -132,9 +142,49 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(dead::groups))
         .routes(routes!(dead::show))
         .routes(routes!(dead::retry))
+        .routes(routes!(ledger::ledger))
+        .routes(routes!(schedules::list))
+        .routes(routes!(
+            schedules::show,
+            schedules::enter,
+            schedules::remove
+        ))
+        .routes(routes!(explain::next))
+        .routes(routes!(explain::upcoming))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
+        .routes(routes!(schedules::trigger))
+        .routes(routes!(history::versions))
+        .routes(routes!(history::roll_back))
+        .routes(routes!(history::audit))
+        .routes(routes!(by_hand::skip))
+        .routes(routes!(by_hand::backfill))
+        .routes(routes!(explain::explain_schedule))
+        .routes(routes!(schedules::pause_all))
+        .routes(routes!(schedules::resume_all))
+        .routes(routes!(explain::explain))
+        .routes(routes!(occurrences::list))
+        .routes(routes!(occurrences::show))
+        .routes(routes!(control::cancel))
+        .routes(routes!(control::retry))
+        .routes(routes!(control::resolve))
+        .routes(routes!(occurrence_log::log))
         .routes(routes!(events::events));
     let (router, document) = router.split_for_parts();
     (router, openapi::with_problems(document))
+}
+
+/// Returns the routes of schedules that are called like an operation on all of them.
+fn namesakes() -> Router<Context> {
+    let of_one = || {
+        get(schedules::show)
+            .put(schedules::enter)
+            .delete(schedules::remove)
+    };
+    Router::new()
+        .route("/v1/schedules/explain", of_one())
+        .route("/v1/schedules/pause", of_one())
+        .route("/v1/schedules/resume", of_one())
 }
 
 /// Returns the pages for browsers.
@@ -165,6 +215,7 @@ async fn in_time(request: Request, next: Next) -> Response {
         "/v1/topics/",
         "/v1/dead/",
         "/v1/subscriptions",
+        "/v1/occurrences/",
     ];
     let asks_broker = asks_broker.iter().any(|start| path.starts_with(start));
     let within = match asks_broker {

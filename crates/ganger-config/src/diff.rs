@@ -68,7 +68,9 @@ fn daemon(before: &Config, after: &Config) -> Vec<Change> {
         || old.stall_timeout != new.stall_timeout;
     let log_level = || Change::LogLevel(new.log_level.clone());
     let log_level = (old.log_level != new.log_level).then(log_level);
-    let schedules = before.schedules != after.schedules || before.ledger != after.ledger;
+    // Their messages may go to any source.
+    let sources = after.ledger.is_some() && before.sources != after.sources;
+    let schedules = before.schedules != after.schedules || before.ledger != after.ledger || sources;
     let alerts = (before.alerts != after.alerts).then_some(Change::Alerts);
     in_place
         .then(|| Change::Daemon(new.clone()))

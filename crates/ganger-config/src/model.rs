@@ -29,7 +29,7 @@ use ganger_core::backoff::Backoff;
 use ganger_protocol::status::Answer;
 pub use idempotency::{Idempotency, MessageKey};
 pub use network::{Host, Identity, Tls, is_loopback};
-pub use schedule::{LedgerConfig, ScheduleConfig};
+pub use schedule::{LedgerConfig, LogLimits, Record, RunLimits, ScheduleConfig};
 pub use subscription::Subscription;
 pub use table::{Database, MysqlDatabase, PostgresDatabase, SslMode, TableSource};
 pub use telemetry::Otlp;
@@ -273,6 +273,8 @@ pub struct PoolConfig {
     pub publish_to: Option<Vec<String>>,
     /// Memory of finished messages, to recognise repetitions; none for no such memory.
     pub idempotency: Option<Idempotency>,
+    /// Messages that the ledger has a record of; none for those that the ledger says.
+    pub record: Option<Record>,
     /// Settings that only sources of one kind have.
     pub options: Options,
 }

@@ -1,6 +1,6 @@
 //! Problems of a configuration: all at once, each with its place. Nothing here knows a key.
 
-use std::cell::RefCell;
+use std::cell::{LazyCell, RefCell};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -144,27 +144,32 @@ pub(super) struct Report {
 struct SourceText {
     /// The text is a variable's value, not a file.
     variable: bool,
-    source: Arc<NamedSource<String>>,
+    /// Made when there is a problem: to look for secrets costs more than to read a text.
+    source: LazyCell<Arc<NamedSource<String>>, HideSecrets>,
 }
+
+/// Makes the text that is shown.
+type HideSecrets = Box<dyn FnOnce() -> Arc<NamedSource<String>>>;
 
 impl Report {
     /// Adds a file's text, with its secrets hidden. Returns its number.
     pub(super) fn file(&mut self, name: &str, text: &str) -> usize {
-        self.text(name, redact::redact(text), false)
+        self.text(name, text, redact::redact, false)
     }
 
     /// Adds a variable's value, hidden where it is a secret. Returns its number.
     pub(super) fn variable(&mut self, name: &str, value: &str) -> usize {
-        let shown = if redact::is_secret(name) {
-            "*".repeat(value.len())
-        } else {
-            redact::redact(value)
+        let hide = match redact::is_secret(name) {
+            true => |value: &str| "*".repeat(value.len()),
+            false => redact::redact,
         };
-        self.text(name, shown, true)
+        self.text(name, value, hide, true)
     }
 
-    fn text(&mut self, name: &str, shown: String, variable: bool) -> usize {
-        let source = Arc::new(NamedSource::new(name, shown));
+    fn text(&mut self, name: &str, text: &str, hide: fn(&str) -> String, variable: bool) -> usize {
+        let (name, text) = (name.to_owned(), text.to_owned());
+        let shown = move || Arc::new(NamedSource::new(name, hide(&text)));
+        let source = LazyCell::new(Box::new(shown) as HideSecrets);
         self.texts.push(SourceText { variable, source });
         self.texts.len() - 1
     }

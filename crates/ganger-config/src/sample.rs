@@ -1,4 +1,4 @@
-//! The rules of a pool, for tests of other crates.
+//! The rules of a pool, and a ledger, for tests of other crates.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,9 +7,27 @@ use ganger_core::backoff::Backoff;
 use ganger_protocol::status::Answer;
 
 use crate::model::{
-    Limits, Options, Pipeline, PoolConfig, Prefetch, Recycle, Restart, Retry, WorkerCommand,
-    Workers,
+    Database, LedgerConfig, Limits, LogLimits, Options, Pipeline, PoolConfig, Prefetch, Record,
+    Recycle, Restart, Retry, TableSource, WorkerCommand, Workers,
 };
+
+/// Returns a ledger in that file, which records as told.
+pub fn ledger(path: &str, record: Record) -> LedgerConfig {
+    LedgerConfig {
+        source: "main".to_owned(),
+        table: TableSource {
+            database: Database::Sqlite(path.into()),
+            mode: 0o600,
+            poll_interval: Duration::from_millis(500),
+            lease: Duration::from_secs(30),
+        },
+        is_embedded: false,
+        group: "main".to_owned(),
+        keep: Duration::from_secs(86_400),
+        record,
+        log: LogLimits::default(),
+    }
+}
 
 /// Returns the rules of pool `p`, which reads queue `q` of source `s` with one worker.
 pub fn policy() -> PoolConfig {
@@ -59,6 +77,7 @@ pub fn policy() -> PoolConfig {
         statuses: BTreeMap::from([(404, Answer::Reject), (299, Answer::Done)]),
         publish_to: None,
         idempotency: None,
+        record: None,
         options: Options::Table,
     }
 }

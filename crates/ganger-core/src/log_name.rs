@@ -103,6 +103,7 @@ mod tests {
             correlation_id: correlation_id.into(),
             reply_to: None,
             properties: properties.to_vec(),
+            occurrence: None,
         })
     }
 

@@ -26,6 +26,8 @@ pub struct Message {
     pub reply_to: Option<String>,
     /// Properties passed to version 2 workers: message id, content type, row id and the like.
     pub properties: Vec<(&'static str, Property)>,
+    /// Occurrence in a ledger that it belongs to, by a header of ganger's own. Workers don't see it.
+    pub occurrence: Option<Arc<str>>,
 }
 
 impl Message {
@@ -85,8 +87,10 @@ pub enum Property {
 /// A message to be published: a reply, an emit, or one from `ganger send`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outgoing {
-    /// Destination queue.
+    /// Destination queue; the routing key if there is an exchange.
     pub queue: String,
+    /// Exchange of RabbitMQ that routes it; none for the queue itself.
+    pub exchange: Option<String>,
     /// The body, byte for byte.
     pub body: Bytes,
     /// Its headers.
@@ -131,6 +135,7 @@ impl Outgoing {
     /// Returns its size when written, in bytes.
     pub fn bytes(&self) -> usize {
         let texts = [
+            &self.exchange,
             &self.reply_to,
             &self.message_id,
             &self.content_type,

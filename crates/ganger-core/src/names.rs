@@ -31,6 +31,12 @@ pub const OWN_HEADER_PREFIX: &str = "x-ganger-";
 pub const STEP_HEADER: &str = "x-ganger-step";
 /// Header with the id of the occurrence that a message belongs to, in the ledger.
 pub const OCCURRENCE_HEADER: &str = "x-ganger-occurrence";
+/// Header with the number of attempts that a message has, instead of its pool's.
+pub const ATTEMPTS_MAX_HEADER: &str = "x-ganger-attempts-max";
+/// Greatest number of attempts that a message may ask for by that header, which whoever may publish can write.
+pub const ATTEMPTS_MAX: u32 = 1000;
+/// Headers of ganger's own that belong to the message itself: every copy keeps them.
+pub const KEPT_HEADERS: [&str; 3] = [STEP_HEADER, OCCURRENCE_HEADER, ATTEMPTS_MAX_HEADER];
 /// Header with the name of the schedule that has sent a message.
 pub const SCHEDULE_HEADER: &str = "ganger-schedule";
 /// Header with the slot of a schedule's message, in RFC 3339.

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::lane::{Gauge, Search};
+use super::lane::{Gauge, Search, Sought};
 use super::orders::Orders;
 use super::scaling::Scaling;
 use super::status::{
@@ -77,7 +77,7 @@ impl Pool {
 
     fn escalate_stop(&mut self) {
         let Some(stopping) = &mut self.stopping else {
-            // It has missed the order to stop.
+            // The pool has missed the order to stop.
             return self.stop(Duration::ZERO);
         };
         let is_being_killed = |gauge: &Gauge| gauge.phase() == Phase::Killing;
@@ -90,10 +90,10 @@ impl Pool {
 impl Pool {
     pub(super) fn handle_command(&mut self, command: Command) {
         match command {
-            // The caller may have gone.
+            // The caller may no longer wait for the answer.
             Command::Status(reply) => drop(reply.send(self.show_now(Instant::now()))),
             Command::Steer(steer, reply) => drop(reply.send(self.steer(steer))),
-            Command::Cancel(id, asker) => self.cancel(id, asker),
+            Command::Cancel(sought, asker) => self.cancel(sought, asker),
             Command::LastLines(slot, asker) => self.lanes.last_lines(slot, asker),
         }
     }
@@ -134,7 +134,7 @@ impl Pool {
         Ok(self.supervisor.rolls())
     }
 
-    /// Returns what operators have asked for.
+    /// Returns the current requests of operators.
     pub(super) fn steering(&self) -> Steering {
         *self.steered.borrow()
     }
@@ -168,18 +168,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Cancels the messages of that name: those that wait here, and those that workers have.
-    fn cancel(&mut self, id: String, asker: oneshot::Sender<usize>) {
-        tracing::info!(
-            pool = self.shared.name(),
-            id,
-            "cancelling a message at an operator's request"
-        );
+    /// Cancels these messages: those that wait in the pool, and those that workers have.
+    fn cancel(&mut self, sought: Sought, asker: oneshot::Sender<usize>) {
         // Messages that have arrived and wait for room here count as in hand.
         let deliveries = &mut self.link.deliveries;
         let mut arrived = std::iter::from_fn(|| deliveries.try_recv().ok()).collect();
         self.take_in(&mut arrived);
-        let search = Rc::new(Search::new(id, asker));
+        let search = Rc::new(Search::new(self.shared.name(), sought, asker));
         self.waiting.cancel(&search);
         self.lanes.cancel(&search);
     }
@@ -190,7 +185,7 @@ impl Pool {
         self.scaling.as_ref().map_or_else(fixed, Scaling::target)
     }
 
-    /// Returns the target number of workers, operators' requests included.
+    /// Returns the target number of workers, including operators' requests.
     fn workers_wanted(&self) -> usize {
         self.steering().target(self.workers_by_rules())
     }
@@ -204,7 +199,7 @@ impl Pool {
 
 /// The status.
 impl Pool {
-    /// Publishes the status, if it is time to.
+    /// Publishes the status, if that is due.
     pub(super) fn show(&mut self, now: Instant) {
         if self.shown.is_due(now) {
             self.show_now(now);

@@ -49,6 +49,7 @@ use ganger_core::event_loop::Standstills;
 use ganger_core::shutdown::Phase;
 use ganger_queue::delivery::{CREDIT_MAX, Delivery, Intake, PoolEnd};
 use ganger_telemetry::metrics::WorkerEnd;
+pub use lane::Sought;
 use lane::{Ended, Gauge, Shared};
 use lanes::{Lanes, MAILBOX};
 use losses::Losses;
@@ -74,8 +75,8 @@ pub enum Command {
     Status(oneshot::Sender<Arc<PoolStatus>>),
     /// Carry out an operator's request and return the number of rolling restarts begun so far.
     Steer(Steer, oneshot::Sender<Result<u64, Refusal>>),
-    /// Cancel the messages of that name and return their number.
-    Cancel(String, oneshot::Sender<usize>),
+    /// Cancel these messages and return their number.
+    Cancel(Sought, oneshot::Sender<usize>),
     /// Return the last lines that the worker in that slot has printed, or those of the one before
     /// if none runs. Not answered if there was none.
     LastLines(usize, oneshot::Sender<LastLines>),
@@ -162,10 +163,10 @@ async fn at(alarm: Option<Instant>) {
 
 struct Pool {
     shared: Rc<Shared>,
-    /// The daemon's orders, as far as carried out.
+    /// The daemon's orders, as far as they are carried out.
     orders: Orders,
     orders_ended: bool,
-    /// Publishes what operators have asked for.
+    /// Publishes the requests of operators.
     steered: watch::Sender<Steering>,
     link: PoolEnd,
     source_is_gone: bool,
@@ -222,7 +223,7 @@ impl Pool {
 /// Messages, from the source to the lanes.
 impl Pool {
     fn takes_deliveries(&self) -> bool {
-        // While the breaker is open messages wait here without being tried, within the credit.
+        // While the breaker is open, messages wait here without being tried, within the credit.
         let may_wait = self.shared.breaker.borrow().is_open();
         (!self.waiting.has_ordinary() || may_wait) && !self.source_is_gone
     }
@@ -240,9 +241,9 @@ impl Pool {
         self.stopping.is_some() || self.steering().takes_nothing()
     }
 
-    /// Returns the number of messages that may be here while the breaker is open. None may without
-    /// a worker; those that workers may still have from before must leave room for those to be
-    /// tried.
+    /// Returns the number of messages that may be here while the breaker is open. None may without a worker;
+    /// the number must leave room, beside the messages that workers may still have from before, for those to
+    /// be tried.
     fn kept_while_open(&self) -> Option<usize> {
         let at_hand = self.shared.breaker.borrow().at_hand()?;
         let board = self.lanes.board();
@@ -262,7 +263,7 @@ impl Pool {
         }
     }
 
-    /// Gives out waiting messages as far as there is room. Without any worker they go back: other
+    /// Gives out waiting messages as far as there is room. Without any worker they are given back: other
     /// daemons may have one, and it is unknown when this pool will.
     fn dispatch(&mut self, now: Instant) {
         if self.lanes.board().open() == 0 {
@@ -279,12 +280,11 @@ impl Pool {
     /// Returns the time at which the breaker admits the first of the waiting messages.
     fn next_probe(&self, now: Instant) -> Option<Instant> {
         let probe_at = self.shared.breaker.borrow().probe_at()?;
-        // Past that moment the pool waits for a lane.
+        // After that time the pool waits for a lane.
         (self.waiting.len() > 0 && probe_at > now).then_some(probe_at)
     }
 
-    /// Gives back the messages that no worker has when the breaker has opened; the lanes do
-    /// likewise.
+    /// Gives back the messages that no worker has when the breaker has opened; the lanes do the same.
     fn follow_breaker(&mut self) {
         let transition = self.shared.breaker.borrow_mut().take_transition();
         match transition {
@@ -325,7 +325,7 @@ impl Pool {
         }
     }
 
-    /// Tells the source the credit.
+    /// Reports the credit to the source.
     fn set_credit(&self) {
         let intake = match self.stopping.is_some() {
             true => Intake::Closed,
@@ -338,8 +338,8 @@ impl Pool {
         });
     }
 
-    /// Follows changes of the source's state. Messages that it has lost are for others to process:
-    /// the lanes check whether they have some of them.
+    /// Follows changes of the source's state. Messages that it has lost are processed by other daemons: the
+    /// lanes check whether they have some of them.
     fn follow_source(&mut self) {
         let (losses, paused) = {
             let state = self.link.state.borrow();
@@ -363,7 +363,7 @@ impl Pool {
 
 /// Workers: their number, their starts and their ends.
 impl Pool {
-    /// Checks, if it is time, whether there are too few or too many workers.
+    /// Checks, if that is due, whether there are too few or too many workers.
     fn follow_load(&mut self, now: Instant) {
         let is_due = |scaling: &Scaling| scaling.next_look() <= now;
         if !self.scaling.as_ref().is_some_and(is_due) || self.stopping.is_some() {
@@ -392,7 +392,7 @@ impl Pool {
         }
     }
 
-    /// Returns the number of messages in the queue beside those that are here, where the source
+    /// Returns the number of messages in the queue in addition to those that are here, where the source
     /// knows.
     fn queued(&self) -> Option<u64> {
         let backlog = self.link.state.borrow().backlog?;
@@ -550,8 +550,8 @@ impl Pool {
         alarms.into_iter().flatten().min()
     }
 
-    /// Moves the deadlines by the time in which this thread's loop stood still, which is nobody's
-    /// fault. The lanes move theirs.
+    /// Moves the deadlines by the time for which this thread's loop was stopped: no worker is to blame. The
+    /// lanes move theirs.
     fn extend_deadlines(&mut self, now: Instant) {
         let Some(stood_still) = self.standstills.take_stall(now) else {
             return;
@@ -581,7 +581,7 @@ impl Pool {
             self.name_laggards(now);
         }
         if abandons {
-            // SIGKILL is pending, so they will not run another line of their program.
+            // SIGKILL is pending, so they will not execute any more of their program.
             self.lanes.abandon();
         }
     }
@@ -609,7 +609,7 @@ impl Pool {
     /// Returns the result of the pool once it has ended.
     fn result(&mut self, now: Instant) -> Option<Result<(), PoolError>> {
         if self.source_is_gone {
-            // Without a stop under way it has failed.
+            // Without a stop under way the pool has failed.
             self.stop(Duration::ZERO);
         }
         let stopping = self.stopping.as_mut().filter(|_| self.lanes.is_empty())?;
@@ -627,7 +627,7 @@ mod tests {
     use ganger_config::sample::policy;
     use ganger_queue::delivery::link;
 
-    /// Whatever the reason for missing the first order: the second is enough.
+    /// Whatever the reason for missing the first order, the second is enough.
     #[tokio::test]
     async fn a_hurry_stops_one_that_was_not_told_to_stop() {
         let (mut source, pool) = link();

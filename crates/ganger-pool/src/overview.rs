@@ -1,5 +1,5 @@
-//! Status of the daemon for every reader: the report in the log, the commands, the API, the
-//! metrics. All read the same; no reader changes what another sees, and none waits for a busy pool.
+//! Status of the daemon for every reader: the report in the log, the commands, the API, the metrics. All read
+//! the same; no reader changes the status for another, and none waits for a busy pool.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,8 +24,9 @@ use ganger_core::budget::Budget;
 use ganger_core::heartbeat;
 use ganger_queue::unread::{UnreadQueue, UnreadQueues};
 use ganger_telemetry as telemetry;
+use ganger_telemetry::metrics::spread::Spread;
 
-/// Time that pools have to answer a status request; a busy one is shown as last seen.
+/// Time that pools have to answer a status request; a busy one is shown as last published.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(100);
 
 /// Maximum number of reasons kept of one refused reload.
@@ -169,10 +170,34 @@ pub struct LedgerStatus {
     pub schedules: BTreeMap<String, u64>,
     /// Schedules that are broken or disabled, at most 20.
     pub stopped: Vec<StoppedScheduleStatus>,
+    /// Number of schedules of which something expected did not happen in time.
+    pub overdue_count: u64,
+    /// These, at most 20.
+    pub overdue: Vec<OverdueScheduleStatus>,
     /// Number of messages that this daemon has sent for slots.
     pub dispatched: u64,
+    /// Time from the moment at which a slot was due until its message was sent, of messages that this daemon has sent
+    /// for slots.
+    #[schema(value_type = Object)]
+    pub lateness: Spread,
+    /// Number of missed slots that these messages stand for besides their own.
+    pub missed: u64,
     /// Number of slots that this daemon has skipped, by reason.
     pub skipped: BTreeMap<String, u64>,
+    /// Messages of the ledger that other sources have not taken yet, by source.
+    pub outgoing: Vec<OutgoingStatus>,
+}
+
+/// Messages of schedules on their way from the ledger to a source.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(default)]
+pub struct OutgoingStatus {
+    /// Name of the source.
+    pub source: String,
+    /// Number of messages.
+    pub messages: u64,
+    /// Reason for which they can't be published; null if there is none.
+    pub problem: Option<String>,
 }
 
 /// A schedule that dispatches nothing although no operator has paused it.
@@ -185,6 +210,16 @@ pub struct StoppedScheduleStatus {
     pub state: String,
     /// Reason, in a sentence.
     pub reason: String,
+}
+
+/// A schedule of which something expected (`expect`) did not happen in time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(default)]
+pub struct OverdueScheduleStatus {
+    /// Name of the schedule.
+    pub name: String,
+    /// Description of what did not happen, in a sentence.
+    pub overdue: String,
 }
 
 /// A queue that holds messages and that no pool of the daemon reads.
@@ -266,7 +301,7 @@ impl Status {
     }
 }
 
-/// Clocks may be set, so the age is logged beside the time.
+/// The clock may be changed, so the age is logged beside the time.
 fn with_age(pool: &PoolStatus) -> PoolStatus {
     let age = pool.shown.map(|shown| shown.elapsed());
     PoolStatus {
@@ -275,8 +310,8 @@ fn with_age(pool: &PoolStatus) -> PoolStatus {
     }
 }
 
-/// Returns the reason for which a pool does not work. An operator's request is no reason, nor is a
-/// dependency that is down: another daemon in its place would do no better.
+/// Returns the reason for which a pool does not work. An operator's request is no reason, nor is a dependency
+/// that is down: another daemon in its place would have the same problem.
 pub fn pool_not_ready(pool: &PoolStatus) -> Option<String> {
     let name = &pool.name;
     match pool.state {
@@ -311,6 +346,7 @@ pub struct Overview {
     reload: Arc<Mutex<ReloadStatus>>,
     alerts: Arc<Mutex<Option<AlertsStatus>>>,
     ledger: Arc<Mutex<Option<LedgerStatus>>>,
+    outgoing: Arc<Mutex<Vec<OutgoingStatus>>>,
     pauses: Pauses,
     unread: UnreadQueues,
 }
@@ -331,6 +367,7 @@ impl Overview {
             reload: Arc::new(Mutex::new(ReloadStatus::start(started_at))),
             alerts: Arc::default(),
             ledger: Arc::default(),
+            outgoing: Arc::default(),
             pauses: Pauses::default(),
             unread: UnreadQueues::default(),
         };
@@ -408,10 +445,19 @@ impl Overview {
 
     /// Returns the state of the ledger.
     pub fn ledger(&self) -> Option<LedgerStatus> {
-        locked(&self.ledger).clone()
+        let ledger = locked(&self.ledger).clone()?;
+        Some(LedgerStatus {
+            outgoing: locked(&self.outgoing).clone(),
+            ..ledger
+        })
     }
 
-    /// Returns the stalled threads, a sentence each; none if all turn.
+    /// Sets the messages of the ledger that other sources have not taken yet.
+    pub fn set_outgoing(&self, outgoing: Vec<OutgoingStatus>) {
+        *locked(&self.outgoing) = outgoing;
+    }
+
+    /// Returns the stalled threads, a sentence each; none if all threads respond.
     pub fn stalled(&self) -> Vec<String> {
         let limit = Duration::from_millis(self.stall_timeout_ms.load(Ordering::Relaxed));
         let stalled = heartbeat::stalled(limit).into_iter();
@@ -455,13 +501,13 @@ impl Overview {
         self.of(self.registry.pools())
     }
 
-    /// Returns the current status. A busy pool is shown as last seen.
+    /// Returns the current status. A busy pool is shown as last published.
     pub async fn status_now(&self) -> Status {
         self.of(self.registry.pools_now(ANSWERS_WITHIN).await)
     }
 
-    /// Returns the current status with the resource usage of each worker's process. The pools don't
-    /// measure it: their threads serve messages.
+    /// Returns the current status with the resource usage of each worker's process. The pools do not measure
+    /// it, since their threads serve messages.
     pub async fn status_measured(&self) -> Status {
         let mut status = self.status_now().await;
         let workers = status.pools.iter_mut().flat_map(|pool| &mut pool.workers);
@@ -518,7 +564,7 @@ fn measure(worker: &mut WorkerStatus) {
     worker.cpu_seconds = usage::cpu_of(pid).map(|cpu| cpu.as_secs_f64());
 }
 
-/// Locks a mutex; a panic elsewhere has left nothing half changed.
+/// Locks a mutex; a panic elsewhere has left no value half changed.
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::status::PoolStatus;
-use super::{Command, Refusal, Steer};
+use super::{Command, Refusal, Sought, Steer};
 use crate::worker::output::LastLines;
 
 /// The pools by name. Clones share them.
@@ -80,11 +80,11 @@ impl Registry {
         self.pools()
     }
 
-    /// Sends a request to a pool and waits for its answer for the given time. Returns the number of
-    /// rolling restarts that it has begun so far.
+    /// Sends a request to a pool and waits for its answer for the given time. Returns the number of rolling
+    /// restarts that it has begun so far.
     ///
     /// # Errors
-    /// If there is no such pool, it won't, or it has not answered.
+    /// If there is no such pool, it refuses, or it has not answered.
     pub async fn steer(
         &self,
         name: &str,
@@ -96,8 +96,8 @@ impl Registry {
         Ok(done?)
     }
 
-    /// Cancels the messages of a pool that have this name. Returns their number: those that run are
-    /// told to stop, and killed if they don't.
+    /// Cancels the messages of a pool that have this name. Returns their number: those that run are asked to
+    /// stop, and killed if they don't.
     ///
     /// # Errors
     /// If there is no such pool, or it or a lane of it has not answered.
@@ -107,8 +107,24 @@ impl Registry {
         id: &str,
         within: Duration,
     ) -> Result<usize, SteerError> {
-        let told = self.ask(name, within, |asker| Command::Cancel(id.to_owned(), asker));
+        let told = self.ask(name, within, |asker| {
+            Command::Cancel(Sought::Name(id.to_owned()), asker)
+        });
         told.await?.ok_or_else(|| SteerError::Busy(name.to_owned()))
+    }
+
+    /// Has every pool cancel its messages of that occurrence, if it has any. Waits for none of them. Returns whether all
+    /// were asked.
+    pub fn cancel_anywhere(&self, id: &str) -> bool {
+        let mut all = true;
+        for entry in self.entries().values() {
+            let (asker, _) = oneshot::channel();
+            let asked = entry
+                .commands
+                .try_send(Command::Cancel(Sought::Occurrence(id.to_owned()), asker));
+            all &= !matches!(asked, Err(TrySendError::Full(_)));
+        }
+        all
     }
 
     /// Returns the last lines that the worker in that slot of a pool has printed.
@@ -126,7 +142,7 @@ impl Registry {
         Ok(told.await?.ok_or(Refusal::NoWorker { pool, slot })?)
     }
 
-    /// Sends a command and waits for its answer; `None` if the recipient has gone.
+    /// Sends a command and waits for its answer; `None` if the recipient has ended.
     async fn ask<T>(
         &self,
         name: &str,

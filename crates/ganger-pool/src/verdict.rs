@@ -1,5 +1,5 @@
-//! The outcome of a message: one pure function of the event and the pool's policy. It does not
-//! wait, read a clock or know a broker.
+//! The outcome of a message: one pure function of the event and the pool's policy. It does not wait, read a
+//! clock or know a broker.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::publish_to::allows;
 use ganger_config::model::{Options, PoolConfig};
 use ganger_core::names::{
-    CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER,
+    ATTEMPTS_MAX_HEADER, CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX,
+    STEP_HEADER,
 };
 use ganger_protocol::output::Output;
 use ganger_protocol::status::{Answer, Meaning, Status};
@@ -16,7 +17,7 @@ use ganger_queue::delivery::{
     CANCELLED, Failure, Headers, History, Message, Outcome, Outgoing, Reason,
 };
 
-/// An event of a message in a worker's hands.
+/// An event of a message in flight at a worker.
 #[derive(Debug)]
 pub enum Event {
     /// The worker answered.
@@ -25,7 +26,7 @@ pub enum Event {
     Yielded(Output),
     /// The worker answered after an operator had cancelled the message.
     Cancelled(Output),
-    /// The worker answered after the message's timeout, of which it was told.
+    /// The worker answered after the message's timeout, of which it was informed.
     TimedOut {
         /// The answer.
         answer: Output,
@@ -39,6 +40,19 @@ pub enum Event {
         /// The message was one of several that a worker had begun when it died.
         suspect: bool,
     },
+}
+
+impl Event {
+    /// Returns the worker's answer, if it gave one.
+    pub fn answer(&self) -> Option<&Output> {
+        match self {
+            Self::Answered(answer)
+            | Self::Yielded(answer)
+            | Self::Cancelled(answer)
+            | Self::TimedOut { answer, .. } => Some(answer),
+            Self::Failed(_) | Self::Stopped { .. } => None,
+        }
+    }
 }
 
 /// The message of an event, and the rules for it.
@@ -66,7 +80,7 @@ pub fn decide(event: Event, case: Case<'_>) -> Outcome {
     }
 }
 
-/// Decides on an answer. One after the timeout counts like any other; a failure is then put down to
+/// Decides on an answer. An answer after the timeout counts like any other; a failure is then attributed to
 /// the timeout.
 fn answered(output: Output, exceeded: Option<Duration>, case: Case<'_>) -> Outcome {
     let status = output.status;
@@ -98,9 +112,9 @@ fn answered(output: Output, exceeded: Option<Duration>, case: Case<'_>) -> Outco
     }
 }
 
-/// Decides on an answer to a request to yield. Done and reject count. Anything else may be mere
-/// obedience: it is not charged, or the message would be dead after as many deploys as it has
-/// attempts.
+/// Decides on an answer to a request to yield. Done and reject count. Any other answer may be a mere
+/// consequence of the request, so it is not charged: otherwise the message would be dead after as many
+/// deploys as it has attempts.
 fn yielded(output: Output, case: Case<'_>) -> Outcome {
     match meaning(output.status, case.policy) {
         Answer::Done | Answer::Reply | Answer::Reject => answered(output, None, case),
@@ -114,8 +128,8 @@ fn yielded(output: Output, case: Case<'_>) -> Outcome {
     }
 }
 
-/// Decides on an answer to a cancelled message. Done counts. Anything else becomes a dead letter,
-/// from which it can be sent back: the message must not run again by itself.
+/// Decides on an answer to a cancelled message. Done counts. Anything else makes it a dead letter, from which
+/// it can be sent back: the message must not run again by itself.
 fn cancelled(output: Output, case: Case<'_>) -> Outcome {
     match meaning(output.status, case.policy) {
         Answer::Done | Answer::Reply | Answer::Reject => answered(output, None, case),
@@ -134,7 +148,7 @@ fn cancelled(output: Output, case: Case<'_>) -> Outcome {
 fn meaning(status: Status, policy: &PoolConfig) -> Answer {
     match (policy.statuses.get(&status.0).copied(), status.meaning()) {
         (Some(answer), _) | (None, Meaning::Answer(answer)) => answer,
-        // A note never counts as an answer: it would be taken for done by accident.
+        // A note never counts as an answer: otherwise a message could be taken for done by accident.
         (None, Meaning::Note(_)) => Answer::Failed,
     }
 }
@@ -168,7 +182,8 @@ fn failed(mut failure: Failure, asked: Option<Duration>, case: Case<'_>) -> Outc
         return Outcome::DeadLetter(Box::new(failure));
     }
     let hopeless = matches!(failure.reason, Reason::Undeliverable | Reason::Cancelled);
-    if hopeless || history.attempt >= policy.retry.attempts {
+    let most = history.attempts_max.unwrap_or(policy.retry.attempts);
+    if hopeless || history.attempt >= most {
         return Outcome::DeadLetter(Box::new(failure));
     }
     let backoff = &policy.retry.backoff;
@@ -185,6 +200,8 @@ fn failed(mut failure: Failure, asked: Option<Duration>, case: Case<'_>) -> Outc
 fn reply(output: Output, case: Case<'_>) -> Outcome {
     let to = destination(&output, case.message);
     let error = match &to {
+        // The ledger keeps the result of a run.
+        None if case.history.followed || case.message.occurrence.is_some() => return Outcome::Done,
         None => NOWHERE.to_owned(),
         Some(to) => match refusal(to, &output, case) {
             None => return Outcome::Reply(Box::new(outgoing(to.clone(), output, case))),
@@ -202,8 +219,8 @@ fn reply(output: Output, case: Case<'_>) -> Outcome {
 const NOWHERE: &str =
     "the reply has no destination: the message has no reply-to, and the answer names no queue";
 
-/// Returns the destination of a reply or an emit: the one that the worker names, otherwise the one
-/// that the message asks for.
+/// Returns the destination of a reply or an emit: the queue that the worker names, or else the one that the
+/// message asks for.
 pub fn destination(output: &Output, message: &Message) -> Option<String> {
     output
         .reply_queue
@@ -211,8 +228,8 @@ pub fn destination(output: &Output, message: &Message) -> Option<String> {
         .or_else(|| message.reply_to.clone())
 }
 
-/// Returns the reason not to send it there, if any: the pool may not send there, or it would never
-/// end.
+/// Returns the reason not to send to that queue, if any: the pool may not send there, or the chain of
+/// messages would never end.
 pub fn refusal(to: &str, output: &Output, case: Case<'_>) -> Option<String> {
     let Case {
         message,
@@ -256,6 +273,10 @@ pub fn outgoing(queue: String, output: Output, case: Case<'_>) -> Outgoing {
     let mut headers = overlaid(message, output.headers.unwrap_or_default());
     let step = history.step.saturating_add(1);
     headers.push((STEP_HEADER.to_owned(), step.to_string()));
+    // A long task that continues in its queue keeps it.
+    if let Some(most) = history.attempts_max.filter(|_| *message.queue == *queue) {
+        headers.push((ATTEMPTS_MAX_HEADER.to_owned(), most.to_string()));
+    }
     Outgoing {
         queue,
         body: output.message,
@@ -264,10 +285,9 @@ pub fn outgoing(queue: String, output: Output, case: Case<'_>) -> Outgoing {
     }
 }
 
-/// Returns a name that the message keeps over all its attempts and shares with no other: the number
-/// of its row, its partition and offset, or its source's own number for it, where it has them. A
-/// message id alone is not enough, since the steps of a long task pass it on, but differ in what is
-/// to be done.
+/// Returns a name that the message keeps over all its attempts and shares with no other: the number of its
+/// row, its partition and offset, or its source's own number for it, where it has them. A message id alone is
+/// not enough: the steps of a long task share it, although their content differs.
 pub fn lasting_name(message: &Message) -> String {
     let mut name = String::new();
     if !message.write_numbers(&mut name) {
@@ -277,7 +297,7 @@ pub fn lasting_name(message: &Message) -> String {
     name
 }
 
-/// Returns the 64-bit FNV-1a hash of the worker's task. The same in every version of ganger.
+/// Returns the 64-bit FNV-1a hash of the worker's task. It is the same in every version of ganger.
 fn fingerprint(message: &Message) -> u64 {
     let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let headers = message.headers.iter();

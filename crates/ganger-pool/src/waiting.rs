@@ -1,5 +1,5 @@
-//! Messages from the source that wait for a worker with room, and the order in which they get one.
-//! The caller says how many may wait and gives them to workers.
+//! Messages from the source that wait for a worker with room, and the order in which they get one. The caller
+//! sets the number that may wait, and gives them to workers.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -24,8 +24,7 @@ pub(super) struct Waiting {
     ordinary: VecDeque<Delivery>,
     /// Messages that wait for an idle worker.
     suspects: VecDeque<Delivery>,
-    /// Minimum number of workers that share the waiting messages, also where these are given out in
-    /// runs.
+    /// Minimum number of workers that share the waiting messages, also if these are given out in runs.
     parts_min: usize,
 }
 
@@ -75,7 +74,7 @@ impl Waiting {
         self.suspects.clear();
     }
 
-    /// Returns the time at which the first message has to go back.
+    /// Returns the time at which the first message has to be given back.
     pub(super) fn next_stale(&self) -> Option<Instant> {
         let first = [self.ordinary.front(), self.suspects.front()];
         let begin_by = |delivery: &Delivery| delivery.begin_by;
@@ -92,7 +91,7 @@ impl Waiting {
         }
     }
 
-    /// Gives back the messages that their source has lost: they are for others to process.
+    /// Gives back the messages that their source has lost: they are processed by others.
     pub(super) fn give_back_void(&mut self) {
         let before = self.len();
         self.ordinary.retain(|delivery| !delivery.is_void());
@@ -161,8 +160,8 @@ impl Waiting {
         self.shared.breaker.borrow().admits(now)
     }
 
-    /// Returns the next message to try. While the breaker is open, messages tried before and new
-    /// ones take turns: of each kind the first that came, which has been due for longest.
+    /// Returns the next message to try. While the breaker is open, messages tried before and new ones
+    /// alternate; of each kind the first arrival is chosen, which has been due for longest.
     fn next_ordinary(&mut self) -> Option<Delivery> {
         let Some(takes_tried) = self.shared.breaker.borrow().takes_tried() else {
             return self.ordinary.pop_front();
@@ -183,6 +182,7 @@ mod tests {
     use super::*;
     use crate::breaker::{Attempt, Evidence};
     use crate::events::{EventFeed, PoolEvents};
+    use crate::lane::Sought;
     use ganger_config::model;
     use ganger_config::sample::policy;
     use ganger_queue::delivery::{Claim, History, Message, PoolEnd, SourceEnd, link};
@@ -220,7 +220,7 @@ mod tests {
             }
         }
 
-        /// Returns the scene in which messages of that attempt wait, alone or not.
+        /// Returns a scene with waiting messages of the given attempts, each of them alone or not.
         fn with(messages: &[(u32, bool)]) -> Self {
             let mut scene = Self::new();
             for (token, (attempt, alone)) in (0..).zip(messages) {
@@ -268,7 +268,7 @@ mod tests {
             given
         }
 
-        /// Returns the tokens of the messages that went back, and checks that they were counted.
+        /// Returns the tokens of the messages given back, and checks that they were counted.
         fn returned(&mut self, counted: u64) -> Vec<u64> {
             let settlements = std::iter::from_fn(|| self.source.settlements.try_recv().ok());
             let tokens = settlements.map(|settlement| settlement.token).collect();
@@ -285,6 +285,7 @@ mod tests {
             correlation_id: token.to_string(),
             reply_to: None,
             properties: Vec::new(),
+            occurrence: None,
         }
     }
 
@@ -388,7 +389,7 @@ mod tests {
     fn a_cancelled_message_is_a_dead_letter_and_the_others_wait_on() {
         let mut scene = Scene::with(&[(1, false), (1, true), (1, false)]);
         let (asker, mut found) = tokio::sync::oneshot::channel();
-        let search = Search::new("1".to_owned(), asker);
+        let search = Search::new("p".to_owned(), Sought::Name("1".to_owned()), asker);
         scene.waiting.cancel(&search);
         drop(search);
         assert_eq!(found.try_recv(), Ok(1));

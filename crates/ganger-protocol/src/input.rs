@@ -241,6 +241,7 @@ mod tests {
             correlation_id: String::new(),
             reply_to: None,
             properties: Vec::new(),
+            occurrence: None,
         }
     }
 

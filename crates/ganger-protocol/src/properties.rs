@@ -78,6 +78,7 @@ fn message() -> impl Strategy<Value = Message> {
                 correlation_id,
                 reply_to: None,
                 properties,
+                occurrence: None,
             },
         )
 }

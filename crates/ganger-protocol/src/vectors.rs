@@ -152,6 +152,7 @@ impl InputMeaning {
             correlation_id: self.correlation_id.clone(),
             reply_to: None,
             properties: self.properties.iter().map(property).collect(),
+            occurrence: None,
         }
     }
 

@@ -8,6 +8,7 @@ use crate::dead_letter::Counters;
 use crate::delivery::{Failure, History, Reason};
 use ganger_config::model::PoolConfig;
 use ganger_core::backoff::Backoff;
+use ganger_core::names::ATTEMPTS_MAX;
 
 /// Number of daemons in a row that vanished over a message, at which it is a suspect. One is forgiven:
 /// otherwise everything in flight when a daemon was killed, or the power failed, would be suspect. The
@@ -84,8 +85,16 @@ pub fn history(counters: Counters, is_suspected: bool) -> History {
         alone: is_suspected || counters.crashes > 0,
         earlier: counters.span,
         step: 0,
+        attempts_max: None,
         followed: false,
     }
+}
+
+/// Returns the number of attempts of a message by its header, if that is a number from 1 on.
+pub fn attempts_max(header: Option<&str>) -> Option<u32> {
+    let asked: u64 = header?.trim().parse().ok()?;
+    let asked = u32::try_from(asked).unwrap_or(u32::MAX);
+    (asked > 0).then(|| asked.min(ATTEMPTS_MAX))
 }
 
 /// Returns whether a message that crashed so many workers is dead-lettered.
@@ -116,6 +125,22 @@ pub fn dead(crashes: u32, lapses: u32, limits: Limits) -> Option<Failure> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_message_asks_for_attempts_within_bounds() {
+        for (header, expected) in [
+            (None, None),
+            (Some("3"), Some(3)),
+            (Some(" 1 "), Some(1)),
+            (Some("0"), None),
+            (Some("-1"), None),
+            (Some("many"), None),
+            (Some("1001"), Some(ATTEMPTS_MAX)),
+            (Some("99999999999"), Some(ATTEMPTS_MAX)),
+        ] {
+            assert_eq!(attempts_max(header), expected, "{header:?}");
+        }
+    }
 
     #[test]
     fn requeue_waits_longer_each_time_and_thirty_seconds_at_the_most() {

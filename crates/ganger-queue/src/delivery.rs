@@ -16,23 +16,33 @@
 
 mod facts;
 mod finished;
-
+mod follow;
 mod outcome;
 mod post;
+mod run;
+mod settlement;
 
 use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 pub use facts::{DatabaseFigures, Figures, KafkaFigures, SourceFacts};
 pub use finished::{EnteredIdentities, EntryNotice, Finished, Identity, StoredReply, repeated};
+use follow::Followed;
+pub use follow::{
+    Follower, Following, MessageEnd, MessageRecord, PendingSettlement, RecordedEnd, RecordedEnds,
+    Report, Reported, Reports,
+};
 pub use ganger_core::log_name::{LogName, write_numbers};
 pub use ganger_core::message::{Headers, Message, Outgoing, Property};
 use ganger_core::trace_context::{Recording, SpanContext};
 pub use outcome::{CANCELLED, Exit, Failure, Outcome, Reason};
 pub use post::{IfTaken, IfUnsubscribed, Post, Unique, UniqueScope};
+pub use run::{LogLine, LogStream, Run, RunNote, RunNotes, size};
+pub use settlement::Settlement;
 
 /// Maximum number of deliveries that one source may have in flight, whatever the pool asks for.
 pub const CREDIT_MAX: usize = 65_535;
@@ -57,6 +67,8 @@ pub struct History {
     /// Step of a long task, counted from 0: the number of times that a message published with its id has
     /// continued it.
     pub step: u32,
+    /// Number of attempts that it has, by its header; none for that of its pool.
+    pub attempts_max: Option<u32>,
     /// Its source is told when a worker gets it.
     pub followed: bool,
 }
@@ -80,6 +92,12 @@ pub struct Delivery {
     slot: Option<Slot>,
     /// Channel on which its source is told that a worker has it, and its number there.
     begun: Option<(u64, mpsc::Sender<u64>)>,
+    /// Set if its beginning is reported to a ledger elsewhere.
+    followed: Option<Arc<Followed>>,
+    /// Set if it is of an occurrence in a ledger, wherever that is.
+    run: Option<Arc<Run>>,
+    /// Answer of its worker, if it is done.
+    result: Bytes,
 }
 
 /// Claim of a source to messages that it may lose all together, such as a partition: once it is dropped,
@@ -91,6 +109,9 @@ pub struct Claim(Arc<()>);
 struct Slot {
     token: u64,
     permit: mpsc::OwnedPermit<Settlement>,
+    /// Set if its outcome is reported to a ledger elsewhere.
+    followed: Option<Arc<Followed>>,
+    result: Bytes,
 }
 
 impl Delivery {
@@ -111,6 +132,22 @@ impl Delivery {
             // Its source has a place for each, unless it is gone.
             begun.try_send(token).ok();
         }
+        if let Some(followed) = self.followed.take() {
+            followed.begin();
+        }
+        if let Some(run) = &self.run {
+            run.begin();
+        }
+    }
+
+    /// Returns the way to its occurrence, if a ledger has that.
+    pub fn run(&self) -> Option<&Arc<Run>> {
+        self.run.as_ref()
+    }
+
+    /// Keeps the answer of its worker, which has done it: its result.
+    pub fn keep_result(&mut self, result: Bytes) {
+        self.result = result;
     }
 
     /// Hands the outcome to the source. Never waits and never fails: if the source is gone, so is
@@ -123,7 +160,11 @@ impl Delivery {
         let span = self.recording.as_ref();
         let span = span.filter(|recording| recording.was_given);
         let span = span.map(|recording| recording.task);
-        if let Some(slot) = self.slot.take() {
+        if let Some(mut slot) = self.slot.take() {
+            if let Some(run) = &self.run {
+                run.end();
+            }
+            slot.result = std::mem::take(&mut self.result);
             slot.send(outcome, span, None);
         }
     }
@@ -131,12 +172,17 @@ impl Delivery {
 
 impl Slot {
     fn send(self, outcome: Outcome, span: Option<SpanContext>, finished: Option<Box<Finished>>) {
-        drop(self.permit.send(Settlement {
+        let settlement = Settlement {
             token: self.token,
             outcome,
             span,
+            result: self.result,
             finished,
-        }));
+        };
+        match self.followed {
+            None => drop(self.permit.send(settlement)),
+            Some(followed) => followed.settle(PendingSettlement::new(self.permit, settlement)),
+        }
     }
 }
 
@@ -152,6 +198,14 @@ impl Drop for Delivery {
 pub struct Receipt(Option<Slot>);
 
 impl Receipt {
+    /// Adds the result of the message.
+    pub fn with_result(mut self, result: Bytes) -> Self {
+        if let Some(slot) = &mut self.0 {
+            slot.result = result;
+        }
+        self
+    }
+
     /// Hands the outcome to the source, as [`Delivery::settle`] does, with the span of the attempt and
     /// the entry for the transaction that settles it.
     pub fn settle(
@@ -172,20 +226,6 @@ impl Drop for Receipt {
             slot.send(Outcome::Return { suspect: false }, None, None);
         }
     }
-}
-
-/// Instruction to the source for one delivery.
-#[derive(Debug)]
-pub struct Settlement {
-    /// Number that the source gave the delivery.
-    pub token: u64,
-    /// Outcome of the message.
-    pub outcome: Outcome,
-    /// The span of the attempt, if it was recorded: if the message comes again, the next attempt links to
-    /// it.
-    pub span: Option<SpanContext>,
-    /// Entry for the transaction that settles it. Only the source of a table gets one.
-    pub finished: Option<Box<Finished>>,
 }
 
 /// A request to publish without settling anything, with the broker's confirmation.
@@ -267,17 +307,19 @@ pub struct SourceEnd {
     pub state: watch::Sender<SourceState>,
     /// Publishes the source's figures.
     pub facts: SourceFacts,
+    /// Way on which messages of occurrences are reported, if they are followed.
+    pub following: Option<Following>,
 }
 
 impl SourceEnd {
     /// Hands a message to the pool. `token` comes back with its settlement. If the pool is gone, one
     /// that returns the message is in [`SourceEnd::settlements`] already, as for any delivery that is
-    /// dropped.
+    /// dropped; so is that of a message whose run is cancelled.
     ///
     /// # Panics
     /// If more than [`CREDIT_MAX`] deliveries are out: a source never exceeds its credit.
     pub fn deliver(&self, token: u64, message: Message, history: History) {
-        self.hand_over(self.delivery(token, message, history));
+        self.hand_over(self.delivery(None, token, message, history));
     }
 
     /// Hands over a message that is void once the claim is dropped; [`SourceEnd::lost`] announces it.
@@ -285,9 +327,7 @@ impl SourceEnd {
     /// # Panics
     /// As [`SourceEnd::deliver`] does.
     pub fn deliver_under(&self, claim: &Claim, token: u64, message: Message, history: History) {
-        let mut delivery = self.delivery(token, message, history);
-        delivery.claim = Some(Arc::downgrade(&claim.0));
-        self.hand_over(delivery);
+        self.hand_over(self.delivery(Some(claim), token, message, history));
     }
 
     /// Hands over a message that a worker must have by `begin_by`, or that goes back. Its work continues
@@ -303,24 +343,43 @@ impl SourceEnd {
         history: History,
         begin_by: Instant,
     ) {
-        let mut delivery = self.delivery(token, message, history);
-        delivery.claim = Some(Arc::downgrade(&claim.0));
+        let mut delivery = self.delivery(Some(claim), token, message, history);
         delivery.goes_on = true;
         delivery.begin_by = Some(begin_by);
         self.hand_over(delivery);
     }
 
-    fn delivery(&self, token: u64, message: Message, history: History) -> Delivery {
+    fn delivery(
+        &self,
+        claim: Option<&Claim>,
+        token: u64,
+        message: Message,
+        history: History,
+    ) -> Delivery {
+        let claim = claim.map(|claim| Arc::downgrade(&claim.0));
+        let following = self.following.as_ref();
+        let followed = following
+            .and_then(|following| following.delivered(&message, history.attempt, claim.clone()));
+        let of_occurrence = message.occurrence.as_ref().zip(following);
+        let run = of_occurrence.and_then(|(occurrence, following)| {
+            following.run(occurrence, history.attempt, claim.clone())
+        });
         Delivery {
             message,
             history,
             begin_by: None,
             taken_at: None,
             recording: None,
-            claim: None,
+            claim,
             goes_on: false,
-            slot: Some(self.slot(token)),
+            slot: Some(Slot {
+                followed: followed.clone(),
+                ..self.slot(token)
+            }),
             begun: history.followed.then(|| (token, self.begin.clone())),
+            followed,
+            run,
+            result: Bytes::new(),
         }
     }
 
@@ -341,10 +400,21 @@ impl SourceEnd {
             .clone()
             .try_reserve_owned()
             .expect("the settlement channel has a place for every delivery within the credit");
-        Slot { token, permit }
+        Slot {
+            token,
+            permit,
+            followed: None,
+            result: Bytes::new(),
+        }
     }
 
     fn hand_over(&self, delivery: Delivery) {
+        let occurrence = delivery.message.occurrence.as_ref();
+        let following = self.following.as_ref().zip(occurrence);
+        if following.is_some_and(|(following, occurrence)| following.cancels(occurrence)) {
+            let failure = Failure::new(Reason::Cancelled, CANCELLED);
+            return delivery.settle(Outcome::DeadLetter(Box::new(failure)));
+        }
         if self.deliveries.try_send(delivery).is_err() {
             tracing::debug!("the pool has ended; the message is returned");
         }
@@ -397,6 +467,7 @@ pub fn link() -> (SourceEnd, PoolEnd) {
             intake,
             state,
             facts: facts.clone(),
+            following: None,
         },
         PoolEnd {
             deliveries,

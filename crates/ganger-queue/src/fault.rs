@@ -19,6 +19,8 @@ pub enum FaultKind {
     Unusable,
     /// The queue or topic does not exist.
     NoQueue,
+    /// The source can be used, and does not take this message.
+    Refused,
     /// This kind of queue does not support the request.
     Unsupported,
     /// This program was built without the kind of queue.

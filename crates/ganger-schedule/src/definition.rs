@@ -3,6 +3,7 @@
 
 mod written;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,6 +132,7 @@ impl Definition {
                 overlap: self.overlap,
                 auto_disable: self.auto_disable,
                 expect: self.expect,
+                skips: BTreeSet::new(),
             }),
             _ => Err(problems.0),
         }

@@ -31,6 +31,8 @@ pub enum Reason {
     Paused,
     /// The schedule was changed before the slot was decided.
     Changed,
+    /// An operator has taken it out.
+    Operator,
 }
 
 words!(
@@ -40,6 +42,7 @@ words!(
     "calendar" => Calendar,
     "paused" => Paused,
     "changed" => Changed,
+    "operator" => Operator,
 );
 
 /// Slots that are skipped for one reason.
@@ -325,7 +328,11 @@ impl<'a> Call<'a> {
         }
         let newest = |due_by| spec.newest(due_by, self.cursor.at);
         if policy == Policy::Once {
-            let newest = newest(now)?.unwrap_or(first);
+            let mut newest_run = newest(now)?;
+            while let Some(slot) = newest_run.filter(|slot| spec.skips.contains(&slot.at)) {
+                newest_run = newest(just_before_due(slot))?;
+            }
+            let newest = newest_run.unwrap_or(first);
             return Ok(match newest.due > missed_by || newest.due >= oldest {
                 true => runs(newest),
                 false => Plan {
@@ -470,7 +477,9 @@ impl<'a> Call<'a> {
 
     /// Dispatches a slot, unless open occurrences stand against it.
     fn decide(&mut self, mut dispatch: Dispatch, is_newest: bool) {
+        let is_taken_out = self.spec.skips.contains(&dispatch.slot.at);
         let admission = match self.spec.overlap {
+            _ if is_taken_out => Admission::Skip,
             // Each would be cancelled by the next.
             Overlap::Replace if !is_newest => Admission::Skip,
             overlap => overlap.admit(self.open, false),
@@ -483,7 +492,10 @@ impl<'a> Call<'a> {
                 first: slot,
                 last: slot,
                 slots: 1,
-                reason: Reason::Overlap,
+                reason: match is_taken_out {
+                    true => Reason::Operator,
+                    false => Reason::Overlap,
+                },
             });
         }
         dispatch.waits = admission == Admission::Wait;

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Beside them: `clock` (jumps of the wall clock), `auto_disable` (schedules that keep failing), `expect`
-//! (what is overdue), `template` (the body of a message), and `crontab` (the files of cron).
+//! (what is overdue), `explain` (the next slots, and words), `template` (the body of a message), `crontab` (the files
+//! of cron), and `milvaion` (its jobs).
 
 pub mod auto_disable;
 pub mod calendar;
@@ -17,10 +18,13 @@ pub mod crontab;
 pub mod definition;
 pub mod due;
 pub mod expect;
+pub mod explain;
+pub mod milvaion;
 pub mod occurrence;
 pub mod overlap;
 pub mod problem;
 pub mod remark;
+pub mod rules;
 pub mod spec;
 pub mod spread;
 pub mod template;

@@ -55,6 +55,11 @@ impl Overlap {
     /// Bound of the number of runs that may wait.
     pub const QUEUE_MAX: u32 = 1000;
 
+    /// Returns whether runs may wait for others.
+    pub fn queues(self) -> bool {
+        matches!(self, Self::Queue { .. } | Self::Replace)
+    }
+
     /// Decides about a run; one that is forced runs beside any.
     pub fn admit(self, open: Open, is_forced: bool) -> Admission {
         if open.occurrences == 0 || is_forced {

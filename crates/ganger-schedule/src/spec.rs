@@ -1,6 +1,7 @@
 //! A schedule as the decisions see it: its rules, and the slots that come of them with jitter and
 //! calendar.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,6 +101,8 @@ pub struct Spec {
     pub auto_disable: Option<auto_disable::Rules>,
     /// Expectations.
     pub expect: Expect,
+    /// Slots that an operator has taken out: they are decided like the others, and do not run.
+    pub skips: BTreeSet<Timestamp>,
 }
 
 impl Spec {

@@ -1,11 +1,13 @@
 //! The body of a schedule's message: a template in the syntax of Jinja with facts about the run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use jiff::fmt::strtime::BrokenDownTime;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, context};
+use minijinja::value::Object;
+use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, Value};
 
 use crate::problem::{Broken, Problem};
 use crate::zone::Zone;
@@ -74,8 +76,7 @@ impl Template {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let environment = self.environment();
-        let template = environment.template_from_str(&self.text)?;
+        let template = ENVIRONMENT.template_from_str(&self.text)?;
         let used: BTreeSet<String> = template.undeclared_variables(false).into_iter().collect();
         let is_unknown = |name: &&String| !NAMES.contains(&name.as_str()) && *name != "range";
         if let Some(unknown) = used.iter().find(is_unknown) {
@@ -113,37 +114,53 @@ impl Template {
 
     fn try_render(&self, run: &RunFacts<'_>) -> Result<String, Error> {
         let time = |time: Option<Timestamp>| time.map(|time| time.to_string()).unwrap_or_default();
-        let facts = context! {
-            slot => run.slot.to_string(),
-            previous_slot => time(run.previous_slot),
-            last_success => time(run.last_success),
-            schedule => run.schedule,
-            occurrence => run.occurrence,
-        };
+        let facts = BTreeMap::from([
+            ("slot", Value::from(run.slot.to_string())),
+            ("previous_slot", time(run.previous_slot).into()),
+            ("last_success", time(run.last_success).into()),
+            ("schedule", run.schedule.into()),
+            ("occurrence", run.occurrence.into()),
+            (ZONE, Value::from_object(DateZone(self.zone.clone()))),
+        ]);
         let mut body = Bounded(Vec::new());
-        let environment = self.environment();
-        let template = environment.template_from_str(&self.text)?;
+        let template = ENVIRONMENT.template_from_str(&self.text)?;
         template.render_captured_to(facts, &mut body)?;
         let text = String::from_utf8(body.0);
         text.map_err(|_| Error::new(ErrorKind::InvalidOperation, "the body is not UTF-8"))
     }
-
-    fn environment(&self) -> Environment<'static> {
-        let mut environment = Environment::new();
-        environment.set_undefined_behavior(UndefinedBehavior::Strict);
-        environment.set_fuel(Some(STEPS_MAX));
-        environment.set_syntax(syntax());
-        let zone = self.zone.clone();
-        environment.add_filter("date", move |time: String, format: Option<String>| {
-            date(&zone, &time, format.as_deref().unwrap_or("%Y-%m-%d"))
-        });
-        environment.add_filter("unix", |time: String| {
-            let seconds = |time: Timestamp| Value::from(time.as_second());
-            Ok::<_, Error>(instant(&time)?.map_or(Value::from(""), seconds))
-        });
-        environment
-    }
 }
+
+/// Name under which a template's zone is known to filters. No template may use it.
+const ZONE: &str = "zone of dates";
+
+/// Zone of a template, for its filters.
+#[derive(Debug)]
+struct DateZone(Zone);
+
+impl Object for DateZone {}
+
+/// Environment of all templates: to make it costs more than to render one.
+static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_fuel(Some(STEPS_MAX));
+    environment.set_syntax(syntax());
+    environment.add_filter(
+        "date",
+        |state: &State<'_, '_>, time: String, format: Option<String>| {
+            let zone = state.lookup(ZONE);
+            let zone = zone.as_ref().and_then(|zone| zone.downcast_object_ref());
+            let utc = DateZone(Zone::default());
+            let DateZone(zone) = zone.unwrap_or(&utc);
+            date(zone, &time, format.as_deref().unwrap_or("%Y-%m-%d"))
+        },
+    );
+    environment.add_filter("unix", |time: String| {
+        let seconds = |time: Timestamp| Value::from(time.as_second());
+        Ok::<_, Error>(instant(&time)?.map_or(Value::from(""), seconds))
+    });
+    environment
+});
 
 /// Returns Jinja's syntax, in which a text keeps its last line's end.
 fn syntax() -> SyntaxConfig {

@@ -4,41 +4,66 @@
 //! occurrences, of which a slot has one at most, inserts their messages, and moves the cursors. So a slot
 //! is lost or dispatched twice by no crash, and needs no leader.
 
+mod by_hand;
+pub(crate) mod change;
+mod client;
+mod control;
 mod decide;
 mod definitions;
+mod elsewhere;
+mod entering;
+mod expect;
+mod history;
 mod message;
+mod notes;
+mod outbox;
+pub(crate) mod recorded;
+mod reports;
 mod round;
 pub(crate) mod row;
+pub(crate) mod sql;
 pub(crate) mod store;
 #[cfg(test)]
 mod tests;
+mod upcoming;
+pub(crate) mod values;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde_json::json;
 
 use crate::databases::database;
 use crate::table::Fault;
 use decide::Versions;
 use definitions::Definitions;
-use ganger_config::model::{LedgerConfig, ScheduleConfig};
+use ganger_config::model::{Database, LedgerConfig, ScheduleConfig};
 use ganger_queue::fault::SourceFault;
+use ganger_queue::ledger::BackfillRequest;
+pub use ganger_queue::ledger::{LedgerError, Triggered};
 use ganger_schedule::clock::{Clock, Reading, step};
 use ganger_schedule::due::Decision;
 use ganger_schedule::occurrence::ScheduleState;
 use ganger_schedule::overlap::Admission;
 use ganger_schedule::zone::Zones;
+pub use reports::{PendingReports, ReportBatch, ReportedState};
 pub use round::Dispatched;
 use round::{Round, compare, set_aside};
-pub use row::{Occurrence, OccurrenceEvent, OccurrenceFilter, ScheduleRow};
-use store::{Expired, LedgerStore, LedgerTransaction};
+pub use row::{
+    CancelRequests, Occurrence, OccurrenceEvent, OccurrenceFilter, OutboxCount, OutboxRow,
+    ScheduleRow,
+};
+use store::{ALL, Expired, LedgerStore, LedgerTransaction};
 
 /// Number of schedules that one transaction decides about.
 const SCHEDULES_MAX: u32 = 1000;
 /// Grain of the wall clock.
 const GRAIN: Duration = Duration::from_millis(1);
+/// Wait for a schedule whose row another transaction has locked.
+const HELD_WAIT: Duration = Duration::from_millis(100);
 /// Number of occurrences that one transaction removes.
 const EXPIRED_MAX: u32 = 500;
 
@@ -51,6 +76,14 @@ type RowChange<'a> = dyn FnMut(
     ) -> Result<Vec<Decision>, Fault>
     + 'a;
 
+/// Slots that have not run, each with the id of the occurrence with which it was skipped, if it has one; the range
+/// that they are in, and the number of all slots in it.
+type NotRun = (
+    Vec<(Timestamp, Option<String>)>,
+    (Timestamp, Timestamp),
+    usize,
+);
+
 /// A ledger.
 #[derive(Debug)]
 pub struct Ledger {
@@ -59,6 +92,8 @@ pub struct Ledger {
     group: String,
     store: Box<dyn LedgerStore>,
     definitions: Definitions,
+    /// Who changes schedules, for the record of changes.
+    actor: Option<String>,
     /// The clocks when they were last read.
     reading: Option<Reading>,
     /// A clock that no one sets, and that goes on while the machine sleeps.
@@ -87,29 +122,10 @@ pub struct Figures {
     pub states: Vec<(ScheduleState, u64)>,
     /// Schedules that are broken or disabled, each with the state and the reason.
     pub stopped: Vec<(String, ScheduleState, String)>,
-}
-
-/// Answer to a trigger.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Triggered {
-    /// The message was sent, for the occurrence of this id.
-    Sent(String),
-    /// An occurrence of the schedule is open, and it allows one at a time.
-    Overlaps,
-}
-
-/// Reason that an operation on a schedule was not done.
-#[derive(Debug, thiserror::Error)]
-pub enum LedgerError {
-    /// There is no schedule of that name.
-    #[error("there is no schedule `{0}`")]
-    NoSchedule(String),
-    /// It can't be worked out.
-    #[error("schedule `{0}` is broken: {1}")]
-    Broken(String, String),
-    /// The database did not do as asked.
-    #[error(transparent)]
-    Source(#[from] SourceFault),
+    /// Number of schedules of which something expected did not happen in time.
+    pub overdue_count: u64,
+    /// Some of these, each with that.
+    pub overdue: Vec<(String, String)>,
 }
 
 impl Ledger {
@@ -119,10 +135,22 @@ impl Ledger {
     /// # Errors
     /// If the database can't be reached or used.
     pub fn open(config: &LedgerConfig, is_command: bool) -> Result<Self, SourceFault> {
-        let opened = database(&config.table);
-        let opened = opened.and_then(|database| database.ledger(is_command));
+        let opened = make_directory(config).map_err(SourceFault::unusable);
+        let opened = opened.and_then(|()| database(&config.table)?.ledger(is_command));
         let store = opened.map_err(|fault| fault.of(&config.source))?;
-        Ok(Self::new((&config.source, &config.group), store, monotonic))
+        let mut ledger = Self::new((&config.source, &config.group), store, monotonic);
+        ledger.definitions.has_queues = !config.is_embedded;
+        Ok(ledger)
+    }
+
+    /// Returns the problem with the tables of a ledger, if there is one; tables that will be created are none.
+    /// Creates nothing on a server.
+    ///
+    /// # Errors
+    /// If the database can't be reached.
+    pub fn problem(config: &LedgerConfig) -> Result<Option<String>, SourceFault> {
+        let problem = database(&config.table).and_then(|database| database.ledger_problem());
+        problem.map_err(|fault| fault.of(&config.source))
     }
 
     fn new(
@@ -134,7 +162,8 @@ impl Ledger {
             source: source.to_owned(),
             group: group.to_owned(),
             store,
-            definitions: Definitions::new(Zones::load()),
+            definitions: Definitions::new(Zones::load(), source),
+            actor: None,
             reading: None,
             monotonic,
         }
@@ -160,6 +189,17 @@ impl Ledger {
     /// # Errors
     /// If the database did not do as asked.
     pub fn dispatch(&mut self) -> Result<Dispatched, SourceFault> {
+        let begun = (self.monotonic)();
+        let mut dispatched = self.dispatch_due()?;
+        // The clock was read before the transaction was written.
+        let passed = (self.monotonic)().saturating_sub(begun);
+        let wait = dispatched.wait;
+        dispatched.wait = wait.map(|wait| wait.saturating_sub(passed));
+        dispatched.late.iter_mut().for_each(|late| *late += passed);
+        Ok(dispatched)
+    }
+
+    fn dispatch_due(&mut self) -> Result<Dispatched, SourceFault> {
         let due = self.is_due().map_err(|fault| self.fault(fault))?;
         if let Some(wait) = due {
             return Ok(Dispatched {
@@ -181,30 +221,30 @@ impl Ledger {
             dispatched => dispatched,
         };
         let dispatched = dispatched.map_err(|fault| self.fault(fault))?;
-        Ok(Dispatched {
-            changed: reviewed.changed,
-            unreviewed: reviewed.unreviewed,
-            ..dispatched
-        })
+        Ok(reviewed.then(dispatched))
     }
 
-    /// Takes the ends of runs into account that count for their schedules.
+    /// Takes the ends of runs into account that count for their schedules, and looks whether what is expected
+    /// has happened.
     fn review(&mut self) -> Result<Dispatched, Fault> {
         let Self {
             store, definitions, ..
         } = self;
         let mut reviewed = Dispatched::default();
-        let mut has_ends = false;
+        let mut is_needed = false;
         store.read(&mut |tx| {
-            has_ends = !tx.ended(1)?.is_empty();
+            let now = tx.clock()?.wall;
+            let is_due = tx.next_review()?.is_some_and(|review| review <= now);
+            is_needed = (is_due || !tx.ended(1)?.is_empty()) && tx.hold()?.is_none();
             Ok(())
         })?;
-        if !has_ends {
+        if !is_needed {
             return Ok(reviewed);
         }
         store.write(&mut |tx| {
             let mut round = Round::default();
-            round.review(tx, definitions)?;
+            let now = tx.clock()?.wall;
+            round.review(tx, definitions, now)?;
             reviewed = round.dispatched;
             Ok(())
         })?;
@@ -221,12 +261,13 @@ impl Ledger {
         let mut reading = before;
         self.store.read(&mut |tx| {
             reading = read_clocks(tx, monotonic)?;
-            let has_ends = !tx.ended(1)?.is_empty();
-            let next = match tx.hold()? {
-                Some(_) => None,
-                None => until(tx.next_wake()?, reading.clock),
+            let is_held = tx.hold()?.is_some();
+            let next = match is_held {
+                true => None,
+                false => next_look(tx, reading.clock)?,
             };
             let next = next.unwrap_or(Duration::MAX);
+            let has_ends = !is_held && !tx.ended(1)?.is_empty();
             wait = (!has_ends && !next.is_zero()).then_some(next);
             Ok(())
         })?;
@@ -255,10 +296,16 @@ impl Ledger {
             read = Some(Reading { clock, ..now });
             if tx.hold()?.is_none() {
                 let mut due = which.due(tx, clock)?;
+                let is_held = due.is_empty();
                 let decided = round.decide(tx, definitions, &mut due, clock)?;
                 due.truncate(decided);
                 round.write(tx, &mut due)?;
-                round.dispatched.wait = until(tx.next_wake()?, clock);
+                let wait = next_look(tx, clock)?;
+                // What is due and was not given is locked by others.
+                round.dispatched.wait = match wait {
+                    Some(Duration::ZERO) if is_held => Some(HELD_WAIT),
+                    wait => wait,
+                };
             }
             dispatched = round.dispatched;
             Ok(())
@@ -281,13 +328,7 @@ impl Ledger {
                 Err(fault) if fault.is_permanent => self.set_aside(&name, &fault.problem)?,
                 one => one?,
             };
-            all.sent += one.sent;
-            for (reason, slots) in one.skipped {
-                *all.skipped.entry(reason).or_default() += slots;
-            }
-            all.broken.extend(one.broken);
-            all.jump = all.jump.or(one.jump);
-            all.wait = one.wait;
+            all = all.then(one);
         }
         Ok(all)
     }
@@ -302,14 +343,15 @@ impl Ledger {
                 set_aside(&mut row, why, &mut dispatched);
                 tx.save(&[row])?;
             }
-            dispatched.wait = until(tx.next_wake()?, clock);
+            dispatched.wait = next_look(tx, clock)?;
             Ok(())
         })?;
         Ok(dispatched)
     }
 
     /// Removes occurrences that have ended longer ago than that, but the newest of each schedule that goes on,
-    /// and schedules that SQL has inserted and that ended then. Returns whether there may be more.
+    /// schedules that SQL has inserted and that ended then, and the record of changes before. Returns whether there may
+    /// be more.
     ///
     /// # Errors
     /// If the database did not do as asked.
@@ -327,7 +369,12 @@ impl Ledger {
         }
         let done = self.store.write(&mut |tx| tx.expire(&old));
         done.map_err(|fault| self.fault(fault))?;
-        let most = old.occurrences.len().max(old.schedules.len());
+        let most = [
+            old.occurrences.len(),
+            old.schedules.len(),
+            old.changes.len(),
+        ];
+        let most = most.into_iter().max().unwrap_or(0);
         Ok(most >= EXPIRED_MAX as usize)
     }
 
@@ -336,16 +383,28 @@ impl Ledger {
     }
 }
 
+/// Creates the directory of an embedded ledger: nobody has configured it.
+fn make_directory(config: &LedgerConfig) -> std::io::Result<()> {
+    match &config.table.database {
+        Database::Sqlite(path) if config.is_embedded => match path.parent() {
+            Some(directory) => DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(directory),
+            None => Ok(()),
+        },
+        Database::Sqlite(_) | Database::Postgres(_) | Database::Mysql(_) => Ok(()),
+    }
+}
+
 /// Commands of operators.
 impl Ledger {
-    /// Returns all schedules, by name, each with its configuration or the reason that it has none.
-    ///
-    /// # Errors
-    /// If the database can't be read.
-    pub fn schedules(&mut self) -> Result<Vec<ScheduleRow>, SourceFault> {
+    /// Returns all schedules, by name.
+    #[cfg(test)]
+    pub(crate) fn schedules(&mut self) -> Result<Vec<ScheduleRow>, SourceFault> {
         let mut all = Vec::new();
         let read = self.store.read(&mut |tx| {
-            all = tx.schedules()?;
+            all = tx.schedules_after("", 1000)?;
             Ok(())
         });
         read.map_err(|fault| self.fault(fault))?;
@@ -366,27 +425,21 @@ impl Ledger {
         found.ok_or_else(|| LedgerError::NoSchedule(name.to_owned()))
     }
 
-    /// Returns the configuration of a schedule.
-    ///
-    /// # Errors
-    /// Its problems, if it is broken.
-    pub fn config_of(&mut self, row: &ScheduleRow) -> Result<Arc<ScheduleConfig>, LedgerError> {
-        let config = self.definitions.of(&row.name, &row.definition);
-        config.map_err(|why| LedgerError::Broken(row.name.clone(), why))
-    }
-
-    /// Returns how many schedules there are in each state, and those that are broken or disabled, at most
-    /// so many.
+    /// Returns how many schedules there are in each state, those that are broken or disabled, and those that
+    /// are overdue, at most so many of each.
     ///
     /// # Errors
     /// If the database can't be read.
-    pub fn figures(&mut self, stopped: u32) -> Result<Figures, SourceFault> {
+    pub fn figures(&mut self, most: u32) -> Result<Figures, SourceFault> {
         let mut figures = Figures::default();
         let read = self.store.read(&mut |tx| {
+            let (overdue_count, overdue) = tx.overdue(most)?;
             figures = Figures {
                 hold: tx.hold()?,
                 states: tx.states()?,
-                stopped: tx.stopped(stopped)?,
+                stopped: tx.stopped(most)?,
+                overdue_count,
+                overdue,
             };
             Ok(())
         });
@@ -413,7 +466,15 @@ impl Ledger {
     /// # Errors
     /// If the database did not do as asked.
     pub fn set_hold(&mut self, reason: Option<&str>) -> Result<(), SourceFault> {
-        let done = self.store.write(&mut |tx| tx.set_hold(reason));
+        let Self { store, actor, .. } = self;
+        let action = match reason {
+            Some(_) => "pause_all",
+            None => "resume_all",
+        };
+        let done = store.write(&mut |tx| {
+            tx.set_hold(reason)?;
+            tx.audit(actor.as_deref(), action, ALL, &json!({ "reason": reason }))
+        });
         done.map_err(|fault| self.fault(fault))
     }
 
@@ -422,9 +483,12 @@ impl Ledger {
     /// # Errors
     /// If there is none of that name, or the database did not do as asked.
     pub fn pause(&mut self, name: &str, reason: Option<&str>) -> Result<(), LedgerError> {
-        self.change(name, &mut |_, row, _, _| {
+        let actor = self.actor.clone();
+        self.change(name, &mut |tx, row, _, _| {
             row.is_now(ScheduleState::Paused, reason);
             row.wake = None;
+            let why = json!({ "reason": reason });
+            tx.audit(actor.as_deref(), "pause", name, &why)?;
             Ok(Vec::new())
         })
     }
@@ -435,37 +499,22 @@ impl Ledger {
     /// # Errors
     /// If there is none of that name, it is broken, or the database did not do as asked.
     pub fn resume(&mut self, name: &str, make_up: bool) -> Result<(), LedgerError> {
+        let actor = self.actor.clone();
         let mut goes_on = false;
         // A long pause has more slots than one transaction skips.
         while !goes_on {
-            self.change(name, &mut |_, row, versions, clock| {
+            self.change(name, &mut |tx, row, versions, clock| {
                 let decided = decide::resume(row, versions, clock, make_up);
                 let decided = decided.map_err(|broken| Fault::transient(broken.to_string()))?;
                 goes_on = decided.1;
+                if goes_on {
+                    let how = json!({ "make_up": make_up.then_some(true) });
+                    tx.audit(actor.as_deref(), "resume", name, &how)?;
+                }
                 Ok(decided.0)
             })?;
         }
         Ok(())
-    }
-
-    /// Removes a schedule. Its occurrences stay.
-    ///
-    /// # Errors
-    /// If there is none of that name, or the database did not do as asked.
-    pub fn remove(&mut self, name: &str) -> Result<(), LedgerError> {
-        let mut refused = None;
-        let done = self.store.write(&mut |tx| {
-            refused = match tx.schedule(name)? {
-                None => Some(LedgerError::NoSchedule(name.to_owned())),
-                Some(_) => None,
-            };
-            match refused {
-                None => tx.remove(name),
-                Some(_) => Ok(()),
-            }
-        });
-        done.map_err(|fault| self.fault(fault))?;
-        refused.map_or(Ok(()), Err)
     }
 
     /// Sends the message of a schedule now, whatever its state. While one of its occurrences is open it is
@@ -480,6 +529,7 @@ impl Ledger {
         note: Option<&str>,
         is_forced: bool,
     ) -> Result<Triggered, LedgerError> {
+        let actor = self.actor.clone();
         let mut triggered = Triggered::Overlaps;
         self.change(name, &mut |tx, row, versions, clock| {
             let config = versions.config;
@@ -491,7 +541,7 @@ impl Ledger {
                 triggered = Triggered::Overlaps;
                 return Ok(Vec::new());
             }
-            let mut occurrence = message::occurrence(row, config, None);
+            let mut occurrence = message::occurrence(row, config, None, message::id(clock.wall));
             occurrence.note = Some(match note {
                 Some(note) => format!("triggered: {note}"),
                 None => "triggered".to_owned(),
@@ -502,7 +552,15 @@ impl Ledger {
                 message.body = body.to_owned().into();
             }
             tx.enter(std::slice::from_ref(&occurrence))?;
-            tx.publish(&[message])?;
+            match &occurrence.source {
+                None => tx.publish(&[message])?,
+                Some(source) => tx.send_out(&[(source.clone(), message)])?,
+            }
+            let what = json!({
+                "occurrence": occurrence.id, "reason": note, "force": is_forced.then_some(true),
+                "body": body.map(|_| "given"),
+            });
+            tx.audit(actor.as_deref(), "trigger", name, &what)?;
             triggered = Triggered::Sent(occurrence.id);
             Ok(Vec::new())
         })?;
@@ -543,6 +601,39 @@ impl Ledger {
         Ok(found)
     }
 
+    /// Returns the slots of a range that have not run, the range, and the number of all slots of it.
+    fn not_run(&mut self, name: &str, request: &BackfillRequest) -> Result<NotRun, LedgerError> {
+        let Self {
+            store, definitions, ..
+        } = self;
+        let mut found = Err(LedgerError::NoSchedule(name.to_owned()));
+        let read = store.read(&mut |tx| {
+            let Some(row) = tx.schedule(name)? else {
+                return Ok(());
+            };
+            let config = match definitions.of(name, &row.definition) {
+                Ok(config) => config,
+                Err(why) => {
+                    found = Err(LedgerError::Broken(name.to_owned(), why));
+                    return Ok(());
+                }
+            };
+            let (spec, zones, clock) = (&config.spec, definitions.zones(), tx.clock()?);
+            let read = |key, text| by_hand::read(key, text, spec, zones);
+            let range =
+                read("from", &request.from).and_then(|from| Ok((from, read("to", &request.to)?)));
+            let slots =
+                range.and_then(|range| Ok((by_hand::passed(&row, spec, clock, range)?, range)));
+            found = match slots {
+                Ok((slots, range)) => Ok((by_hand::not_run(tx, name, &slots)?, range, slots.len())),
+                Err(refused) => Err(refused),
+            };
+            Ok(())
+        });
+        read.map_err(|fault| self.fault(fault))?;
+        found
+    }
+
     /// Changes a schedule by its row and its configuration, and enters the decisions about its slots.
     fn change(&mut self, name: &str, change: &mut RowChange<'_>) -> Result<(), LedgerError> {
         let Self {
@@ -570,7 +661,7 @@ impl Ledger {
                 old: old.as_ref().map(|old| &old.spec),
             };
             let decisions = change(tx, &mut row, versions, clock)?;
-            round.take(tx, &mut row, &config, decisions)?;
+            round.take(tx, &mut row, &config, decisions, clock.wall)?;
             round.write(tx, &mut [row])
         });
         done.map_err(|fault| self.fault(fault))?;
@@ -605,46 +696,33 @@ fn sync(
     wanted: &[ScheduleConfig],
     group: &str,
 ) -> Result<Synced, Fault> {
-    let is_ours = |row: &ScheduleRow| row.configuration.as_deref() == Some(group);
     let mut synced = Synced::default();
-    let there = tx.schedules()?.into_iter();
-    let mut there: BTreeMap<String, ScheduleRow> =
-        there.map(|row| (row.name.clone(), row)).collect();
+    // There may be many others.
+    let ours = tx.schedules_of(group)?.into_iter();
+    let mut ours: BTreeMap<String, ScheduleRow> = ours.map(|row| (row.name.clone(), row)).collect();
     let mut saved = Vec::new();
     for schedule in wanted {
         let (name, definition) = (schedule.name(), &schedule.definition);
-        match there.remove(name) {
+        match ours.remove(name) {
+            None if tx.schedule(name)?.is_some() => synced.taken.push(name.to_owned()),
             None => {
                 saved.push(ScheduleRow::of_file(name, definition, group));
                 synced.added.push(name.to_owned());
             }
-            Some(row) if !is_ours(&row) => synced.taken.push(name.to_owned()),
-            Some(mut row) if row.definition == *definition => {
-                // This release may understand it.
-                if row.state == ScheduleState::Broken {
-                    row.wake = Some(Timestamp::UNIX_EPOCH);
+            Some(mut row) => {
+                if row.definition != *definition {
+                    synced.changed.push(name.to_owned());
+                }
+                if row.redefine(definition) {
                     saved.push(row);
                 }
-            }
-            Some(mut row) => {
-                row.definition = definition.clone();
-                if row.cursor.is_none() {
-                    row.created = None;
-                }
-                // One that is paused or disabled stays so; one that was broken is tried again.
-                if !matches!(row.state, ScheduleState::Paused | ScheduleState::Disabled) {
-                    row.is_now(ScheduleState::Active, None);
-                    row.wake = Some(Timestamp::UNIX_EPOCH);
-                }
-                saved.push(row);
-                synced.changed.push(name.to_owned());
             }
         }
     }
     tx.save(&saved)?;
-    for row in there.into_values().filter(is_ours) {
-        tx.remove(&row.name)?;
-        synced.removed.push(row.name);
+    for name in ours.into_keys() {
+        tx.remove(&name)?;
+        synced.removed.push(name);
     }
     Ok(synced)
 }
@@ -663,9 +741,11 @@ fn read_clocks(
     })
 }
 
-fn until(wake: Option<Timestamp>, clock: Clock) -> Option<Duration> {
-    let wait = wake?.duration_since(clock.wall);
-    Some(Duration::try_from(wait).unwrap_or_default())
+/// Returns the time until a schedule is due, or is to be reviewed; none if none is.
+fn next_look(tx: &mut dyn LedgerTransaction, clock: Clock) -> Result<Option<Duration>, Fault> {
+    let next = tx.next_wake()?.into_iter().chain(tx.next_review()?).min();
+    let wait = next.map(|next| next.duration_since(clock.wall));
+    Ok(wait.map(|wait| Duration::try_from(wait).unwrap_or_default()))
 }
 
 /// Returns the time of a clock that no one sets, and that goes on while the machine sleeps.

@@ -1,5 +1,5 @@
-//! The decisions of a table source, as pure functions: the size of a claim, the time of the next look,
-//! the texts that fit into a dead letter. No SQL, no clock, no channel.
+//! The decisions of a table source, as pure functions: the size of a claim, the time of the next poll, the
+//! texts that fit into a dead letter. No SQL, no clock, no channel.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use ganger_queue::publishing::{NAME_BYTES_MAX, undeliverable};
 /// long.
 pub(crate) const ROWS_PER_TURN_MAX: u32 = 1000;
 
-/// Maximum bytes of bodies and headers that one source has out at once.
+/// Maximum bytes of bodies and headers that one source has in flight.
 pub(crate) const BYTES_OUT_MAX: usize = 32 << 20;
 
 /// Maximum bytes that one transaction writes; a single larger item is written alone. PostgreSQL takes no
@@ -46,7 +46,7 @@ pub(crate) fn fitting_together(bytes: impl Iterator<Item = usize>, most: usize) 
     fits.count()
 }
 
-/// Returns the number of rows that one transaction may claim, with `out` rows out.
+/// Returns the number of rows that one transaction may claim, with `out` rows in flight.
 pub(crate) fn room(intake: Intake, out: usize) -> usize {
     credit::room(intake, out).min(ROWS_PER_TURN_MAX as usize)
 }
@@ -92,7 +92,24 @@ pub(crate) fn texts(failure: &Failure) -> FailureTexts<'_> {
 
 /// Returns the error alone.
 pub(crate) fn error_text(failure: &Failure) -> Cow<'_, str> {
-    text(&failure.error, DEAD_LETTER_BYTES_MAX)
+    cut_error(&failure.error)
+}
+
+/// Returns an error as a row holds it.
+pub(crate) fn cut_error(error: &str) -> Cow<'_, str> {
+    text(error, DEAD_LETTER_BYTES_MAX)
+}
+
+/// Maximum bytes of a result that the ledger keeps.
+const RESULT_BYTES_MAX: usize = 64 << 10;
+
+/// Returns the result of a run, as far as the ledger keeps it; none if it is empty.
+pub(crate) fn result_text(result: &[u8]) -> Option<Cow<'_, str>> {
+    Some(match String::from_utf8_lossy(result) {
+        Cow::Borrowed("") => return None,
+        Cow::Borrowed(result) => text(result, RESULT_BYTES_MAX),
+        Cow::Owned(result) => Cow::Owned(text(&result, RESULT_BYTES_MAX).into_owned()),
+    })
 }
 
 fn text(text: &str, bytes_max: usize) -> Cow<'_, str> {
@@ -103,7 +120,7 @@ fn text(text: &str, bytes_max: usize) -> Cow<'_, str> {
 }
 
 /// Replaces NUL characters: PostgreSQL accepts none in a text, and many clients end a text there.
-fn storable(text: &str) -> Cow<'_, str> {
+pub(crate) fn storable(text: &str) -> Cow<'_, str> {
     match text.contains('\0') {
         true => Cow::Owned(text.replace('\0', "\u{fffd}")),
         false => Cow::Borrowed(text),
@@ -158,7 +175,7 @@ fn without_details(failure: &Failure, problem: &str) -> Option<Box<Failure>> {
     Some(Box::new(reduced))
 }
 
-/// Returns the time until the next look at a queue that has nothing ready.
+/// Returns the time until the next poll of a queue that has nothing ready.
 pub(crate) fn next_poll(poll_interval: Duration, due_in: Option<Duration>) -> Duration {
     due_in.map_or(poll_interval, |due_in| due_in.min(poll_interval))
 }

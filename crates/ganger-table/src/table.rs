@@ -7,13 +7,16 @@ pub(crate) mod headers;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use ganger_core::budget::{Hold, Share};
 use ganger_core::names::OCCURRENCE_HEADER;
 use ganger_core::trace_context::SpanContext;
 use ganger_queue::attempts::Limits;
-use ganger_queue::delivery::{Failure, Finished, History, Message, Outcome, Publish};
+use ganger_queue::delivery::{
+    Failure, Finished, History, Message, MessageEnd, Outcome, Publish, RecordedEnd,
+};
 
 /// A claimed row: its id, and the claim's token, without which a settlement of the row has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,6 +43,25 @@ pub(crate) struct Settled {
     pub(crate) finished: Option<Box<Finished>>,
     /// Its occurrence in the ledger.
     pub(crate) occurrence: Option<OccurrenceRun>,
+    /// Its end, if the ledger records that without an occurrence.
+    pub(crate) recorded: Option<Box<RecordedEnd>>,
+}
+
+impl Settled {
+    /// Returns whether the ledger shows its end.
+    pub(crate) fn is_in_ledger(&self) -> bool {
+        self.occurrence.is_some() || self.recorded.is_some()
+    }
+
+    /// Replaces the outcome, which the database does not take.
+    pub(crate) fn settle_otherwise(&mut self, outcome: Outcome, wanted: &Self) {
+        self.occurrence.clone_from(&wanted.occurrence);
+        self.recorded.clone_from(&wanted.recorded);
+        if let (Some(end), Some(failure)) = (&mut self.recorded, outcome.failure()) {
+            end.end = MessageEnd::of(failure);
+        }
+        self.outcome = outcome;
+    }
 }
 
 /// A run of an occurrence in the ledger.
@@ -52,6 +74,8 @@ pub(crate) struct OccurrenceRun {
     pub(crate) attempt: u32,
     /// Time at which a worker got it; none if none has.
     pub(crate) begun: Option<Instant>,
+    /// Answer of the worker that has done it without a reply.
+    pub(crate) result: Bytes,
 }
 
 impl OccurrenceRun {
@@ -144,7 +168,7 @@ pub(crate) enum Stop {
     Long,
 }
 
-/// Result of a look at the queue.
+/// Result of a peek at the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PeekResult {
     /// True if a row is ready or due that need not wait for the turn for suspects.
@@ -166,7 +190,7 @@ pub(crate) struct WaitingRows {
     pub(crate) oldest: Option<Duration>,
 }
 
-/// Maximum number of a queue's priorities in which the oldest row is looked for.
+/// Maximum number of a queue's priorities that are searched for the oldest row.
 pub(crate) const PRIORITIES_MAX: usize = 16;
 
 impl WaitingRows {
@@ -202,7 +226,7 @@ pub(crate) enum WakeReason {
     Owners,
 }
 
-/// Reason that the database did not do as asked.
+/// Reason that a request to the database failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// Description of the problem, in a sentence.

@@ -1,4 +1,4 @@
-//! A configured database, whichever it is.
+//! Interface to a configured database of any kind.
 
 use async_trait::async_trait;
 
@@ -29,12 +29,12 @@ pub(crate) trait TableDatabase {
     /// Connects for commands.
     fn client(&self) -> Result<Box<dyn QueueClient>, SourceFault>;
 
-    /// Connects for the ledger; for a command it waits longer where others write.
-    fn ledger(&self, _is_command: bool) -> Result<Box<dyn LedgerStore>, SourceFault> {
-        Err(SourceFault::unsupported(
-            "schedules are kept in SQLite only, so far",
-        ))
-    }
+    /// Connects for the ledger. For a command it waits longer while others write.
+    fn ledger(&self, is_command: bool) -> Result<Box<dyn LedgerStore>, SourceFault>;
+
+    /// Returns the problem with the tables of a ledger, if there is one; tables that will be created are none.
+    /// Creates nothing.
+    fn ledger_problem(&self) -> Result<Option<String>, SourceFault>;
 
     /// Returns the statements that create its tables.
     fn schema(&self) -> String;

@@ -430,6 +430,7 @@ mod tests {
             correlation_id: "c".into(),
             reply_to: None,
             properties: Vec::new(),
+            occurrence: None,
         };
         for outcome in &outcomes {
             counters.settled(&message, outcome);

@@ -65,6 +65,7 @@ impl DeadLetterFilter {
         DeadFilter {
             criteria: Criteria {
                 error: self.error.clone(),
+                message_id: None,
                 reason: self.reason.clone(),
                 since: self.since,
                 before: self.before,

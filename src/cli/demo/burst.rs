@@ -38,6 +38,7 @@ pub(super) fn run(
         command,
         record: Path::new("/dev/null"),
         concurrency: CONCURRENCY,
+        schedules: None,
     };
     let config = plan.config()?;
     let mut client = stage::open_client(&config)?;

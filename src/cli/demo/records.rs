@@ -13,7 +13,7 @@ pub(super) struct Records {
     partial: String,
     lines: u64,
     /// Highest attempt of each message that was done.
-    seen: HashMap<u32, u32>,
+    seen: HashMap<String, u32>,
 }
 
 impl Records {
@@ -33,9 +33,10 @@ impl Records {
                 return Ok(());
             }
             let line = std::mem::take(&mut self.partial);
-            let mut numbers = line.split_whitespace().map(str::parse::<u32>);
-            if let (Some(Ok(message)), Some(Ok(attempt))) = (numbers.next(), numbers.next()) {
-                let highest = self.seen.entry(message).or_default();
+            if let Some((message, attempt)) = line.trim_end().split_once(' ')
+                && let Ok(attempt) = attempt.parse::<u32>()
+            {
+                let highest = self.seen.entry(message.to_owned()).or_default();
                 *highest = attempt.max(*highest);
                 self.lines += 1;
             }

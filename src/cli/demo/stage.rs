@@ -21,6 +21,8 @@ use ganger_pool::status::PoolStatus;
 use ganger_queue::client::{Client, DeadFilter};
 use ganger_queue::delivery::Outgoing;
 
+/// Work of a message: the primes below numbers from here on, about a millisecond's work.
+pub(super) const PRIMES_BELOW: u32 = 20_000;
 /// Prefix of the names of the tables if they are not in a file of their own.
 const PREFIX: &str = "ganger_demo_";
 /// Number of messages that are sent in one transaction.
@@ -40,6 +42,37 @@ pub(super) struct Plan<'a> {
     pub(super) record: &'a Path,
     /// Number of messages that the built-in worker takes at once.
     pub(super) concurrency: u32,
+    /// Schedules that send its messages; none if they are sent by the demo itself.
+    pub(super) schedules: Option<Schedules>,
+}
+
+/// Schedules that are due each second until they have sent so many messages together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Schedules {
+    pub(super) count: u32,
+    pub(super) messages: u32,
+}
+
+impl Schedules {
+    fn section(self, queue: &str) -> String {
+        let Self { count, messages } = self;
+        let schedule = |number: u32| {
+            let limit = messages / count + u32::from(number < messages % count);
+            format!(
+                r#"
+            [[schedules]]
+            name = "{queue}-{number}"
+            every = "1s"
+            limit = {limit}
+            overlap = "allow"
+            misfire = {{ policy = "all" }}
+            queue = "{queue}"
+            body = "{PRIMES_BELOW}"
+                "#
+            )
+        };
+        (0..count).map(schedule).collect()
+    }
 }
 
 /// Location of the demo's tables.
@@ -111,7 +144,11 @@ impl Plan<'_> {
             crashes_max = 1000
             retry = {{ attempts = 1000, initial = "50ms", max = "1s" }}
             restart = {{ initial = "50ms", max = "1s" }}
+            {schedules}
             "#,
+            schedules = self
+                .schedules
+                .map_or_else(String::new, |schedules| schedules.section(self.queue)),
             source = self.ground.keys(),
             queue = self.queue,
             workers = self.workers,
@@ -183,6 +220,17 @@ impl Stage {
     /// Returns the pool's status; nothing once the daemon has failed.
     pub(super) fn status(&self) -> Option<PoolStatus> {
         self.overview.status().pools.into_iter().next()
+    }
+
+    /// Returns a function that returns the number of messages that schedules have sent; nothing once the daemon
+    /// has ended.
+    pub(super) fn dispatched(&self) -> impl Fn() -> Option<u64> + Send + 'static {
+        let (requests, overview) = (self.requests.clone(), self.overview.clone());
+        move || {
+            let ledger = overview.status().ledger;
+            let is_there = !requests.is_closed();
+            is_there.then(|| ledger.map_or(0, |ledger| ledger.dispatched))
+        }
     }
 
     /// Returns whether the daemon has failed; its thread gives the reason.

@@ -12,6 +12,9 @@ pub(super) struct Summary {
     pub(super) done: u64,
     pub(super) lost: u64,
     pub(super) dead: u64,
+    /// Number of schedules that have sent the messages, if any have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) schedules: Option<u32>,
     pub(super) retried: u64,
     pub(super) duplicates: u64,
     pub(super) workers_killed: u64,
@@ -28,8 +31,12 @@ impl Summary {
         if format == Format::Json {
             return output::json(self);
         }
+        let sent = match self.schedules {
+            Some(schedules) => format!("{} by {schedules} schedules", self.sent),
+            None => self.sent.to_string(),
+        };
         let mut rows = vec![
-            ("sent", self.sent.to_string()),
+            ("sent", sent),
             ("done", self.done.to_string()),
             ("lost", self.lost.to_string()),
             ("dead-lettered", self.dead.to_string()),

@@ -4,7 +4,9 @@
 use std::time::{Duration, SystemTime};
 
 use super::figures::age;
-use ganger_pool::overview::{Status, StoppedScheduleStatus, UnreadQueueStatus};
+use ganger_pool::overview::{
+    OverdueScheduleStatus, Status, StoppedScheduleStatus, UnreadQueueStatus,
+};
 use ganger_pool::status::{PoolState, PoolStatus, ScalingStatus};
 
 /// Age of a pool's status after which a note says so; a pool updates its status every second.
@@ -151,6 +153,18 @@ fn ledger_notes(status: &Status) -> impl Iterator<Item = String> {
             "all schedules are paused ({why}); run: ganger schedule resume --all"
         ))
     });
+    let overdue = ledger.clone().flat_map(|ledger| &ledger.overdue);
+    let overdue = overdue.map(|OverdueScheduleStatus { name, overdue }| {
+        format!("schedule {name} is overdue: {overdue}")
+    });
+    let outgoing = ledger.clone().flat_map(|ledger| &ledger.outgoing);
+    let unsent = outgoing.filter_map(|outgoing| {
+        let (source, why) = (&outgoing.source, outgoing.problem.as_ref()?);
+        let messages = outgoing.messages;
+        Some(format!(
+            "{messages} message(s) of schedules can't be published to source {source}: {why}"
+        ))
+    });
     let stopped = ledger.flat_map(|ledger| &ledger.stopped).map(|schedule| {
         let StoppedScheduleStatus {
             name,
@@ -159,7 +173,8 @@ fn ledger_notes(status: &Status) -> impl Iterator<Item = String> {
         } = schedule;
         format!("schedule {name} is {state}: {reason}")
     });
-    problem.chain(hold).chain(stopped)
+    let all = problem.chain(hold).chain(unsent);
+    all.chain(stopped).chain(overdue)
 }
 
 /// Returns the notes on the daemon in a few words, for where there is little room.

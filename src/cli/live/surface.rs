@@ -35,6 +35,7 @@ pub(crate) fn open(
         requests,
         load: Arc::new(load),
         connect: kinds::client,
+        open_ledger: |config| kinds::ledger(config, false),
     };
     let places = file.places(admin.socket.as_deref());
     Ok(Surface {

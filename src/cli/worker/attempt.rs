@@ -159,6 +159,7 @@ fn message(args: &WorkerTryArgs, queue: &str) -> miette::Result<Message> {
         correlation_id: args.correlation_id.clone().unwrap_or_default(),
         reply_to: args.reply_to.clone(),
         properties: Vec::new(),
+        occurrence: None,
     })
 }
 
@@ -189,6 +190,7 @@ fn of_letter(letter: DeadLetter) -> Message {
         correlation_id: letter.correlation_id,
         reply_to: letter.reply_to,
         properties: properties.collect(),
+        occurrence: None,
     }
 }
 

@@ -117,6 +117,7 @@ fn single() -> Single {
             correlation_id: "c-1".into(),
             reply_to: Some("answers".into()),
             properties: Vec::new(),
+            occurrence: None,
         },
         attempt: 1,
         limit: None,

@@ -28,7 +28,7 @@ fn a_message_that_runs_is_given_up_and_does_not_run_again() {
     );
     let dead = scene.one_dead();
     assert_eq!((dead.reason.as_str(), dead.attempts), ("cancelled", 1));
-    let told = "cancelled by an operator; the worker answered 500";
+    let told = "cancelled on request; the worker answered 500";
     assert!(dead.error.starts_with(told), "{}", dead.error);
     assert_eq!(scene.record().texts(Event::Told), ["__cancel__ 1"]);
     scene.send(&["and on"]);

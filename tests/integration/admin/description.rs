@@ -34,7 +34,8 @@ fn the_description_is_valid() {
 }
 
 fn a_client_made_of_the_description_does_all_that_it_should() {
-    let scene = scene(Pool::new(&["--v2=1"]).attempts(1));
+    let ledger = "[ledger]\nsource = \"main\"";
+    let scene = scene(Pool::new(&["--v2=1"]).attempts(1).after(ledger));
     let api = api(&scene.daemon);
     let generated = scene.site.path("ganger_client");
     let bin = python().parent().map(Path::to_owned).unwrap();

@@ -179,6 +179,7 @@ fn the_series_are_those_that_are_published() {
         "ganger_alerts_firing{",
         "ganger_schedules{",
         "ganger_schedule_skipped_total{reason=\"overlap\"}",
+        "ganger_schedule_outgoing{source=\"rabbit\"}",
     ];
     daemon.eventually("everything is known", || {
         let text = text(&api);
@@ -272,7 +273,7 @@ fn no_label_grows_with_what_happens() {
     let api = api(&scene.daemon);
     scene.send(&["one"]);
     scene.settled();
-    scene.daemon.has_workers(2);
+    let first = scene.daemon.has_workers(2);
     let series = || text(&api).lines().count();
     // What a worker takes of the machine is there once it was looked at.
     let workers_looked_at = || {
@@ -288,9 +289,10 @@ fn no_label_grows_with_what_happens() {
     scene.send(&many.collect::<Vec<_>>());
     scene.settled();
     super::command(&scene, &["kill", "work", "0"]).good();
-    scene
-        .daemon
-        .eventually("back", || scene.daemon.workers_up().len() == 2);
+    scene.daemon.eventually("a worker is replaced", || {
+        let up = scene.daemon.workers_up();
+        up.len() == 2 && up != first
+    });
     scene
         .daemon
         .eventually("the new worker's memory is known", workers_looked_at);
@@ -374,7 +376,8 @@ fn on_every_kind_of_source() -> (Workspace, Daemon, String, Vhost) {
          [sources.events]\nkind = \"kafka\"\nbrokers = \"{}\"\ngroup = \"{topic}\"\n\
          [admin]\nlisten = \"127.0.0.1:0\"\n\
          [alerts]\nwebhook = \"http://127.0.0.1:9/\"\n\
-         [[schedules]]\nname = \"tick\"\nevery = \"1s\"\nqueue = \"ticks\"\n",
+         [[schedules]]\nname = \"tick\"\nevery = \"1s\"\nqueue = \"ticks\"\n\
+         [[schedules]]\nname = \"tock\"\nevery = \"1s\"\nqueue = \"nowhere\"\nsource = \"rabbit\"\n",
         rabbit.url(),
         kafka.address(),
     );

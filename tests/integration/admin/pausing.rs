@@ -74,7 +74,7 @@ fn a_pause_of_all_daemons_holds_for_each_and_for_later_ones() {
     let second = scene.site.start(std::slice::from_ref(&work));
     let told = command(&scene, &["pause", "work"]).good();
     assert!(told.contains("on 1 of 2 daemon(s)"), "{told}");
-    assert_eq!(pool(&api(&second))["state"], "running");
+    second.eventually("it to run on", || pool(&api(&second))["state"] == "running");
     command(&scene, &["resume", "work"]).good();
     let told = ask(&scene.site, &second, &["pause", "work", "--all"]).good();
     assert!(told.contains("on 2 of 2 daemon(s)"), "{told}");

@@ -11,6 +11,7 @@ use super::{
     section, site,
 };
 use crate::harness::{Hook, Pool, Scene, Table, Word, field, look, said, trials};
+use crate::ledger;
 
 trials![
     a_degraded_pool_in_a_crash_loop_is_told_and_so_is_its_recovery,
@@ -27,6 +28,8 @@ trials![
     a_webhook_that_fails_is_told_to_the_others,
     workers_that_hang_in_their_start_are_told,
     a_stopped_schedule_is_told_until_it_goes_on,
+    an_overdue_schedule_is_told_until_it_runs,
+    messages_that_can_not_be_published_are_told,
 ];
 
 fn a_degraded_pool_in_a_crash_loop_is_told_and_so_is_its_recovery() {
@@ -262,8 +265,9 @@ fn what_has_become_of_alerts_can_be_seen() {
         "problem": null,
         "firing": {
             "breaker_open": 0, "crash_loop": 0, "dead_letters": 0, "ledger_down": 0, "pool_degraded": 1,
-            "pool_paused": 0, "reload_refused": 0, "roll_stopped": 0, "schedule_stopped": 0, "source_down": 0,
-            "waiting": 0, "webhook_failing": 0,
+            "pool_paused": 0, "reload_refused": 0, "roll_stopped": 0, "schedule_overdue": 0,
+            "schedule_stopped": 0, "schedule_unsent": 0, "source_down": 0, "waiting": 0,
+            "webhook_failing": 0,
             "workers_not_starting": 1,
         },
         "active": [
@@ -415,13 +419,32 @@ fn workers_that_hang_in_their_start_are_told() {
     scene.finish();
 }
 
+/// The only worker has the first run in hand when the second is due.
+fn an_overdue_schedule_is_told_until_it_runs() {
+    let hook = Hook::new();
+    let keys = "every = \"1s\"\nlimit = 2\noverlap = \"allow\"\nbody = \"mode:wait:go\"\n\
+                expect = { within = \"1s\" }";
+    let pool = Pool::new(&[]).after(&ledger::schedule("often", keys));
+    let pool = pool.set("workers", "1").set("prefetch", "1");
+    let scene = scene(&hook, "", &[pool]);
+    let told = hook.is_told("firing schedule_overdue");
+    let summary = told["summary"].as_str().unwrap();
+    assert!(
+        summary.starts_with("schedule `often` is overdue: the run of ")
+            && summary.ends_with(" has not started within 1s"),
+        "{told}"
+    );
+    assert_eq!(told["command"], "ganger schedule show often");
+    scene.site.touch("go");
+    hook.is_told("resolved schedule_overdue");
+    scene.finish();
+}
+
 fn a_stopped_schedule_is_told_until_it_goes_on() {
     let hook = Hook::new();
     let yearly = "[[schedules]]\nname = \"yearly\"\nqueue = \"work\"\ncron = \"@yearly\"\n";
     let scene = scene(&hook, "", &[Pool::new(&[]).after(yearly)]);
-    scene
-        .daemon
-        .logged("schedules of the configuration are in the ledger");
+    scene.daemon.entered();
     let insert = "INSERT INTO schedules (name, definition) VALUES ('nonsense', '{}')";
     scene.table.run(insert).unwrap();
     let told = hook.is_told("firing schedule_stopped");
@@ -436,5 +459,25 @@ fn a_stopped_schedule_is_told_until_it_goes_on() {
         r#"UPDATE schedules SET definition = '{"cron": "@yearly", "queue": "work"}', wake_at = 0"#;
     scene.table.run(correct).unwrap();
     hook.is_told("resolved schedule_stopped");
+    scene.finish();
+}
+
+fn messages_that_can_not_be_published_are_told() {
+    let hook = Hook::new();
+    // Nobody listens there.
+    let away = "[sources.away]\nkind = \"rabbitmq\"\nurl = \"amqp://127.0.0.1:1\"\n\
+                [[schedules]]\nname = \"soon\"\nqueue = \"work\"\nsource = \"away\"\nevery = \"1s\"\nlimit = 1\n";
+    let pool = Pool::new(&[]).text("source", "main").after(away);
+    let scene = scene(&hook, "", &[pool]);
+    let told = hook.is_told("firing schedule_unsent");
+    let summary = told["summary"].as_str().unwrap();
+    let begin = "1 message(s) of schedules can't be published to source `away`: ";
+    assert!(summary.starts_with(begin), "{told}");
+    assert_eq!(
+        (&told["source"], &told["details"]["messages"]),
+        (&json!("away"), &json!(1))
+    );
+    scene.table.run("DELETE FROM schedule_outbox").unwrap();
+    hook.is_told("resolved schedule_unsent");
     scene.finish();
 }

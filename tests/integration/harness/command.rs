@@ -156,6 +156,19 @@ impl Running {
         Self { child, streams }
     }
 
+    /// What it has printed so far.
+    pub(crate) fn printed(&self) -> String {
+        self.read("out")
+    }
+
+    /// Whether it has ended, and well.
+    pub(crate) fn has_ended_well(&mut self) -> bool {
+        let code = self.child.try_wait().unwrap();
+        let code = code.map(|code| code.success());
+        assert_ne!(code, Some(false), "{}", self.read("err"));
+        code.is_some()
+    }
+
     fn read(&self, name: &str) -> String {
         let bytes = std::fs::read(self.streams.path().join(name)).unwrap();
         String::from_utf8(bytes).unwrap()

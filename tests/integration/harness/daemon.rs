@@ -117,6 +117,11 @@ impl Daemon {
         self.logs(message, |_| true)
     }
 
+    /// Waits until the schedules of its configuration are in the ledger: commands know them from then on.
+    pub(crate) fn entered(&self) -> Value {
+        self.logged("schedules of the configuration are in the ledger")
+    }
+
     /// Waits for the first record with that message that is as wanted.
     pub(crate) fn logs(&self, message: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let found = self

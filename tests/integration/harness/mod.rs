@@ -32,7 +32,7 @@ pub(crate) use command::Ran;
 pub(crate) use daemon::{AHEAD, BEHIND, Daemon, Launch, SECRET};
 pub(crate) use database::Database;
 pub(crate) use hook::{Heard, Hook, Word};
-pub(crate) use http::Api;
+pub(crate) use http::{Answer, Api};
 pub(crate) use log::{field, said};
 pub(crate) use pool::Pool;
 pub(crate) use processes::{MARK, kill_marked, marked};

@@ -30,7 +30,10 @@ fn next() -> (u32, String) {
 
 /// The names of a configuration's pools, as variables that override their keys have them.
 fn pools_of(config: &str) -> Vec<String> {
-    let lines = config.lines().map(str::trim);
+    // What begins another list is no part of a pool.
+    let pools = config.split("[[pools]]").skip(1);
+    let lines = pools.flat_map(|pool| pool.split("[[").next().unwrap_or_default().lines());
+    let lines = lines.map(str::trim);
     let names = lines.filter_map(|line| line.strip_prefix("name = \"")?.split('"').next());
     names.map(|name| name.replace('-', "_")).collect()
 }

@@ -14,6 +14,7 @@ mod outage;
 mod records;
 mod refusals;
 mod retry;
+mod schedules;
 mod settings;
 mod several;
 mod sizes;
@@ -41,6 +42,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         records::trials(),
         refusals::trials(),
         retry::trials(),
+        schedules::trials(),
         settings::trials(),
         several::trials(),
         thrift::trials(),

@@ -13,8 +13,8 @@ use libtest_mimic::Trial;
 
 use crate::harness::Base;
 use crate::{
-    answers, backlog, crashes, daemon_death, idempotency, kills, letters, migrating, on_servers,
-    outbox, sending, shutdown, timeouts, topics, unique, version2,
+    answers, backlog, crashes, daemon_death, idempotency, kills, ledger, letters, migrating,
+    on_servers, outbox, sending, shutdown, timeouts, topics, unique, version2,
 };
 
 /// The tests of all modules here.
@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         daemon_death::trials_on,
         idempotency::trials_on,
         kills::trials_on,
+        ledger::all_trials_on,
         letters::trials_on,
         migrating::asyncmonolith::trials_on,
         on_servers::trials_on,

@@ -165,7 +165,7 @@ fn tables_that_are_missing_are_named_and_can_be_made_by_hand() {
     let site = site("declare = false");
     site.configure_commands(&[Pool::new(&[])]);
     let checked = site.ganger(&["check", "--online"]).bad(1);
-    let says = "lacks ganger's tables, and `declare = false` forbids creating them";
+    let says = "lacks version 1 of ganger's tables, and `declare = false` forbids creating them";
     assert!(checked.contains(says), "{checked}");
     let statements = site.ganger(&["schema", "--source", "main"]).good();
     site.mariadb().ask(&statements);

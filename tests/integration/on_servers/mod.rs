@@ -4,6 +4,7 @@
 mod clocks;
 mod deaths;
 mod finished;
+mod ledger;
 mod plans;
 mod replies;
 mod settings;
@@ -19,6 +20,7 @@ pub(crate) fn trials_on(base: Base) -> Vec<Trial> {
         clocks::trials_on(base),
         deaths::trials_on(base),
         finished::trials_on(base),
+        ledger::trials_on(base),
         plans::trials_on(base),
         replies::trials_on(base),
         settings::trials_on(base),

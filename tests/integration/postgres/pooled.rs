@@ -2,6 +2,7 @@
 
 use crate::harness::postgres::PgDatabase;
 use crate::harness::{Daemon, Event, NewMessage, Pool, Workspace, trials};
+use crate::ledger;
 use crate::servers::pgbouncer::Bouncer;
 
 trials![
@@ -9,6 +10,7 @@ trials![
     a_killed_daemons_messages_come_again_after_its_lease,
     topics_reach_their_queues_behind_a_pooler,
     commands_work_behind_a_pooler,
+    each_slot_is_one_occurrence_behind_a_pooler,
     a_pooler_that_nobody_has_told_of_is_found_out,
 ];
 
@@ -157,6 +159,11 @@ fn commands_work_behind_a_pooler() {
     site.ganger(&["dead", "drop", "--all"]).good();
     assert_eq!(table.dead(), []);
     daemon.stop();
+}
+
+fn each_slot_is_one_occurrence_behind_a_pooler() {
+    let (_database, _bouncer, site) = pooled("pgbouncer = true\nlease = \"2s\"");
+    ledger::three_daemons(&site, ledger::BLOWS);
 }
 
 fn a_pooler_that_nobody_has_told_of_is_found_out() {

@@ -39,11 +39,30 @@ fn tables_that_are_missing_are_named_and_can_be_made_by_hand() {
     let source = "schema = \"jobs \\\"x\\\"\"\ndeclare = false";
     let site = Workspace::on("", source, Some(PgDatabase::shared()));
     site.configure_commands(&[Pool::new(&[])]);
-    let checked = site.ganger(&["check", "--online"]).bad(1);
-    let says = "lacks ganger's tables, and `declare = false` forbids creating them";
-    assert!(checked.contains(says), "{checked}");
     let statements = site.ganger(&["schema", "--source", "main"]).good();
-    site.postgres().ask(&statements);
+    let lacks = |version: usize| {
+        let checked = site.ganger(&["check", "--online"]).bad(1);
+        let says = format!("lacks version {version} of ganger's tables, and `declare = false`");
+        let what_to_do = format!("`ganger schema` from `-- Version {version}` on");
+        assert!(
+            checked.contains(&says) && checked.contains(&what_to_do),
+            "{checked}"
+        );
+    };
+    lacks(1);
+    let server = site.postgres();
+    let (earlier, later) = statements.split_once("-- Version 4").unwrap();
+    server.ask(earlier);
+    lacks(4);
+    server.ask(&format!("--{later}"));
+    site.ganger(&["check", "--online"]).good();
+    // What is there is not done again.
+    let titles = statements.match_indices("-- Version ").map(|(at, _)| at);
+    for at in titles {
+        let (step, _) = statements[at..].split_once("COMMIT;").unwrap();
+        let refused = site.table().run(&format!("{step}COMMIT;"));
+        assert!(refused.is_err(), "{step}");
+    }
     site.ganger(&["check", "--online"]).good();
     site.ganger(&["send", "work", "a"]).good();
     let count = "SELECT count(*) FROM \"jobs \"\"x\"\"\".consumer_messages";

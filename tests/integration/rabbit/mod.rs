@@ -18,6 +18,7 @@ mod properties;
 mod publishing;
 mod queues;
 mod rpc;
+mod schedules;
 mod short_lived;
 mod stops;
 mod suspects;
@@ -45,6 +46,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         properties::trials(),
         queues::trials(),
         rpc::trials(),
+        schedules::trials(),
         short_lived::trials(),
         stops::trials(),
         suspects::trials(),

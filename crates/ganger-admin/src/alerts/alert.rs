@@ -31,6 +31,10 @@ pub(super) enum AlertKind {
     LedgerDown,
     /// A schedule is broken, or disabled because its runs have failed.
     ScheduleStopped,
+    /// Something that is expected of a schedule did not happen in time.
+    ScheduleOverdue,
+    /// Messages of schedules can't be published to their source.
+    ScheduleUnsent,
     /// A webhook accepts no alerts.
     WebhookFailing,
     /// No problem: a test of the delivery of messages.
@@ -88,7 +92,7 @@ struct KindInfo {
 }
 
 /// Properties of all kinds, in their order.
-const FACTS: [KindInfo; 14] = [
+const FACTS: [KindInfo; 16] = [
     KindInfo {
         kind: AlertKind::PoolDegraded,
         name: "pool_degraded",
@@ -196,6 +200,24 @@ const FACTS: [KindInfo; 14] = [
         flaps: false,
         was: "schedule `{}` dispatched nothing",
         over: "it is active again or removed",
+    },
+    KindInfo {
+        kind: AlertKind::ScheduleOverdue,
+        name: "schedule_overdue",
+        scope: Scope::Schedule,
+        severity: Severity::Critical,
+        flaps: false,
+        was: "schedule `{}` was overdue",
+        over: "it is no longer overdue, or is stopped",
+    },
+    KindInfo {
+        kind: AlertKind::ScheduleUnsent,
+        name: "schedule_unsent",
+        scope: Scope::Daemon,
+        severity: Severity::Critical,
+        flaps: true,
+        was: "messages of schedules could not be published to source `{}`",
+        over: "they are published again",
     },
     KindInfo {
         kind: AlertKind::WebhookFailing,

@@ -8,7 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::alert::{AlertKind, Finding};
 use ganger_config::model::AlertsConfig;
-use ganger_pool::overview::{LedgerStatus, StoppedScheduleStatus, WebhookStatus};
+use ganger_pool::overview::{
+    LedgerStatus, OutgoingStatus, OverdueScheduleStatus, StoppedScheduleStatus, WebhookStatus,
+};
 use ganger_pool::request::ReloadStatus;
 use ganger_pool::status::{PoolState, PoolStatus};
 use ganger_telemetry::metrics::WorkerEnd;
@@ -89,6 +91,16 @@ pub(super) fn findings(
         .into_iter()
         .flat_map(|ledger| &ledger.stopped);
     let all = all.chain(stopped.map(schedule_stopped));
+    let overdue = snapshot
+        .ledger
+        .into_iter()
+        .flat_map(|ledger| &ledger.overdue);
+    let all = all.chain(overdue.map(schedule_overdue));
+    let outgoing = snapshot
+        .ledger
+        .into_iter()
+        .flat_map(|ledger| &ledger.outgoing);
+    let all = all.chain(outgoing.filter_map(schedule_unsent));
     all.chain(snapshot.webhooks.iter().filter_map(webhook_failing))
         .collect()
 }
@@ -279,6 +291,31 @@ fn schedule_stopped(schedule: &StoppedScheduleStatus) -> Finding {
         error: Some(why),
         ..about_daemon(AlertKind::ScheduleStopped, name, summary, &command)
     }
+}
+
+fn schedule_overdue(schedule: &OverdueScheduleStatus) -> Finding {
+    let OverdueScheduleStatus { name, overdue } = schedule;
+    let overdue = cut(overdue);
+    let summary = format!("schedule `{name}` is overdue: {overdue}");
+    let command = format!("ganger schedule show {name}");
+    about_daemon(AlertKind::ScheduleOverdue, name, summary, &command)
+}
+
+fn schedule_unsent(outgoing: &OutgoingStatus) -> Option<Finding> {
+    let why = cut(outgoing.problem.as_deref()?);
+    let OutgoingStatus {
+        source, messages, ..
+    } = outgoing;
+    let summary = format!(
+        "{messages} message(s) of schedules can't be published to source `{source}`: {why}"
+    );
+    let kind = AlertKind::ScheduleUnsent;
+    Some(Finding {
+        source: Some(source.clone()),
+        details: map(json!({ "messages": messages })),
+        error: Some(why),
+        ..about_daemon(kind, source, summary, "ganger check --online")
+    })
 }
 
 fn webhook_failing(webhook: &WebhookStatus) -> Option<Finding> {

@@ -1,6 +1,6 @@
 //! Metrics of the ledger of the daemon's schedules, if there is one.
 
-use super::family::{Family, Sample};
+use super::family::{Family, Sample, SampleValue};
 use ganger_pool::overview::{LedgerStatus, Status};
 
 /// Returns the metrics of the ledger.
@@ -10,6 +10,7 @@ pub(super) fn families(status: &Status) -> Vec<Family> {
         |count: fn(&LedgerStatus) -> u64| ledger.map(|ledger| Sample::count(vec![], count(ledger)));
     let states = ledger.into_iter().flat_map(|ledger| &ledger.schedules);
     let skipped = ledger.into_iter().flat_map(|ledger| &ledger.skipped);
+    let outgoing = ledger.into_iter().flat_map(|ledger| &ledger.outgoing);
     vec![
         Family::gauge(
             "ganger_ledger_connected",
@@ -23,15 +24,38 @@ pub(super) fn families(status: &Status) -> Vec<Family> {
         .of(one(|ledger| u64::from(ledger.hold.is_some()))),
         Family::gauge("ganger_schedules", "Schedules of the ledger, by state.")
             .of(states.map(|(state, count)| Sample::count(vec![("state", state.clone())], *count))),
+        Family::gauge(
+            "ganger_schedules_overdue",
+            "Schedules of which something expected did not happen in time.",
+        )
+        .of(one(|ledger| ledger.overdue_count)),
         Family::counter(
             "ganger_schedule_dispatched_total",
             "Messages that this daemon has sent for slots.",
         )
         .of(one(|ledger| ledger.dispatched)),
+        Family::histogram(
+            "ganger_schedule_lateness_seconds",
+            "Time from the moment at which a slot was due until its message was sent.",
+        )
+        .of(ledger.map(|ledger| Sample {
+            labels: vec![],
+            value: SampleValue::Spread(ledger.lateness.clone()),
+        })),
+        Family::counter(
+            "ganger_schedule_missed_total",
+            "Missed slots for which the message of another slot was sent.",
+        )
+        .of(one(|ledger| ledger.missed)),
         Family::counter(
             "ganger_schedule_skipped_total",
             "Slots that this daemon has skipped, by reason.",
         )
         .of(skipped.map(|(reason, count)| Sample::count(vec![("reason", reason.clone())], *count))),
+        Family::gauge(
+            "ganger_schedule_outgoing",
+            "Messages in the ledger that another source has not taken yet, by source.",
+        )
+        .of(outgoing.map(|one| Sample::count(vec![("source", one.source.clone())], one.messages))),
     ]
 }

@@ -6,6 +6,7 @@ mod alerts;
 mod autopsy;
 mod command;
 mod idempotency;
+mod ledger;
 mod pool;
 mod rabbitmq;
 mod retry;
@@ -17,6 +18,7 @@ mod subscriptions;
 mod topics;
 mod webhook;
 mod workers;
+pub(super) mod written_schedule;
 
 use std::path::Path;
 use std::time::Duration;
@@ -50,7 +52,7 @@ pub(super) fn config(t: &mut Reader<'_>, around: ReadContext<'_>) -> Config {
     }
     let pools = pool::read_all(t, &sources, around);
     let subscriptions = subscriptions::read_all(t, &sources);
-    let (ledger, schedules) = schedules::read_all(t, &sources);
+    let (ledger, schedules) = schedules::read_all(t, &sources, &pools, around);
     let admin = t.table(
         "admin",
         "The admin API, for inspecting and controlling a running daemon.",

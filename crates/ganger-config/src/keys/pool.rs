@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::shared::{DAY, HOUR, MILLISECOND, MONTH, ReadContext};
-use super::{autopsy, command, idempotency, rabbitmq, retry, topics, workers};
+use super::{autopsy, command, idempotency, ledger, rabbitmq, retry, topics, workers};
 use crate::model::{
     Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, PoolConfig, Prefetch, Recycle,
     Restart, SourceConfig, TableSource, Topics,
@@ -118,6 +118,7 @@ fn read(
         statuses: statuses(t),
         publish_to: publish_to(t),
         idempotency: idempotency::idempotency(t, &name_of_source, sources),
+        record: ledger::record_of_pool(t),
         options: options(t, source, topics),
     }
 }

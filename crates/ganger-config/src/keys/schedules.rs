@@ -1,24 +1,30 @@
-//! The keys of `[[schedules]]`, of `[calendars.NAME]` and of `[ledger]`.
+//! The keys of `[[schedules]]` and of `[calendars.NAME]`.
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
 
-use ganger_core::names::{OWN_HEADER_PREFIX, SCHEDULE_HEADER, SLOT_HEADER};
+use ganger_core::names::{
+    ATTEMPTS_MAX, OWN_HEADER_PREFIX, SCHEDULE_HEADER, SLOT_HEADER, TIMEOUT_HEADER,
+};
+use ganger_core::suggest::nearest;
 use ganger_schedule::auto_disable;
 use ganger_schedule::calendar::Outside;
 use ganger_schedule::cron::Dialect;
 use ganger_schedule::definition::{CalendarDefinition, Definition};
+use ganger_schedule::expect::Expect;
 use ganger_schedule::overlap::Overlap;
 use ganger_schedule::spec::{Misfire, Policy, Spec};
 use ganger_schedule::template::Template;
 use ganger_schedule::wall::{Dst, Fold, Gap};
 use ganger_schedule::zone::Zones;
 
-use super::shared::{DAY, HOUR, YEAR};
-use crate::model::{Database, LedgerConfig, ScheduleConfig, SourceConfig};
+use super::ledger;
+use super::shared::{MILLISECOND, MONTH, ReadContext, YEAR};
+use crate::model::{LedgerConfig, PoolConfig, Record, RunLimits, ScheduleConfig, SourceConfig};
 use crate::problem::{Origin, Problems, Report};
 use crate::reader::Reader;
 use crate::reader::either::Either;
@@ -27,57 +33,101 @@ use crate::value_types::choice::choice;
 use crate::value_types::compound::{hinted, list_of, off_or, one_or_more};
 use crate::value_types::{Wrong, duration, integer, name, text, word};
 
+/// Meaning of `source`.
+pub(super) const SOURCE: &str = "Source of the queue. If omitted, that of the ledger; if the ledger is a file of its own, the \
+     only source.";
+
 /// Longest period and longest catch-up.
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
 const WEEK: Duration = Misfire::GRACE_MAX;
-/// Name of a configuration, if it gives none.
-const GROUP: &str = "main";
-/// Time for which occurrences are kept, if there is no `[ledger]`.
-const KEEP: Duration = Duration::from_secs(90 * DAY.as_secs());
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Calendars by name, each with its keys as they were written.
-type Calendars = BTreeMap<String, (CalendarDefinition, Json)>;
+pub(super) type Calendars = BTreeMap<String, (CalendarDefinition, Json)>;
 
 /// Reads the schedules, and the ledger if there are any.
 pub(super) fn read_all(
     t: &mut Reader<'_>,
     sources: &BTreeMap<String, SourceConfig>,
+    pools: &[Arc<PoolConfig>],
+    around: ReadContext<'_>,
 ) -> (Option<LedgerConfig>, Vec<ScheduleConfig>) {
     let zones = LazyCell::new(Zones::load);
     let calendars = calendars(t, &zones);
-    let has_schedules = t.has("schedules");
-    let ledger = ledger(t, sources, has_schedules);
+    let records = |pool: &Arc<PoolConfig>| {
+        pool.record
+            .is_some_and(|record| record != Record::Scheduled)
+    };
+    let is_needed = t.has("schedules") || pools.iter().any(records);
+    let ledger = ledger::read(t, sources, is_needed, around);
     let mut taken = BTreeSet::new();
     let meaning = "Messages that are sent at times, each kind in its own `[[schedules]]`.";
     let schedules = t.list("schedules", meaning, |t| {
-        t.maybe(
-            "source",
-            word(),
-            "Source of the queue: that of the ledger, which is also the default.",
-        )
-        .filter(|source| {
-            ledger
-                .as_ref()
-                .is_some_and(|ledger| ledger.source != *source)
-        })
-        .inspect(|_| {
-            let help = "a schedule's messages go to queues of the ledger's database: leave it out";
-            t.wrong(
-                "source",
-                &Wrong::new("must be the source of the ledger", help),
-            );
-        });
-        let schedule = read(t, &calendars, &zones);
-        if let Some(schedule) = &schedule
-            && !taken.insert(schedule.name().to_owned())
-        {
+        let source = source(t, sources, ledger.as_ref());
+        let schedule = read(t, source, &calendars, &zones)?;
+        if !taken.insert(schedule.name().to_owned()) {
             let help = "give each schedule a name of its own";
             t.wrong("name", &Wrong::new("is taken", help));
         }
-        schedule
+        check_exchange(t, &schedule, sources);
+        Some(schedule)
     });
     (ledger, schedules.into_iter().flatten().collect())
+}
+
+/// Checks that an exchange is one of RabbitMQ.
+pub(super) fn check_exchange(
+    t: &mut Reader<'_>,
+    schedule: &ScheduleConfig,
+    sources: &BTreeMap<String, SourceConfig>,
+) {
+    let kind = schedule.source.as_ref().and_then(|name| sources.get(name));
+    if schedule.exchange.is_some() && !matches!(kind, Some(SourceConfig::RabbitMq(_))) {
+        let help = "name the queue with `queue`, on Kafka the topic";
+        t.wrong(
+            "exchange",
+            &Wrong::new("has an effect with RabbitMQ only", help),
+        );
+    }
+}
+
+/// Reads the source of a schedule's queue; none for the source that has the ledger.
+pub(super) fn source(
+    t: &mut Reader<'_>,
+    sources: &BTreeMap<String, SourceConfig>,
+    ledger: Option<&LedgerConfig>,
+) -> Option<String> {
+    let given = t.maybe("source", word(), SOURCE);
+    let own = ledger.filter(|ledger| !ledger.is_embedded);
+    let own = own.map(|ledger| ledger.source.as_str());
+    let only = || match sources.keys().collect::<Vec<_>>()[..] {
+        [only] => Some(only.clone()),
+        _ => None,
+    };
+    let names = || sources.keys().map(String::as_str);
+    match given {
+        Some(name) if Some(name.as_str()) == own => None,
+        Some(name) => {
+            if !sources.contains_key(&name) {
+                let help = match nearest(&name, names()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!(
+                        "the sources are: {}",
+                        names().collect::<Vec<_>>().join(", ")
+                    ),
+                };
+                t.wrong("source", &Wrong::new("must be one of the sources", help));
+            }
+            Some(name)
+        }
+        None if own.is_some() || t.is_describing() || t.has("source") => None,
+        None => only().or_else(|| {
+            let names: Vec<&str> = names().collect();
+            let help = format!("name one of: {}; or the ledger: [ledger]", names.join(", "));
+            t.missing("source", &help);
+            None
+        }),
+    }
 }
 
 /// Reads a schedule of the ledger: its keys but the name, as JSON.
@@ -98,79 +148,14 @@ pub fn stored(name: &str, definition: &str, zones: &Zones) -> Result<ScheduleCon
     table.insert("name".to_owned(), Node::entry_of(&Json::from(name)));
     let zones = LazyCell::new(|| zones.clone());
     let mut t = Reader::new(&table, Origin::default(), &report);
-    let schedule = read(&mut t, &Calendars::new(), &zones);
+    // Another daemon may know the source, if this one does not.
+    let source = t.maybe("source", word(), SOURCE);
+    let schedule = read(&mut t, source, &Calendars::new(), &zones);
     t.finish();
     match schedule.filter(|_| report.is_clean()) {
         Some(schedule) => Ok(schedule),
         None => Err(report.into_problems()),
     }
-}
-
-fn ledger(
-    t: &mut Reader<'_>,
-    sources: &BTreeMap<String, SourceConfig>,
-    is_needed: bool,
-) -> Option<LedgerConfig> {
-    let tables = sources.iter().filter_map(|(name, source)| match source {
-        SourceConfig::Table(table) => Some((name, table)),
-        SourceConfig::RabbitMq(_) | SourceConfig::Kafka(_) => None,
-    });
-    let tables: BTreeMap<_, _> = tables.collect();
-    let meaning = "The database that holds the schedules and their occurrences.";
-    let given = t.table_if_given("ledger", meaning, |t| {
-        let meaning =
-            "Source of kind `table`, a SQLite file; may be omitted if there is only one.";
-        let source = t.maybe("source", word(), meaning);
-        let group = t.or(
-            "group",
-            name(),
-            GROUP,
-            "Name of this configuration. A daemon removes from the ledger what its configuration has \
-             entered and no longer has: configurations with other schedules on the same ledger need \
-             other names.",
-        );
-        let keep = t.or(
-            "keep",
-            duration(HOUR..=CENTURY),
-            "90d",
-            "Time for which occurrences are kept after they have ended; the newest of each schedule stays.",
-        );
-        (source, group, keep)
-    });
-    let only = || match tables.keys().collect::<Vec<_>>()[..] {
-        [only] => Some(only.to_string()),
-        _ => None,
-    };
-    if !is_needed && given.is_none() {
-        return None;
-    }
-    let help = "name a source of kind `table`: [ledger] with source = \"main\"";
-    let (source, group, keep) = given.unwrap_or_else(|| (None, GROUP.to_owned(), KEEP));
-    let Some(source) = source.or_else(only) else {
-        t.missing("ledger", help);
-        return None;
-    };
-    let Some(table) = tables.get(&source) else {
-        t.wrong(
-            "ledger",
-            &Wrong::new("must have a source of kind `table`", help),
-        );
-        return None;
-    };
-    if !matches!(table.database, Database::Sqlite(_)) {
-        let help = "schedules are kept in SQLite only, so far";
-        t.wrong(
-            "ledger",
-            &Wrong::new("must have a source that is a SQLite file", help),
-        );
-    }
-    let table = (*table).clone();
-    Some(LedgerConfig {
-        source,
-        table,
-        group,
-        keep,
-    })
 }
 
 fn calendars(t: &mut Reader<'_>, zones: &LazyCell<Zones, impl FnOnce() -> Zones>) -> Calendars {
@@ -229,8 +214,9 @@ fn calendar(t: &mut Reader<'_>) -> CalendarDefinition {
 }
 
 /// Reads one schedule; none if there is a problem.
-fn read(
+pub(super) fn read(
     t: &mut Reader<'_>,
+    source: Option<String>,
     calendars: &Calendars,
     zones: &LazyCell<Zones, impl FnOnce() -> Zones>,
 ) -> Option<ScheduleConfig> {
@@ -238,10 +224,13 @@ fn read(
     let mut given = t.given();
     given.remove("name");
     given.remove("source");
+    let named = source.iter().map(|name| Json::from(name.as_str()));
+    given.extend(named.map(|name| ("source".to_owned(), name)));
     definition.only = only(t, calendars, &mut given);
     definition.misfire = misfire(t);
     definition.auto_disable = auto_disable(t);
-    let queue = t.must("queue", word(), "Queue that gets a message for each slot.");
+    definition.expect = expect(t);
+    let (queue, exchange) = destination(t);
     let body = t.or(
         "body",
         text(),
@@ -251,13 +240,14 @@ fn read(
     );
     let content_type = t.maybe("content_type", word(), "MIME type of the body.");
     let headers = t.map("headers", "NAME", header, text(), "Headers of the message.");
-    let key = t.maybe("key", word(), "Key of the message.");
+    let key = t.maybe("key", word(), "Key of the message; RabbitMQ has none.");
     let priority = t.or(
         "priority",
         integer(i32::MIN..=i32::MAX),
         "0",
-        "Priority of the message: higher ones are taken first.",
+        "Priority of the message: higher ones are taken first. Kafka has none.",
     );
+    let limits = limits(t, &headers);
     let tags = t.or("tags", list_of(word()), "[]", "Words by which you find it.");
     let description = t.maybe("description", text(), "Its purpose.");
     if t.is_describing() {
@@ -288,16 +278,74 @@ fn read(
         .ok()?;
     Some(ScheduleConfig {
         spec,
-        queue,
+        source,
+        queue: queue?,
+        exchange,
         body,
         content_type,
         headers,
         key,
         priority,
+        limits,
         tags,
         description,
         definition: Json::Object(given).to_string(),
     })
+}
+
+/// Reads the time limit and the number of attempts of a run.
+fn limits(t: &mut Reader<'_>, headers: &BTreeMap<String, String>) -> RunLimits {
+    let timeout = t.maybe(
+        "timeout",
+        duration(MILLISECOND..=MONTH),
+        "Time after which a worker is asked to stop working on a run, if the pool's `timeout` is not shorter.",
+    );
+    let meaning = "Attempts of a run, if not as many as the pool's `retry` says.";
+    let attempts = t.table_if_given("retry", meaning, |t| {
+        t.must(
+            "attempts",
+            integer(1..=ATTEMPTS_MAX),
+            "Number of attempts, including the first.",
+        )
+    });
+    if timeout.is_some() && headers.contains_key(TIMEOUT_HEADER) {
+        let help = "leave one of the two out";
+        t.wrong("timeout", &Wrong::new("is also given by a header", help));
+    }
+    RunLimits { timeout, attempts }
+}
+
+/// Reads where the messages go: to a queue, or with a routing key to an exchange.
+fn destination(t: &mut Reader<'_>) -> (Option<String>, Option<String>) {
+    let queue = t.maybe(
+        "queue",
+        word(),
+        "Queue that gets a message for each slot; on Kafka a topic. Required without an `exchange`.",
+    );
+    let exchange = t.maybe(
+        "exchange",
+        word(),
+        "Exchange of RabbitMQ that gets the messages instead of a queue.",
+    );
+    let key = t.maybe(
+        "routing_key",
+        text(),
+        "Routing key with which the exchange gets them.",
+    );
+    let both = || Wrong::new("is not used with `exchange`", "leave one of the two out");
+    match (t.has("queue"), t.has("exchange")) {
+        (true, true) => t.wrong("queue", &both()),
+        (false, false) => t.missing("queue", "write queue = \"NAME\""),
+        (true, false) if t.has("routing_key") => {
+            let help = "write exchange = \"NAME\" instead of the queue";
+            t.wrong("routing_key", &Wrong::new("needs an `exchange`", help));
+        }
+        (true | false, _) => {}
+    }
+    match exchange {
+        Some(exchange) => (Some(key.unwrap_or_default()), Some(exchange)),
+        None => (queue, None),
+    }
 }
 
 /// Checks the name of a header: some are ganger's own.
@@ -373,15 +421,29 @@ fn definition(t: &mut Reader<'_>) -> Definition {
             integer(1..=1_000_000_000),
             "Number of runs after which the schedule has ended.",
         ).map(|limit: u32| limit.into()),
-        overlap: t.or(
-            "overlap",
-            choice(&[("allow", Overlap::Allow), ("skip", Overlap::Skip)]),
-            "skip",
-            "What becomes of a slot while an occurrence of the schedule is open: it runs beside that, or \
-             is skipped.",
-        ),
+        overlap: overlap(t),
         ..Definition::default()
     }
+}
+
+fn overlap(t: &mut Reader<'_>) -> Overlap {
+    t.or(
+        "overlap",
+        choice(&[
+            ("allow", Overlap::Allow),
+            ("skip", Overlap::Skip),
+            (
+                "queue",
+                Overlap::Queue {
+                    max: Overlap::QUEUE_DEFAULT,
+                },
+            ),
+            ("replace", Overlap::Replace),
+        ]),
+        "skip",
+        "What becomes of a slot while an occurrence of the schedule is open: it runs beside that, is \
+         skipped, waits until that has ended (at most 100 wait), or has that cancelled first.",
+    )
 }
 
 fn dst(t: &mut Reader<'_>) -> Dst {
@@ -479,6 +541,32 @@ fn auto_disable(t: &mut Reader<'_>) -> Option<auto_disable::Rules> {
     })
 }
 
+fn expect(t: &mut Reader<'_>) -> Expect {
+    let meaning = "Expectations: an alert reports what does not happen in time.";
+    let given = t.table_if_given("expect", meaning, |t| Expect {
+        within: t.maybe(
+            "within",
+            duration(SECOND..=YEAR),
+            "Time from when a slot is due to the start of its run.",
+        ),
+        finish: t.maybe(
+            "finish",
+            duration(SECOND..=YEAR),
+            "Time from when a slot is due to the end of its run.",
+        ),
+        every: t.maybe(
+            "every",
+            duration(SECOND..=YEAR),
+            "Time from one completed run to the next.",
+        ),
+    });
+    if given == Some(Expect::default()) {
+        let help = "write expect = { within = \"10m\" }, or `finish`, or `every`";
+        t.wrong("expect", &Wrong::new("expects nothing", help));
+    }
+    given.unwrap_or_default()
+}
+
 /// Reads the calendar: its name, or its keys. In what is stored it stands with its keys.
 fn only(
     t: &mut Reader<'_>,
@@ -492,7 +580,7 @@ fn only(
         Either::Value(name) => {
             let Some((calendar, keys)) = calendars.get(&name) else {
                 let names = calendars.keys().map(String::as_str);
-                let help = match ganger_core::suggest::nearest(&name, names) {
+                let help = match nearest(&name, names) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("write [calendars.{name}] with days and hours"),
                 };

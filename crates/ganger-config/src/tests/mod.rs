@@ -10,6 +10,7 @@ mod problems;
 mod schedules;
 mod sources;
 mod topics;
+mod written_schedules;
 
 use std::path::Path;
 

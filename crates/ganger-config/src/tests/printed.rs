@@ -32,6 +32,7 @@ recycle = { tasks = 10000, age = "6h", memory = "512MiB", jitter = 0.1 }
 restart = { initial = "1s", max = "1m 1s", surge = 7, success = 2 }
 limits = { memory = "10MB", open_files = 1024, cpu_nice = -5 }
 publish_to = ["answers.*", "b"]
+record = "failed"
 statuses = { 404 = "reject", 202 = "done", 409 = "retry", 210 = "reply", 300 = "requeue" }
 idempotency = { key = "header:order", window = "1h", store = "main" }
 "#;
@@ -43,6 +44,8 @@ const SCHEDULES: &str = r#"
 source = "main"
 group = "g"
 keep = "7d"
+record = "all"
+log = { lines = 500, bytes = "64KiB" }
 [calendars.office]
 zone = "Europe/Berlin"
 days = ["MON-FRI"]
@@ -64,6 +67,7 @@ only = "office"
 overlap = "allow"
 misfire = { policy = "all", grace = "1s", catch_up = "2d", max = 3 }
 auto_disable = { failures = 2, window = "10m", retry_after = "1h" }
+expect = { within = "10m", finish = "45m", every = "26h" }
 queue = "q"
 body = "{{ slot | date }} $${X}"
 content_type = "text/plain"

@@ -8,7 +8,7 @@ use super::{Kind, Node, VARIABLE, Wrong, print};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choice<T: 'static>(&'static [(&'static str, T)]);
 
-pub(crate) fn choice<T>(words: &'static [(&'static str, T)]) -> Choice<T> {
+pub(crate) const fn choice<T>(words: &'static [(&'static str, T)]) -> Choice<T> {
     Choice(words)
 }
 

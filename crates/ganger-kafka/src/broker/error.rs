@@ -123,7 +123,7 @@ impl KafkaError {
     }
 }
 
-/// Returns whether the broker rejects this client, or is not the kind of broker it is taken for.
+/// Returns whether the broker rejects this client, or is not of the expected kind.
 pub(crate) fn is_refusal(code: Code) -> bool {
     matches!(
         code,
@@ -215,7 +215,7 @@ pub(crate) fn words(code: Code) -> String {
         Code::PolicyViolation => "the broker's policy forbids it",
         other => {
             let text = other.to_string();
-            // `Name (Broker: what is wrong)`: the name says nothing more.
+            // `Name (Broker: what is wrong)`: the name adds no information.
             let inner = text
                 .split_once('(')
                 .map_or(text.as_str(), |(_, inner)| inner);
@@ -225,7 +225,7 @@ pub(crate) fn words(code: Code) -> String {
     ours.to_owned()
 }
 
-/// Returns the text of a code with librdkafka's detail, without what only its authors need.
+/// Returns the text of a code with librdkafka's detail, without the parts that only its authors need.
 pub(crate) fn reason(code: Code, detail: &str) -> String {
     match without_times(detail) {
         "" => words(code),
@@ -241,9 +241,11 @@ pub(crate) fn without_times(detail: &str) -> &str {
 
 impl From<KafkaError> for SourceFault {
     fn from(error: KafkaError) -> Self {
-        let kind = match error.is_no_topic() {
-            true => FaultKind::NoQueue,
-            false => FaultKind::Unusable,
+        use super::command_error::CommandError;
+        let kind = match &error {
+            error if error.is_no_topic() => FaultKind::NoQueue,
+            KafkaError::Command(CommandError::Refused { .. }) => FaultKind::Refused,
+            _ => FaultKind::Unusable,
         };
         Self::new(kind, error)
     }

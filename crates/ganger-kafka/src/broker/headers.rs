@@ -1,9 +1,8 @@
-//! Conversion between Kafka's headers, whose values are bytes and whose names may repeat, and ganger's.
-//! Pure.
+//! Conversion between Kafka's headers, whose values are bytes and whose names may repeat, and ganger's. Pure.
 //!
-//! A worker gets one value for each name: the last, as with most Kafka clients. Text is passed as it
-//! is, other bytes in base64, a null value as empty. All values survive in copies, byte for byte, and
-//! in replies where the worker has not replaced them.
+//! A worker gets one value for each name: the last, as with most Kafka clients. Text is passed as it is,
+//! other bytes in base64, and a null value as empty text. All values are preserved in copies, byte for byte,
+//! and in replies if the worker has not replaced them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 
-use ganger_core::names::{CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER};
+use ganger_core::names::{CONTENT_TYPE_HEADER, KEPT_HEADERS, OWN_HEADER_PREFIX};
 use ganger_queue::delivery::{Headers, Outgoing};
 
 /// Header names for message fields that other brokers have as properties. The first two are those of
@@ -44,7 +43,7 @@ pub(crate) fn text(value: Option<&[u8]>) -> String {
 }
 
 /// Returns every header in its text form, including ganger's own, with the last value of each name. The
-/// sender chooses their number, so the time taken is linear in it, not quadratic.
+/// sender controls their number, so the time is linear in it, not quadratic.
 pub(crate) fn all_as_text(raw: &Raw) -> Headers {
     let mut headers = Headers::with_capacity(raw.len());
     let mut places = HashMap::with_capacity(raw.len());
@@ -89,10 +88,10 @@ pub(crate) fn number<T: std::str::FromStr>(raw: &Raw, name: &str) -> Option<T> {
     find(raw, name)?.parse().ok()
 }
 
-/// Returns the headers without ganger's own, except the step, which is the message's own.
+/// Returns the headers without ganger's own, except those that belong to the message itself.
 pub(crate) fn not_ours(raw: &Raw) -> Raw {
     let theirs = |(name, _): &&(String, Option<Bytes>)| {
-        !name.starts_with(OWN_HEADER_PREFIX) || name == STEP_HEADER
+        !name.starts_with(OWN_HEADER_PREFIX) || KEPT_HEADERS.contains(&name.as_str())
     };
     raw.iter().filter(theirs).cloned().collect()
 }
@@ -104,9 +103,9 @@ pub(crate) fn own(own: Vec<(&'static str, String)>) -> Raw {
         .collect()
 }
 
-/// Returns the headers of a published message: its own, with the properties that Kafka has no other
-/// place for. `origin` holds those of the message that it answers: headers that the worker left
-/// unchanged keep all values and the exact bytes.
+/// Returns the headers of a published message: its own, and the properties for which Kafka has no other
+/// field. `origin` holds those of the message that it answers: headers that the worker left unchanged keep
+/// all values and the exact bytes.
 pub(crate) fn outgoing(message: &Outgoing, origin: &Raw) -> Raw {
     let mut raw = Raw::with_capacity(message.headers.len() + 2);
     let mut origin = by_name(origin);
@@ -145,6 +144,7 @@ pub(crate) fn outgoing(message: &Outgoing, origin: &Raw) -> Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ganger_core::names::{OCCURRENCE_HEADER, STEP_HEADER};
 
     fn raw(pairs: &[(&str, Option<&'static [u8]>)]) -> Raw {
         pairs
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(outgoing(&message, &origin), expected);
     }
 
-    /// Looking up each among all the others would take minutes.
+    /// A linear search for each name would take minutes.
     #[test]
     fn a_great_many_headers_take_no_long_time() {
         let raw: Raw = (0..300_000)
@@ -234,8 +234,13 @@ mod tests {
             ("a", Some(b"1")),
             (DUE, Some(b"7")),
             (STEP_HEADER, Some(b"2")),
+            (OCCURRENCE_HEADER, Some(b"id")),
         ]);
-        let theirs = raw(&[("a", Some(b"1")), (STEP_HEADER, Some(b"2"))]);
+        let theirs = raw(&[
+            ("a", Some(b"1")),
+            (STEP_HEADER, Some(b"2")),
+            (OCCURRENCE_HEADER, Some(b"id")),
+        ]);
         assert_eq!(not_ours(&both), theirs);
         assert_eq!(own(vec![(DUE, "7".to_owned())]), raw(&[(DUE, Some(b"7"))]));
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::commit_metadata::Tried;
 use super::headers;
 use super::headers::Raw;
-use ganger_core::names::STEP_HEADER;
+use ganger_core::names::{ATTEMPTS_MAX_HEADER, KEPT_HEADERS, OCCURRENCE_HEADER, STEP_HEADER};
 use ganger_queue::attempts;
 use ganger_queue::dead_letter::{Counters, OwnHeaders, SeparateReply, header, reply_key};
 use ganger_queue::delivery::{History, Message, Property, Reason, write_numbers};
@@ -41,7 +41,7 @@ pub(crate) struct Outbound {
     pub(crate) headers: Raw,
     /// Timestamp; none for the current time.
     pub(crate) timestamp_ms: Option<i64>,
-    /// True to compress it as small as possible: only ganger reads it, or it fits no other way.
+    /// True to compress it as much as possible: only ganger reads it, or it fits in no other way.
     pub(crate) compressed: bool,
 }
 
@@ -88,8 +88,8 @@ impl Record {
         }
     }
 
-    /// Reads what a copy in a tier, where only its group writes, carries beside the message: its origin
-    /// and its history.
+    /// Restores the data that a copy in a tier carries in addition to the message: its origin and its
+    /// history. Only its group writes to a tier.
     pub(crate) fn restore(mut self, raw: &Raw) -> Self {
         self.counters = Counters::read(&headers::all_as_text(raw));
         self.partition = headers::number(raw, headers::PARTITION).unwrap_or(self.partition);
@@ -107,6 +107,9 @@ impl Record {
     pub(crate) fn history(&self) -> History {
         History {
             step: headers::number(&self.headers, STEP_HEADER).unwrap_or(0),
+            attempts_max: attempts::attempts_max(
+                headers::find(&self.headers, ATTEMPTS_MAX_HEADER).as_deref(),
+            ),
             ..attempts::history(self.counters, self.suspect)
         }
     }
@@ -146,7 +149,7 @@ impl Record {
     /// Returns the message as a worker gets it.
     pub(crate) fn message(&self) -> Message {
         let mut headers = headers::all_as_text(&self.headers);
-        headers.retain(|(name, _)| name != STEP_HEADER);
+        headers.retain(|(name, _)| !KEPT_HEADERS.contains(&name.as_str()));
         let find = |name| headers.iter().find(|(other, _)| other == name);
         let given = |name| {
             find(name)
@@ -162,6 +165,7 @@ impl Record {
             reply_to,
             properties,
             headers,
+            occurrence: headers::find(&self.headers, OCCURRENCE_HEADER).map(Arc::from),
         }
     }
 
@@ -195,8 +199,8 @@ impl Record {
         properties
     }
 
-    /// Returns a copy for a tier, due at a moment of Unix time. Its own timestamp is that of the copy,
-    /// or the tier's retention would delete an old message at once.
+    /// Returns a copy for a tier, due at a moment of Unix time. It has a timestamp of its own: with that of
+    /// an old message, the tier's retention would delete it at once.
     pub(crate) fn in_tier(&self, topic: String, due_ms: i64) -> Outbound {
         let mut headers = self.headers.clone();
         headers.extend(headers::own(vec![
@@ -294,6 +298,17 @@ mod tests {
             ("key", Property::Text("k".to_owned())),
         ];
         assert_eq!(message.properties, expected);
+    }
+
+    #[test]
+    fn the_occurrence_of_a_message_is_not_shown_to_a_worker() {
+        let mut of_occurrence = record();
+        let header = (OCCURRENCE_HEADER.to_owned(), Some("o".into()));
+        of_occurrence.headers.push(header);
+        let message = of_occurrence.message();
+        assert_eq!(message.occurrence.as_deref(), Some("o"));
+        assert_eq!(message.headers, record().message().headers);
+        assert_eq!(record().message().occurrence, None);
     }
 
     #[test]

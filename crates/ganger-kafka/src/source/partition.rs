@@ -14,15 +14,15 @@ use crate::broker::consumer::{Commit, Inbox, Start, TopicPartition};
 use crate::broker::statistics::Lag;
 use ganger_queue::delivery::Claim;
 
-/// Maximum number of failed commits for a leaving partition whose topic does not exist. One that was
-/// only away for a moment is back by then.
+/// Maximum number of failed commits for a leaving partition whose topic does not exist. A topic that was
+/// missing only for a moment is back by then.
 const MISSING_MAX: u32 = 3;
 
 /// An assigned partition.
 #[derive(Debug)]
 pub(super) struct Partition {
     name: TopicPartition,
-    /// Claim without which its messages that are out are void.
+    /// Claim that makes its handed-out messages valid: without it they are void.
     claim: Claim,
     /// Identity that its commits carry.
     place: PartitionSeed,
@@ -30,19 +30,18 @@ pub(super) struct Partition {
     origin: Origin,
     inbox: Inbox,
     progress: Progress,
-    /// Head of a tier, which is not due; nothing behind it is read before. More than one only if some
-    /// bypassed the inbox.
+    /// Heads of a tier that are not due; no message behind them is read before. There is more than one only
+    /// if some bypassed the inbox.
     parked: Vec<Parked>,
     /// True while it is being revoked: nothing is read or handed out any more.
     leaving: bool,
-    /// True if its commit could not hold more, and that was logged.
+    /// True if its commit had no room for more, and that was logged.
     is_full: bool,
     /// True if it was not being fetched, by the last statistics.
     is_idle: bool,
-    /// True if the next record is damaged. Records behind it are not taken until it has been fetched
-    /// anew.
+    /// True if the next record is damaged. Records behind it are not taken until it has been fetched again.
     is_damaged: bool,
-    /// Number of queries of its state since something was read of it.
+    /// Number of queries of its state since a message was read of it.
     state_queries: u32,
     /// Number of successive commits for which its topic did not exist.
     times_missing: u32,
@@ -55,9 +54,9 @@ pub(super) struct Partition {
 /// Reason why a partition is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pause {
-    /// It is the turn of others.
+    /// Other partitions have their turn.
     Turn,
-    /// Its head is not due for long.
+    /// Its head is not due for a long time.
     HeadNotDue,
 }
 
@@ -79,13 +78,13 @@ pub(super) enum Read {
     /// A message that is already done or was read before.
     Passed,
     New(Fresh),
-    /// A message that may have been emptied on its way.
+    /// A message that may have been emptied in transit.
     Emptied,
     /// The error of the partition.
     Fault(Code),
 }
 
-/// Properties by which it is indexed, beside its name.
+/// Properties by which it is indexed, in addition to its name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Traits {
     /// True if some of its progress is not committed.
@@ -95,7 +94,7 @@ pub(super) struct Traits {
     /// Reason why it is paused.
     pub(super) pause: Option<Pause>,
     pub(super) is_leaving: bool,
-    /// True if nothing is read of it.
+    /// True if it is not read.
     pub(super) is_shut: bool,
 }
 
@@ -169,7 +168,7 @@ impl Partition {
         }
     }
 
-    // -- what is read --
+    // -- reading --
 
     /// Reads the next message.
     pub(super) fn read(&mut self) -> Read {
@@ -186,8 +185,8 @@ impl Partition {
         }
     }
 
-    /// Takes a message that bypassed its inbox: it precedes those in the inbox, so it is the next, or
-    /// one read before. Behind a damaged record it will be fetched again.
+    /// Takes a message that bypassed its inbox: it precedes those in the inbox, so it is the next message, or
+    /// was read before. Behind a damaged record it will be fetched again.
     pub(super) fn take_stray(&mut self, fresh: Fresh) -> Option<Fresh> {
         if self.is_damaged {
             return None;
@@ -214,7 +213,7 @@ impl Partition {
         }
     }
 
-    /// Takes its head, if that is due. By the wall clock it may not be, if that was set meanwhile.
+    /// Takes its head, if that is due. It may not be due by the wall clock, if that was changed meanwhile.
     pub(super) fn unpark(&mut self, now: Instant, now_ms: i64) -> Vec<Fresh> {
         let due = |parked: &mut Parked| {
             parked.look_at <= now && {
@@ -227,7 +226,7 @@ impl Partition {
         due.map(|parked| parked.fresh).collect()
     }
 
-    // -- how far it is --
+    // -- progress --
 
     /// Marks a message as done.
     pub(super) fn done(&mut self, offset: i64) {
@@ -258,8 +257,8 @@ impl Partition {
         self.progress.committed(is_taken);
     }
 
-    /// Handles a commit whose topic does not exist. If the partition leaves, nothing need wait for it
-    /// for ever.
+    /// Handles a commit whose topic does not exist. If the partition is leaving, no work need wait for it for
+    /// ever.
     pub(super) fn is_missing(&mut self) {
         self.times_missing = self.times_missing.saturating_add(1);
         self.progress.committed(false);
@@ -268,13 +267,13 @@ impl Partition {
         }
     }
 
-    /// Declares that offsets below this one that were not read never will be.
+    /// Declares that unread offsets below this one will never be read.
     pub(super) fn skip_to(&mut self, offset: i64) {
         self.progress.skip_to(offset);
     }
 
-    /// Switches to another log, which starts at `fork` and is read from `to` on. Messages of the old
-    /// one that are out are void: they run again as far as they still exist.
+    /// Switches to another log, which starts at `fork` and is read from `to` on. Messages of the old log that
+    /// are handed out are void: they run again as far as they still exist.
     pub(super) fn switch_log(&mut self, to: i64, fork: i64) {
         let mut carried = self.progress.carried();
         carried.cut(fork);
@@ -283,7 +282,7 @@ impl Partition {
         self.claim = Claim::default();
     }
 
-    // -- what keeps it from being read or handed out --
+    // -- obstacles to reading and handing out --
 
     /// Begins to leave: it is being revoked.
     pub(super) fn leave(&mut self) {
@@ -303,12 +302,12 @@ impl Partition {
         self.is_damaged
     }
 
-    /// Records that it is fetched anew.
+    /// Records that it is fetched again.
     pub(super) fn restarted(&mut self) {
         self.is_damaged = false;
     }
 
-    /// Counts a query of its state; returns the number since something was read of it.
+    /// Counts a query of its state; returns the number since a message was read of it.
     pub(super) fn ask_again(&mut self) -> u32 {
         self.state_queries = self.state_queries.saturating_add(1);
         self.state_queries
@@ -319,12 +318,12 @@ impl Partition {
         std::mem::replace(&mut self.pause, pause) != pause
     }
 
-    /// Returns whether a commit could not hold what a message may add, and that was logged.
+    /// Returns whether its commit has no room for the growth by another message, and that was logged.
     pub(super) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Logs whether a commit could not hold more.
+    /// Logs whether its commit has no room for more.
     pub(super) fn log_metadata_limit(&mut self, pool: &str, is_full: bool) {
         self.is_full = is_full;
         let ((topic, partition), undone) = (&self.name, self.progress.undone());
@@ -343,14 +342,13 @@ impl Partition {
 
     // -- its statistics --
 
-    /// Handles whether it is being fetched: true if it is not, the second time in a row. Once it may
-    /// just be between two fetches.
+    /// Handles whether it is being fetched: true if it is not, the second time in a row. The first time it
+    /// may just be between two fetches.
     pub(super) fn is_not_fetched(&mut self, statistics: &Lag) -> bool {
         std::mem::replace(&mut self.is_idle, statistics.is_idle) && statistics.is_idle
     }
 
-    /// Returns the time that the messages which were not read are sent after, in milliseconds since
-    /// 1970.
+    /// Returns a time after which the unread messages were sent, in milliseconds since 1970.
     pub(super) fn read_up_to_ms(&self) -> Option<i64> {
         self.read_up_to_ms
     }
@@ -405,7 +403,7 @@ mod tests {
         }
     }
 
-    /// Otherwise the first would be forgotten, and never done.
+    /// Otherwise the first message would be lost, and never done.
     #[test]
     fn what_comes_past_the_inbox_waits_beside_the_head_that_is_not_due() {
         let mut tier = tier();
@@ -431,7 +429,7 @@ mod tests {
         assert_eq!(tier.progress().committable(), 4);
     }
 
-    /// It may be back in a moment, and what stays assigned is committed then.
+    /// The topic may be back in a moment, and progress of partitions that stay assigned is committed then.
     #[test]
     fn what_leaves_is_not_committed_for_ever_to_a_topic_that_is_not_there() {
         for leaves in [false, true] {
@@ -449,7 +447,7 @@ mod tests {
         }
     }
 
-    /// Messages of the old log that are out run again, as far as they still exist: the worker is
+    /// Messages of the old log that are handed out run again, as far as they still exist: the worker is
     /// notified, and none is begun.
     #[test]
     fn what_is_out_of_a_log_that_departs_is_void() {
@@ -473,6 +471,7 @@ mod tests {
             correlation_id: String::new(),
             reply_to: None,
             properties: Vec::new(),
+            occurrence: None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Messages given to a lane and not yet in its worker's pipe: they can still go back unharmed.
+//! Messages given to a lane and not yet in its worker's pipe: they can still be given back unharmed.
 
 use std::collections::VecDeque;
 
@@ -29,8 +29,7 @@ impl Backlog {
         }
     }
 
-    /// Waits for a message and takes in all that are there. `None` when no more can come.
-    /// Cancel-safe.
+    /// Waits for a message and takes in all that are available. `None` if no more can come. Cancel-safe.
     pub(super) async fn arrival(&mut self) -> Option<()> {
         let first = self.mailbox.recv().await?;
         self.waiting.push_back(first);
@@ -53,7 +52,7 @@ impl Backlog {
         self.waiting.pop_front()
     }
 
-    /// Takes out the next message if it is void: another's to process by now.
+    /// Takes out the next message if it is void: another daemon may process it by now.
     pub(super) fn pop_void(&mut self) -> Option<Delivery> {
         self.waiting.pop_front_if(|next| next.is_void())
     }
@@ -87,8 +86,7 @@ impl Backlog {
         self.mailbox.close();
     }
 
-    /// Takes out all messages, to go back, if `openings`, the number of breaker openings, has
-    /// changed.
+    /// Takes out all messages, to be given back, if `openings`, the number of breaker openings, has changed.
     pub(super) fn after(&mut self, openings: u64) -> Option<VecDeque<Delivery>> {
         let opened = openings != self.openings;
         self.openings = openings;
@@ -121,6 +119,7 @@ mod tests {
             correlation_id: String::new(),
             reply_to: None,
             properties: Vec::new(),
+            occurrence: None,
         }
     }
 

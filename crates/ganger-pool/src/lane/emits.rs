@@ -1,5 +1,5 @@
-//! Emits of one worker on their way to the broker. While some wait for room the worker is not read
-//! from, so that it waits as well; a worker that is not read from can't be late.
+//! Emits of one worker on their way to the broker. While some wait for room, the lane does not read from the
+//! worker, so that it waits as well; a worker that is not read from can't be late.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,7 +18,7 @@ type Confirmed = (u64, Result<(), PublishError>);
 pub(super) enum Emitted {
     /// An emit is on its way to the broker.
     Sent,
-    /// The broker has confirmed an emit of the message with that number, or has not.
+    /// The broker has confirmed an emit of the message with that number, or the confirmation has failed.
     Confirmed(u64, Result<(), PublishError>),
 }
 
@@ -37,7 +37,7 @@ impl Emits {
         self.waiting.push_back((id, outgoing));
     }
 
-    /// Returns whether there are none, neither waiting nor on their way.
+    /// Returns whether there are no emits, neither waiting nor on their way.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.confirmations.is_empty()
     }
@@ -63,7 +63,7 @@ impl Emits {
         }
     }
 
-    /// Sends the first waiting emit; with the source gone, all of them fail.
+    /// Sends the first waiting emit; if the source has ended, all of them fail.
     fn publish(&mut self, permit: Option<mpsc::Permit<'_, Publish>>) {
         let Some((id, message)) = self.waiting.pop_front() else {
             return;
@@ -89,12 +89,12 @@ impl Emits {
         self.blocked_since.is_some()
     }
 
-    /// Time since which the worker is not read from.
+    /// Returns the time since which the worker is not read from.
     pub(super) fn blocked_since(&self) -> Option<Instant> {
         self.blocked_since
     }
 
-    /// Moves that time by as much as the worker's deadlines were moved.
+    /// Moves that time by the same amount as the worker's deadlines.
     pub(super) fn postpone(&mut self, by: Duration) {
         self.blocked_since = self.blocked_since.map(|since| since + by);
     }
@@ -124,15 +124,7 @@ mod tests {
     fn emit(queue: &str) -> Outgoing {
         Outgoing {
             queue: queue.into(),
-            body: bytes::Bytes::new(),
-            headers: Vec::new(),
-            correlation_id: String::new(),
-            reply_to: None,
-            message_id: None,
-            content_type: None,
-            key: None,
-            priority: 0,
-            delay: Duration::ZERO,
+            ..Outgoing::default()
         }
     }
 

@@ -19,12 +19,12 @@ use crate::worker::connection::{Connection, Ready, Received};
 use crate::worker::notes;
 use crate::worker::notes::Notes;
 use crate::worker::run_queue::RunQueue;
+use crate::worker::subject::Subject;
 use ganger_config::model::PoolConfig;
-use ganger_core::trace_context::SpanContext;
 use ganger_protocol::input::{EncodeError, Extras, Input};
 use ganger_protocol::output::Output;
 use ganger_protocol::status::{Meaning, Note};
-use ganger_queue::delivery::{Delivery, Failure, Message, PublishError, Reason};
+use ganger_queue::delivery::{Delivery, Failure, PublishError, Reason};
 use ganger_telemetry as telemetry;
 
 /// Maximum number of a worker's frames taken in before others have their turn.
@@ -45,11 +45,11 @@ pub(super) struct Exchange {
     /// Number of messages that the worker may have, as last shown to the pool.
     window: usize,
     notes: Notes,
-    /// True if frames may be left in the buffer because the worker's turn was over.
+    /// True if frames may be left in the buffer because the worker's turn has ended.
     has_more: bool,
 }
 
-/// Work that is to be done.
+/// Available work.
 #[derive(Debug)]
 pub(super) enum Turn {
     /// The emits have made progress.
@@ -63,7 +63,7 @@ pub(super) enum Turn {
 /// Failure of the worker's pipe.
 #[derive(Debug)]
 pub(super) enum ExchangeError {
-    /// The worker has closed its end; the text says how that was seen.
+    /// The worker has closed its end; the text describes the evidence.
     Closed(String),
     /// The worker has broken the protocol.
     Broken(String),
@@ -93,24 +93,23 @@ impl Exchange {
         }
     }
 
-    /// Returns whether the worker has nothing in hand.
+    /// Returns whether the worker has no message in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
     }
 
-    /// Returns whether its turn was over before all frames were taken in.
+    /// Returns whether the worker's turn ended before all frames were taken in.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// Returns the number of the message that it works on, if that is only one, with the message
-    /// and its span for log records.
-    pub(super) fn works_on(&self) -> Option<(u64, &Message, Option<SpanContext>)> {
+    /// Returns the message that the worker processes, if there is only one, with its number.
+    pub(super) fn works_on(&self) -> Option<(u64, Subject<'_>)> {
         let one = self.in_flight.len() == 1 || !self.is_version2();
         self.in_flight.head().filter(|_| one)
     }
 
-    /// Returns whether it speaks version 2, so that commands can name single messages.
+    /// Returns whether the worker speaks version 2, so that commands can name single messages.
     pub(super) fn is_version2(&self) -> bool {
         matches!(self.version, Version::Two { .. })
     }
@@ -121,8 +120,8 @@ impl Exchange {
             || (self.in_flight.len() < self.window && self.in_flight.bytes() < BYTES_MAX)
     }
 
-    /// Returns whether it may be given this message. Only a version 2 worker may have bytes that
-    /// are no text, and its first frame tells its version.
+    /// Returns whether the worker may be given this message. Only a version 2 worker may have a body that is
+    /// not text, and its first frame shows its version.
     pub(super) fn may_have(&mut self, delivery: &Delivery, now: Instant) -> bool {
         let text = || std::str::from_utf8(&delivery.message.body).is_ok();
         if self.version != Version::Unknown || text() {
@@ -135,7 +134,7 @@ impl Exchange {
         true
     }
 
-    /// Returns the time until which an idle worker may declare its version, if it has not.
+    /// Returns the time until which an idle worker may declare its version, if it has not declared it yet.
     pub(super) fn silent_until(&self) -> Option<Instant> {
         let silent = self.version == Version::Unknown && self.is_idle();
         silent.then(|| self.hello_deadline())
@@ -178,19 +177,19 @@ impl Exchange {
         self.in_flight.push(delivery, frame, soft, at_once, now);
     }
 
-    /// Number of bytes encoded since the start.
+    /// Returns the number of bytes encoded since the start.
     fn written(&self) -> u64 {
         self.connection.sent_total() + self.connection.unsent() as u64
     }
 
-    /// Fails a message that can't be encoded for this worker. It is no fault of the worker's.
+    /// Fails a message that can't be encoded for this worker. The worker is not charged.
     fn refuse(&mut self, delivery: Delivery, error: &EncodeError) {
         let failure = Failure::new(Reason::Undeliverable, error.to_string());
         self.pool.settle(delivery, Event::Failed(failure));
         self.pool.has_room();
     }
 
-    /// Records that messages were sent: the first of them may have to begin.
+    /// Records that messages were sent: the time of the first of them may have to start.
     pub(super) fn has_sent(&mut self, now: Instant) {
         self.in_flight.begin_head(now);
         self.show();
@@ -204,8 +203,8 @@ impl Exchange {
         self.connection.flush().map_err(closed)
     }
 
-    /// Waits until there is work to do. A worker whose emits wait for the broker is not read from:
-    /// it waits as well. Cancel-safe.
+    /// Waits until there is work to do. While a worker's emits wait for the broker, it is not read from, so
+    /// that it waits as well. Cancel-safe.
     pub(super) async fn turn(&mut self) -> Turn {
         let listening = self.listens();
         tokio::select! {
@@ -213,7 +212,7 @@ impl Exchange {
             Some(emitted) = self.emits.step(self.pool.publishes()), if !self.emits.is_empty() => Turn::Emits(emitted),
             () = std::future::ready(()), if listening && self.has_more => Turn::More,
             ready = self.connection.ready(), if listening => Turn::Ready(ready),
-            // An emit waits, so there is a step of its own to wait for.
+            // An emit waits, and its progress is awaited by a branch of its own.
             else => std::future::pending().await,
         }
     }
@@ -367,12 +366,12 @@ impl Exchange {
         self.pool.has_room();
     }
 
-    /// Logs a note. One for a settled message is too late: it is dropped and counted.
+    /// Logs a note. A note for a settled message is too late: it is dropped and counted.
     fn log(&mut self, output: &Output, now: Instant) -> Result<(), String> {
         match self.in_flight.subject(output.id) {
-            Some((message, span)) => {
-                let _about = telemetry::about(span);
-                self.notes.log(output, message, now);
+            Some(subject) => {
+                let _about = telemetry::about(subject.span);
+                self.notes.log(output, subject, now);
             }
             None => self.pool.ignored(output.status),
         }
@@ -381,7 +380,13 @@ impl Exchange {
 
     fn progress(&self, output: &Output) -> Result<(), String> {
         match self.in_flight.subject(output.id) {
-            Some(_) => self.pool.progress(notes::progress(output)),
+            Some(subject) => {
+                let progress = notes::progress(output);
+                if let Some(run) = subject.run {
+                    run.progress(&progress);
+                }
+                self.pool.progress(progress);
+            }
             None => self.pool.ignored(output.status),
         }
         Ok(())
@@ -410,7 +415,7 @@ impl Exchange {
         self.emits.postpone(by);
     }
 
-    /// Returns whether the worker is read from: no emits are waiting.
+    /// Returns whether the worker is read from, which is the case if no emits are waiting.
     pub(super) fn listens(&self) -> bool {
         !self.emits.are_waiting()
     }
@@ -449,14 +454,13 @@ impl Exchange {
 
     /// Cancels the messages that an operator's search matches. Returns their number.
     pub(super) fn cancel(&mut self, search: &Search, now: Instant) -> usize {
-        // While the worker is not read from, its clock stands still.
+        // While the worker is not read from, its clock is stopped.
         let now = self.emits.blocked_since().unwrap_or(now);
         self.in_flight.cancel(|message| search.means(message), now)
     }
 
-    /// Returns the numbers of the messages to give up, since the source has lost them to another. A
-    /// version 1 worker can't be told: the line names no message, and could reach it when it is on
-    /// the next.
+    /// Returns the numbers of the messages to give up, since the source has lost them to another daemon. A
+    /// version 1 worker can't be asked: the line names no message, and could reach it during the next one.
     pub(super) fn yield_void(&mut self) -> Vec<u64> {
         match self.version {
             Version::Two { .. } => self.in_flight.yield_void(self.pool.losses()),
@@ -464,12 +468,12 @@ impl Exchange {
         }
     }
 
-    /// Closes our side: the worker reads an end of file from now on.
+    /// Closes the daemon's side: the worker reads an end of file from now on.
     pub(super) fn finish_sending(&mut self) {
         self.connection.finish_sending();
     }
 
-    /// Judges each message left unanswered by a worker that has ended for `cause`.
+    /// Judges each unanswered message of a worker that has ended for `cause`.
     pub(super) fn judge(&mut self, cause: &Cause, exited_well: bool) -> Vec<Unanswered> {
         self.notes.tell_suppressed();
         let left_unread = self.connection.left_unread();
@@ -481,15 +485,13 @@ impl Exchange {
         self.in_flight.judge(cause, self.version, read)
     }
 
-    /// Returns whether a worker that left of its own accord may have left the first of its messages
-    /// unread.
+    /// Returns whether a worker that exited of its own accord may have left the first of its messages unread.
     fn is_tolerated(&self) -> bool {
         let name = self.in_flight.head_name();
         name.is_none_or(|name| self.pool.tolerates(name))
     }
 
-    /// Settles answers that came in time once their emits are confirmed, even when the worker is
-    /// gone.
+    /// Settles answers that came in time once their emits are confirmed, even after the worker has exited.
     pub(super) async fn settle_after_emits(&mut self) {
         while !self.in_flight.is_empty() {
             match self.emits.step(self.pool.publishes()).await {

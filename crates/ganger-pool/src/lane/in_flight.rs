@@ -1,5 +1,5 @@
-//! Messages in one worker's hands and the progress of each: which is worked on, since when and
-//! until when, and its fate once answered. Plain data and decisions; no pipe, no process.
+//! Messages in flight at one worker and the progress of each: which is processed, its start and deadline, and
+//! its outcome once answered. Plain data and decisions; no pipe, no process.
 
 mod entry;
 
@@ -11,11 +11,11 @@ use tokio::time::Instant;
 use super::blame::{Blame, Cause, HeldState, Late, Read, Version, blame};
 use crate::verdict;
 use crate::verdict::Case;
+use crate::worker::subject::Subject;
 use entry::{Asked, Entry, MessageState};
 pub(super) use entry::{Settled, cancelled};
 use ganger_config::model::PoolConfig;
 use ganger_core::names::EMIT_ID_HEADER;
-use ganger_core::trace_context::SpanContext;
 use ganger_protocol::output::Output;
 use ganger_queue::delivery::{Delivery, Message, Outgoing, PublishError};
 use ganger_telemetry::metrics::Durations;
@@ -37,19 +37,19 @@ pub(super) struct Unanswered {
 /// Actions due by the clock.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Due {
-    /// Messages that the worker is to be told to stop.
+    /// Messages that the worker is to be asked to stop.
     pub(super) cancel: Vec<u64>,
-    /// Cause that it is to be killed for.
+    /// Cause for which it is to be killed.
     pub(super) kill: Option<Cause>,
 }
 
-/// Messages in one worker's hands, in the order in which they were given to it.
+/// Messages in flight at one worker, in the order in which they were given to it.
 #[derive(Debug)]
 pub(super) struct InFlight {
     entries: VecDeque<Entry>,
     bytes: usize,
     next_id: u64,
-    /// Time at which the worker was last heard from, or got something to do.
+    /// Time of the worker's last frame, or of its last new work if it was idle.
     last_frame: Instant,
     /// Number of the source's claim losses at the last check for void messages.
     losses: u64,
@@ -79,22 +79,22 @@ impl InFlight {
         }
     }
 
-    /// Number of messages.
+    /// Returns the number of messages.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns whether the worker has nothing in hand.
+    /// Returns whether no message is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Total size of the bodies, in bytes.
+    /// Returns the total size of the bodies, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the message that has been worked on for longest, with its start and its number.
+    /// Returns the message that has been processed for longest, with its start and its number.
     pub(super) fn oldest(&self) -> Option<(Instant, u64, &Message)> {
         let begun = self
             .entries
@@ -104,12 +104,10 @@ impl InFlight {
         Some((begun, oldest.id, &oldest.delivery.message))
     }
 
-    /// Returns the message that the worker is on, the first without an answer: its number, and the
-    /// message and its span for log records.
-    pub(super) fn head(&self) -> Option<(u64, &Message, Option<SpanContext>)> {
+    /// Returns the message that the worker processes, the first without an answer, with its number.
+    pub(super) fn head(&self) -> Option<(u64, Subject<'_>)> {
         let head = self.entries.iter().find(|entry| entry.is_open())?;
-        let (message, span) = head.said();
-        Some((head.id, message, span))
+        Some((head.id, head.subject()))
     }
 
     /// Returns the lasting name of the head.
@@ -118,21 +116,20 @@ impl InFlight {
         Some(verdict::lasting_name(&head.delivery.message))
     }
 
-    /// Returns the message that a note is about and its span, for log records. `None` if it is
-    /// settled.
-    pub(super) fn subject(&self, id: Option<u64>) -> Option<(&Message, Option<SpanContext>)> {
+    /// Returns the message that a note is about. `None` if it is settled.
+    pub(super) fn subject(&self, id: Option<u64>) -> Option<Subject<'_>> {
         let mut entries = self.entries.iter();
         let meant = |entry: &&Entry| id.map_or(entry.is_open(), |id| entry.id == id);
-        entries.find(meant).map(Entry::said)
+        entries.find(meant).map(Entry::subject)
     }
 
-    /// Number of the next message.
+    /// Returns the number of the next message.
     pub(super) fn next_id(&self) -> u64 {
         self.next_id
     }
 
-    /// Adds a message whose frame has just been put into the pipe, between these two offsets.
-    /// `at_once` where the worker begins all its messages at once.
+    /// Adds a message whose frame has just been put into the pipe, between these two offsets. `at_once` is
+    /// true if the worker begins all its messages at once.
     pub(super) fn push(
         &mut self,
         delivery: Delivery,
@@ -148,7 +145,7 @@ impl InFlight {
         let neighbour = neighbour.filter(|_| at_once);
         let had_company = neighbour.is_some();
         if let Some(neighbour) = neighbour {
-            // With more than one open, all are known to have had company.
+            // If more than one is open, all are known to have had company.
             neighbour.had_company = true;
         }
         self.bytes += delivery.message.body.len();
@@ -174,12 +171,12 @@ impl InFlight {
         self.next_id += 1;
     }
 
-    /// Records that the worker was heard from.
+    /// Records a sign of life from the worker.
     pub(super) fn heard(&mut self, now: Instant) {
         self.last_frame = now;
     }
 
-    /// Starts the time of the first message without an answer, if it is not running.
+    /// Starts the time of the first message without an answer, unless it is running.
     pub(super) fn begin_head(&mut self, now: Instant) {
         if let Some(head) = self.entries.iter_mut().find(|entry| entry.is_open())
             && matches!(head.way, MessageState::Piped)
@@ -188,14 +185,14 @@ impl InFlight {
         }
     }
 
-    /// Begins all messages without an answer: the worker has said that it works on all at once.
+    /// Begins all messages without an answer: the worker has declared that it processes all at once.
     pub(super) fn begin_all(&mut self, now: Instant) {
         for entry in self.entries.iter_mut().filter(|entry| entry.is_open()) {
             entry.way = MessageState::Begun(now);
         }
     }
 
-    /// Takes an answer in. Returns the time the worker took, and the message settled by it, unless
+    /// Takes in an answer. Returns the time the worker took, and the message settled by it, unless
     /// confirmations of its emits are missing.
     pub(super) fn answer(
         &mut self,
@@ -215,8 +212,8 @@ impl InFlight {
         Ok((took, self.finish(at)))
     }
 
-    /// Takes an emit in. Returns what is to be published, with the number of its message. An emit
-    /// that may not be published fails its message instead.
+    /// Takes in an emit. Returns the message to publish, with the number of the message that it belongs to.
+    /// An emit that may not be published fails its message instead.
     pub(super) fn emit(
         &mut self,
         output: Output,
@@ -356,8 +353,8 @@ impl InFlight {
         }
     }
 
-    /// Marks all messages without an answer as asked to be given up. Returns their numbers. One
-    /// whose time was up before fails for that, whatever we ask now.
+    /// Marks all messages without an answer as asked to be given up. Returns their numbers. A message whose
+    /// time had run out before fails for that reason.
     pub(super) fn yield_all(&mut self) -> Vec<u64> {
         let open = self.entries.iter_mut().filter(|entry| entry.is_open());
         let ask = |entry: &mut Entry| {
@@ -370,8 +367,8 @@ impl InFlight {
         open.map(ask).collect()
     }
 
-    /// Cancels the selected messages for an operator: their time is up now, or when they are begun.
-    /// One that is answered goes by its answer. Returns their number.
+    /// Cancels the selected messages for an operator: their time runs out now, or when they are begun. A
+    /// message that is answered is settled by its answer. Returns their number.
     pub(super) fn cancel(&mut self, is_meant: impl Fn(&Message) -> bool, now: Instant) -> usize {
         let entries = self.entries.iter_mut();
         let meant = entries.filter(|entry| is_meant(&entry.delivery.message));
@@ -445,8 +442,7 @@ impl InFlight {
         due
     }
 
-    /// Returns the message that a worker is silent over: the one that it has begun, if it is only
-    /// one.
+    /// Returns the message over which a worker is silent: the one that it has begun, if it is only one.
     fn silent_over(&self, sent: u64) -> Late {
         let is_begun =
             |entry: &&Entry| matches!(entry.way, MessageState::Begun(_)) && entry.starts_at < sent;
@@ -457,7 +453,7 @@ impl InFlight {
         }
     }
 
-    /// Returns the time at which a worker that has a message has been silent for too long.
+    /// Returns the time at which a worker with a message has been silent for too long.
     fn silent_at(&self, policy: &PoolConfig) -> Option<Instant> {
         let timeout = policy.stall_timeout?;
         let waits = self.entries.iter().any(Entry::is_open);
@@ -465,8 +461,8 @@ impl InFlight {
         waits.then(|| silent_at.max(self.fresh_until(policy).unwrap_or(silent_at)))
     }
 
-    /// Returns the time until which the worker is not killed for taking too long. Its successor
-    /// would take as long to load and to compile what the first message needs.
+    /// Returns the time until which the worker is not killed for taking too long. A successor would take as
+    /// long to load and to compile the code for the first message.
     fn fresh_until(&self, policy: &PoolConfig) -> Option<Instant> {
         Some(self.fresh_since? + policy.start_timeout)
     }

@@ -1,7 +1,6 @@
-//! A lane owns one worker process and its connection, from the start of the process to the
-//! settlement of its last message. It waits here and acts on its parts: `backlog` holds what is not
-//! in the pipe yet, `exchange` is the traffic through it, `wear` decides when the worker is
-//! replaced, `ending` tracks its end.
+//! A lane owns one worker process and its connection, from the start of the process to the settlement of its
+//! last message. It waits here and acts on its parts: `backlog` holds messages that are not in the pipe yet,
+//! `exchange` is the traffic through it, `wear` decides when the worker is replaced, `ending` tracks its end.
 
 mod autopsy;
 mod backlog;
@@ -49,13 +48,13 @@ use ganger_telemetry::metrics::WorkerEnd;
 pub use gauge::{Gauge, Shared};
 use in_flight::{Unanswered, cancelled};
 use pool_side::{PoolSide, name_hash};
-pub use question::{Question, Search};
+pub use question::{Question, Search, Sought};
 pub use start::{Ended, Start};
 use start::{LAST_WORDS_WITHIN, connect, identity};
 pub use time_limit::soft_timeout;
 use wear::Wear;
 
-/// Runs one worker process to its end, and settles everything that it was given.
+/// Runs one worker process to its end, and settles all messages that it was given.
 pub async fn run(mut start: Start) -> Ended {
     let policy = start.shared.policy();
     let identity = identity(start.slot, &policy);
@@ -167,10 +166,10 @@ impl Lane {
                 alarm.as_mut().reset(deadline);
             }
             if self.exchange.has_more() {
-                // Neighbours first: a worker that writes without end would take all the time.
+                // Yields to other lanes first: a worker that writes without end would take all the time.
                 tokio::task::yield_now().await;
             }
-            // The pipe comes last: it may never be empty. What is due is looked for in any case.
+            // The pipe comes last, since it may never be empty. Deadlines are checked in any case.
             tokio::select! {
                 biased;
                 exit = self.process.wait() => return exit,
@@ -193,7 +192,7 @@ impl Lane {
         }
     }
 
-    /// Does what is due by now.
+    /// Carries out everything that is due now.
     fn keep_time(&mut self, now: Instant) {
         self.follow_policy();
         if let Some(unbegun) = self.backlog.after(self.pool.openings()) {
@@ -240,7 +239,7 @@ impl Lane {
         .min()
     }
 
-    /// After a reload, derives anew what depends on the rules.
+    /// After a reload, recomputes everything that depends on the rules.
     fn follow_policy(&mut self) {
         if self.wear.is_by(&self.pool.rules()) || !self.ending.is_wanted() {
             return;
@@ -291,7 +290,7 @@ impl Lane {
         if !self.ending.takes_work() || !self.exchange.has_room() {
             return None;
         }
-        // A void message is begun by its new owner.
+        // A void message is processed by its new owner.
         while let Some(void) = self.backlog.pop_void() {
             self.pool.give_back(void);
             self.pool.has_room();
@@ -300,14 +299,14 @@ impl Lane {
         may_have.then(|| self.backlog.pop()).flatten()
     }
 
-    /// Ties the worker's output to the message that it works on.
+    /// Ties the worker's output to the message that it processes.
     fn tag_output(&mut self) {
         let works_on = self.exchange.works_on();
-        let id = works_on.map(|(id, ..)| id);
+        let id = works_on.map(|(id, _)| id);
         if id != self.printing_for {
             self.printing_for = id;
             self.process
-                .working_on(works_on.map(|(_, message, span)| (message, span)));
+                .working_on(works_on.map(|(_, subject)| subject));
         }
     }
 
@@ -325,7 +324,7 @@ impl Lane {
         }
     }
 
-    /// Kills the worker for `cause`. One that hangs is examined first, if the rules ask for it.
+    /// Kills the worker for `cause`. A hung worker is examined first, if the rules ask for it.
     fn kill(&mut self, cause: Cause) {
         let hangs = matches!(cause, Cause::TimedOut(_) | Cause::Stalled(_));
         if !self.ending.condemn(cause) {
@@ -372,7 +371,7 @@ impl Lane {
                 search.found(self.exchange.cancel(&search, now));
                 self.pool.has_room();
             }
-            // Whoever asked may have gone.
+            // The caller may no longer wait for the answer.
             Question::LastLines(asker) => drop(asker.send(self.process.last_lines())),
         }
     }
@@ -404,7 +403,7 @@ impl Lane {
         }
     }
 
-    /// Stops taking work: the worker leaves as soon as it can, and need not be replaced.
+    /// Stops taking work: the worker exits as soon as it can, and need not be replaced.
     fn stop_taking_work(&mut self) {
         self.wear.forget();
         self.refuse_work();
@@ -418,12 +417,12 @@ impl Lane {
         unbegun.for_each(|one| self.pool.give_back(one));
     }
 
-    /// Settles everything after the end of the process. Output written before counts; then all in
-    /// hand is settled, and nothing sooner: until now the worker may have been working on it.
+    /// Settles everything after the end of the process. Output written before counts; then all messages in
+    /// flight are settled, and none sooner: until now the worker may have been processing them.
     async fn settle_after_exit(mut self, exit: Exit) -> Ended {
         self.pool.close();
         if self.ending.is_heard() {
-            // With the task's budget used up the pipe would seem empty, and an answer be lost.
+            // With the task's budget used up, the pipe would appear empty, and an answer would be lost.
             tokio::task::yield_now().await;
             let done = self.exchange.read(usize::MAX);
             self.look_at(done, Instant::now());
@@ -464,7 +463,7 @@ impl Lane {
         self.refuse_work();
         self.exchange.show();
         self.pool.has_room();
-        // An excused crash counts against the build, or it would go on for ever.
+        // An excused crash counts against the build, or the restarts would continue for ever.
         let orderly = self.ending.is_asked() && cause != Cause::PipeClosed && !excused;
         Ended {
             connected: true,

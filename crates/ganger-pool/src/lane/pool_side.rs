@@ -1,4 +1,4 @@
-//! Side of a lane that faces its pool: settles its messages, shows its state and reads the rules.
+//! Interface of a lane to its pool: settles its messages, shows its state and reads the rules.
 
 use std::cell::Ref;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -57,17 +57,17 @@ impl PoolSide {
         self.shared.policy()
     }
 
-    /// Time that the source takes to settle and to fetch.
+    /// Returns the time that the source takes to settle and to fetch.
     pub(super) fn turn(&self) -> Duration {
         self.shared.facts.turn()
     }
 
-    /// Returns the time since which what is read now may have been there.
+    /// Returns the earliest time at which data read now may have arrived.
     pub(super) fn available_since(&self, now: Instant) -> Instant {
         self.shared.turns.available_since(now, awake_since())
     }
 
-    /// Returns the time that a worker, and this thread, which reads its answers, have had no core.
+    /// Returns the time that a worker, and this thread, which reads its answers, have waited for a core.
     pub(super) fn waited(worker: &RunQueue) -> Option<Waited> {
         Some(Waited {
             worker: worker.waited()?,
@@ -80,17 +80,17 @@ impl PoolSide {
         self.shared.streak.takes_in(taken.answers, taken.time, now);
     }
 
-    /// Channel for emits.
+    /// Returns the channel for emits.
     pub(super) fn publishes(&self) -> &mpsc::Sender<Publish> {
         &self.shared.publishes
     }
 
-    /// Number of times the breaker has opened.
+    /// Returns the number of times the breaker has opened.
     pub(super) fn openings(&self) -> u64 {
         self.shared.breaker.borrow().openings()
     }
 
-    /// Number of times the source has lost claims.
+    /// Returns the number of times the source has lost claims.
     pub(super) fn losses(&self) -> u64 {
         self.shared.losses()
     }
@@ -100,7 +100,7 @@ impl PoolSide {
         self.gauge.is_on_trial()
     }
 
-    /// Number of messages that its worker has answered.
+    /// Returns the number of messages that its worker has answered.
     pub(super) fn answers(&self) -> u64 {
         self.gauge.answered()
     }
@@ -122,7 +122,7 @@ impl PoolSide {
         self.has_room();
     }
 
-    /// Wakes the pool to look at the lane's load.
+    /// Wakes the pool to read the lane's load.
     pub(super) fn has_room(&self) {
         self.shared.room.notify_one();
     }
@@ -133,18 +133,18 @@ impl PoolSide {
         self.list();
     }
 
-    /// Shows how much it wants and since when it is busy.
+    /// Shows the numbers of messages that it wants and the time since which it is busy.
     pub(super) fn show(&self, wants: Wants, busy_since: Option<Instant>) {
         self.gauge.show(wants, busy_since);
         self.list();
     }
 
-    /// Shows the message that it has been on for longest, with the worker's number for it.
+    /// Shows the message that it has processed for longest, with the worker's number for it.
     pub(super) fn works_on(&self, oldest: Option<(u64, &Message)>) {
         self.gauge.works_on(oldest);
     }
 
-    /// Shows that it has nothing in hand.
+    /// Shows that it has no message in flight.
     pub(super) fn is_idle(&self) {
         self.gauge.is_idle();
     }
@@ -179,10 +179,8 @@ impl PoolSide {
     pub(super) fn settle(&self, delivery: Delivery, event: Event) {
         let (message, history) = (&delivery.message, delivery.history);
         let _about = telemetry::about(delivery.recording.as_ref().map(|noted| noted.task));
-        let is_answer = matches!(
-            event,
-            Event::Answered(_) | Event::Yielded(_) | Event::Cancelled(_) | Event::TimedOut { .. }
-        );
+        let answer = event.answer().map(|answer| answer.message.clone());
+        let is_answer = answer.is_some();
         let mut outcome = decide(
             event,
             Case {
@@ -223,11 +221,15 @@ impl PoolSide {
         self.gauge
             .settled(message.body.len(), history.alone, success);
         self.list();
+        let mut delivery = delivery;
+        if outcome == Outcome::Done {
+            delivery.keep_result(answer.unwrap_or_default());
+        }
         delivery.settle(outcome);
     }
 
-    /// Records its worker's own answer to a message. A worker that answers with a failure may then
-    /// end for another reason: it shows that it works by the next message.
+    /// Records the worker's own answer to a message. A worker that answers with a failure may then end for
+    /// another reason: it shows that it works by the next message.
     fn has_served(&self, message: &Message, evidence: Option<Evidence<'_>>) {
         let only_failed = evidence != Some(Evidence::Up) && self.gauge.served() == 0;
         self.gauge
@@ -237,18 +239,18 @@ impl PoolSide {
         }
     }
 
-    /// Returns whether its worker, which ended so, has shown that it works.
+    /// Returns whether its worker, which ended in this way, has shown that it works.
     pub(super) fn has_worked(&self, exit: Exit) -> bool {
         let left_well = exit.code == Some(0);
         self.gauge.has_worked() || (left_well && self.gauge.served() > 0)
     }
 
-    /// Hash of the name of the only message that its worker has failed by its own answer.
+    /// Returns the hash of the name of the only message that its worker has failed by its own answer.
     pub(super) fn failed_message(&self) -> Option<u64> {
         self.gauge.failed()
     }
 
-    /// Completes the spans of an attempt; the trace goes on with the reply.
+    /// Completes the spans of an attempt; the trace continues with the reply.
     fn record(&self, delivery: &Delivery, outcome: &mut Outcome) {
         let Some(recording) = &delivery.recording else {
             return;

@@ -1,4 +1,4 @@
-//! Tests of the verdict: a row for every status and event, and what must hold for all of them.
+//! Tests of the verdict: a row for every status and event, and properties that hold for all of them.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -26,6 +26,7 @@ fn message() -> Message {
             ("message_id", Property::Text("m".into())),
             ("priority", Property::Integer(4)),
         ],
+        occurrence: None,
     }
 }
 
@@ -148,7 +149,32 @@ fn what_is_cancelled_does_not_run_again_and_what_is_done_is_done() {
     assert_eq!(dead(&outcome).unwrap().0, Reason::Cancelled);
 }
 
-/// The reason for a failure after the timeout does not matter: the worker had its time.
+#[test]
+fn a_message_may_have_more_or_fewer_attempts_than_its_pool_gives() {
+    let most = policy().retry.attempts;
+    for (attempts_max, last) in [(None, most), (Some(1), 1), (Some(most + 2), most + 2)] {
+        let is_dead = |attempt| {
+            let history = History {
+                attempt,
+                attempts_max,
+                ..History::default()
+            };
+            let case = Case {
+                message: &message(),
+                history,
+                policy: &policy(),
+                chance: 0.5,
+            };
+            dead(&decide(Event::Answered(output(500)), case)).is_some()
+        };
+        assert!(
+            is_dead(last) && (last == 1 || !is_dead(last - 1)),
+            "{attempts_max:?}"
+        );
+    }
+}
+
+/// The reason for a failure after the timeout does not matter: the worker had its full time.
 #[test]
 fn a_worker_that_gives_up_at_its_limit_has_timed_out() {
     let limit = Duration::from_millis(1500);
@@ -341,6 +367,38 @@ fn a_reply_that_may_not_go_there_is_kept_with_the_dead_letter() {
             named,
             "the message's reply-to is bound, too"
         );
+    }
+}
+
+/// The ledger of its schedule keeps it.
+#[test]
+fn a_reply_of_a_run_needs_no_destination() {
+    for (occurrence, followed) in [(Some("id".into()), false), (None, true)] {
+        let message = Message {
+            reply_to: None,
+            occurrence,
+            ..message()
+        };
+        let history = History {
+            attempt: 1,
+            followed,
+            ..History::default()
+        };
+        let policy = policy();
+        let case = |message| Case {
+            message,
+            history,
+            policy: &policy,
+            chance: 0.5,
+        };
+        let answered = || Event::Answered(output(201));
+        assert_eq!(decide(answered(), case(&message)), Outcome::Done);
+        let asked = Message {
+            reply_to: Some("answers".into()),
+            ..message.clone()
+        };
+        let replied = decide(answered(), case(&asked));
+        assert!(matches!(replied, Outcome::Reply(_)), "{replied:?}");
     }
 }
 

@@ -1,10 +1,10 @@
-//! One worker process: started in a session of its own under its limits and user, connected over
-//! the pipe that version 1 workers expect, read on stdout and stderr, distinguished from its
-//! neighbours when it ends.
+//! One worker process: started in a session of its own under its limits and user, connected over the pipe
+//! that version 1 workers expect, read on stdout and stderr, and distinguished from its neighbours when it
+//! ends.
 //!
-//! Nothing here knows messages or their outcome; the lane drives it. Everything runs on the pool's
-//! own thread, in a current-thread runtime inside a `LocalSet`, but for the start of a process,
-//! which one thread does for all.
+//! Nothing here knows messages or their outcome; the lane drives it. Everything runs on the pool's own
+//! thread, in a current-thread runtime inside a `LocalSet`, except for the start of processes, which has a
+//! thread of its own.
 //!
 //! Linux 5.3 or later is required, for pidfds.
 
@@ -26,6 +26,7 @@ pub mod pipe;
 pub mod process;
 pub mod run_queue;
 pub mod spawner;
+pub mod subject;
 pub mod sweep;
 #[cfg(test)]
 mod tests;
@@ -42,13 +43,13 @@ pub struct Identity {
     pub slot: usize,
 }
 
-/// Variables that a worker gets in its environment, beside those of its pool.
+/// Environment variables that a worker gets in addition to those of its pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Introduction {
     /// All variables that the protocol lists.
     #[default]
     Full,
-    /// All of them, as from a daemon that knows version 1 only.
+    /// All of them, as from a daemon that supports version 1 only.
     Version1,
     /// None: it gets only the pipe's name on stdin.
     NameOnly,

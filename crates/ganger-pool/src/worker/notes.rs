@@ -1,5 +1,5 @@
-//! LOG and PROGRESS frames of a worker, under the limits that its stdout has: on records per second
-//! and bytes per record, one line each.
+//! LOG and PROGRESS frames of a worker, under the limits of its stdout: records per second and bytes per
+//! record, each a single line.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -7,12 +7,13 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tracing::Level;
 
-use super::Identity;
 use super::flood::{Admission, Flood};
 use super::lines::{LINE_BYTES_MAX, cut, named_level};
+use super::subject::Subject;
+use super::{Identity, subject};
 use ganger_core::foreign;
 use ganger_protocol::output::Output;
-use ganger_queue::delivery::{LogName, Message};
+use ganger_queue::delivery::{LogName, LogStream};
 use ganger_telemetry as telemetry;
 use ganger_telemetry::Fields;
 
@@ -37,21 +38,32 @@ impl Notes {
         }
     }
 
-    /// Logs a LOG frame, if there is room for it.
-    pub fn log(&mut self, output: &Output, message: &Message, now: Instant) {
-        if let Admission::Log { suppressed } = self.flood.admit(now) {
-            self.log_suppressed(suppressed);
-            self.write(&NoteRecord::of(output), &LogName::of(message));
+    /// Logs a LOG frame, unless the rate limit is exceeded.
+    pub fn log(&mut self, output: &Output, subject: Subject<'_>, now: Instant) {
+        match self.flood.admit(now) {
+            Admission::Log { suppressed } => {
+                self.log_suppressed(suppressed);
+                let record = NoteRecord::of(output);
+                self.write(&record, &LogName::of(subject.message));
+                if let Some(run) = subject.run {
+                    let NoteRecord { text, fields, .. } = &record;
+                    subject::log(run, LogStream::Log, record.level(), text, fields);
+                }
+            }
+            Admission::Suppress => {
+                if let Some(run) = subject.run {
+                    run.dropped();
+                }
+            }
         }
     }
 
-    /// Returns the time at which the number of records held back is to be reported if the worker
-    /// stays silent.
+    /// Returns the time at which the number of suppressed records is reported if the worker stays silent.
     pub fn calm_at(&self) -> Option<Instant> {
         self.flood.is_suppressing().then(|| self.flood.calm_at())
     }
 
-    /// Logs the number of records held back, if any.
+    /// Logs the number of suppressed records, if any.
     pub fn tell_suppressed(&mut self) {
         let suppressed = self.flood.take_suppressed();
         self.log_suppressed(suppressed);
@@ -71,10 +83,10 @@ impl Notes {
 
     fn write(&self, record: &NoteRecord<'_>, name: &LogName) {
         let NoteRecord {
-            level,
             origin,
             text,
             fields,
+            ..
         } = record;
         let Identity { pool, slot } = &self.identity;
         let pool = Arc::as_ref(pool);
@@ -88,7 +100,7 @@ impl Notes {
                 )
             };
         }
-        match named_level(level).unwrap_or(Level::INFO) {
+        match record.level() {
             Level::TRACE => write!(TRACE),
             Level::DEBUG => write!(DEBUG),
             Level::INFO => write!(INFO),
@@ -137,11 +149,16 @@ impl<'a> NoteRecord<'a> {
         }
         record
     }
+
+    fn level(&self) -> Level {
+        named_level(self.level).unwrap_or(Level::INFO)
+    }
 }
 
-/// Returns a text of bounded length. Its lines stay: the log escapes what would end a record.
+/// Returns a text of limited length. Its line breaks are kept: the log escapes characters that would end a
+/// record.
 fn cut_to(bytes: &[u8], bytes_max: usize) -> String {
-    // The part cut off is not decoded, but for a character that the cut may split.
+    // The removed part is not decoded, except for a character that the cut may split.
     let head = &bytes[..bytes.len().min(bytes_max + 4)];
     let text = String::from_utf8_lossy(head);
     let mut kept = cut(&text, bytes_max).to_owned();
@@ -152,8 +169,7 @@ fn cut_to(bytes: &[u8], bytes_max: usize) -> String {
     kept
 }
 
-/// Returns a text of bounded length as one line, with nothing in it that ends a line or moves a
-/// cursor.
+/// Returns a text of limited length as one line, without characters that end a line or move a cursor.
 fn one_line(bytes: &[u8], bytes_max: usize) -> String {
     foreign::line(&cut_to(bytes, bytes_max)).into_owned()
 }

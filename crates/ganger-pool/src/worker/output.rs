@@ -1,12 +1,13 @@
-//! Stdout and stderr of a worker on their way to the log: read without pause, so that the worker
-//! never has to wait, whatever the log does with the lines, and in turns, so that nobody else has
-//! to. The last lines are kept for those who ask why it died or what it does.
+//! Stdout and stderr of a worker on their way to the log. They are read without pause, so that the worker
+//! never has to wait, whatever the log does with the lines, and in turns, so that no other work has to wait.
+//! The last lines are kept for questions about its death or its activity.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -18,9 +19,10 @@ use tracing::Level;
 
 use super::flood::{Admission, Flood};
 use super::lines::{Line, Record, Splitter};
-use super::{Identity, lines};
+use super::subject::Subject;
+use super::{Identity, lines, subject};
 use ganger_core::trace_context::SpanContext;
-use ganger_queue::delivery::{LogName, Message};
+use ganger_queue::delivery::{LogName, LogStream, Run};
 use ganger_telemetry as telemetry;
 use ganger_telemetry::Fields;
 
@@ -34,7 +36,7 @@ const STDOUT_TAIL_LINE_BYTES_MAX: usize = 256;
 
 /// Number of bytes read at once.
 const READ_BYTES: usize = 8 * 1024;
-/// Number of reads before others have their turn: as much as a pipe holds.
+/// Number of reads before others have their turn, which is as much as a pipe holds.
 const READS_PER_TURN: usize = 8;
 
 /// Last lines that a worker has printed, the oldest first; long lines are cut.
@@ -49,8 +51,8 @@ pub struct LastLines {
     pub ended: Option<String>,
 }
 
-/// Both streams of one worker. Dropped, it stops reading: a grandchild that holds a stream open
-/// keeps nothing alive here.
+/// Both streams of one worker. On drop it stops reading: a grandchild that holds a stream open keeps nothing
+/// alive here.
 #[derive(Debug)]
 pub(super) struct Output {
     source: Rc<Source>,
@@ -64,15 +66,18 @@ pub(super) struct Output {
 struct Source {
     identity: Identity,
     pid: u32,
-    /// Name of the message being worked on; the empty name for none.
+    /// Name of the message in progress; the empty name for none.
     name: RefCell<LogName>,
     /// Its span, if its attempt is recorded.
     span: Cell<Option<SpanContext>>,
+    /// Way to its occurrence, if a ledger has that.
+    run: RefCell<Option<Arc<Run>>>,
 }
 
 impl Source {
     fn is_idle(&self) -> bool {
-        *self.name.borrow() == LogName::default()
+        let is_unnamed = *self.name.borrow() == LogName::default();
+        is_unnamed && self.span.get().is_none() && self.run.borrow().is_none()
     }
 }
 
@@ -92,6 +97,7 @@ impl Output {
             pid,
             name: RefCell::default(),
             span: Cell::default(),
+            run: RefCell::default(),
         });
         let stdout = Rc::new(Reader::new(Stream::Stdout, stdout, &source)?);
         let stderr = Rc::new(Reader::new(Stream::Stderr, stderr, &source)?);
@@ -103,11 +109,10 @@ impl Output {
         })
     }
 
-    /// Ties the lines that follow to a message. The contents of the pipes now were printed before,
-    /// and belong to the message before.
-    pub(super) fn working_on(&self, message: Option<(&Message, Option<SpanContext>)>) {
-        let span = message.and_then(|(_, span)| span);
-        if message.is_none() && self.source.span.get().is_none() && self.source.is_idle() {
+    /// Ties the lines that follow to a message. The current contents of the pipes were printed earlier, and
+    /// belong to the previous message.
+    pub(super) fn working_on(&self, subject: Option<Subject<'_>>) {
+        if subject.is_none() && self.source.is_idle() {
             return;
         }
         // Read directly: the runtime may not have noticed the data yet.
@@ -117,15 +122,18 @@ impl Output {
             }
         }
         let mut name = self.source.name.borrow_mut();
-        match message {
-            Some((message, _)) => name.set(message),
+        match subject {
+            Some(subject) => name.set(subject.message),
             None => name.clear(),
         }
-        self.source.span.set(span);
+        self.source
+            .span
+            .set(subject.and_then(|subject| subject.span));
+        let run = subject.and_then(|subject| subject.run);
+        self.source.run.replace(run.cloned());
     }
 
-    /// Returns whether there is something in one of the pipes. Called for each message: one system
-    /// call is enough.
+    /// Returns whether one of the pipes has data. Called for each message: one system call is enough.
     fn may_be_read(&self) -> bool {
         let mut pipes = self
             .readers
@@ -236,8 +244,7 @@ impl Reader {
         self.tell_suppressed();
     }
 
-    /// Waits for more; while lines are held back, reports their number when the stream falls
-    /// silent.
+    /// Waits for more data; while lines are suppressed, reports their number when the stream falls silent.
     async fn is_readable(&self) -> bool {
         let suppressing = self.flood.borrow().is_suppressing();
         if suppressing {
@@ -281,11 +288,30 @@ impl Reader {
     fn take(&self, line: Line) {
         self.tail.borrow_mut().push(&line.text, self.stream);
         let admission = self.flood.borrow_mut().admit(Instant::now());
-        if let Admission::Log { suppressed } = admission {
-            self.log_suppressed(suppressed);
-            let record = lines::understand(line, self.level.get());
-            self.level.set(record.level);
-            self.log(&record);
+        match admission {
+            Admission::Log { suppressed } => {
+                self.log_suppressed(suppressed);
+                let record = lines::understand(line, self.level.get());
+                self.level.set(record.level);
+                self.log(&record);
+                self.keep(&record);
+            }
+            Admission::Suppress => {
+                if let Some(run) = &*self.source.run.borrow() {
+                    run.dropped();
+                }
+            }
+        }
+    }
+
+    /// Adds a record to the log of the occurrence, if the message is of one.
+    fn keep(&self, record: &Record) {
+        if let Some(run) = &*self.source.run.borrow() {
+            let stream = match self.stream {
+                Stream::Stdout => LogStream::Stdout,
+                Stream::Stderr => LogStream::Stderr,
+            };
+            subject::log(run, stream, record.level, &record.message, &record.fields);
         }
     }
 
@@ -312,10 +338,10 @@ impl Reader {
     }
 }
 
-/// Logs a record at its level: tracing wants the level and the target at compile time.
+/// Logs a record at its level: tracing needs the level and the target at compile time.
 macro_rules! log_at_level {
     ($target:literal, $source:expr, $record:expr, [$($level:ident),*]) => {{
-        let Source { identity, pid, name, span } = $source;
+        let Source { identity, pid, name, span, .. } = $source;
         let _about = telemetry::about(span.get());
         let name = name.borrow();
         let (correlation_id, message_name) = (name.correlation_id(), name.message());

@@ -1,5 +1,5 @@
-//! One child process and its group, from the start to the reaping: spawn, wait, signal, control
-//! lines. It decides nothing; the lane decides what a death means.
+//! One child process and its group, from the start to the reaping: spawn, wait, signal, control lines. It
+//! makes no decisions; the lane decides on the consequences of an exit.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -20,25 +20,25 @@ use super::output::{LastLines, Output};
 use super::peer::Expected;
 use super::pipe::{Listener, Unclaimed};
 use super::spawner::Spawner;
+use super::subject::Subject;
 use super::{Identity, Introduction, exit, launch};
 use ganger_config::model;
-use ganger_core::trace_context::SpanContext;
-use ganger_queue::delivery::{Exit, Message};
+use ganger_queue::delivery::Exit;
 
 pub use super::error::SpawnError;
 
-/// Maximum length of a control line, in bytes, its end included. POSIX guarantees that so short a
-/// write to a pipe is taken whole or not at all (`PIPE_BUF` is at least this), so that a full stdin
-/// can't leave half a line there.
+/// Maximum length of a control line, in bytes, including its end. POSIX guarantees that a write to a pipe of
+/// at most that length is atomic (`PIPE_BUF` is at least this), so that a full stdin never contains half a
+/// line.
 const CONTROL_LINE_BYTES_MAX: usize = 512;
 
-/// Starts a worker and tells it the name of its pipe. It leads a session, and so a process group, of
-/// its own, which ends with it.
+/// Starts a worker and passes it the name of its pipe. It leads a session of its own, and so a process group,
+/// which ends with it.
 ///
-/// Must be called inside a `LocalSet`. Dropped before it is done, it leaves no process behind.
+/// Must be called inside a `LocalSet`. If it is dropped before it is done, no process is left.
 ///
 /// # Errors
-/// If there is no such program, directory or user, or the daemon may not do what the command asks.
+/// If there is no such program, directory or user, or the daemon lacks a permission that the command needs.
 pub async fn spawn(
     spawner: &Spawner,
     command: &Arc<model::WorkerCommand>,
@@ -96,14 +96,14 @@ pub struct Starting {
     pub listener: Listener,
 }
 
-/// A worker process. Dropped, its whole group is killed.
+/// A worker process. On drop its whole group is killed.
 #[derive(Debug)]
 pub struct Process {
     identity: Identity,
     leader: Leader,
     stdin: Option<File>,
     output: Output,
-    /// True if a SIGKILL was ours, which then explains a death by it.
+    /// True if the daemon has sent a SIGKILL, which then explains a death by it.
     killed_by_us: Cell<bool>,
     exit: Option<Exit>,
 }
@@ -122,7 +122,7 @@ impl Process {
         let pid = child.id();
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        // From here on the group is killed and its leader reaped whatever goes wrong.
+        // From here on the group is killed and its leader reaped, whatever fails.
         let leader = Leader::watch(child)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
             return Err(io::Error::other("a standard stream is not a pipe"));
@@ -137,13 +137,13 @@ impl Process {
         })
     }
 
-    /// Process id, which is also that of its group.
+    /// Returns the process id, which is also that of its group.
     pub fn pid(&self) -> u32 {
         self.leader.pid().as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Waits for its end. By the time this returns, the rest of its group has been sent SIGKILL.
-    /// Cancel-safe; called again, it returns the same.
+    /// Waits for its exit. When this returns, the rest of its group has been sent SIGKILL. Cancel-safe; a
+    /// further call returns the same.
     pub async fn wait(&mut self) -> Exit {
         if let Some(exit) = self.exit {
             return exit;
@@ -166,7 +166,7 @@ impl Process {
         exit
     }
 
-    /// Sends a signal to the whole group; after the end, does nothing.
+    /// Sends a signal to the whole group; does nothing after the end.
     pub fn signal_group(&self, signal: Signal) {
         let signal = match signal {
             Signal::Terminate => rustix::process::Signal::TERM,
@@ -178,8 +178,8 @@ impl Process {
         self.leader.signal_group(signal);
     }
 
-    /// Writes a control line to its stdin, without ever waiting. Returns whether it was written,
-    /// whole; if not, because stdin is full or closed, that is logged.
+    /// Writes a control line to its stdin, without waiting. Returns whether the whole line was written; if
+    /// stdin is full or closed, that is logged.
     pub fn tell(&mut self, line: &str) -> bool {
         let told = self.try_write_line(line);
         if let Err(error) = &told {
@@ -205,24 +205,24 @@ impl Process {
         self.stdin = None;
     }
 
-    /// Notes that a new message begins.
+    /// Records that a new message begins.
     pub fn begin(&self, now: Instant) {
         OomKills::shared().forget(now);
     }
 
     /// Ties the lines that it prints from now on to a message in the log.
-    pub fn working_on(&self, message: Option<(&Message, Option<SpanContext>)>) {
-        self.output.working_on(message);
+    pub fn working_on(&self, subject: Option<Subject<'_>>) {
+        self.output.working_on(subject);
     }
 
-    /// After the end: returns the last lines that it wrote to stderr, at most 64, each cut at 1
-    /// KiB. Waits until stderr has been read to its end, but no longer than `at_most`: a process
-    /// that left the group may hold it open for ever.
+    /// Returns, after its exit, the last lines that it wrote to stderr, at most 64, each cut at 1 KiB. Waits
+    /// until stderr has been read to its end, but no longer than `at_most`: a process that left the group may
+    /// hold it open for ever.
     pub async fn last_words(&mut self, at_most: Duration) -> Vec<String> {
         self.output.last_words(at_most).await
     }
 
-    /// After the end: returns the last lines of both streams. Waits for each as `last_words` does.
+    /// Returns, after its exit, the last lines of both streams. Waits for each as `last_words` does.
     pub async fn all_printed(&mut self, at_most: Duration) -> LastLines {
         self.output.all_printed(at_most).await
     }
@@ -251,7 +251,7 @@ fn resident_pages(statm: &str) -> Option<u64> {
     (pages > 0).then_some(pages)
 }
 
-/// Makes our end of the pipe non-blocking; the worker's is an open file description of its own.
+/// Makes the daemon's end of the pipe non-blocking; the worker's is an open file description of its own.
 fn never_waiting(stdin: OwnedFd) -> io::Result<File> {
     fcntl(&stdin, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok(File::from(stdin))

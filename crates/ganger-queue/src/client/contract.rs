@@ -220,6 +220,8 @@ pub struct DeadFilter {
 pub struct Criteria {
     /// Part of its error.
     pub error: Option<String>,
+    /// Its message id.
+    pub message_id: Option<String>,
     /// Its reason.
     pub reason: Option<String>,
     /// Its last failure was at this time or later.
@@ -238,8 +240,10 @@ impl Criteria {
     pub(super) fn fit(&self, letter: &DeadLetter) -> bool {
         let error = self.error.as_ref();
         let reason = self.reason.as_ref();
+        let id = self.message_id.as_ref();
         let failed: Option<Timestamp> = letter.last_failed_at.parse().ok();
         error.is_none_or(|part| letter.error.contains(part))
+            && id.is_none_or(|id| letter.message_id.as_ref() == Some(id))
             && reason.is_none_or(|reason| *reason == letter.reason)
             && self
                 .since

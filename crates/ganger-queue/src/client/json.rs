@@ -201,6 +201,7 @@ fn outgoing(line: MessageJson, delay: Duration) -> Result<Outgoing, String> {
         .collect::<Result<_, _>>()?;
     Ok(Outgoing {
         queue: String::new(),
+        exchange: None,
         body,
         headers,
         correlation_id: line.correlation_id,

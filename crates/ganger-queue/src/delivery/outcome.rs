@@ -179,7 +179,7 @@ impl Reason {
 }
 
 /// Error of a message that an operator cancelled.
-pub const CANCELLED: &str = "cancelled by an operator";
+pub const CANCELLED: &str = "cancelled on request";
 
 /// Exit of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,8 +1,13 @@
 //! Tests of `delivery`.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use tokio::sync::watch;
 
 use super::*;
+use ganger_config::model::{Database, LedgerConfig, PoolConfig, Record};
+use ganger_config::sample;
 
 fn message(body: &'static str) -> Message {
     Message {
@@ -12,6 +17,7 @@ fn message(body: &'static str) -> Message {
         correlation_id: String::new(),
         reply_to: None,
         properties: Vec::new(),
+        occurrence: None,
     }
 }
 
@@ -81,4 +87,283 @@ fn a_pool_that_is_gone_gives_everything_back() {
         .map(|s| s.token)
         .collect();
     assert_eq!(tokens, [1, 2]);
+}
+
+/// A source whose messages are followed for the ledger in that file, and that has that database itself.
+fn followed(ledger: Option<&str>, own: Option<&str>) -> (SourceEnd, PoolEnd, Follower) {
+    let ledger = ledger.map(|path| sample::ledger(path, Record::Scheduled));
+    recorded(ledger.as_ref(), own, None)
+}
+
+/// The same, with what its pool says that the ledger records.
+fn recorded(
+    ledger: Option<&LedgerConfig>,
+    own: Option<&str>,
+    record: Option<Record>,
+) -> (SourceEnd, PoolEnd, Follower) {
+    let (mut source, pool) = link();
+    let follower = Follower::default();
+    follower.follow_for(ledger);
+    let own = own.map(|path| Database::Sqlite(path.into()));
+    let policy = PoolConfig {
+        record,
+        ..sample::policy()
+    };
+    let policy = watch::channel(Arc::new(policy)).1;
+    source.following = Some(Following::new(&follower, own, policy));
+    (source, pool, follower)
+}
+
+/// Returns outcomes of messages, each with whether a worker has had the message.
+fn outcomes() -> [(bool, Outcome); 6] {
+    let reply = |queue: &str| {
+        Outcome::Reply(Box::new(Outgoing {
+            queue: queue.to_owned(),
+            ..Outgoing::default()
+        }))
+    };
+    let failure = || Box::new(Failure::new(Reason::Failed, "no"));
+    let retry = Outcome::RetryAfter {
+        delay: std::time::Duration::ZERO,
+        failure: failure(),
+    };
+    [
+        (true, Outcome::Done),
+        (false, Outcome::Done),
+        (true, reply("q")),
+        (true, reply("other")),
+        (true, retry),
+        (false, Outcome::DeadLetter(failure())),
+    ]
+}
+
+/// Settles a message of queue `q`. Returns whether its end is recorded.
+fn is_recorded(
+    (source, pool, follower): &mut (SourceEnd, PoolEnd, Follower),
+    has_begun: bool,
+    outcome: Outcome,
+) -> bool {
+    let message = Message {
+        queue: "q".into(),
+        correlation_id: "c".to_owned(),
+        ..message("a")
+    };
+    source.deliver(7, message, History::default());
+    let mut delivery = pool.deliveries.try_recv().unwrap();
+    if has_begun {
+        delivery.begin();
+    }
+    delivery.keep_result("r".into());
+    delivery.settle(outcome.clone());
+    // It waits for no report.
+    let settled = source.settlements.try_recv().unwrap().outcome;
+    assert_eq!(settled, outcome);
+    let mut reports = follower.take();
+    assert!(reports.of_occurrences.is_empty());
+    reports.ends.take().into_iter().any(|end| {
+        let RecordedEnd { message, end, .. } = end;
+        let expected = match &outcome {
+            Outcome::DeadLetter(failure) => MessageEnd::of(failure),
+            Outcome::Reply(_) => MessageEnd::Done(Bytes::new()),
+            _ => MessageEnd::Done("r".into()),
+        };
+        assert_eq!(end, expected);
+        assert_eq!(message.message_id.as_deref(), Some("c"));
+        assert_eq!(message.source.as_deref(), Some("s"));
+        message.begun.is_some() == has_begun
+    })
+}
+
+#[test]
+fn ends_of_other_messages_are_recorded_as_configured() {
+    let all = [true, false, false, true, false, true];
+    let failed = [false, false, false, false, false, true];
+    for (of_ledger, of_pool, expected) in [
+        (Record::Scheduled, None, [false; 6]),
+        (Record::Failed, None, failed),
+        (Record::All, None, all),
+        (Record::Scheduled, Some(Record::All), all),
+        (Record::All, Some(Record::Scheduled), [false; 6]),
+    ] {
+        let ledger = sample::ledger("ledger.db", of_ledger);
+        let mut ends = recorded(Some(&ledger), None, of_pool);
+        let is_recorded =
+            outcomes().map(|(has_begun, outcome)| is_recorded(&mut ends, has_begun, outcome));
+        assert_eq!(is_recorded, expected, "{of_ledger:?} {of_pool:?}");
+    }
+}
+
+#[test]
+fn ends_that_wait_are_bounded_and_keep_their_order() {
+    let end = |id: usize, bytes: usize| {
+        let message = MessageRecord {
+            message_id: Some(id.to_string()),
+            source: None,
+            queue: "q".into(),
+            attempt: 1,
+            arrived: Instant::now(),
+            begun: Some(Instant::now()),
+            record: Record::All,
+        };
+        message
+            .end(&Outcome::Done, &vec![b'x'; bytes].into())
+            .unwrap()
+    };
+    let ids = |ends: &[RecordedEnd]| -> Vec<String> {
+        let ids = ends.iter().map(|end| end.message.message_id.clone());
+        ids.map(Option::unwrap).collect()
+    };
+    // Of a result only what a ledger keeps is held.
+    assert!(end(0, 10 << 20).end.bytes() < 65 << 10);
+    let mut ends = RecordedEnds::default();
+    (0..600).for_each(|id| ends.push(end(id, 1 << 20)));
+    let (kept, dropped) = (ends.len(), ends.take_dropped());
+    assert!(
+        (400..600).contains(&kept) && kept as u64 + dropped == 600,
+        "{kept}"
+    );
+    let taken = ends.take();
+    ends.push(end(1000, 1));
+    ends.take_back(taken);
+    let all = ends.take();
+    assert_eq!(ids(&all[..2]), ["0", "1"]);
+    assert_eq!(ids(&all[all.len() - 1..]), ["1000"]);
+}
+
+#[test]
+fn a_ledger_in_the_own_database_is_not_reported_to() {
+    let ledger = sample::ledger("a.db", Record::All);
+    let (source, mut pool, follower) = recorded(Some(&ledger), Some("a.db"), None);
+    source.deliver(7, message("a"), History::default());
+    let delivery = pool.deliveries.try_recv().unwrap();
+    let following = source.following.as_ref().unwrap();
+    let record = following.record_here(&delivery.message, 2).unwrap();
+    assert_eq!((record.source, record.attempt), (None, 2));
+    assert!(following.record_here(&of_occurrence(), 2).is_none());
+    delivery.settle(Outcome::DeadLetter(Box::new(Failure::new(
+        Reason::Failed,
+        "no",
+    ))));
+    assert!(follower.take().ends.is_empty());
+}
+
+fn of_occurrence() -> Message {
+    Message {
+        occurrence: Some("o".into()),
+        ..message("a")
+    }
+}
+
+#[test]
+fn a_message_of_an_occurrence_is_settled_when_its_report_is_dropped() {
+    let (mut source, mut pool, follower) = followed(Some("ledger.db"), None);
+    source.deliver(7, of_occurrence(), History::default());
+    let mut delivery = pool.deliveries.try_recv().unwrap();
+    delivery.begin();
+    delivery.begin();
+    delivery.settle(Outcome::Done);
+    let reports = follower.take();
+    let [begun, settled] = &reports.of_occurrences[..] else {
+        panic!("{reports:?}");
+    };
+    assert_eq!((&*begun.occurrence, begun.attempt), ("o", Some(0)));
+    assert!(matches!(begun.what, Reported::Begun) && begun.begun.is_some());
+    let Reported::Settled(settlement) = &settled.what else {
+        panic!("{settled:?}");
+    };
+    assert_eq!(settlement.outcome(), Some(&Outcome::Done));
+    assert!(source.settlements.try_recv().is_err());
+    drop(reports);
+    assert_eq!(source.settlements.try_recv().unwrap().token, 7);
+}
+
+#[test]
+fn behind_a_gate_a_message_is_followed_all_the_same() {
+    let (mut source, mut gate, follower) = followed(Some("ledger.db"), None);
+    let (mut outer, mut pool) = link();
+    source.deliver(7, of_occurrence(), History::default());
+    let receipt = outer.pass_on(1, gate.deliveries.try_recv().unwrap());
+    let mut delivery = pool.deliveries.try_recv().unwrap();
+    delivery.begin();
+    delivery.settle(Outcome::Done);
+    assert_eq!(outer.settlements.try_recv().unwrap().token, 1);
+    assert_eq!(follower.take().of_occurrences.len(), 1);
+    receipt.settle(
+        Outcome::Requeue {
+            after: std::time::Duration::ZERO,
+        },
+        None,
+        None,
+    );
+    assert_eq!(follower.take().of_occurrences.len(), 1);
+    assert_eq!(source.settlements.try_recv().unwrap().token, 7);
+}
+
+#[test]
+fn a_message_is_followed_for_a_ledger_elsewhere_only() {
+    for (ledger, own) in [(None, None), (Some("a.db"), Some("a.db"))] {
+        let (mut source, mut pool, follower) = followed(ledger, own);
+        source.deliver(7, of_occurrence(), History::default());
+        pool.deliveries.try_recv().unwrap().settle(Outcome::Done);
+        assert!(follower.take().of_occurrences.is_empty());
+        assert!(source.settlements.try_recv().is_ok());
+    }
+    let (mut source, mut pool, follower) = followed(Some("a.db"), Some("b.db"));
+    source.deliver(7, of_occurrence(), History::default());
+    drop(pool.deliveries.try_recv().unwrap());
+    source.deliver(8, message("of none"), History::default());
+    drop(pool.deliveries.try_recv().unwrap());
+    assert_eq!(source.settlements.try_recv().unwrap().token, 8);
+    assert_eq!(follower.take().of_occurrences.len(), 1);
+    assert_eq!(source.settlements.try_recv().unwrap().token, 7);
+}
+
+#[test]
+fn a_message_that_another_has_is_not_reported() {
+    let (mut source, mut pool, follower) = followed(Some("ledger.db"), None);
+    let claim = Claim::default();
+    source.deliver_under(&claim, 7, of_occurrence(), History::default());
+    let mut delivery = pool.deliveries.try_recv().unwrap();
+    drop(claim);
+    delivery.begin();
+    delivery.settle(Outcome::Done);
+    assert!(follower.take().of_occurrences.is_empty());
+    assert_eq!(source.settlements.try_recv().unwrap().token, 7);
+}
+
+#[test]
+fn the_next_step_of_a_task_belongs_to_its_occurrence() {
+    for (queue, carried) in [("q", true), ("answers", false)] {
+        let (mut source, mut pool, follower) = followed(Some("ledger.db"), None);
+        source.deliver(7, of_occurrence(), History::default());
+        let reply = Outgoing {
+            queue: queue.to_owned(),
+            ..Outgoing::default()
+        };
+        let delivery = pool.deliveries.try_recv().unwrap();
+        delivery.settle(Outcome::Reply(Box::new(reply)));
+        drop(follower.take());
+        let Outcome::Reply(reply) = source.settlements.try_recv().unwrap().outcome else {
+            panic!("no reply");
+        };
+        let expected = ("x-ganger-occurrence".to_owned(), "o".to_owned());
+        assert_eq!(reply.headers.contains(&expected), carried, "{queue}");
+    }
+}
+
+#[test]
+fn a_message_whose_run_is_cancelled_does_not_reach_the_pool() {
+    let (mut source, mut pool, follower) = followed(Some("a.db"), Some("a.db"));
+    follower.cancel_arriving([Arc::from("o")].into());
+    source.deliver(6, message("of none"), History::default());
+    source.deliver(7, of_occurrence(), History::default());
+    assert_eq!(pool.deliveries.try_recv().unwrap().message.body, "of none");
+    assert!(pool.deliveries.try_recv().is_err());
+    let mut settled = std::iter::from_fn(|| source.settlements.try_recv().ok());
+    let cancelled = settled.find(|one| one.token == 7).unwrap();
+    let failure = Failure::new(Reason::Cancelled, CANCELLED);
+    assert_eq!(cancelled.outcome, Outcome::DeadLetter(Box::new(failure)));
+    // Once: it may be sent back before the next look at the ledger.
+    source.deliver(8, of_occurrence(), History::default());
+    assert!(pool.deliveries.try_recv().is_ok());
 }

@@ -11,6 +11,14 @@ pub enum CommandError {
         /// Queue that the message was published to.
         queue: String,
     },
+    /// A message was returned by an exchange.
+    #[error("the exchange `{exchange}` routes a message with the key `{key}` to no queue")]
+    NoRoute {
+        /// Exchange that the message was published to.
+        exchange: String,
+        /// Its routing key.
+        key: String,
+    },
     /// A queue accepts no message at the moment.
     #[error("the queue `{queue}` is full and accepts no more messages")]
     Full {
@@ -42,10 +50,10 @@ pub enum CommandError {
     Message {
         /// Queue that the message was published to.
         queue: String,
-        /// Part of the message that AMQP has no room for.
+        /// Part of the message that AMQP can't represent.
         why: String,
     },
-    /// The broker confirmed nothing of what was sent.
+    /// The broker confirmed none of the messages.
     #[error("the broker has confirmed nothing for {within:?}: it may be out of memory or disk")]
     Unconfirmed {
         /// Time waited.
@@ -61,7 +69,7 @@ pub enum CommandError {
         /// Result of an attempt to publish.
         why: String,
     },
-    /// Someone else is reading the dead letters.
+    /// Another command is reading the dead letters.
     #[error(
         "another command is using the dead letters in `{queue}` and has not finished within \
          {within:?}"
@@ -88,4 +96,14 @@ pub enum CommandError {
         /// Reason.
         why: String,
     },
+}
+
+impl CommandError {
+    /// Returns whether others than this message may be sent.
+    pub(crate) fn is_of_one_message(&self) -> bool {
+        matches!(
+            self,
+            Self::NoRoute { .. } | Self::Full { .. } | Self::Refused { .. } | Self::Message { .. }
+        )
+    }
 }

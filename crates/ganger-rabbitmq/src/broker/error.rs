@@ -1,5 +1,4 @@
-//! Reasons why RabbitMQ can't be used, kept apart so that each cause has its own text. No text here
-//! holds a password.
+//! Reasons why RabbitMQ can't be used, with separate texts for each cause. No text here holds a password.
 
 use ganger_queue::fault::{FaultKind, SourceFault};
 use std::io;
@@ -21,7 +20,7 @@ pub enum RabbitMqError {
         /// Reason given by the system.
         why: String,
     },
-    /// Nothing listens there, or the peer hung up.
+    /// No process listens there, or the peer closed the connection.
     #[error("`{host}` can't be reached: {why}")]
     Unreachable {
         /// Host and port.
@@ -29,7 +28,7 @@ pub enum RabbitMqError {
         /// Reason given by the system.
         why: String,
     },
-    /// The peer hung up on our first bytes.
+    /// The peer closed the connection at the first bytes.
     #[error(
         "`{host}` hung up during the handshake: is it RabbitMQ? A port that speaks only TLS (amqps://), or \
          that wants a client certificate (see `cert_file`), does so, too"
@@ -141,7 +140,7 @@ pub enum RabbitMqError {
         /// Names of all missing queues.
         queues: Vec<String>,
     },
-    /// A queue of ours was declared with other arguments.
+    /// A queue of ganger's own was declared with other arguments.
     #[error("the queue `{queue}` exists with other arguments than ours: {why}")]
     OtherArguments {
         /// Name of the queue.
@@ -157,7 +156,7 @@ pub enum RabbitMqError {
         /// Name of the queue.
         queue: String,
     },
-    /// The broker refuses what we need of a queue.
+    /// The broker refuses an operation on a queue that ganger needs.
     #[error("the queue `{queue}` can't be used: {why}")]
     Queue {
         /// Name of the queue.
@@ -174,7 +173,7 @@ pub enum RabbitMqError {
         /// Name of the exchange.
         exchange: String,
     },
-    /// An exchange is not as it should be, or the broker refuses to bind a queue to it.
+    /// An exchange does not match the configuration, or the broker refuses to bind a queue to it.
     #[error("no queue can be bound to the exchange `{exchange}`: {why}")]
     Exchange {
         /// Name of the exchange.
@@ -182,7 +181,7 @@ pub enum RabbitMqError {
         /// Reason given by the broker.
         why: String,
     },
-    /// A name is too long, that of a queue perhaps only with our suffix.
+    /// A name is too long, that of a queue possibly only with ganger's suffix.
     #[error("a name at the broker must be at most 255 bytes: `{queue}`")]
     LongName {
         /// Name of the queue.
@@ -194,13 +193,13 @@ pub enum RabbitMqError {
         /// Reason.
         why: String,
     },
-    /// The broker has closed our channel.
+    /// The broker has closed the channel.
     #[error("the broker closed the channel: {why}")]
     ChannelClosed {
         /// Reason given by the broker.
         why: String,
     },
-    /// The operating system refuses what the source needs.
+    /// The operating system refuses a resource that the source needs.
     #[error("the system refuses what the source needs: {why}")]
     System {
         /// Reason given by the operating system.
@@ -224,8 +223,8 @@ pub enum RabbitMqError {
 }
 
 impl RabbitMqError {
-    /// Returns whether the error may be transient: at the start such a broker is waited for, while
-    /// any other error is a mistake that someone has to correct.
+    /// Returns whether the error may be transient: at the start the source waits for such a broker, while any
+    /// other error has to be corrected by an operator.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Unresolved { .. }
@@ -250,7 +249,7 @@ impl RabbitMqError {
         }
     }
 
-    /// Builds the error of a host that could not be reached, or that hung up.
+    /// Builds the error of a host that could not be reached, or that closed the connection.
     pub(crate) fn unreachable(host: &str, error: &io::Error) -> Self {
         Self::Unreachable {
             host: host.to_owned(),
@@ -273,7 +272,7 @@ impl RabbitMqError {
             return Self::Tls { host, why };
         };
         match inner {
-            // One that was made anew under its old name has another key.
+            // A certificate authority that was recreated under its old name has another key.
             rustls::Error::InvalidCertificate(
                 CertificateError::UnknownIssuer | CertificateError::BadSignature,
             ) => Self::UnknownAuthority { host },
@@ -309,7 +308,7 @@ impl RabbitMqError {
                 AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => {
                     Self::Credentials { host, user, why }
                 }
-                // A limit on connections, which may be over when another has gone.
+                // A limit on connections, which may no longer apply when another connection is closed.
                 AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if why.contains("limit") => {
                     Self::Unreachable { host, why }
                 }
@@ -321,7 +320,7 @@ impl RabbitMqError {
                         why,
                     }
                 }
-                // A broker that goes down, or has not come up altogether.
+                // A broker that is stopping, or has not started completely.
                 AMQPErrorKind::Hard(
                     AMQPHardError::CONNECTIONFORCED
                     | AMQPHardError::INTERNALERROR
@@ -371,7 +370,7 @@ pub(crate) fn error_text(error: &lapin::Error) -> String {
     }
 }
 
-/// Returns whether the error ends one channel only, while the connection lives on.
+/// Returns whether the error ends only one channel, while the connection continues.
 pub(crate) fn is_channel_error(error: &lapin::Error) -> bool {
     error.is_amqp_soft_error()
         || matches!(
@@ -410,7 +409,7 @@ fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     })
 }
 
-/// Returns whether the server's alert is about a missing or unusable client certificate.
+/// Returns whether the server's alert concerns a missing or unusable client certificate.
 fn is_about_us(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -433,9 +432,10 @@ fn quoted(names: &[String]) -> String {
 }
 impl From<RabbitMqError> for SourceFault {
     fn from(error: RabbitMqError) -> Self {
-        let kind = match error.is_no_queue() {
-            true => FaultKind::NoQueue,
-            false => FaultKind::Unusable,
+        let kind = match &error {
+            error if error.is_no_queue() => FaultKind::NoQueue,
+            RabbitMqError::Command(error) if error.is_of_one_message() => FaultKind::Refused,
+            _ => FaultKind::Unusable,
         };
         Self::new(kind, error)
     }

@@ -1,9 +1,9 @@
-//! Publishing: persistent, mandatory, confirmed, many at once. The content and the consequences of
-//! a verdict are decided elsewhere; the connection is in `publish_connection.rs`, the choice of channels in
-//! `tracks`. A publish that the broker permanently rejects ends its channel with everything in
-//! flight there; then each of those is sent again alone, until the one to blame is found. When a
-//! connection of its own is lost, everything in flight is sent again over the next; `isolating.rs`
-//! finds which of it may have ended the connection.
+//! Publishing: persistent, mandatory, confirmed, many at once. The content and the consequences of a verdict
+//! are decided elsewhere; the connection is in `publish_connection.rs`, the choice of channels in `tracks`. A
+//! publish that the broker permanently rejects ends its channel with everything in flight there; then each of
+//! those messages is sent again alone, until the rejected one is found. When its own connection is lost,
+//! everything in flight is sent again over the next one; `isolating.rs` finds the messages that may have
+//! ended the connection.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,12 +30,14 @@ use super::tracks::flight::Unconfirmed;
 use super::tracks::{TrackStep, Tracks};
 use ganger_config::model::RabbitMqSource;
 
-/// A message to be published to a queue.
+/// A message to be published.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OutboundMessage {
-    /// Name of the queue.
+    /// Exchange; empty for the one that knows queues by their names.
+    pub(crate) exchange: ShortString,
+    /// Name of the queue; the routing key if there is another exchange.
     pub(crate) to: ShortString,
-    /// The message is returned if there is no such queue.
+    /// True if the message is returned when it reaches no queue.
     pub(crate) mandatory: bool,
     /// Properties, headers included.
     pub(crate) properties: BasicProperties,
@@ -43,18 +45,18 @@ pub(crate) struct OutboundMessage {
     pub(crate) body: Bytes,
 }
 
-/// Fate of a published message.
+/// Outcome of a published message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The queue has it safely.
+    /// The queue has stored it.
     Confirmed,
-    /// There is no such queue.
+    /// There is no such queue, or the exchange routes it to none.
     Returned,
     /// The queue can't accept it at the moment: it is full.
     NotNow,
-    /// The broker permanently rejects it; its reason.
+    /// The broker permanently rejects it, with its reason.
     Refused(String),
-    /// The connection ended each time that it was sent; the last reason.
+    /// The connection ended each time that it was sent, with the last reason.
     EndsConnection(String),
 }
 
@@ -64,7 +66,7 @@ type Verdicts = Vec<(u64, Verdict)>;
 /// News of the publisher.
 #[derive(Debug, Default)]
 pub(crate) struct PublisherNews {
-    /// Messages whose fate is known.
+    /// Messages whose outcome is known.
     pub(crate) verdicts: Verdicts,
     /// Change of the connection's state.
     pub(crate) change: Option<PublishConnectionChange>,
@@ -101,7 +103,7 @@ struct PublishResult {
 pub(crate) struct Publisher {
     connection: PublishConnection,
     next_id: u64,
-    /// Messages whose fate is open.
+    /// Messages whose outcome is not known yet.
     parcels: HashMap<u64, Rc<OutboundMessage>>,
     tracks: Tracks<Rc<Channel>>,
     openings: FuturesUnordered<ChannelOpening>,
@@ -123,7 +125,7 @@ impl fmt::Debug for Publisher {
 }
 
 impl Publisher {
-    /// Publishes over a connection that others have made, and one channel.
+    /// Publishes over a connection made by others, and one channel.
     pub(crate) async fn over(broker: Rc<Broker>) -> Result<Self, RabbitMqError> {
         let mut publisher = Self::new(PublishConnection::over(broker).await?, Tracks::one());
         publisher.adopt();
@@ -158,8 +160,8 @@ impl Publisher {
         }
     }
 
-    /// Sends a message, as soon as [`Publisher::poll_news`] is called. Returns the number by which
-    /// its verdict comes.
+    /// Sends a message, as soon as [`Publisher::poll_news`] is called. Returns the number under which its
+    /// verdict is reported.
     pub(crate) fn send(&mut self, parcel: Rc<OutboundMessage>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -191,8 +193,8 @@ impl Publisher {
         self.tracks.forget(id)
     }
 
-    /// Marks a message as long unanswered. A message that ends the channel does so at once: this
-    /// one is not to blame for that, and others need not wait for it.
+    /// Marks a message as unanswered for long. A message that ends the channel does so at once, so this one
+    /// is not the cause, and others need not wait for it.
     pub(crate) fn mark_silent(&mut self, id: u64) {
         self.tracks.mark_silent(id);
     }
@@ -202,8 +204,8 @@ impl Publisher {
         self.tracks.is_stuck(id)
     }
 
-    /// Time since which its queue has not answered to it or to an earlier message; `None` if it
-    /// waits for something else.
+    /// Time since which its queue has not answered to it or to an earlier message; `None` if it waits for
+    /// another reason.
     pub(crate) fn unanswered_since(&self, id: u64) -> Option<Instant> {
         self.tracks.unanswered_since(id)
     }
@@ -230,7 +232,7 @@ impl Publisher {
         self.connection.reset_backoff();
     }
 
-    /// Closes the connection in order.
+    /// Closes the connection in an orderly way.
     pub(crate) async fn close(self) {
         let Self {
             connection,
@@ -239,7 +241,7 @@ impl Publisher {
             openings,
             ..
         } = self;
-        // They hold on to it.
+        // They hold references to it.
         drop((flights, openings));
         let channels: Vec<Rc<Channel>> = tracks.into_channels().collect();
         join_all(channels.iter().map(|channel| close(channel))).await;
@@ -256,7 +258,7 @@ impl Publisher {
         cx: &mut Context<'_>,
     ) -> Poll<Result<PublisherNews, RabbitMqError>> {
         loop {
-            // Before the connection: what was confirmed before its end is not sent again.
+            // Before the connection, so that messages confirmed before its end are not sent again.
             let finished = self.poll_finished(cx);
             if !finished.is_empty() || self.tracks.ended().is_some() {
                 match self.handle_results(finished) {
@@ -282,9 +284,9 @@ impl Publisher {
         &mut self,
         mut finished: Vec<PublishResult>,
     ) -> Result<Verdicts, (Verdicts, RabbitMqError)> {
-        // One that is alone is the one that came back.
+        // If a message is alone, it is the one that was returned.
         if let Some(track) = self.unnumbered() {
-            // It may be any of those that were taken there: each is sent again, by itself.
+            // It may be any of the messages that were accepted there, so each is sent again alone.
             let is_taken = |one: &PublishResult| matches!(one.result, Ok(Confirmation::Ack(_)));
             finished.retain(|one| one.track != track || !is_taken(one));
             let verdicts = self.sort_results(finished);
@@ -311,7 +313,7 @@ impl Publisher {
         let mut lost = Vec::new();
         match change {
             PublishConnectionChange::Up => self.adopt(),
-            // It would not be opened before the broker listens again.
+            // No channel would be opened before the broker reads again.
             PublishConnectionChange::Blocked(_) => self.tracks.hold(true),
             PublishConnectionChange::Unblocked => self.tracks.hold(false),
             PublishConnectionChange::Down(ref error) => {
@@ -345,7 +347,7 @@ impl Publisher {
         Ok(self.with_change(verdicts, change))
     }
 
-    /// Sends what may be sent. Returns whether there was anything.
+    /// Sends the messages that may be sent. Returns whether there were any.
     fn send_ready(&mut self) -> bool {
         let (now, mut any) = (Instant::now(), false);
         while let Some(broker) = self.connection.opened().map(|end| Rc::clone(&end.broker))
@@ -400,7 +402,7 @@ impl Publisher {
         finished
     }
 
-    /// Returns whether it is time to see what may be sent although nothing was answered.
+    /// Returns whether it is time to check what may be sent although nothing was answered.
     fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(at) = self.tracks.alarm(Instant::now()) else {
             return false;
@@ -415,7 +417,7 @@ impl Publisher {
     fn sort_results(&mut self, finished: Vec<PublishResult>) -> Verdicts {
         let (mut verdicts, now) = (Vec::with_capacity(finished.len()), Instant::now());
         for one in finished {
-            // Asked in any case: nobody else takes it out.
+            // Checked in any case, since no other code removes it.
             let was_returned = self.was_returned(&one);
             let PublishResult {
                 id, track, result, ..
@@ -449,15 +451,15 @@ impl Publisher {
             || channel.is_some_and(|channel| returns.take_unnumbered(channel.id()))
     }
 
-    /// Track over which a message was returned that may be any of those there, if there is one.
+    /// Track over which a message was returned that may be any of the messages there, if there is one.
     fn unnumbered(&self) -> Option<usize> {
         let unnumbered = self.connection.opened()?.broker.returns().unnumbered();
         let is_it = |channel: &Rc<Channel>| unnumbered.contains(&channel.id());
         self.tracks.crowded(is_it)
     }
 
-    /// Finds the message to blame once all flights of a track have ended after its channel's end.
-    /// An error is that of a connection of our own.
+    /// Finds the message that ended a track's channel, once all flights of the track have ended. An error is
+    /// one of its own connection.
     fn settle_channel_end(&mut self, track: usize) -> Result<Verdicts, RabbitMqError> {
         let error = self.ends.remove(&track);
         let end = self.connection.opened();
@@ -495,7 +497,7 @@ async fn publish(
         properties = returned::numbered(properties, number);
     }
     let sent = channel.basic_publish(
-        "".into(),
+        parcel.exchange.clone(),
         parcel.to.clone(),
         options,
         &parcel.body,

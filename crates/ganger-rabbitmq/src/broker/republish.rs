@@ -1,5 +1,7 @@
-//! Copies of messages: what a retry, a requeue or a dead letter keeps, what it must not keep since
-//! it would act again, and the restoring of the message as its producer sent it. Pure.
+//! Copies of messages: the data that a retry, a requeue or a dead letter keeps, the data that it must not
+//! keep since it would take effect again, and the restoring of the message as its producer sent it. Pure.
+
+use std::sync::Arc;
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
@@ -9,13 +11,17 @@ use super::returned::NUMBER_BYTES;
 use super::signature::CopyKey;
 use super::utf8::FRAME_BYTES_MAX;
 use crate::rules::Arrival;
-use ganger_core::names::{CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, STEP_HEADER};
+use ganger_core::names::{
+    ATTEMPTS_MAX_HEADER, CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, KEPT_HEADERS,
+    OCCURRENCE_HEADER, STEP_HEADER,
+};
+use ganger_queue::attempts;
 use ganger_queue::dead_letter::{Counters, OwnHeaders, header};
 use ganger_queue::delivery::{Headers, Outgoing};
 
 pub(crate) mod kept;
 
-/// Room in a frame for what the broker adds to a copy: the names of an exchange, of two queues and
+/// Space in a frame for the data that the broker adds to a copy: the names of an exchange, of two queues and
 /// of routing keys, and the count of its visits.
 pub(crate) const HEAD_ROOM_BYTES: u32 = 4096;
 
@@ -31,7 +37,7 @@ const DEATHS: [&str; 7] = [
     "x-last-death-queue",
     "x-last-death-reason",
 ];
-/// Number of times that the message came back to its queue.
+/// Number of times that the message was returned to its queue.
 const DELIVERY_COUNT: &str = "x-delivery-count";
 /// Number of times that it was delivered, on newer brokers.
 const ACQUIRED_COUNT: &str = "x-acquired-count";
@@ -39,10 +45,11 @@ const ACQUIRED_COUNT: &str = "x-acquired-count";
 /// The persistent delivery mode.
 pub(crate) const PERSISTENT: u8 = 2;
 
-/// A message as its producer sent it, however often we have copied it since.
+/// A message as its producer sent it, however often ganger has copied it since.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Original {
-    /// Properties, with its headers and its step, and without any other header of ours.
+    /// Properties, with its headers, its step and its occurrence, and without any other header of ganger's
+    /// own.
     pub(crate) properties: BasicProperties,
     /// Exchange that it was published to.
     pub(crate) exchange: String,
@@ -59,8 +66,8 @@ pub(crate) struct Received {
     pub(crate) redelivered: bool,
 }
 
-/// Separates the message from what the broker has added to it, and from what we have, if it is a
-/// copy of ours. On any other message our headers mean nothing.
+/// Separates the message from the data that the broker has added, and from that of ganger, if it is one of
+/// ganger's copies. On any other message ganger's headers have no meaning.
 pub(crate) fn unwrap(received: Received, is_copy: bool) -> (Original, Arrival) {
     let Received {
         properties,
@@ -98,8 +105,8 @@ pub(crate) fn unwrap(received: Received, is_copy: bool) -> (Original, Arrival) {
     (original, arrival)
 }
 
-/// Properties of a copy in the same queue, behind all other messages: without what the broker has
-/// added since, and without what would let it overtake others.
+/// Properties of a copy in the same queue, behind all other messages: without the data that the broker has
+/// added since, and without any that would let it overtake others.
 pub(crate) fn moved(properties: &BasicProperties, pass: &str) -> BasicProperties {
     let headers = properties.headers().iter().flatten();
     let mut table = table_of(headers.filter(|(name, _)| !is_set_by_broker(name.as_str())));
@@ -116,14 +123,14 @@ fn is_set_by_broker(name: &str) -> bool {
     name == DELIVERY_COUNT || name == ACQUIRED_COUNT
 }
 
-/// Returns whether a message claims to be a copy of one of this queue. Anyone can write that.
+/// Returns whether a message claims to be a copy of one of this queue. Any producer can write that.
 pub(crate) fn claims_to_be_of(message: &BasicProperties, queue: &str) -> bool {
     let headers = message.headers().as_ref();
     let origin = headers.and_then(|headers| headers.inner().get(header::QUEUE));
     origin.is_some_and(|origin| text(origin) == queue)
 }
 
-/// Restores everything to its place.
+/// Restores all data to its original place.
 fn as_sent(copy: &Original, headers: &FieldTable, own: &Headers) -> Original {
     let plain = headers.into_iter().filter(|(name, _)| {
         let name = name.as_str();
@@ -170,7 +177,7 @@ fn as_it_was(copied: &BasicProperties, mode: Option<u8>) -> BasicProperties {
     }
 }
 
-/// Marks that a copy carries beside the message itself.
+/// Marks that a copy carries in addition to the message itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Marks<'a> {
     /// Queue that the message was read from.
@@ -179,11 +186,11 @@ pub(crate) struct Marks<'a> {
     pub(crate) counters: Counters,
     /// The message must run alone.
     pub(crate) suspect: bool,
-    /// Number of daemons in a row that vanished, by which it is a suspect.
+    /// Number of consecutive daemons that vanished, which makes it a suspect.
     pub(crate) lapses: u32,
     /// Number of its turn, which begins.
     pub(crate) turn: Option<u64>,
-    /// Our own number for it.
+    /// Ganger's own number for it.
     pub(crate) number: Option<u64>,
 }
 
@@ -221,8 +228,8 @@ impl Original {
         self.with_own(&own, body, key)
     }
 
-    /// Properties of a copy with this body, with these headers of ours and those that keep what
-    /// would act again.
+    /// Properties of a copy with this body, with these headers of ganger's own and those that keep data which
+    /// would take effect again.
     pub(crate) fn with_own(&self, own: &OwnHeaders, body: &[u8], key: &CopyKey) -> BasicProperties {
         let original = self.properties.headers();
         let mut table = table_of(self.headers().filter(|(name, _)| !is_moved(name.as_str())));
@@ -280,6 +287,20 @@ impl Original {
         step.and_then(|step| text(step).parse().ok()).unwrap_or(0)
     }
 
+    /// Number of attempts that the message has; none for that of its pool.
+    pub(crate) fn attempts_max(&self) -> Option<u32> {
+        let headers = self.properties.headers().as_ref();
+        let most = headers.and_then(|headers| headers.inner().get(ATTEMPTS_MAX_HEADER));
+        attempts::attempts_max(most.map(text).as_deref())
+    }
+
+    /// Id of the occurrence that the message belongs to.
+    pub(crate) fn occurrence(&self) -> Option<Arc<str>> {
+        let headers = self.properties.headers().as_ref();
+        let id = headers.and_then(|headers| headers.inner().get(OCCURRENCE_HEADER));
+        id.map(|id| Arc::from(text(id)))
+    }
+
     /// Headers as workers get them.
     pub(crate) fn text_headers(&self) -> Headers {
         let pair = |(name, value): (&ShortString, &AMQPValue)| (name.to_string(), text(value));
@@ -290,8 +311,8 @@ impl Original {
     }
 }
 
-/// Properties of a message that we publish for a worker. The message that it continues, if any,
-/// supplies what the worker can't set. The error names what AMQP has no room for.
+/// Properties of a message that a worker publishes. The message that it continues, if any, supplies the
+/// properties that the worker can't set. The error names the part that AMQP can't represent.
 pub(crate) fn published(
     message: &Outgoing,
     continued: Option<&Original>,
@@ -333,8 +354,8 @@ pub(crate) fn fitting(what: &str, text: &str) -> Result<ShortString, String> {
         .map_err(|_| format!("its {what} must be at most 255 bytes: {} bytes", text.len()))
 }
 
-/// Checks that the properties fit into a frame of the given maximum; nor may they be so large that
-/// they would not be inspected if the message was returned.
+/// Checks that the properties fit into a frame of the given maximum, and are small enough to be inspected if
+/// the message is returned.
 pub(crate) fn check_size(properties: &BasicProperties, frame_max: u32) -> Result<(), String> {
     let bytes = header_frame_bytes(properties) + NUMBER_BYTES;
     let most = usize::try_from(frame_max).unwrap_or(usize::MAX);
@@ -347,7 +368,7 @@ pub(crate) fn check_size(properties: &BasicProperties, frame_max: u32) -> Result
     Ok(())
 }
 
-/// Properties that a reply takes from the message it continues, beside those in `Outgoing`.
+/// Properties that a reply takes from the message it continues, in addition to those in `Outgoing`.
 fn lent(from: &BasicProperties) -> BasicProperties {
     let mut to = BasicProperties::default();
     if let Some(timestamp) = from.timestamp() {
@@ -379,7 +400,7 @@ fn headers_of(headers: &Headers, typed: Option<&FieldTable>) -> Result<FieldTabl
     Ok(table)
 }
 
-/// All properties but the headers and those that would act again.
+/// All properties except the headers and those that would take effect again.
 fn plain_properties(from: &BasicProperties) -> BasicProperties {
     let to = without_mode(from);
     match from.delivery_mode() {
@@ -421,9 +442,10 @@ fn unranked(from: &BasicProperties) -> BasicProperties {
     to
 }
 
-/// Returns whether the header describes a copy, and is not passed on. The step is the message's own.
+/// Returns whether the header describes a copy, and is not passed on. The step and the occurrence belong to the
+/// message itself.
 fn is_ours(name: &str) -> bool {
-    kept::is_own(name) && name != STEP_HEADER
+    kept::is_own(name) && !KEPT_HEADERS.contains(&name)
 }
 
 fn is_moved(name: &str) -> bool {
@@ -437,7 +459,7 @@ fn is_property(name: &str) -> bool {
         .any(|property| name.eq_ignore_ascii_case(property))
 }
 
-/// Our own headers as text.
+/// Ganger's own headers as text.
 pub(crate) fn own_headers(headers: &FieldTable) -> Headers {
     let own = headers
         .into_iter()

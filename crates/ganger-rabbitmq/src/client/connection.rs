@@ -29,7 +29,7 @@ use ganger_queue::delivery::Outgoing;
 
 /// Time without any confirm after which a command gives up.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(60);
-/// The same before anything depends on it.
+/// The same timeout before any change depends on it.
 const PROBE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A connection, and everything opened over it.
@@ -43,7 +43,7 @@ pub(super) struct CommandConnection {
     pub(super) broker: Rc<Broker>,
     publisher: Option<Publisher>,
     replies: Option<Replies>,
-    /// Queues that exist, and so are not checked again.
+    /// Queues that are known to exist, and so are not checked again.
     known_queues: BTreeSet<String>,
 }
 
@@ -66,16 +66,16 @@ impl CommandConnection {
         })
     }
 
-    /// Closes the connection in order.
+    /// Closes the connection in an orderly way.
     pub(super) async fn close(self) {
-        // They hold on to it.
+        // They hold references to it.
         drop((self.publisher, self.replies));
         if let Some(broker) = Rc::into_inner(self.broker) {
             broker.close().await;
         }
     }
 
-    /// Returns what the pools lack, and what is not as it should be.
+    /// Returns the missing queues of the pools, and those that do not match the configuration.
     pub(super) async fn check(&mut self) -> Result<Vec<String>, RabbitMqError> {
         let mut problems = BTreeSet::new();
         for pool in &self.pools {
@@ -102,8 +102,8 @@ impl CommandConnection {
         Ok(warnings)
     }
 
-    /// Counts the messages in a queue and in its tiers. AMQP does not tell the number of
-    /// unacknowledged ones.
+    /// Counts the messages in a queue and in its tiers. AMQP does not report the number of unacknowledged
+    /// ones.
     pub(super) async fn depth(&mut self, queue: &str) -> Result<Depth, RabbitMqError> {
         let reading = self.pools.iter().find(|pool| *pool.queue == *queue);
         let longest = reading.map(|pool| pool.retry.backoff.max);
@@ -162,10 +162,11 @@ impl CommandConnection {
         if failed { Err(sent) } else { Ok(()) }
     }
 
-    /// Ensures that the queue of a message exists: one that a pool reads may be declared as the
-    /// pool would.
+    /// Ensures that the queue of a message exists: a queue that a pool reads may be declared as the pool
+    /// would.
     async fn ensure_queue(&mut self, message: &Outgoing) -> Result<(), RabbitMqError> {
-        if message.queue.starts_with(replies::DIRECT) {
+        // Which queues an exchange has is known to the broker alone: it returns what it can't route.
+        if message.exchange.is_some() || message.queue.starts_with(replies::DIRECT) {
             return Ok(());
         }
         let declare = self.config.declare;
@@ -200,7 +201,9 @@ impl CommandConnection {
         };
         let (to, properties) = addressed(message, &self.key).map_err(fail)?;
         check_size(&properties, self.frame_max()).map_err(fail)?;
+        let exchange = message.exchange.as_deref().unwrap_or_default();
         Ok(OutboundMessage {
+            exchange: fitting("exchange's name", exchange).map_err(fail)?,
             to: fitting("queue's name", &to).map_err(fail)?,
             mandatory: !to.starts_with(replies::DIRECT),
             properties,
@@ -221,8 +224,8 @@ impl CommandConnection {
         Ok(self.publisher.insert(publisher))
     }
 
-    /// Drops the publisher, so that nothing more of it goes out once its request has failed. The
-    /// channel for replies goes with it.
+    /// Drops the publisher, so that it sends nothing more once its request has failed. The channel for
+    /// replies is dropped with it.
     pub(super) fn drop_publisher(&mut self) {
         drop((self.publisher.take(), self.replies.take()));
     }
@@ -244,16 +247,17 @@ impl CommandConnection {
         }
     }
 
-    /// Checks that the broker accepts publishes, and allows them to us, with messages that go
-    /// nowhere, or into a `place` that is about to be deleted.
+    /// Checks that the broker accepts publishes, and that this user may publish, with messages that are not
+    /// stored, or into a `place` that is about to be deleted.
     pub(super) async fn can_publish(&mut self, place: ShortString) -> Result<(), RabbitMqError> {
         let parcel = Rc::new(OutboundMessage {
+            exchange: ShortString::default(),
             to: place,
             mandatory: false,
             properties: BasicProperties::default(),
             body: Bytes::new(),
         });
-        // A broker that is low on memory or disk takes the first from a connection, and then reads
+        // A broker that is low on memory or disk accepts the first message of a connection, and then reads
         // nothing more of it.
         for _ in 0..2 {
             let id = self.publisher().await?.send(Rc::clone(&parcel));
@@ -287,7 +291,7 @@ impl CommandConnection {
         Ok(replies::DIRECT.to_owned())
     }
 
-    /// Takes a reply that has come.
+    /// Takes a reply that has arrived.
     pub(super) fn take_reply(&mut self, id: &str) -> Result<Option<Reply>, RabbitMqError> {
         match &mut self.replies {
             Some(replies) => replies.take(id),
@@ -295,7 +299,7 @@ impl CommandConnection {
         }
     }
 
-    /// Waits until a reply has come, or for the given time.
+    /// Waits until a reply has arrived, or for the given time.
     pub(super) async fn wait_for_reply(&mut self, longest: Duration) {
         if let Some(replies) = &mut self.replies {
             replies.wait(longest).await;
@@ -303,8 +307,8 @@ impl CommandConnection {
     }
 }
 
-/// Queue that a message is published to, and its properties there: a delayed one goes to the tier
-/// of its delay, as a copy, so that what the broker adds on the way is not taken for its own.
+/// Queue that a message is published to, and its properties there: a delayed one is sent to the tier of its
+/// delay, as a copy, so that data which the broker adds on the way is not taken for its own.
 fn addressed(message: &Outgoing, key: &CopyKey) -> Result<(String, BasicProperties), String> {
     let properties = published(message, None)?;
     if message.delay.is_zero() {
@@ -329,6 +333,13 @@ pub(super) fn refusal(parcel: &OutboundMessage, verdict: Verdict) -> Option<Comm
     let queue = parcel.to.to_string();
     match verdict {
         Verdict::Confirmed => None,
+        Verdict::Returned if !parcel.exchange.as_str().is_empty() => {
+            let exchange = parcel.exchange.to_string();
+            Some(CommandError::NoRoute {
+                exchange,
+                key: queue,
+            })
+        }
         Verdict::Returned => Some(CommandError::NoQueue { queue }),
         Verdict::NotNow => Some(CommandError::Full { queue }),
         Verdict::Refused(why) | Verdict::EndsConnection(why) => {
@@ -365,6 +376,7 @@ mod tests {
     #[test]
     fn what_became_of_a_message() {
         let parcel = OutboundMessage {
+            exchange: ShortString::default(),
             to: "work".into(),
             mandatory: true,
             properties: BasicProperties::default(),
@@ -373,6 +385,14 @@ mod tests {
         let said = |verdict| refusal(&parcel, verdict).map(|error| error.to_string());
         assert_eq!(said(Verdict::Confirmed), None);
         assert_eq!(said(Verdict::Returned).unwrap(), "there is no queue `work`");
+        let routed = OutboundMessage {
+            exchange: "events".into(),
+            ..parcel.clone()
+        };
+        assert_eq!(
+            refusal(&routed, Verdict::Returned).unwrap().to_string(),
+            "the exchange `events` routes a message with the key `work` to no queue"
+        );
         assert!(said(Verdict::NotNow).unwrap().contains("full"));
         assert!(
             said(Verdict::Refused("why".into()))

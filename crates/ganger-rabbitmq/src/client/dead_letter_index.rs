@@ -1,5 +1,5 @@
-//! A dead letter of ours, the reply that belongs to one, and messages that others, or the broker
-//! itself, have put among them: their content, and how they go back. Pure.
+//! A dead letter of ganger's own, the reply that belongs to one, and messages that others, or the broker
+//! itself, have put among them: their content, and the message to send back. Pure.
 
 use bytes::Bytes;
 use lapin::BasicProperties;
@@ -12,7 +12,7 @@ use crate::broker::signature::CopyKey;
 use ganger_queue::client::RetryTarget;
 use ganger_queue::dead_letter::{DeadLetter, DeadReply};
 
-/// Remedy for a dead letter that can't go back by itself.
+/// Remedy for a dead letter that can't be sent back without a queue.
 const NAME_ONE: &str = "name the queue with `--to` (in the API `to`)";
 
 /// Kind of a message in the queue.
@@ -20,7 +20,7 @@ const NAME_ONE: &str = "name the queue with `--to` (in the API `to`)";
 pub(super) enum Item {
     /// A dead letter.
     DeadLetter(Box<FoundDeadLetter>),
-    /// The reply that belongs to the dead letter with this id, which comes after it.
+    /// The reply that belongs to the dead letter with this id, which follows it.
     Reply(String, DeadReply),
 }
 
@@ -29,14 +29,14 @@ pub(super) enum Item {
 pub(super) struct FoundDeadLetter {
     /// Content of the dead letter.
     pub(super) letter: DeadLetter,
-    /// Its reply is a separate message.
+    /// True if its reply is a separate message.
     pub(super) has_reply_apart: bool,
-    /// The queue that it names is read by a pool whose dead letters these are.
+    /// True if the queue that it names is read by a pool whose dead letters these are.
     pub(super) may_go_back: bool,
     pub(super) original: Original,
 }
 
-/// The broker's record of how a message came here.
+/// The broker's record of the way on which a message was dead-lettered.
 #[derive(Debug, Default)]
 pub(super) struct Death {
     pub(super) queue: Option<String>,
@@ -73,7 +73,7 @@ impl Death {
 }
 
 impl FoundDeadLetter {
-    /// Adds the message that it holds.
+    /// Adds the message that it contains.
     pub(super) fn with_message(mut self, body: Bytes) -> Self {
         let properties = &self.original.properties;
         let text = |text: &Option<ShortString>| text.as_ref().map(ToString::to_string);
@@ -90,9 +90,10 @@ impl FoundDeadLetter {
         self
     }
 
-    /// Message that goes back, with a count of zero: as its producer sent it, or, if something of
-    /// it would act again, as a copy that keeps that. Anyone may have written its origin: it goes
-    /// there only if one of its pools reads that queue, and otherwise where the operator says.
+    /// Message that is sent back, with a count of zero: as its producer sent it, or, if some of its data
+    /// would take effect again, as a copy that keeps that data. Any producer may have written its origin: it
+    /// is sent there only if one of its pools reads that queue, and otherwise to the queue that the operator
+    /// names.
     pub(super) fn back(
         &self,
         target: &RetryTarget,
@@ -119,6 +120,7 @@ impl FoundDeadLetter {
         let properties = self.properties(queue, &body, key);
         check_size(&properties, frame_max)?;
         Ok(OutboundMessage {
+            exchange: ShortString::default(),
             to: fitting("queue's name", queue)?,
             mandatory: true,
             properties,

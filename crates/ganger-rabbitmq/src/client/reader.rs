@@ -24,13 +24,13 @@ use ganger_queue::delivery::Headers;
 pub(super) struct Read {
     /// Its kind and content.
     pub(super) item: Item,
-    /// Copy that keeps it in the queue when it is taken out.
+    /// Copy that keeps it in the queue when it is removed.
     pub(super) copy: OutboundMessage,
-    /// It is such a copy itself, made on this very pass.
+    /// True if it is such a copy itself, made on this very pass.
     pub(super) is_ours: bool,
 }
 
-/// Properties of a queue of dead letters, for messages that do not tell them.
+/// Properties of a queue of dead letters, for messages that do not contain them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DeadLetterQueue {
     /// Name.
@@ -145,6 +145,7 @@ impl Reader {
 
     fn copy(&self, properties: BasicProperties, body: Bytes) -> OutboundMessage {
         OutboundMessage {
+            exchange: ShortString::default(),
             to: self.to.clone(),
             mandatory: true,
             properties,
@@ -152,8 +153,9 @@ impl Reader {
         }
     }
 
-    /// Properties of the copy that keeps a message which is no dead letter of ours: all that would act
-    /// again is moved, if there is room for that, and for what the broker adds at the next delivery.
+    /// Properties of the copy that keeps a message which is not ganger's own dead letter: all data that would
+    /// take effect again is moved, if there is room for that, and for the data that the broker adds at the
+    /// next delivery.
     fn first_copy(&self, found: &FoundDeadLetter, body: &Bytes) -> BasicProperties {
         let origin = vec![(header::QUEUE, found.letter.queue.clone())];
         let copy = found.original.with_own(&origin, body, &self.key);
@@ -164,8 +166,8 @@ impl Reader {
         }
     }
 
-    /// Reads a message that is no dead letter of ours: one that the broker moved here, or that was too
-    /// large for more. The broker's record of its origin counts more than ours, which may be older.
+    /// Reads a message that is not ganger's own dead letter: one that the broker moved here, or that was too
+    /// large for more. The broker's record of its origin takes precedence over ganger's, which may be older.
     fn foreign(&mut self, own: &Headers, original: Original, body: &Bytes) -> FoundDeadLetter {
         let death = Death::of(&original);
         let (pool, pools_queue) = self.dead_queue.only_pool();

@@ -1,7 +1,7 @@
-//! The book of the deliveries of one connection: one record of each, with its state, and what is to be done
-//! next for it. Nothing else changes a record. A delivery is acknowledged after its work is done and what
-//! there is to publish for it is safe, and in no other case; any failure gives it back. Nothing here talks
-//! to a broker, and the time is given.
+//! The book of the deliveries of one connection: one record of each, with its state, and the next step for
+//! it. No other module changes a record. A delivery is acknowledged only after its work is done and the
+//! publications for it are confirmed; any failure gives it back. Nothing here communicates with a broker, and
+//! the time is passed in.
 
 mod held;
 mod suspects;
@@ -47,7 +47,7 @@ pub(super) struct DeliveryBook {
 /// Next step of a delivery.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum DeliveryStep {
-    /// Publish these for the delivery with this tag, each after the confirm of the one before.
+    /// Publish these for the delivery with this tag, each after the confirm of the previous one.
     Publish(u64, Purpose, VecDeque<OutboundMessage>),
     /// Return the delivery to its queue as it is.
     Return(u64),
@@ -55,7 +55,7 @@ pub(super) enum DeliveryStep {
     Reject(u64),
 }
 
-/// Deliveries in hand for too long, by their tags in order: they are to go back.
+/// Deliveries held for too long, by their tags in order: they are given back.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Aged {
     /// Not begun by a worker.
@@ -64,8 +64,8 @@ pub(super) struct Aged {
     pub(super) stuck: Vec<u64>,
 }
 
-/// Time that a delivery may wait for a worker. The broker's timeout is a setting of ours as well,
-/// since the broker does not tell it.
+/// Time that a delivery may wait for a worker. The broker's timeout is configured in ganger as well, since
+/// the broker does not report it.
 pub(super) fn begin_within(patience: Duration) -> Duration {
     patience / 2
 }
@@ -97,9 +97,9 @@ impl DeliveryBook {
         self.base + self.ledger.next_tag()
     }
 
-    // -- in and out --
+    // -- arrivals and hand-outs --
 
-    /// Records a delivery. The error says why it can't be one.
+    /// Records a delivery. The error is the reason why it can't be one.
     pub(super) fn receive(&mut self, tag: u64, held: Held) -> Result<(), String> {
         match self.ledger.receive(tag, Box::new(held)) {
             None => Ok(()),
@@ -107,8 +107,8 @@ impl DeliveryBook {
         }
     }
 
-    /// Puts a delivery that has come, from the broker or the pool, where it belongs, which may be the
-    /// dead letters.
+    /// Queues a delivery that has arrived, from the broker or the pool, by its state; it may become a dead
+    /// letter.
     pub(super) fn enqueue(&mut self, tag: u64, terms: &Terms<'_>) -> Option<DeliveryStep> {
         let held = self.ledger.get_mut(tag)?;
         let arrival = &mut held.arrival;
@@ -135,6 +135,11 @@ impl DeliveryBook {
             }
             Fate::Bury(counters, failure) => {
                 dead_lettered(terms.composer.pool, &held.log_name(), &failure);
+                if let Some(following) = terms.following
+                    && let Some(occurrence) = held.original.occurrence()
+                {
+                    following.buried(occurrence, failure.clone());
+                }
                 let failure = Box::new(failure);
                 let form = DeadLetterDetail::Full;
                 let letter = Publication::DeadLetter {
@@ -216,18 +221,18 @@ impl DeliveryBook {
         self.publish(tag, publication, terms)
     }
 
-    /// Takes back a delivery that was not begun. As long as we take messages it is handed out again
+    /// Takes back a delivery that was not begun. As long as messages are taken in, it is handed out again
     /// from here, which costs the broker nothing and leaves no mark on the message.
     fn take_back(&mut self, tag: u64, terms: &Terms<'_>) -> Option<DeliveryStep> {
         let age = self.ledger.get(tag)?.age(terms.now);
         if age >= begin_within(terms.patience) {
             return self.return_to_queue(tag, terms);
         }
-        // At the end of all it goes back from there, when it can't come again.
+        // During the shutdown it is given back from there, when it can't be redelivered here.
         self.enqueue(tag, terms)
     }
 
-    // -- published for --
+    // -- publications --
 
     /// Publishes for a delivery, in the first form that the protocol has room for.
     fn publish(
@@ -257,7 +262,7 @@ impl DeliveryBook {
         }
     }
 
-    /// Settles a delivery whose publication is safe, or not wanted: it is to be acknowledged.
+    /// Settles a delivery whose publication is confirmed, or not wanted: it is to be acknowledged.
     pub(super) fn is_published(&mut self, tag: u64) {
         if self.publication(tag).is_some() {
             self.ledger.settle(tag);
@@ -278,7 +283,7 @@ impl DeliveryBook {
         }
     }
 
-    /// Gives up publishing for a delivery, in whatever form.
+    /// Gives up publishing for a delivery, in any form.
     pub(super) fn give_up(
         &mut self,
         tag: u64,
@@ -298,9 +303,9 @@ impl DeliveryBook {
     ) -> Option<DeliveryStep> {
         let held = self.ledger.get_mut(tag)?;
         match publication {
-            // The work is not done: it goes back as it is.
+            // The work is not done: it is returned unchanged.
             Publication::Back | Publication::Parked => return self.return_as_is(tag),
-            // It runs in its turn all the same, if it is not too late for that.
+            // It runs in its turn in any case, if it is not too late for that.
             Publication::Turn => {
                 held.state = DeliveryState::Suspect;
                 let turn = held.arrival.turn.take();
@@ -341,7 +346,7 @@ impl DeliveryBook {
         self.parked
     }
 
-    /// Number of deliveries settled without the broker knowing.
+    /// Number of deliveries settled without the broker's knowledge.
     pub(super) fn unsure(&self) -> usize {
         let publishing = self
             .ledger
@@ -350,9 +355,9 @@ impl DeliveryBook {
         publishing.count() + self.parked + self.ledger.settled()
     }
 
-    // -- back --
+    // -- given back --
 
-    /// Finds the ready deliveries beyond `most`, and the suspects if they are to go, too. Returns
+    /// Finds the ready deliveries beyond `most`, and the suspects if they are to be given back, too. Returns
     /// their tags in order.
     pub(super) fn surplus(&self, most: usize, with_suspects: bool) -> Vec<u64> {
         let mut back: Vec<u64> = self.ready.iter().skip(most).copied().collect();
@@ -363,7 +368,7 @@ impl DeliveryBook {
         back
     }
 
-    /// Finds deliveries in hand for long, and warns of those that workers have had for long.
+    /// Finds deliveries held for long, and warns of those that workers have had for long.
     pub(super) fn find_aged(&mut self, terms: &Terms<'_>) -> Aged {
         let (patience, now) = (terms.patience, terms.now);
         let old = |held: &Held| held.age(now) >= begin_within(patience);
@@ -393,7 +398,7 @@ impl DeliveryBook {
         aged
     }
 
-    /// Counts deliveries worked on for nearly the broker's timeout, each once.
+    /// Counts deliveries in progress for nearly the broker's timeout, each once.
     pub(super) fn count_late(&mut self, patience: Duration, now: Instant) -> usize {
         let is_late =
             |held: &Held| held.state == DeliveryState::Out && is_late(held.age(now), patience);
@@ -407,7 +412,7 @@ impl DeliveryBook {
         late.into_iter().filter(|tag| is_new(*tag)).count()
     }
 
-    /// Returns a delivery to its queue that waits for something, or is stuck. The pool must not have it.
+    /// Returns a delivery to its queue that waits, or is stuck. The pool must not have it.
     pub(super) fn give_back(&mut self, tag: u64, terms: &Terms<'_>) -> Option<DeliveryStep> {
         match self.ledger.get(tag)?.state {
             DeliveryState::Out => None,
@@ -422,7 +427,7 @@ impl DeliveryBook {
             // A copy may be in the queue, or there is no room for one.
             DeliveryState::Publishing(Publication::Back) => self.return_as_is(tag),
             DeliveryState::Here | DeliveryState::Publishing(_) => self.return_to_queue(tag, terms),
-            // Nor can anything else be published for it.
+            // Nothing else can be published for it either.
             DeliveryState::Parked => {
                 self.parked -= 1;
                 self.return_as_is(tag)
@@ -439,7 +444,7 @@ impl DeliveryBook {
         }
     }
 
-    /// Returns a delivery to its queue as it is, whatever the broker makes of that.
+    /// Returns a delivery to its queue unchanged, although the broker counts that.
     fn return_as_is(&mut self, tag: u64) -> Option<DeliveryStep> {
         self.ledger.give_back(tag)?;
         Some(DeliveryStep::Return(tag))
@@ -457,14 +462,14 @@ impl DeliveryBook {
         self.suspects.give_up(now);
     }
 
-    /// Returns whether suspects wait, if the pool is to be told.
+    /// Returns whether suspects wait, if the pool has to be notified.
     pub(super) fn take_suspect_report(&mut self) -> Option<bool> {
         self.suspects.take_report()
     }
 
-    /// Takes the first copy whose turn has begun: it runs next if it is its turn here, which it is if
-    /// nobody else's is and we get it by `ask`. Otherwise it must not be held as if it were: it would be
-    /// charged for what another does meanwhile.
+    /// Takes the first copy whose turn has begun. It runs next if it is its turn here, which is the case if
+    /// no other suspect has the turn and `ask` grants it. Otherwise it must not be held as if it were: it
+    /// would be charged for the effects of another.
     pub(super) fn take_begun(
         &mut self,
         ask: impl FnOnce() -> bool,
@@ -493,7 +498,7 @@ impl DeliveryBook {
         self.publish(tag, Publication::Turn, terms)
     }
 
-    /// Sends the suspect that came last away for a while.
+    /// Parks the suspect that arrived last for a while.
     pub(super) fn send_surplus_suspect(&mut self, terms: &Terms<'_>) -> Option<DeliveryStep> {
         let tag = self.suspects.take_last()?;
         self.publish(tag, Publication::Parked, terms)
@@ -533,8 +538,8 @@ impl DeliveryBook {
     }
 }
 
-/// Substitute for a publication that is permanently rejected. The pool takes the message to be done, or to
-/// come again: its dead letter is logged here.
+/// Substitute for a publication that is permanently rejected. For the pool the message is done, or will be
+/// redelivered; its dead letter is logged here.
 fn substitute(
     held: &Held,
     publication: &Publication,

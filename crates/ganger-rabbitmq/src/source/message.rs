@@ -21,6 +21,7 @@ pub(super) fn message(queue: &Arc<str>, held: &Held, redelivered: bool) -> Messa
         correlation_id: text(properties.correlation_id()).unwrap_or_default(),
         reply_to: text(properties.reply_to()).filter(|queue| !queue.is_empty()),
         properties: described(original, held.arrival.number, redelivered),
+        occurrence: original.occurrence(),
     }
 }
 
@@ -49,7 +50,7 @@ fn described(
         told.push(("number", Property::Integer(signed(number))));
     }
     if let Some(seconds) = properties.timestamp() {
-        // Before 1970 it is negative, which the library does not tell.
+        // Before 1970 it is negative, which the library does not show.
         let millis = seconds.cast_signed().saturating_mul(1000);
         told.push(("timestamp", Property::Integer(millis)));
     }

@@ -1,5 +1,5 @@
-//! The source of a pool that reads from RabbitMQ: connecting, with retries for as long as the pool
-//! wants messages. The work on a connection is in `session.rs`.
+//! The source of a pool that reads from RabbitMQ: connecting, with retries for as long as the pool wants
+//! messages. The work on a connection is in `session.rs`.
 
 mod acks;
 mod arrivals;
@@ -35,15 +35,16 @@ use task::Task;
 /// Opens the source; the returned future runs it to its end, on this event loop.
 ///
 /// # Errors
-/// Errors that someone has to correct: a wrong password, missing queues and the like. A broker that
-/// can't be reached is waited for.
+/// Errors that an operator has to correct: a wrong password, missing queues and the like. A broker that can't
+/// be reached is no error: the source waits for it.
 pub(crate) fn open(
     config: &RabbitMqSource,
     link: Link,
     event_loop: &EventLoop,
 ) -> Result<impl Future<Output = ()> + use<>, RabbitMqError> {
     let mut task = Task::new(config.clone(), link);
-    let opening = Session::open(&task.config, &task.key, task.pool(), 0);
+    let following = task.end.following.clone();
+    let opening = Session::open(&task.config, &task.key, task.pool(), 0, following);
     let first = match event_loop.run(opening) {
         Ok(session) => Some(session),
         Err(error) if error.is_passing() => {
@@ -109,7 +110,7 @@ impl Task {
         let why = "the connection was lost before their acknowledgements";
         self.arrivals.lost(session.fingerprints());
         let unsure = session.abandon();
-        // What no worker has begun is not begun in vain: it comes again.
+        // Messages that no worker has begun should not be begun: they are redelivered.
         self.end.lost();
         self.health.may_run_twice(&self.end, unsure, why);
         Err(error)
@@ -119,10 +120,10 @@ impl Task {
     async fn reconnect(&mut self, failures: u32) -> Option<Result<Session, RabbitMqError>> {
         let until = Instant::now() + RECONNECT.wait(failures, fastrand::f64());
         let (config, pool, token) = (self.config.clone(), self.pool(), self.next_token);
-        let key = self.key.clone();
+        let (key, following) = (self.key.clone(), self.end.following.clone());
         let opening = async move {
             sleep_until(until).await;
-            Session::open(&config, &key, pool, token).await
+            Session::open(&config, &key, pool, token, following).await
         };
         let mut opening = std::pin::pin!(opening);
         while !self.is_over() {
@@ -139,7 +140,7 @@ impl Task {
     }
 }
 
-/// Fails an emit without a connection: its message is not ours any more.
+/// Fails an emit without a connection: its message is no longer held by this daemon.
 fn disconnected(publish: Publish) {
     confirm(
         publish.confirmed,

@@ -1,5 +1,5 @@
-//! Publications required before a delivery can be acknowledged: replies, copies for later, dead
-//! letters; and the substitutes when the broker permanently rejects one. Pure.
+//! Publications required before a delivery can be acknowledged: replies, copies for later, dead letters; and
+//! the substitutes when the broker permanently rejects one. Pure.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ use ganger_queue::dead_letter::{Counters, DeadLetterRecord, OwnHeaders, header};
 use ganger_queue::delivery::{Failure, Outgoing, Reason};
 use ganger_queue::publishing;
 
-/// Prefix of queues that exist only as long as someone waits for an answer, on the same broker.
-/// RabbitMQ 3 says that there is none even though the answer arrives.
+/// Prefix of queues that exist only as long as a caller waits for an answer, on the same broker. RabbitMQ 3
+/// reports that there is none even though the answer arrives.
 const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to";
 
-/// Delay of a suspect of which too many wait.
+/// Delay of a suspect if too many wait.
 const PARKED_FOR: Duration = Duration::from_secs(5);
 
 /// Bytes kept of a reply that is too large for a message of its own, and bytes kept if even that is
@@ -45,7 +45,7 @@ pub(super) enum Publication {
         delay: Duration,
         failure: Box<Failure>,
     },
-    /// Delayed copy, since the worker asked for it; no attempt is charged.
+    /// Delayed copy, since the worker requested it; no attempt is charged.
     Requeue { counters: Counters, after: Duration },
     /// Copy without a delay, since the broker would count this message once too often.
     Back,
@@ -80,9 +80,9 @@ impl Publication {
 pub(super) enum DeadLetterDetail {
     /// Everything that is known.
     Full,
-    /// Only so many bytes from the beginning of the reply that could not be delivered.
+    /// Only that many bytes from the beginning of the reply that could not be delivered.
     ShortReply(usize),
-    /// Everything but that reply.
+    /// Everything except that reply.
     WithoutReply,
     /// The reason and the origin.
     Short,
@@ -90,7 +90,7 @@ pub(super) enum DeadLetterDetail {
     Bare,
 }
 
-/// Delivery that something is published for.
+/// Delivery for which a message is published.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Subject<'a> {
     pub(super) original: &'a Original,
@@ -109,9 +109,9 @@ pub(super) struct Composer<'a> {
     pub(super) dead: &'a str,
     /// Key by which copies are signed.
     pub(super) key: &'a CopyKey,
-    /// Queues that nothing waits for any more.
+    /// Queues that are given up.
     pub(super) targets: &'a Targets,
-    /// Maximum size of a frame in bytes, which a message's headers must fit into.
+    /// Maximum size of a frame in bytes, into which a message's headers must fit.
     pub(super) frame_max: u32,
     /// Unix time.
     pub(super) now_ms: i64,
@@ -120,7 +120,7 @@ pub(super) struct Composer<'a> {
 }
 
 impl Composer<'_> {
-    /// Messages for a publication, each to be safe before the next is sent. The error says why
+    /// Messages for a publication, each to be confirmed before the next is sent. The error is the reason why
     /// there can be none.
     pub(super) fn parcels(
         &self,
@@ -195,8 +195,8 @@ impl Composer<'_> {
         self.copied_parcel(to, properties, subject.body.clone())
     }
 
-    /// Copy that is going to be read again: the broker adds its history, and does not check whether
-    /// that still fits into a frame. We could not read it then, nor anything behind it.
+    /// Copy that will be read again: the broker adds its history, and does not check whether that still fits
+    /// into a frame. Otherwise it could not be read, nor anything behind it.
     fn copied_parcel(
         &self,
         to: ShortString,
@@ -275,6 +275,7 @@ impl Composer<'_> {
     ) -> Result<OutboundMessage, String> {
         check_size(&properties, self.frame_max)?;
         Ok(OutboundMessage {
+            exchange: ShortString::default(),
             to,
             mandatory,
             properties,
@@ -305,13 +306,13 @@ fn reduced(failure: &Failure, form: DeadLetterDetail) -> Failure {
     }
 }
 
-/// Beginning of a reply, with a note of how much is missing.
+/// Beginning of a reply, with a note of the number of missing bytes.
 fn truncated(reply: &Outgoing, bytes_max: usize) -> Box<Outgoing> {
     let bytes = reply.body.len().saturating_sub(bytes_max);
     let mut short = reply.clone();
     short.body.truncate(bytes_max);
     let note = (header::REPLY_CUT.to_owned(), bytes.to_string());
-    // Before others that there may be no room for.
+    // Before others for which there may be no room.
     short.headers.insert(0, note);
     Box::new(short)
 }
@@ -347,8 +348,7 @@ fn own_properties(own: &OwnHeaders) -> BasicProperties {
         .with_delivery_mode(PERSISTENT)
 }
 
-/// Substitute for a publication that the broker permanently rejects; `None` if there is none left
-/// to try.
+/// Substitute for a publication that the broker permanently rejects; `None` if there is none left to try.
 pub(super) fn substitute(
     publication: Publication,
     arrival: Arrival,
@@ -357,7 +357,7 @@ pub(super) fn substitute(
 ) -> Option<Publication> {
     let counters = arrival.counters;
     match publication {
-        // The work is done, and not repeated.
+        // The work is done, and must not be repeated.
         Publication::Reply(reply) => {
             let failure = publishing::undeliverable(reply, why);
             Some(Publication::DeadLetter {
@@ -394,7 +394,7 @@ pub(super) fn substitute(
                 form,
             })
         }
-        // It would come again at once, as often as its worker says so.
+        // It would be redelivered at once, as often as its worker requests that.
         Publication::Requeue { counters, .. } => {
             let failure = Failure {
                 error: format!("the worker requested a requeue, which is impossible: {why}"),
@@ -406,7 +406,7 @@ pub(super) fn substitute(
                 form: DeadLetterDetail::Full,
             })
         }
-        // The broker would drop it one day, for it counts what goes back as it is.
+        // The broker would drop it at some time, since it counts messages that are returned unchanged.
         Publication::Back | Publication::Parked if arrival.returns >= RETURNS_MAX => {
             let returns = arrival.returns;
             let error = format!(

@@ -1,6 +1,7 @@
-//! One connection's life: a loop that waits for an event, lets the part take it in that it belongs to, and does
-//! what the parts say (`steps.rs`). The book of deliveries decides what is to be done for each, the outbox keeps
-//! what is published, the inbox plans what is asked for, and `acks` tells the broker what became of it.
+//! One connection's life: a loop that waits for an event, passes it to the part that it belongs to, and
+//! carries out the steps that the parts return (`steps.rs`). The book of deliveries decides on the next step
+//! of each, the outbox holds publications, the inbox plans the number of messages to request, and `acks`
+//! reports the outcomes to the broker.
 
 mod steps;
 
@@ -36,12 +37,12 @@ use crate::broker::publisher::PublisherNews as Published;
 use crate::broker::signature::CopyKey;
 use crate::broker::topology::Topology;
 use ganger_config::model::{PoolConfig, RabbitMqSource};
-use ganger_queue::delivery::{Claim, Intake, Publish, Settlement};
+use ganger_queue::delivery::{Claim, Following, Intake, Publish, Settlement};
 
-/// Number of messages read, and of settlements taken in, before something else has a turn.
+/// Number of messages read, and of settlements taken in, before other work has a turn.
 const BATCH: usize = 256;
 
-/// A connection at work.
+/// A connection in use.
 pub(super) struct Session {
     broker: Rc<Broker>,
     acks: Acks,
@@ -52,11 +53,11 @@ pub(super) struct Session {
     checks: Checks,
     depth: Depth,
     events: Pin<Box<dyn Stream<Item = Event> + Send>>,
-    /// Claim on the deliveries of this connection, which are ours as long as it lives.
+    /// Claim on the deliveries of this connection, which is valid as long as the connection.
     claim: Claim,
-    /// Time of the next check of what is old.
+    /// Time of the next check of old deliveries.
     age_at: Instant,
-    /// The intake is closed, and messages that were not handed out are on their way back.
+    /// True if the intake is closed, and messages that were not handed out are being returned.
     closing: bool,
     read: Vec<Delivery>,
     settled: Vec<Settlement>,
@@ -97,6 +98,7 @@ impl Session {
         key: &CopyKey,
         pool: Arc<PoolConfig>,
         next_token: u64,
+        following: Option<Following>,
     ) -> Result<Self, RabbitMqError> {
         let name = format!("{} {}", config.connection_name, pool.name);
         let broker = connect(config, &name).await?;
@@ -121,6 +123,7 @@ impl Session {
             key: key.clone(),
             frame_max: broker.connection().configuration().frame_max(),
             patience: config.consumer_timeout,
+            following,
         };
         let mut session =
             Self::new(Rc::new(broker), publisher, rules, topology, next_token).await?;
@@ -164,12 +167,12 @@ impl Session {
         self.book.next_token()
     }
 
-    /// Fingerprints of the deliveries in hand.
+    /// Fingerprints of the held deliveries.
     pub(super) fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
         self.book.fingerprints()
     }
 
-    /// Closes the connection in order.
+    /// Closes the connection in an orderly way.
     pub(super) async fn close(self) {
         let Self {
             broker,
@@ -188,7 +191,8 @@ impl Session {
         }
     }
 
-    /// Gives up a lost connection. Returns how many messages were settled without the broker knowing.
+    /// Gives up a lost connection. Returns the number of messages that were settled without the broker's
+    /// knowledge.
     pub(super) fn abandon(self) -> u64 {
         self.outbox.abandon();
         u64::try_from(self.book.unsure()).unwrap_or(u64::MAX)
@@ -244,8 +248,7 @@ impl Session {
             && task.end.publishes.is_empty()
     }
 
-    /// Waits for an event. Rare events come first, so that a steady stream of messages can't hide
-    /// them.
+    /// Waits for an event. Rare events come first, so that a steady stream of messages can't hide them.
     async fn event(&mut self, task: &mut Task) -> Wake {
         let deadline = self.deadline();
         if let Some(deadline) = deadline
@@ -274,7 +277,7 @@ impl Session {
             news = poll_fn(|cx| self.inbox.poll_read(cx, BATCH, read)) => {
                 Wake::Consumers(news)
             }
-            // Only to wake: what is due is seen in every turn.
+            // Only a wake-up: due work is found in every turn.
             () = self.alarm.as_mut(), if deadline.is_some() => Wake::Time,
         }
     }
@@ -297,7 +300,7 @@ impl Session {
             }
             Wake::Checked(checked) => self.checked(task, checked)?,
             Wake::Depth(DepthAnswer::Ready(ready)) => {
-                // What is here and waits for credit is as good as in the queue.
+                // A message that waits here for credit counts as in the queue.
                 let here = self.book.waiting() as u64;
                 task.report_backlog(ready.map(|ready| ready.saturating_add(here)));
             }
@@ -339,7 +342,7 @@ impl Session {
         moments.into_iter().flatten().min()
     }
 
-    /// Tells the pool the figures, and which problems there are.
+    /// Reports the figures and the current problems to the pool.
     fn report(&mut self, task: &mut Task) {
         task.end.facts.note(|figures| {
             figures.settlements_pending = Some(self.book.settled() as u64);
@@ -435,8 +438,8 @@ impl Session {
         }
     }
 
-    /// Warns of queues that may be deleted with their messages. We don't cause that ourselves as
-    /// long as the pool runs: a consumer stays.
+    /// Warns of queues that may be deleted with their messages. This daemon does not cause that itself as
+    /// long as the pool runs, since a consumer stays.
     fn warn_of_lifetimes(&mut self, short_lived: &[ShortLived]) {
         for one in short_lived {
             tracing::warn!(pool = self.rules.pool.name, queue = one.queue, "{one}");
@@ -446,8 +449,8 @@ impl Session {
         self.inbox.keep_one(short_lived.iter().any(is_read));
     }
 
-    /// Handles the cancellation of our consumers by the broker. From RabbitMQ 4.3 on a quorum queue
-    /// does that about work that takes too long, and late messages are for others then.
+    /// Handles the cancellation of the consumers by the broker. From RabbitMQ 4.3 on a quorum queue does that
+    /// if the work takes too long, and then late messages are delivered to others.
     fn consumer_lost(&mut self, task: &mut Task) {
         let late = self.book.count_late(self.rules.patience, Instant::now());
         let why = "the broker has cancelled their consumer, and they took nearly as long as its \

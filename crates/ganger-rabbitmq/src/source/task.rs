@@ -1,4 +1,4 @@
-//! State that outlives a connection to RabbitMQ: the pool's side, the deliveries that it has of any
+//! State that outlives a connection to RabbitMQ: the link to the pool, the pool's deliveries of any
 //! connection, and the source's health.
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) struct Task {
     /// The daemon's turn for suspects.
     pub(super) turns: Turns,
     pub(super) health: Health,
-    /// Share of memory for the bodies in our hands, and those that the broker may send ahead.
+    /// Share of memory for the held bodies, and those that the broker may send ahead.
     pub(super) share: Share,
     /// Number of deliveries that the pool has, of any connection.
     pub(super) out: usize,
@@ -66,7 +66,7 @@ impl Task {
         Arc::clone(&self.policy.borrow())
     }
 
-    /// Tells the pool the number of waiting messages, if known.
+    /// Reports the number of waiting messages to the pool, if known.
     pub(super) fn report_backlog(&mut self, depth: Option<u64>) {
         let backlog = depth.map(|depth| Backlog {
             depth,
@@ -98,19 +98,19 @@ impl Task {
         self.out += 1;
         let history = History {
             step: held.original.step(),
+            attempts_max: held.original.attempts_max(),
             ..rules::history(held.arrival)
         };
         self.end
             .deliver_by(claim, token, message, history, begin_by);
     }
 
-    /// Returns whether the end is requested, with nothing left that anyone could settle.
+    /// Returns whether the end is requested, with no delivery left that could be settled.
     pub(super) fn is_over(&self) -> bool {
         self.intake() == Intake::Closed && self.out == 0
     }
 
-    /// Counts settlements of deliveries whose connection is gone: the broker has taken the messages
-    /// back.
+    /// Counts settlements of deliveries whose connection is lost: the broker has taken the messages back.
     pub(super) fn void(&self, count: u64) {
         let why = "they were settled after their connection was lost";
         self.health.may_run_twice(&self.end, count, why);

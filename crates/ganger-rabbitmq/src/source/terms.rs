@@ -1,4 +1,5 @@
-//! The pool's rules as decisions get them: what holds for the whole connection, and the moment of a decision.
+//! The pool's rules for decisions: the part that is valid for the whole connection, and the time of a
+//! decision.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use crate::broker::signature::CopyKey;
 use crate::broker::topology::Topology;
 use ganger_config::model::{DeadLetters, Options, PoolConfig, RabbitMqOptions, UnroutableReply};
 use ganger_queue::attempts::Limits;
+use ganger_queue::delivery::Following;
 
 /// Rules of a pool on its connection.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(super) struct Rules {
     pub(super) frame_max: u32,
     /// Time that the broker waits for an acknowledgement.
     pub(super) patience: Duration,
+    /// Way on which messages of occurrences are reported, if they are followed.
+    pub(super) following: Option<Following>,
 }
 
 /// Parameters of a decision.
@@ -31,8 +35,10 @@ pub(super) struct Terms<'a> {
     /// Time that the broker waits for an acknowledgement.
     pub(super) patience: Duration,
     pub(super) now: Instant,
-    /// Dead letters are rejected, for the broker to handle.
+    /// True if dead letters are rejected, for the broker to handle.
     pub(super) rejects_dead: bool,
+    /// Way on which messages of occurrences are reported, if they are followed.
+    pub(super) following: Option<&'a Following>,
     pub(super) composer: Composer<'a>,
 }
 
@@ -45,6 +51,7 @@ impl Rules {
             patience: self.patience,
             now: Instant::now(),
             rejects_dead: options(&self.pool).dead_letter == DeadLetters::Broker,
+            following: self.following.as_ref(),
             composer: Composer {
                 pool: &self.pool.name,
                 queue: &self.pool.queue,

@@ -202,6 +202,48 @@ fn missed_slots_go_by_the_policy() {
     }
 }
 
+#[test]
+fn a_slot_that_is_taken_out_is_skipped() {
+    let with_skips = |policy: Policy, skips: &[&str]| {
+        let definition = Definition {
+            misfire: Misfire {
+                policy,
+                ..Misfire::default()
+            },
+            ..every(60)
+        };
+        Spec {
+            skips: skips.iter().map(|slot| at(slot)).collect(),
+            overlap: crate::overlap::Overlap::Allow,
+            ..checked(&definition)
+        }
+    };
+    let lines_at = |spec: &Spec, now: &str| {
+        let due = due(spec, cursor("2026-06-01T00:00Z"), at(now), Open::default()).unwrap();
+        lines(&due)
+    };
+    let first = "2026-06-01T00:01Z";
+    let one = with_skips(Policy::Once, &[first]);
+    assert_eq!(
+        lines_at(&one, first),
+        ["skip 00:01:00-00:01:00 x1 Operator"]
+    );
+    let late = "2026-06-01T00:05Z";
+    let newest = with_skips(Policy::Once, &[late, "2026-06-01T00:04Z"]);
+    assert_eq!(
+        lines_at(&newest, late),
+        [
+            "skip 00:01:00-00:02:00 x2 Misfire",
+            "run 00:03:00 missed 2 made up",
+            "skip 00:04:00-00:05:00 x2 Operator",
+        ]
+    );
+    let all = with_skips(Policy::All, &["2026-06-01T00:02Z"]);
+    let run = lines_at(&all, "2026-06-01T00:03Z");
+    assert_eq!(run[1], "skip 00:02:00-00:02:00 x1 Operator");
+    assert_eq!(run.len(), 3);
+}
+
 /// river #791, #1035
 #[test]
 fn two_weeks_down_are_one_run() {

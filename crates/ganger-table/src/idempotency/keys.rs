@@ -84,6 +84,7 @@ mod tests {
             correlation_id: correlation_id.to_owned(),
             reply_to: None,
             properties: vec![("message_id", Property::Text(id.to_owned()))],
+            occurrence: None,
         };
         let history = History {
             step: 3,

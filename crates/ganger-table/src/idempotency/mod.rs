@@ -51,11 +51,12 @@ struct Ends {
 }
 
 /// Returns the end that the source gets in place of the pool's, and the gate's own ends. Emits, which
-/// settle nothing, and the source's figures bypass the gate.
+/// settle nothing, the source's figures and what a ledger follows bypass the gate.
 fn ends(mut end: SourceEnd) -> (SourceEnd, Ends) {
     let (mut inner, source) = link();
     std::mem::swap(&mut end.publishes, &mut inner.publishes);
     inner.facts = end.facts.clone();
+    inner.following = end.following.take();
     (inner, Ends { pool: end, source })
 }
 
@@ -316,12 +317,14 @@ impl Gate {
             token,
             outcome,
             span,
+            result,
             ..
         } = settlement;
         let Some(InFlight { receipt, finished }) = self.out.remove(&token) else {
             tracing::error!(token, "settled, but never handed out");
             return;
         };
+        let receipt = receipt.with_result(result);
         match finished {
             Some(finished) if outcome.is_finish() && self.is_own_database => {
                 self.enter_at_source(receipt, *finished, outcome, span);

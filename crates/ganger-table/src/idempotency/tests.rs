@@ -81,6 +81,7 @@ impl Rig {
             correlation_id: format!("c{}", self.next),
             reply_to: Some("caller".to_owned()),
             properties: vec![("message_id", Property::Text(id.to_owned()))],
+            occurrence: None,
         };
         self.source.deliver(self.next, message, History::default());
         self.next

@@ -106,6 +106,9 @@ pub(crate) fn resume(
     row.failing.enable();
     if !is_over {
         row.is_now(ScheduleState::Active, None);
+    }
+    // One that has had its last slot may have runs that wait.
+    if !is_over || row.open > 0 {
         row.wake = Some(Timestamp::UNIX_EPOCH);
     }
     Ok((decisions, true))
@@ -198,14 +201,13 @@ fn try_again(
 fn open(row: &ScheduleRow) -> Open {
     Open {
         occurrences: row.open,
-        waiting: 0,
+        waiting: row.waiting,
     }
 }
 
-/// Counts a version: all slots of the one before are decided.
+/// Takes a version as the one of the cursor: all slots of the one before are decided.
 fn apply_version(row: &mut ScheduleRow) {
     row.applied = Some(row.definition.clone());
-    row.version = row.version.saturating_add(1);
     // One that is disabled stays so: it is enabled by an operator, or by a trial.
     if row.failing.disabled.is_none() {
         row.is_now(ScheduleState::Active, None);
@@ -222,6 +224,7 @@ fn take(row: &mut ScheduleRow, due: Due, clock: Clock, spec: &Spec) -> Vec<Decis
         );
     }
     row.cursor = Some(due.cursor);
+    row.skips.retain(|slot| *slot > due.cursor.at);
     let next = spec.next(due.cursor.at).ok().flatten();
     row.next_slot = next.map(|next| next.at);
     row.wake = match due.wake {

@@ -1,12 +1,17 @@
 //! Definitions of schedules as they were understood, so that each is read once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+
+use jiff::Timestamp;
 
 use super::row::ScheduleRow;
 use ganger_config::model::ScheduleConfig;
 use ganger_config::stored_schedule;
 use ganger_schedule::zone::Zones;
+
+/// Problem of a schedule whose messages no pool could read.
+const NO_SOURCE: &str = "`source` is missing: no pool reads queues of the embedded ledger";
 
 /// Number of definitions that are kept.
 const KEPT_MAX: usize = 10_000;
@@ -15,15 +20,26 @@ const KEPT_MAX: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct Definitions {
     zones: Zones,
+    /// Name of the source that has the ledger.
+    own: String,
+    /// Pools may read queues of the ledger's database.
+    pub(super) has_queues: bool,
     kept: HashMap<String, (String, Arc<ScheduleConfig>)>,
 }
 
 impl Definitions {
-    pub(super) fn new(zones: Zones) -> Self {
+    pub(super) fn new(zones: Zones, own: &str) -> Self {
         Self {
             zones,
+            own: own.to_owned(),
+            has_queues: true,
             kept: HashMap::new(),
         }
+    }
+
+    /// Returns the time zones.
+    pub(super) fn zones(&self) -> &Zones {
+        &self.zones
     }
 
     /// Reads a definition.
@@ -38,11 +54,15 @@ impl Definitions {
         if let Some((_, config)) = self.kept.get(name).filter(|(kept, _)| kept == definition) {
             return Ok(Arc::clone(config));
         }
-        let config = stored_schedule(name, definition, &self.zones).map_err(|problems| {
+        let mut config = stored_schedule(name, definition, &self.zones).map_err(|problems| {
             let problems = problems.messages().iter();
             let lines: Vec<String> = problems.map(|problem| problem.one_line()).collect();
             lines.join("; ")
         })?;
+        config.source.take_if(|source| *source == self.own);
+        if config.source.is_none() && !self.has_queues {
+            return Err(NO_SOURCE.to_owned());
+        }
         let config = Arc::new(config);
         if self.kept.len() >= KEPT_MAX {
             self.kept.clear();
@@ -58,4 +78,17 @@ impl Definitions {
         let applied = row.applied.as_ref().filter(|old| **old != row.definition)?;
         stored_schedule(&row.name, applied, &self.zones).ok()
     }
+}
+
+/// Returns the schedule without the slots that an operator has taken out.
+pub(super) fn with_skips(
+    config: Arc<ScheduleConfig>,
+    skips: &BTreeSet<Timestamp>,
+) -> Arc<ScheduleConfig> {
+    if skips.is_empty() {
+        return config;
+    }
+    let mut config = Arc::unwrap_or_clone(config);
+    config.spec.skips.clone_from(skips);
+    Arc::new(config)
 }

@@ -1,14 +1,20 @@
 //! Schedules and occurrences as the database holds them.
 
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
 use jiff::Timestamp;
 
 use ganger_queue::delivery::Outgoing;
+pub use ganger_queue::ledger::OccurrenceFilter;
 use ganger_schedule::auto_disable::AutoDisable;
 use ganger_schedule::due::Cursor;
 use ganger_schedule::occurrence::{OccurrenceState, ScheduleState};
 
 /// Origin of the schedules of a configuration.
 pub(super) const OF_FILE: &str = "file";
+/// Origin of those that the API has entered.
+pub(super) const OF_API: &str = "api";
 
 /// A schedule.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,10 +43,18 @@ pub struct ScheduleRow {
     pub wake: Option<Timestamp>,
     /// Failures in a row, and whether it is disabled because of them.
     pub failing: AutoDisable,
+    /// State of what is expected of it.
+    pub expected: Expectation,
+    /// Slots yet to come that an operator has taken out.
+    pub skips: BTreeSet<Timestamp>,
     /// Time at which it was made; none for one that is being made.
     pub created: Option<Timestamp>,
+    /// The newest version that is kept. Not a column: looked up if the definition is another than the applied one.
+    pub newest: NewestVersion,
     /// Number of its occurrences that have not ended. Not a column: counted.
     pub open: u32,
+    /// Number of those among them that wait for others to end. Not a column: counted where it matters.
+    pub waiting: u32,
     /// State of its newest occurrence. Not a column: looked up.
     pub last_state: Option<OccurrenceState>,
 }
@@ -61,17 +75,130 @@ impl ScheduleRow {
             next_slot: None,
             wake: Some(Timestamp::UNIX_EPOCH),
             failing: AutoDisable::default(),
+            expected: Expectation::default(),
+            skips: BTreeSet::new(),
             created: None,
+            newest: NewestVersion::default(),
             open: 0,
+            waiting: 0,
             last_state: None,
         }
     }
 
-    /// Sets the state, with its reason.
+    /// Makes a schedule of the API that no daemon has seen yet.
+    pub(super) fn of_api(name: &str, definition: &str) -> Self {
+        Self {
+            configuration: None,
+            origin: OF_API.to_owned(),
+            ..Self::of_file(name, definition, "")
+        }
+    }
+
+    /// Gives the definition its number. Returns the version if it is not kept yet.
+    pub(super) fn number(&mut self) -> Option<NewVersion> {
+        if self.applied.as_ref() == Some(&self.definition) {
+            return None;
+        }
+        let NewestVersion { number, is_this } = self.newest;
+        let is_kept = is_this && number >= self.version;
+        self.version = match is_kept {
+            true => number,
+            false => self.version.max(number).saturating_add(1),
+        };
+        (!is_kept).then(|| NewVersion {
+            schedule: self.name.clone(),
+            version: self.version,
+            origin: self.origin.clone(),
+            actor: None,
+            definition: self.definition.clone(),
+        })
+    }
+
+    /// Sets the definition. One that is paused or disabled stays so; one that was broken is tried again, also by
+    /// the same definition, which this release may understand. Returns whether the row is another now.
+    pub(super) fn redefine(&mut self, definition: &str) -> bool {
+        if self.definition == definition {
+            let is_broken = self.state == ScheduleState::Broken;
+            if is_broken {
+                self.wake = Some(Timestamp::UNIX_EPOCH);
+            }
+            return is_broken;
+        }
+        definition.clone_into(&mut self.definition);
+        if self.cursor.is_none() {
+            self.created = None;
+        }
+        if !matches!(self.state, ScheduleState::Paused | ScheduleState::Disabled) {
+            self.is_now(ScheduleState::Active, None);
+            self.wake = Some(Timestamp::UNIX_EPOCH);
+        }
+        true
+    }
+
+    /// Returns whether its runs go on, also those that are left of one that has ended.
+    pub(crate) fn goes_on(&self) -> bool {
+        matches!(self.state, ScheduleState::Active | ScheduleState::Ended)
+    }
+
+    /// Sets the state, with its reason. Nothing is expected of a schedule that is stopped.
     pub(crate) fn is_now(&mut self, state: ScheduleState, reason: Option<&str>) {
         self.state = state;
+        if !self.goes_on() {
+            self.expected = Expectation::default();
+        }
         self.state_reason = reason.map(str::to_owned);
     }
+}
+
+/// Number of the newest version of a schedule that is kept; 0 if none is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NewestVersion {
+    pub(super) number: i64,
+    /// Its definition is that of the schedule.
+    pub(super) is_this: bool,
+}
+
+/// A version of a definition that is entered or seen for the first time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NewVersion {
+    pub(crate) schedule: String,
+    pub(crate) version: i64,
+    pub(crate) origin: String,
+    /// Who has made it, if that is known.
+    pub(crate) actor: Option<String>,
+    pub(crate) definition: String,
+}
+
+/// A version of a definition that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) version: i64,
+    pub(crate) at: Timestamp,
+    pub(crate) origin: String,
+    pub(crate) actor: Option<String>,
+    pub(crate) definition: String,
+}
+
+/// A change by an operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AuditRow {
+    pub(crate) id: i64,
+    pub(crate) at: Timestamp,
+    pub(crate) actor: Option<String>,
+    pub(crate) action: String,
+    pub(crate) subject: String,
+    pub(crate) detail: Option<String>,
+}
+
+/// State of what is expected of a schedule.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Expectation {
+    /// Time of the last success, or since which one is expected.
+    pub since: Option<Timestamp>,
+    /// Time at which something becomes overdue if nothing happens; none if nothing is expected.
+    pub review: Option<Timestamp>,
+    /// Description of what did not happen in time, for people.
+    pub overdue: Option<String>,
 }
 
 /// An occurrence that is entered, and its message if it has one.
@@ -85,6 +212,8 @@ pub(crate) struct NewOccurrence {
     /// The last of the slots that are skipped together.
     pub(crate) last_slot: Option<Timestamp>,
     pub(crate) queue: String,
+    /// Source of its queue; none for the database of the ledger.
+    pub(crate) source: Option<String>,
     pub(crate) state: OccurrenceState,
     pub(crate) reason: Option<&'static str>,
     /// Number of missed slots that it stands for besides its own, or of skipped slots but one.
@@ -99,12 +228,16 @@ pub(crate) struct NewOccurrence {
 /// An occurrence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occurrence {
-    /// Id, which is also that of its message.
+    /// Id, which is also that of its message if it is of a schedule.
     pub id: String,
-    /// Its schedule.
+    /// Its schedule; empty for the record of a message of none.
     pub schedule: String,
     /// Version of the schedule.
     pub version: i64,
+    /// Source of its queue; none for the database of the ledger.
+    pub source: Option<String>,
+    /// Id of its message, if it is of no schedule and the message has one.
+    pub message_id: Option<String>,
     /// Its slot; none for a run that an operator has triggered.
     pub slot: Option<Timestamp>,
     /// The last of the slots that were skipped together.
@@ -125,8 +258,39 @@ pub struct Occurrence {
     pub ended_at: Option<Timestamp>,
     /// Error of the last attempt that failed.
     pub error: Option<String>,
+    /// Answer of its worker, at most 64 KiB of it.
+    pub result: Option<String>,
     /// Number of missed or skipped slots that it stands for besides its own.
     pub missed: u64,
+    /// Reason for which it is to be cancelled, if it is.
+    pub cancel_request: Option<String>,
+    /// Note of an operator on its failure.
+    pub resolved: Option<String>,
+    /// The last progress that its worker told.
+    pub progress: Option<String>,
+    /// Last time at which it was known to be alive.
+    pub heard_at: Option<Timestamp>,
+    /// Number of lines in its log.
+    pub log_lines: u64,
+    /// Number of lines that its log has dropped.
+    pub log_dropped: u64,
+}
+
+/// A line of the log of an occurrence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LoggedLine {
+    /// Number of the line.
+    pub line: i64,
+    /// Time.
+    pub at: Timestamp,
+    /// Number of the attempt.
+    pub attempt: u32,
+    /// Its origin.
+    pub stream: String,
+    /// Its level, in a word.
+    pub level: Option<String>,
+    /// Its text.
+    pub text: String,
 }
 
 /// A change of an occurrence's state.
@@ -144,20 +308,23 @@ pub struct OccurrenceEvent {
     pub note: Option<String>,
 }
 
-/// Choice of occurrences, the newest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OccurrenceFilter {
-    /// Only those of this schedule.
-    pub schedule: Option<String>,
-    /// Only those in this state.
-    pub state: Option<OccurrenceState>,
-    /// Only those older than this one.
-    pub before: Option<String>,
-    /// Number of occurrences at most.
-    pub limit: u32,
+/// A run that waits until others of its schedule have ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WaitingRun {
+    pub(crate) id: String,
+    pub(crate) slot: Timestamp,
 }
 
-/// The end of a run of a schedule that looks at its failures.
+/// A run that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OpenRun {
+    pub(crate) id: String,
+    /// Its slot, or the time at which it was triggered.
+    pub(crate) slot: Timestamp,
+    pub(crate) started_at: Option<Timestamp>,
+}
+
+/// The end of a run whose schedule is looked at then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EndedRun {
     pub(crate) id: String,
@@ -166,4 +333,41 @@ pub(crate) struct EndedRun {
     pub(crate) slot: Timestamp,
     pub(crate) state: OccurrenceState,
     pub(crate) ended_at: Timestamp,
+}
+
+/// A message on its way to another source.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OutboxRow {
+    /// Id of its occurrence, which is also its own.
+    pub occurrence: String,
+    /// The message, or the problem if it can't be read.
+    pub message: Result<Outgoing, String>,
+}
+
+/// The messages that are on their way to a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutboxCount {
+    /// The source.
+    pub source: String,
+    /// Number of messages.
+    pub messages: u64,
+    /// Time since which the oldest waits, if its id says it.
+    pub oldest: Option<SystemTime>,
+}
+
+/// A run that is to be cancelled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CancelRequest {
+    pub(crate) id: String,
+    /// The ledger's database may have its message, and no worker.
+    pub(crate) may_wait: bool,
+}
+
+/// Runs that are to be cancelled by who has their messages.
+#[derive(Debug, Default)]
+pub struct CancelRequests {
+    /// Ids of the runs.
+    pub ids: Vec<String>,
+    /// Reason for which those among them whose messages wait in the ledger's database have not ended.
+    pub problem: Option<String>,
 }

@@ -1,6 +1,15 @@
 //! The ledger on a database file: dispatch, changes of schedules, and what others do beside.
 
+mod by_hand;
+mod control;
+mod elsewhere;
+mod entered;
+mod expecting;
+mod history;
+mod noted;
 mod stopped;
+mod upcoming;
+mod waiting;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,6 +22,7 @@ use super::*;
 use crate::sqlite::ledger::SqliteLedger;
 use crate::sqlite::{WallClock, open_for_tests};
 use ganger_config::stored_schedule;
+use ganger_queue::ledger::LedgerClient;
 use ganger_schedule::auto_disable::Change;
 use ganger_schedule::clock::Jump;
 use ganger_schedule::occurrence::OccurrenceState;
@@ -108,16 +118,8 @@ fn run(ledger: &mut Ledger) -> Dispatched {
     let mut all = Dispatched::default();
     for _ in 0..100 {
         let some = ledger.dispatch().unwrap();
-        all.sent += some.sent;
-        for (reason, slots) in some.skipped {
-            *all.skipped.entry(reason).or_default() += slots;
-        }
-        all.broken.extend(some.broken);
-        all.changed.extend(some.changed);
-        all.unreviewed = all.unreviewed.or(some.unreviewed);
-        all.jump = all.jump.or(some.jump);
-        all.wait = some.wait;
-        if some.wait != Some(Duration::ZERO) {
+        all = all.then(some);
+        if all.wait != Some(Duration::ZERO) {
             return all;
         }
     }
@@ -147,6 +149,22 @@ fn slots(ledger: &mut Ledger, schedule: &str) -> Vec<String> {
 }
 
 #[test]
+fn the_time_of_a_transaction_is_no_wait() {
+    let rig = Rig::new();
+    let store = SqliteLedger::open(&rig.path(), 0o600, WallClock::of(&rig.now_ms)).unwrap();
+    // Each look at the clock takes a while.
+    let slow = || {
+        PASSED.set(PASSED.get() + Duration::from_millis(100));
+        PASSED.get()
+    };
+    let mut ledger = Ledger::new(("main", "main"), Box::new(store), slow);
+    ledger.sync(&[config("m", MINUTELY)]).unwrap();
+    let wait = ledger.dispatch().unwrap().wait.unwrap();
+    let until_slot = Duration::from_secs(30);
+    assert!(wait < until_slot && wait > until_slot / 2, "{wait:?}");
+}
+
+#[test]
 fn each_slot_is_dispatched_once_by_whichever_daemon() {
     let rig = Rig::new();
     let (mut one, mut other) = (rig.daemon(), rig.daemon());
@@ -173,6 +191,15 @@ fn each_slot_is_dispatched_once_by_whichever_daemon() {
             "2026-12-01T00:04:00Z",
         ]
     );
+    let ids = one.occurrences(&OccurrenceFilter {
+        limit: 1,
+        ..OccurrenceFilter::default()
+    });
+    // Ids are made by the clock of the ledger.
+    let newest = uuid::Uuid::parse_str(&ids.unwrap()[0].id).unwrap();
+    let (seconds, _) = newest.get_timestamp().unwrap().to_unix();
+    let entered = time("2026-12-01T00:04:00Z").as_second();
+    assert_eq!(i64::try_from(seconds), Ok(entered));
     let row = one.schedule("m").unwrap();
     assert_eq!(row.version, 1);
     assert_eq!(row.next_slot, Some(time("2026-12-01T00:05:00Z")));
@@ -265,9 +292,9 @@ fn a_schedule_may_be_inserted_with_sql() {
         (vec!["m".to_owned()], vec![])
     );
     assert_eq!(ledger.schedules().unwrap().len(), 4);
-    ledger.remove("late").unwrap();
+    ledger.remove("late", true, None).unwrap();
     assert!(matches!(
-        ledger.remove("late"),
+        ledger.remove("late", true, None),
         Err(LedgerError::NoSchedule(_))
     ));
 }
@@ -322,6 +349,8 @@ fn slots_of_a_night_without_a_daemon_are_one_run() {
     let mut ledger = rig.daemon();
     let dispatched = run(&mut ledger);
     assert_eq!((dispatched.sent, dispatched.skipped["misfire"]), (1, 479));
+    let late = vec![Duration::from_secs(10)];
+    assert_eq!((dispatched.late, dispatched.missed), (late, 479));
     assert_eq!(
         slots(&mut ledger, "m"),
         [

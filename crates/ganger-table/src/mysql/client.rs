@@ -39,6 +39,8 @@ pub(crate) struct Client {
     locks: bool,
     /// Current time limit of a statement, if it is not the default.
     limit: Option<Duration>,
+    /// True once the tables of a ledger were found.
+    pub(super) has_ledger: bool,
 }
 
 /// Result of a statement.
@@ -65,6 +67,7 @@ impl Client {
             packet: info.packet,
             locks: info.locks,
             limit: None,
+            has_ledger: false,
         }
     }
 

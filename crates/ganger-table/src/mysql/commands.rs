@@ -3,6 +3,8 @@
 mod dead;
 mod waiting;
 
+pub(super) use waiting::cancel;
+
 use std::io;
 use std::time::Duration;
 
@@ -28,15 +30,15 @@ const TIME_LIMITS_OF_MARIADB: &str =
     "SET SESSION max_statement_time = 600, lock_wait_timeout = 60, innodb_lock_wait_timeout = 60";
 const TIME_LIMITS_OF_MYSQL: &str = "SET SESSION max_execution_time = 600000, lock_wait_timeout = 60, innodb_lock_wait_timeout = 60";
 
-/// Interval between two looks for a reply: MySQL sends no notifications.
+/// Interval between two polls for a reply: MySQL sends no notifications.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-const INSERT: &str = concat!(
+pub(super) const INSERT: &str = concat!(
     "INSERT INTO consumer_messages (queue, ",
     message!(),
     ") VALUES "
 );
-const VALUES: &str = concat!("(?, ", message_values!(), ")");
+pub(super) const VALUES: &str = concat!("(?, ", message_values!(), ")");
 
 /// Connects for commands.
 pub(crate) fn open(database: &MysqlDatabase) -> Result<ServerClient<Client>, MysqlError> {

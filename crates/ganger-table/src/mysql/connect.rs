@@ -107,14 +107,23 @@ impl ConnectTarget {
         schema::prepare_topics(client, self.declare).await
     }
 
+    /// Makes sure that the tables of the ledger exist, and creates them if that is configured.
+    pub(crate) async fn prepare_ledger(&self, client: &mut Client) -> Result<(), MysqlError> {
+        Box::pin(schema::prepare_ledger(client, &self.database, self.declare)).await
+    }
+
     /// Returns the problem with the tables, if there is one; tables that will be created are none.
     /// Creates nothing.
     pub(crate) async fn look(&self, client: &mut Client) -> Result<Option<String>, MysqlError> {
-        match schema::look(client, &self.database, self.declare).await {
-            Ok(()) => Ok(None),
-            Err(error @ MysqlError::Command { .. }) => Err(error),
-            Err(wrong) => Ok(Some(wrong.to_string())),
-        }
+        as_problem(schema::look(client, &self.database, self.declare).await)
+    }
+
+    /// Returns the problem with the tables of the ledger, likewise.
+    pub(crate) async fn look_for_ledger(
+        &self,
+        client: &mut Client,
+    ) -> Result<Option<String>, MysqlError> {
+        as_problem(schema::look_for_ledger(client, &self.database, self.declare).await)
     }
 
     /// Returns whether all tables exist in their current form.
@@ -190,7 +199,7 @@ impl ConnectTarget {
         Ok(client)
     }
 
-    /// Sets what only one of the two products knows.
+    /// Applies the settings that only one of the two products has.
     async fn set_up(&self, client: &mut Client) -> Result<(), CallError> {
         let settings = match client.product() {
             Product::MariaDb => SETTINGS_OF_MARIADB,
@@ -235,6 +244,15 @@ impl ConnectTarget {
             packet: usize::try_from(packet).unwrap_or(usize::MAX),
             locks: !cluster.is_some_and(|on| is_set(&on)),
         }))
+    }
+}
+
+/// Returns what is wrong with tables as a problem; an error is what kept them from being looked at.
+fn as_problem(looked: Result<(), MysqlError>) -> Result<Option<String>, MysqlError> {
+    match looked {
+        Ok(()) => Ok(None),
+        Err(error @ MysqlError::Command { .. }) => Err(error),
+        Err(wrong) => Ok(Some(wrong.to_string())),
     }
 }
 

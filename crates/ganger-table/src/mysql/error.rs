@@ -15,7 +15,7 @@ use crate::table::Fault;
 /// Reason that a database of MySQL or MariaDB can't be used as a table queue, or that a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MysqlError {
-    /// No server can be reached, or none that accepts writes. It is tried again.
+    /// No server is reachable, or none accepts writes. The connection is retried.
     #[error("{server} can't be reached: {why}")]
     Away {
         /// Address of the server.
@@ -90,17 +90,19 @@ pub enum MysqlError {
     Foreign {
         /// The database.
         database: String,
-        /// The first of them.
+        /// The first such table.
         table: String,
     },
     /// The tables are missing, and may not be created.
     #[error(
-        "database `{database}` lacks ganger's tables, and `declare = false` forbids creating them: \
-         have an administrator run the output of `ganger schema`"
+        "database `{database}` lacks version {version} of ganger's tables, and `declare = false` forbids \
+         creating them: have an administrator run the output of `ganger schema`"
     )]
     Missing {
         /// The database.
         database: String,
+        /// The first version that is missing.
+        version: usize,
     },
     /// The table for messages to topics is missing.
     #[error(
@@ -110,6 +112,17 @@ pub enum MysqlError {
     NoTopics {
         /// Reason that it was not created.
         why: String,
+    },
+    /// The tables of the ledger are missing, and may not be created.
+    #[error(
+        "database `{database}` lacks version {version} of the tables of the ledger, and `declare = false` forbids \
+         creating them: have an administrator run the output of `ganger schema` from `-- Ledger, version {version}` on"
+    )]
+    NoLedger {
+        /// The database.
+        database: String,
+        /// The first version that is missing.
+        version: usize,
     },
     /// The operating system refused a resource.
     #[error("{why}")]
@@ -151,7 +164,7 @@ pub(crate) enum CallError {
          {most}"
     )]
     TooLarge { bytes: usize, most: usize },
-    /// The result is not what was asked for.
+    /// The result does not have the requested form.
     #[error("the server has answered with {0}")]
     Unexpected(String),
 }
@@ -303,6 +316,12 @@ impl StatementError for CallError {
     /// `ER_QUERY_TIMEOUT` or `ER_STATEMENT_TIMEOUT`.
     fn is_timeout(&self) -> bool {
         matches!(self.code(), Some(3024 | 1969))
+    }
+
+    /// Besides the content, `ER_TABLEACCESS_DENIED_ERROR`, `ER_COLUMNACCESS_DENIED_ERROR`.
+    fn is_refusal(&self) -> bool {
+        let is_denied = matches!(self.code(), Some(1142 | 1143));
+        fault(self).is_permanent || is_denied || is_missing_table(self) || is_missing_column(self)
     }
 }
 

@@ -1,3 +1,3 @@
--- The server numbers all messages. After the greatest number there is no next one, so who gave that to a message
--- would be the last to send.
+-- The server assigns the ids of all messages. The greatest id has no successor: a sender that chose it for its
+-- message would prevent all later ones.
 CREATE TRIGGER consumer_messages_id BEFORE INSERT ON consumer_messages FOR EACH ROW SET NEW.id = 0;

@@ -8,6 +8,7 @@ use super::connect::{ConnectTarget, is_set};
 use super::error::{CallError, ends_the_connection, fault};
 use super::transaction::roll_back_unless;
 use super::value::{Value, now_ms};
+use crate::server::occurrences;
 use crate::server::owner_watch::OwnerSnapshot;
 use crate::server::registry::{
     self, ConnectFailure, NewOwner, Registry, RequestFailure, ServerEvent,
@@ -57,8 +58,8 @@ const OTHERS: &str = concat!(
 /// Read-only state: a server that accepted writes may have become a replica.
 const IS_READ_ONLY: &str = "SELECT @@innodb_read_only, @@global.read_only";
 
-/// Locks an owner if its heartbeat has not changed since it was seen, and its lock, if that was free,
-/// still is. Otherwise it is back, and stays.
+/// Locks an owner if its heartbeat has not changed since it was seen, and its lock, if that was free, still
+/// is. Otherwise the owner has returned, and its row stays.
 const SEEN: &str = concat!(
     "SELECT id FROM owners WHERE id = ? AND heartbeat = ? AND (NOT ? OR ",
     is_free!(),
@@ -85,8 +86,8 @@ WHERE owner = ?"
 
 const FREE: &str = free!("consumer_messages_claimed");
 
-/// The next owner of claims, in order, and whether it is in the table. There is a statement for each,
-/// since one for all might go through the claims of each.
+/// The next owner of claims, in order, and whether it is in the table. Each owner takes a statement of its
+/// own, since a single statement might read through the claims of each.
 const NEXT_CLAIMING: &str = "
 SELECT owner, owner IN (SELECT id FROM owners) FROM consumer_messages FORCE INDEX (consumer_messages_claimed)
 WHERE owner > ? ORDER BY owner LIMIT 1";
@@ -168,6 +169,7 @@ impl Client {
             self.roll_back().await?;
             return Ok(None);
         }
+        occurrences::lost(self, snapshot.owner).await?;
         let mut script = self.script();
         script.add("DELETE FROM owners WHERE id = ?", &[snapshot.owner.into()]);
         let freed = releases.then(|| script.add(FREE, &[snapshot.owner.into()]));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mysql_async::prelude::{ColumnIndex, FromValue};
 
 use super::error::CallError;
+use crate::ledger::values::SqlCell;
 use crate::table::{Claim, Claimed, headers};
 use ganger_core::budget::Hold;
 use ganger_core::trace_context::SpanContext;
@@ -34,6 +35,21 @@ impl Row {
     /// Moves a column's value out, without a copy; it can't be read again.
     pub(crate) fn take<T: FromValue>(&mut self, column: impl ColumnIndex) -> Result<T, CallError> {
         found(self.0.take_opt(column))
+    }
+
+    /// Returns the values of all columns, whatever they hold.
+    pub(super) fn cells(&self) -> Result<Vec<SqlCell>, CallError> {
+        let columns = self.0.columns_ref().iter().enumerate();
+        let cells = columns.map(|(at, column)| {
+            if column.column_type().is_numeric_type() {
+                let number: Option<i64> = self.get(at)?;
+                return Ok(number.map_or(SqlCell::Null, SqlCell::Number));
+            }
+            let text: Option<Vec<u8>> = self.get(at)?;
+            let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
+            Ok(text.map_or(SqlCell::Null, SqlCell::Text))
+        });
+        cells.collect()
     }
 
     /// Returns a text column; none if it is NULL or empty.
@@ -72,10 +88,12 @@ pub(super) fn read(
         Ok(headers) => headers,
         Err(error) => return Ok(Err(Failure::new(Reason::Undeliverable, error))),
     };
+    let occurrence = headers::occurrence(&headers);
     let suspect = lapses >= LAPSES_SUSPECT;
     let runs_alone = suspect || row.get::<i64>("suspect")? != 0;
     let history = History {
         step: headers::step(&headers),
+        attempts_max: headers::attempts_max(&headers),
         ..attempts::history(counters, runs_alone)
     };
     Ok(Ok(Claimed {
@@ -89,10 +107,10 @@ pub(super) fn read(
             correlation_id: row.text("correlation_id")?.unwrap_or_default(),
             reply_to: row.text("reply_to")?,
             properties: properties(row, claim.row, history.attempt)?,
+            occurrence: None,
         },
         history,
-        // Schedules are kept in SQLite only, so far.
-        occurrence: None,
+        occurrence,
     }))
 }
 

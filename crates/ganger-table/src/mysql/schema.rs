@@ -7,12 +7,16 @@ use super::value::Value;
 use crate::server::names::Names;
 
 /// Migrations from one version of the tables to the next, the first from an empty database. A released
-/// migration is never changed.
+/// migration is never changed. Each can be run again from its beginning: DDL is not transactional, so an
+/// interrupted one leaves what it has created.
 const MIGRATIONS: &[&str] = &[
     include_str!("v1.sql"),
     include_str!("v2.sql"),
     include_str!("v3.sql"),
 ];
+
+/// Migrations of the tables of the ledger, which are made where there is one.
+const LEDGER_MIGRATIONS: &[&str] = &[include_str!("ledger.sql"), include_str!("ledger_v2.sql")];
 
 /// Statements for messages to topics, also in place of the first version's table. They need triggers,
 /// which a server with a binary log may allow only an administrator to create; everything else works
@@ -37,6 +41,18 @@ const KNOWN_BY: [(&str, &str); 7] = [
     ("subscriptions", "subscribed_at"),
 ];
 
+/// The same for the tables of the ledger.
+const LEDGER_KNOWN_BY: [(&str, &str); 8] = [
+    ("ledger", "seen_at"),
+    ("ledger_audit", "subject"),
+    ("occurrence_events", "to_state"),
+    ("occurrence_logs", "occurrence"),
+    ("occurrences", "watched"),
+    ("schedule_outbox", "held_until"),
+    ("schedule_versions", "definition"),
+    ("schedules", "trial_slot"),
+];
+
 /// Named lock for the creation of the tables, by the database and the table names.
 const LOCK: &str = "
 SELECT GET_LOCK(CONCAT('ganger.', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 40)), ?)";
@@ -53,8 +69,9 @@ pub(crate) fn statements(prefix: &str) -> String {
     let topics = TOPICS.replacen("CREATE TRIGGER", "DELIMITER //\nCREATE TRIGGER", 1);
     let topics = topics.replacen("\nEND;\n", "\nEND//\nDELIMITER ;\n", 1);
     let tables = MIGRATIONS.join("\n");
+    let ledger = LEDGER_MIGRATIONS.join("\n");
     let all = format!(
-        "SET NAMES utf8mb4;\n\n{tables}\nDROP TRIGGER IF EXISTS consumer_messages_id;\n{IDS}\n{topics}"
+        "SET NAMES utf8mb4;\n\n{tables}\nDROP TRIGGER IF EXISTS consumer_messages_id;\n{IDS}\n{topics}\n{ledger}"
     );
     Names::with_prefix(prefix).apply_to(&all).into_owned()
 }
@@ -76,6 +93,69 @@ pub(super) async fn prepare(
         true => prepare_ids(client).await,
         false => Ok(()),
     }
+}
+
+/// Makes sure that the tables of the ledger exist, and creates them if that is configured.
+pub(super) async fn prepare_ledger(
+    client: &mut Client,
+    database: &str,
+    declare: bool,
+) -> Result<(), MysqlError> {
+    if !is_ledger_to_be_made(client, database, declare).await? {
+        return Ok(());
+    }
+    lock(client).await?;
+    let done = ledger_found(client, database).await?;
+    for step in LEDGER_MIGRATIONS.iter().skip(done) {
+        let made = client.batch_execute(step).await;
+        made.map_err(failed("making the tables of the ledger"))?;
+    }
+    unlock(client).await
+}
+
+/// Checks that the tables of the ledger exist or will be created.
+pub(super) async fn look_for_ledger(
+    client: &mut Client,
+    database: &str,
+    declare: bool,
+) -> Result<(), MysqlError> {
+    is_ledger_to_be_made(client, database, declare)
+        .await
+        .map(drop)
+}
+
+async fn is_ledger_to_be_made(
+    client: &mut Client,
+    database: &str,
+    declare: bool,
+) -> Result<bool, MysqlError> {
+    let done = ledger_found(client, database).await?;
+    let is_there = done == LEDGER_MIGRATIONS.len();
+    if is_there || declare {
+        return Ok(!is_there);
+    }
+    Err(MysqlError::NoLedger {
+        database: database.to_owned(),
+        version: done + 1,
+    })
+}
+
+/// Returns the number of migrations of the ledger that were run.
+async fn ledger_found(client: &mut Client, database: &str) -> Result<usize, MysqlError> {
+    let looking = || failed("looking for the tables of the ledger");
+    let tables = known(client, &LEDGER_KNOWN_BY).await.map_err(looking())?;
+    if let Some(table) = tables.foreign {
+        let database = database.to_owned();
+        return Err(MysqlError::Foreign { database, table });
+    }
+    // The one that is made last.
+    if !tables.there.contains(&"ledger") {
+        return Ok(0);
+    }
+    let version = "SELECT COALESCE(MAX(version), 0) FROM ledger";
+    let version = client.query_one(version, &[]).await;
+    let version = version.and_then(|row| row.get(0)).map_err(looking())?;
+    known_steps(version, LEDGER_MIGRATIONS, database)
 }
 
 /// Creates the trigger that assigns the ids of all messages, unless it exists or triggers may not be
@@ -141,17 +221,21 @@ pub(super) async fn look(
 
 /// Returns whether all tables exist in their current form.
 pub(super) async fn is_made(client: &mut Client, database: &str) -> Result<bool, MysqlError> {
-    let steps = match found(client, database).await {
-        // A table that is being altered shows no columns. Whoever alters it holds the lock.
+    Ok(found_in_peace(client, database).await? == MIGRATIONS.len())
+}
+
+/// Returns the number of migrations that were run, while none is.
+async fn found_in_peace(client: &mut Client, database: &str) -> Result<usize, MysqlError> {
+    match found(client, database).await {
+        // A table that is being altered shows no columns. The session that alters it holds the lock.
         Err(MysqlError::Foreign { .. }) => {
             lock(client).await?;
             let again = found(client, database).await;
             unlock(client).await?;
-            again?
+            again
         }
-        steps => steps?,
-    };
-    Ok(steps == MIGRATIONS.len())
+        steps => steps,
+    }
 }
 
 async fn is_to_be_made(
@@ -159,16 +243,18 @@ async fn is_to_be_made(
     database: &str,
     declare: bool,
 ) -> Result<bool, MysqlError> {
-    let whole = is_made(client, database).await?;
-    if whole || declare {
-        return Ok(!whole);
+    let done = found_in_peace(client, database).await?;
+    let is_there = done == MIGRATIONS.len();
+    if is_there || declare {
+        return Ok(!is_there);
     }
-    let database = database.to_owned();
-    Err(MysqlError::Missing { database })
+    Err(MysqlError::Missing {
+        database: database.to_owned(),
+        version: done + 1,
+    })
 }
 
-/// Runs the missing migrations. Each can be repeated from its beginning: DDL is not transactional, so an
-/// interrupted one leaves what it has created.
+/// Runs the missing migrations.
 async fn migrate(client: &mut Client, database: &str) -> Result<(), MysqlError> {
     let done = found(client, database).await?;
     let making = || failed("making the tables");
@@ -186,8 +272,8 @@ async fn migrate(client: &mut Client, database: &str) -> Result<(), MysqlError> 
 
 /// Makes sure that the table for messages to topics exists.
 pub(super) async fn prepare_topics(client: &mut Client, declare: bool) -> Result<(), MysqlError> {
-    let looked = tables(client).await;
-    let there = looked.map_err(failed("looking for the tables"))?.topics;
+    let there = topics(client).await;
+    let there = there.map_err(failed("looking for the tables"))?;
     // A table of the first version still works. The periodic work, which empties it, logs the
     // difference.
     let suffices = there == Topics::Unmarked;
@@ -213,7 +299,7 @@ pub(super) async fn prepare_topics(client: &mut Client, declare: bool) -> Result
 
 /// Creates the table for messages to topics, unless it exists in its current form.
 async fn make_topics(client: &mut Client) -> Result<(), CallError> {
-    if tables(client).await?.topics == Topics::Marked {
+    if topics(client).await? == Topics::Marked {
         return Ok(());
     }
     let made = client.batch_execute(TOPICS).await;
@@ -227,19 +313,23 @@ async fn make_topics(client: &mut Client) -> Result<(), CallError> {
 /// Returns the number of migrations that were run.
 async fn found(client: &mut Client, database: &str) -> Result<usize, MysqlError> {
     let looking = || failed("looking for the tables");
-    let tables = tables(client).await.map_err(looking())?;
+    let tables = known(client, &KNOWN_BY).await.map_err(looking())?;
     if let Some(table) = tables.foreign {
         let database = database.to_owned();
         return Err(MysqlError::Foreign { database, table });
     }
-    if !tables.versioned {
+    if !tables.there.contains(&"ganger_version") {
         return Ok(0);
     }
     let version = "SELECT COALESCE(MAX(version), 0) FROM ganger_version";
     let version = client.query_one(version, &[]).await;
-    let version = version.and_then(|row| row.get(0));
-    let found: i64 = version.map_err(looking())?;
-    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    let version = version.and_then(|row| row.get(0)).map_err(looking())?;
+    known_steps(version, MIGRATIONS, database)
+}
+
+/// Returns the number of migrations that a version of the tables stands for.
+fn known_steps(found: i64, migrations: &[&str], database: &str) -> Result<usize, MysqlError> {
+    let known = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
     match usize::try_from(found) {
         Ok(steps) if found <= known => Ok(steps),
         _ => Err(MysqlError::Newer {
@@ -250,13 +340,43 @@ async fn found(client: &mut Client, database: &str) -> Result<usize, MysqlError>
     }
 }
 
-/// Existing tables with these names.
-struct Tables {
+/// Existing tables with ganger's names.
+#[derive(Debug, Default)]
+struct KnownTables {
     /// The first table without its distinguishing column.
     foreign: Option<String>,
-    /// True if the table with the version exists.
-    versioned: bool,
-    topics: Topics,
+    /// The others.
+    there: Vec<&'static str>,
+}
+
+async fn known(
+    client: &mut Client,
+    known_by: &'static [(&'static str, &'static str)],
+) -> Result<KnownTables, CallError> {
+    let tables = "
+        SELECT t.table_name, EXISTS (SELECT 1 FROM information_schema.columns c
+          WHERE c.table_schema = t.table_schema AND c.table_name = t.table_name AND c.column_name = ?)
+        FROM information_schema.tables t WHERE t.table_schema = DATABASE() AND t.table_name = ?";
+    let mut script = client.script();
+    for (table, column) in known_by {
+        let called = client.table_name(table);
+        script.add(tables, &[(*column).into(), Value::from(&called)]);
+    }
+    let answers = client.run(script).await?;
+    let mut found = KnownTables::default();
+    for (answer, (table, _)) in answers.iter().zip(known_by) {
+        let Some(row) = answer.rows.first() else {
+            continue;
+        };
+        match row.get::<i64>(1)? != 0 {
+            true => found.there.push(table),
+            false => {
+                let name = client.table_name(table);
+                found.foreign.get_or_insert(name);
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Form of the table for messages to topics.
@@ -268,45 +388,19 @@ enum Topics {
     Marked,
 }
 
-async fn tables(client: &mut Client) -> Result<Tables, CallError> {
-    let tables = "
-        SELECT t.table_name, EXISTS (SELECT 1 FROM information_schema.columns c
-          WHERE c.table_schema = t.table_schema AND c.table_name = t.table_name AND c.column_name = ?)
-        FROM information_schema.tables t WHERE t.table_schema = DATABASE() AND t.table_name = ?";
-    let mut script = client.script();
-    for (table, column) in KNOWN_BY {
-        let called = client.table_name(table);
-        script.add(tables, &[column.into(), Value::from(&called)]);
-    }
+async fn topics(client: &mut Client) -> Result<Topics, CallError> {
     let columns = "
         SELECT count(*) FROM information_schema.columns
         WHERE table_schema = DATABASE() AND table_name = ? AND column_name IN ('topic', 'fanned_out')";
     let published = client.table_name("published_messages");
-    let columns = script.add(columns, &[Value::from(&published)]);
-    let answers = client.run(script).await?;
-    let columns = answers[columns].rows.first().map(|row| row.get::<i64>(0));
-    let mut found = Tables {
-        foreign: None,
-        versioned: false,
-        topics: match columns.transpose()? {
-            Some(2) => Topics::Marked,
-            Some(1) => Topics::Unmarked,
-            _ => Topics::None,
-        },
-    };
-    for (answer, (table, _)) in answers.iter().zip(KNOWN_BY) {
-        let Some(row) = answer.rows.first() else {
-            continue;
-        };
-        match row.get::<i64>(1)? != 0 {
-            true => found.versioned |= table == "ganger_version",
-            false => {
-                let name = client.table_name(table);
-                found.foreign.get_or_insert(name);
-            }
-        }
-    }
-    Ok(found)
+    let columns = client
+        .query_one(columns, &[Value::from(&published)])
+        .await?;
+    Ok(match columns.get::<i64>(0)? {
+        2 => Topics::Marked,
+        1 => Topics::Unmarked,
+        _ => Topics::None,
+    })
 }
 
 #[cfg(test)]

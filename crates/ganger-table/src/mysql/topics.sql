@@ -1,5 +1,5 @@
--- Messages for topics. The table has its name once it has its triggers: what was inserted before would be
--- nobody's message.
+-- Messages for topics. The table gets its name only when it has its triggers: a row inserted before that would
+-- not reach any queue.
 
 DROP TABLE IF EXISTS published_messages_new;
 
@@ -26,7 +26,7 @@ CREATE TABLE published_messages_new (
       END AND available_after >= 0 AND unsubscribed IN ('fail', 'drop') THEN 1 END) VIRTUAL NOT NULL */
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- A trigger may not delete from its own table: what has become messages the daemons remove.
+-- A trigger may not delete from its own table, so the daemons remove the rows that were copied to the queues.
 CREATE TRIGGER published_messages_fan_out AFTER INSERT ON published_messages_new FOR EACH ROW
 BEGIN
   DECLARE why VARCHAR(128) CHARACTER SET utf8mb4;
@@ -48,12 +48,12 @@ BEGIN
   FROM subscriptions WHERE topic = NEW.topic ORDER BY queue;
 END;
 
--- Only what this marks is removed: a table that was restored without its triggers keeps what is inserted.
+-- Only rows with this mark are removed: a table that was restored without its triggers keeps inserted rows.
 CREATE TRIGGER published_messages_mark BEFORE INSERT ON published_messages_new FOR EACH ROW
 SET NEW.fanned_out = 1, NEW.id = 0;
 
--- What the table of an earlier version holds has become messages. Where there is none, one that takes no
--- message stands for it, so that both change places at once.
+-- The rows in the table of an earlier version have been copied to the queues. Where there is no such table, a
+-- placeholder that accepts no messages is created, so that both tables can be renamed at once.
 CREATE TABLE IF NOT EXISTS published_messages (unsubscribed TINYINT) ENGINE = InnoDB;
 
 DROP TABLE IF EXISTS published_messages_old;

@@ -1,6 +1,6 @@
 //! One transaction: it settles and publishes, and then claims. It takes up to three round trips: one
-//! that locks, one that writes, one that claims. Entries of finished messages need two more, and
-//! statements beyond the size of a packet need more, too.
+//! that locks, one that writes, one that claims. Entries of finished messages need two more, occurrences
+//! three, and statements beyond the size of a packet need more, too.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -12,6 +12,8 @@ use super::finished;
 use super::settle;
 use super::value::Script;
 use crate::server::dialect::{Aborted, WriteContext, after_entering, given_back};
+use crate::server::occurrences;
+use crate::server::sql::Sql;
 use crate::table::{Claim, ClaimRequest, Settled, Work, WriteResult};
 
 /// Rolls the open transaction back if the result is an error.
@@ -51,6 +53,9 @@ impl Transaction<'_> {
     ) -> Result<WriteResult, Aborted<CallError>> {
         let (script, settled, repeated) = self.enter(work.settled).await?;
         let (held, due) = self.lock(script, &settled, work).await?;
+        if !occurrences::followed(work).is_empty() && self.client.has_ledger().await? {
+            occurrences::follow(self.client, &held, &settled, work).await?;
+        }
         let is_held = |settled: &&Settled| held.contains(&settled.claim);
         let lost = work.settled.iter().filter(|settled| !is_held(settled));
         let lost = lost.filter(|settled| settled.outcome.is_of_work());
@@ -124,7 +129,9 @@ impl Transaction<'_> {
         settled: &[Settled],
         work: &Work<'_>,
     ) -> Result<(HashSet<Claim>, Vec<i64>), CallError> {
-        let held = settle::hold(&mut script, settled.iter().map(|settled| settled.claim));
+        let begun = work.begun.iter().map(|(claim, _)| *claim);
+        let claims = settled.iter().map(|settled| settled.claim).chain(begun);
+        let held = settle::hold(&mut script, claims);
         let due = match (&work.ask, self.context.owner) {
             (Some(_), Some(owner)) if self.context.searched.due => {
                 Some(claim::due(&mut script, self.claimer(owner)))
@@ -162,6 +169,7 @@ impl Transaction<'_> {
             .iter()
             .map(|(claim, buried)| (claim.row, &buried.failure));
         let letters: Vec<_> = letters.collect();
+        occurrences::buried(self.client, &letters).await?;
         settle::bury(&mut script, self.context.pool, &letters, false);
         let look = claim::peek(
             &mut script,
@@ -200,7 +208,7 @@ fn pick(
     claim::pick(&mut answers, asked, ask, due)?.ok_or(Aborted::NotAnOwner)
 }
 
-/// Releases those of these claims that took effect. Returns their number.
+/// Releases those of these claims that took effect. Returns the number released.
 pub(super) async fn give_back(client: &mut Client, claims: &[Claim]) -> Result<usize, CallError> {
     let freed = free(client, claims).await;
     roll_back_unless(client, freed).await

@@ -18,6 +18,7 @@ use super::settle::{Statements, is_row, now_ms, publish};
 use super::{claim, pooler, row, topics, unique};
 use crate::dead_letters::BATCH_MAX;
 use crate::server::client::{Commands, ServerClient};
+use crate::server::occurrences;
 use crate::server::registry::NotifyState;
 use crate::server::selection::Selection;
 use crate::table::headers;
@@ -37,7 +38,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("plan_cache_mode", "'force_custom_plan'"),
 ];
 
-/// Interval between two looks for a reply if it may come without a notification.
+/// Interval between two polls for a reply if it may come without a notification.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Connects for commands.
@@ -198,12 +199,7 @@ impl Commands for CommandConnection {
     }
 
     async fn cancel(&mut self, pool: &str, queue: &str, id: &str) -> Result<usize, Error> {
-        let row = id.strip_prefix(queue).and_then(|end| end.strip_prefix(':'));
-        let row: Option<i64> = row.and_then(|row| row.parse().ok());
-        let some = i64::try_from(BATCH_MAX).unwrap_or(i64::MAX);
-        let (reason, error) = (Reason::Cancelled.as_str(), CANCELLED);
-        let values: [&(dyn ToSql + Sync); 7] = [&pool, &queue, &id, &row, &some, &reason, &error];
-        self.raw.client.execute(CANCEL, &values).await.map(count)
+        cancel(&self.raw, pool, queue, id).await
     }
 
     async fn is_paused(&mut self, queue: &str) -> Result<bool, Error> {
@@ -228,7 +224,7 @@ impl Commands for CommandConnection {
         queue: &str,
         correlation_id: &str,
     ) -> Result<Option<Reply>, Error> {
-        // Before the look, so that a reply that comes later is notified.
+        // Before the query, so that a reply that comes later is notified.
         self.listen(queue).await?;
         let values: [&(dyn ToSql + Sync); 2] = [&queue, &correlation_id];
         let taken = self.raw.client.query_opt(TAKE_REPLY, &values).await?;
@@ -242,7 +238,7 @@ impl Commands for CommandConnection {
             // withdraw its request.
             NotifyState::Others | NotifyState::Incomplete => longest.min(LOOK_EVERY),
         };
-        // The caller looks again after a notification and after a timeout.
+        // The caller queries again after a notification and after a timeout.
         drop(timeout(longest, self.raw.notification.notified()).await);
     }
 
@@ -287,6 +283,27 @@ SELECT
    WHERE queue = $1 AND owner IS NULL AND available_after > 0),
   (SELECT count(*) FROM consumer_messages WHERE owner IS NOT NULL AND queue = $1)";
 
+/// Moves some of the messages that wait under that id to the dead letters, in the open transaction. Returns
+/// their number.
+pub(super) async fn cancel(
+    mut raw: &RawConnection,
+    pool: &str,
+    queue: &str,
+    id: &str,
+) -> Result<usize, Error> {
+    let row = id.strip_prefix(queue).and_then(|end| end.strip_prefix(':'));
+    let row: Option<i64> = row.and_then(|row| row.parse().ok());
+    let some = i64::try_from(BATCH_MAX).unwrap_or(i64::MAX);
+    let (reason, error) = (Reason::Cancelled.as_str(), CANCELLED);
+    let values: [&(dyn ToSql + Sync); 7] = [&pool, &queue, &id, &row, &some, &reason, &error];
+    let cancelled = raw.client.query(CANCEL, &values).await?;
+    let occurrences = cancelled.iter().map(|row| row.try_get(0));
+    let occurrences: Vec<Option<String>> = occurrences.collect::<Result<_, Error>>()?;
+    let occurrences: Vec<String> = occurrences.into_iter().flatten().collect();
+    occurrences::cancelled(&mut raw, &occurrences).await?;
+    Ok(cancelled.len())
+}
+
 /// Uses the indexes of waiting rows: the table may be large, and most rows another queue's.
 const CANCEL: &str = concat!(
     "
@@ -313,7 +330,8 @@ INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, la
 SELECT $1, queue, $6, $7, attempts, crashes, lapses, 0, '[]', coalesce(first_failed_at, ms), ms, body,
   body_bytes, headers, correlation_id, reply_to, message_id, content_type, key, priority, created_at,
   unique_key, unique_scope, unique_until, id
-FROM gone, now ORDER BY id"
+FROM gone, now ORDER BY id
+RETURNING substring(headers::text from '\"x-ganger-occurrence\"[[:space:]]*:[[:space:]]*\"([0-9A-Za-z-]+)\"')"
 );
 
 /// Takes the first reply in the order of the index. In the order of ids, the server would read the rows

@@ -12,6 +12,7 @@ use tokio_postgres::{AsyncMessage, Config, Connection, Error, Socket};
 
 use super::client::{Client, Statement};
 use super::error::{PostgresError, connect_error, failed};
+use super::ledger_statements::LedgerStatements;
 use super::schema;
 use super::tls::Encryption;
 use crate::server::names::Names;
@@ -50,6 +51,8 @@ const SESSION: &[(&str, &str)] = &[
     ("tcp_keepalives_idle", "5"),
     ("tcp_keepalives_interval", "2"),
     ("tcp_keepalives_count", "3"),
+    // A client that is stopped in the middle of a large result is not idle for the server.
+    ("tcp_user_timeout", "15000"),
 ];
 
 /// Address and options for connections.
@@ -78,10 +81,11 @@ pub(crate) struct RawConnection {
     pub(crate) notification: Arc<Notify>,
     /// The schema that the tables are in.
     pub(crate) schema: String,
-    /// Statements that run twice a second: the one that reads the other owners,
+    /// Statement that reads the other owners. It runs twice a second.
     pub(super) others: OnceCell<Statement>,
-    /// and the one that releases expired unique keys.
+    /// Statement that releases expired unique keys. It runs twice a second.
     pub(super) release: OnceCell<Statement>,
+    pub(super) ledger: LedgerStatements,
 }
 
 impl ConnectTarget {
@@ -149,14 +153,23 @@ impl ConnectTarget {
         Box::pin(schema::prepare(client, &self.schema, self.declare)).await
     }
 
+    /// Makes sure that the tables of the ledger exist, and creates them if that is configured.
+    pub(crate) async fn prepare_ledger(&self, client: &Client) -> Result<(), PostgresError> {
+        Box::pin(schema::prepare_ledger(client, &self.schema, self.declare)).await
+    }
+
     /// Returns the problem with the tables, if there is one; tables that will be created are none.
     /// Creates nothing.
     pub(crate) async fn look(&self, client: &Client) -> Result<Option<String>, PostgresError> {
-        match schema::look(client, &self.schema, self.declare).await {
-            Ok(()) => Ok(None),
-            Err(error @ PostgresError::Command { .. }) => Err(error),
-            Err(wrong) => Ok(Some(wrong.to_string())),
-        }
+        as_problem(schema::look(client, &self.schema, self.declare).await)
+    }
+
+    /// Returns the problem with the tables of the ledger, likewise.
+    pub(crate) async fn look_for_ledger(
+        &self,
+        client: &Client,
+    ) -> Result<Option<String>, PostgresError> {
+        as_problem(schema::look_for_ledger(client, &self.schema, self.declare).await)
     }
 
     /// Returns whether all tables exist in their current form.
@@ -266,7 +279,7 @@ fn further(version: i32, commits: bool) -> Vec<(&'static str, &'static str)> {
     if !commits {
         further.push(("synchronous_commit", "on"));
     }
-    // A source that listens or waits for work is silent for long.
+    // A source that listens or waits for work sends nothing for long periods.
     if version >= ENDS_IDLE_SESSIONS {
         further.push(("idle_session_timeout", "0"));
     }
@@ -276,6 +289,15 @@ fn further(version: i32, commits: bool) -> Vec<(&'static str, &'static str)> {
         further.push(("transaction_timeout", "0"));
     }
     further
+}
+
+/// Returns what is wrong with tables as a problem; an error is what kept them from being looked at.
+fn as_problem(looked: Result<(), PostgresError>) -> Result<Option<String>, PostgresError> {
+    match looked {
+        Ok(()) => Ok(None),
+        Err(error @ PostgresError::Command { .. }) => Err(error),
+        Err(wrong) => Ok(Some(wrong.to_string())),
+    }
 }
 
 impl RawConnection {
@@ -299,6 +321,7 @@ impl RawConnection {
             schema: schema.to_owned(),
             others: OnceCell::new(),
             release: OnceCell::new(),
+            ledger: LedgerStatements::default(),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::table::Fault;
 /// Reason that a database of PostgreSQL can't be used as a table queue, or that a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresError {
-    /// No server can be reached, or none that accepts writes. It is tried again.
+    /// No server is reachable, or none accepts writes. The connection is retried.
     #[error("{server} can't be reached: {why}")]
     Away {
         /// Address of the server.
@@ -85,7 +85,7 @@ pub enum PostgresError {
     Foreign {
         /// The schema.
         schema: String,
-        /// The first of them.
+        /// The first such table.
         table: String,
     },
     /// A pooler shares the sessions, which is not configured.
@@ -99,12 +99,25 @@ pub enum PostgresError {
     },
     /// The tables are missing, and may not be created.
     #[error(
-        "schema `{schema}` lacks ganger's tables, and `declare = false` forbids creating them: \
-         have an administrator run the output of `ganger schema`"
+        "schema `{schema}` lacks version {version} of ganger's tables, and `declare = false` forbids creating \
+         them: have an administrator run the output of `ganger schema` from `-- Version {version}` on"
     )]
     Missing {
         /// The schema.
         schema: String,
+        /// The first version that is missing.
+        version: usize,
+    },
+    /// The tables of the ledger are missing, and may not be created.
+    #[error(
+        "schema `{schema}` lacks version {version} of the tables of the ledger, and `declare = false` forbids \
+         creating them: have an administrator run the output of `ganger schema` from `-- Ledger, version {version}` on"
+    )]
+    NoLedger {
+        /// The schema.
+        schema: String,
+        /// The first version that is missing.
+        version: usize,
     },
     /// The operating system refused a resource.
     #[error("{why}")]
@@ -300,6 +313,15 @@ impl StatementError for Error {
     fn is_timeout(&self) -> bool {
         self.code() == Some(&SqlState::QUERY_CANCELED)
     }
+
+    fn is_refusal(&self) -> bool {
+        let missing = [
+            &SqlState::INSUFFICIENT_PRIVILEGE,
+            &SqlState::UNDEFINED_COLUMN,
+            &SqlState::UNDEFINED_TABLE,
+        ];
+        fault(self).is_permanent || self.code().is_some_and(|code| missing.contains(&code))
+    }
 }
 
 /// Returns whether the connection can't be used any more: it is lost, the server shuts down, it has
@@ -362,7 +384,7 @@ mod tests {
         }
     }
 
-    /// Returns the error of a connection to a server that answers so.
+    /// Returns the error of connecting to a server that sends this answer.
     async fn answered(answer: &[u8]) -> Error {
         let (ours, mut theirs) = tokio::io::duplex(4096);
         theirs.write_all(answer).await.unwrap();
@@ -372,7 +394,7 @@ mod tests {
         connected.await.err().unwrap()
     }
 
-    /// Returns an error as a server sends it.
+    /// Encodes an error as a server sends it.
     fn said(code: &str, routine: &str) -> Vec<u8> {
         let fields = format!("SERROR\0C{code}\0Mno\0R{routine}\0\0");
         let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();

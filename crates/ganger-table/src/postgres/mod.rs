@@ -10,6 +10,8 @@ mod connection;
 pub(crate) mod error;
 pub(crate) mod finished;
 mod front;
+mod ledger;
+mod ledger_statements;
 pub(crate) mod owners;
 pub(crate) mod pooler;
 mod rejected;
@@ -26,7 +28,9 @@ mod waiting;
 use async_trait::async_trait;
 
 use crate::finished::FinishedStore;
+use crate::ledger::store::LedgerStore;
 use crate::server::finished_store::ServerFinishedStore;
+use crate::server::ledger::{ServerLedger, ledger_problem};
 use crate::server::store::{ServerStore, StoreParams};
 use crate::store::{Stores, TableStore};
 use crate::table::finished::Scope;
@@ -90,6 +94,18 @@ impl TableDatabase for &PostgresDatabase {
 
     fn client(&self) -> Result<Box<dyn QueueClient>, SourceFault> {
         Ok(Box::new(commands::open(self)?))
+    }
+
+    fn ledger(&self, is_command: bool) -> Result<Box<dyn LedgerStore>, SourceFault> {
+        let target = ConnectTarget::of(self, "ganger ledger")?;
+        Ok(Box::new(ServerLedger::<ledger::LedgerClient>::open(
+            target, is_command,
+        )?))
+    }
+
+    fn ledger_problem(&self) -> Result<Option<String>, SourceFault> {
+        let target = ConnectTarget::of(self, "ganger ledger")?;
+        ledger_problem::<ledger::LedgerClient>(&target)
     }
 
     fn schema(&self) -> String {

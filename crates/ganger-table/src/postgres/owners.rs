@@ -10,11 +10,14 @@ use super::connect::{ConnectTarget, RawConnection};
 use super::error::{ends_the_connection, fault};
 use super::schema::quoted;
 use super::settle::now_ms;
+use super::transaction::roll_back_unless;
 use super::unique::{RELEASE, RELEASED_MAX};
+use crate::server::occurrences;
 use crate::server::owner_watch::OwnerSnapshot;
 use crate::server::registry::{
     self, ConnectFailure, NewOwner, NotifyState, Registry, RequestFailure, ServerEvent,
 };
+use crate::server::sql::Sql;
 
 const LOCK: &str = "SELECT pg_try_advisory_lock($1)";
 
@@ -71,7 +74,7 @@ macro_rules! free {
 }
 
 /// Removes an owner and releases its claims, if its heartbeat has not changed since it was seen, and its
-/// lock, if that was free, still is. Otherwise it is back, and stays.
+/// lock, if that was free, still is. Otherwise the owner has returned, and its row stays.
 const TAKE_BACK: &str = concat!(
     "
 WITH struck AS (
@@ -100,10 +103,13 @@ SELECT owner FROM claiming WHERE owner IS NOT NULL AND owner NOT IN (SELECT id F
 /// Removes an owner on the same conditions.
 const REMOVE: &str = concat!(
     "
-DELETE FROM owners WHERE id = $1 AND heartbeat = $2
-  AND (NOT $3 OR lock_key > 0 AND lock_key NOT IN (",
+WITH struck AS (
+  DELETE FROM owners WHERE id = $1 AND heartbeat = $2
+    AND (NOT $3 OR lock_key > 0 AND lock_key NOT IN (",
     held!(),
-    "))"
+    "))
+  RETURNING id)
+SELECT count(*), 0::bigint FROM struck"
 );
 
 const ORPHANS: &str = "
@@ -177,7 +183,8 @@ pub(crate) async fn request_notifications(
     })
 }
 
-/// Releases all advisory locks of this session, and informs nobody: for the only reader of a queue.
+/// Releases all advisory locks of this session without informing other sources: for the only reader of a
+/// queue.
 pub(crate) async fn withdraw_request(client: &Client) -> Result<(), Error> {
     client
         .execute("SELECT pg_advisory_unlock_all()", &[])
@@ -223,6 +230,32 @@ impl From<Error> for RequestFailure {
             fault: fault(&error),
             ends_the_connection: ends_the_connection(&error),
         }
+    }
+}
+
+/// Runs the statement that removes an owner, and notes in the ledger, if there is one, that its runs are
+/// lost. Returns the number of claims that were released, or none if the owner stays.
+async fn remove_owner(
+    raw: &RawConnection,
+    snapshot: &OwnerSnapshot,
+    statement: &str,
+) -> Result<Option<u64>, Error> {
+    let (client, mut sql) = (&raw.client, raw);
+    let has_ledger = sql.has_ledger().await?;
+    let run = async {
+        if has_ledger {
+            client.begin().await?;
+            occurrences::lost(&mut sql, snapshot.owner).await?;
+        }
+        let seen: [&(dyn ToSql + Sync); 3] = [&snapshot.owner, &snapshot.heartbeat, &snapshot.free];
+        let removed = client.query_one(statement, &seen).await?;
+        let (removed, freed): (i64, i64) = (removed.try_get(0)?, removed.try_get(1)?);
+        Ok((removed > 0).then(|| freed.unsigned_abs()))
+    };
+    match run.await {
+        Ok(Some(freed)) if has_ledger => client.commit().await.map(|()| Some(freed)),
+        Ok(None) if has_ledger => client.roll_back().await.map(|()| None),
+        done => roll_back_unless(client, done).await,
     }
 }
 
@@ -303,15 +336,11 @@ impl Registry for RawConnection {
     }
 
     async fn take_back(&mut self, snapshot: &OwnerSnapshot) -> Result<Option<u64>, RequestFailure> {
-        let seen: [&(dyn ToSql + Sync); 3] = [&snapshot.owner, &snapshot.heartbeat, &snapshot.free];
-        let taken = self.client.query_one(TAKE_BACK, &seen).await?;
-        let (removed, freed): (i64, i64) = (taken.try_get(0)?, taken.try_get(1)?);
-        Ok((removed > 0).then(|| freed.unsigned_abs()))
+        Ok(remove_owner(self, snapshot, TAKE_BACK).await?)
     }
 
     async fn remove(&mut self, snapshot: &OwnerSnapshot) -> Result<(), RequestFailure> {
-        let seen: [&(dyn ToSql + Sync); 3] = [&snapshot.owner, &snapshot.heartbeat, &snapshot.free];
-        self.client.execute(REMOVE, &seen).await?;
+        remove_owner(self, snapshot, REMOVE).await?;
         Ok(())
     }
 

@@ -65,10 +65,12 @@ pub(super) fn read(
         Ok(headers) => headers,
         Err(error) => return Ok(Err(Failure::new(Reason::Undeliverable, error))),
     };
+    let occurrence = headers::occurrence(&headers);
     let suspect = lapses >= LAPSES_SUSPECT;
     let runs_alone = suspect || row.try_get::<_, i16>("suspect")? != 0;
     let history = History {
         step: headers::step(&headers),
+        attempts_max: headers::attempts_max(&headers),
         ..attempts::history(counters, runs_alone)
     };
     Ok(Ok(Claimed {
@@ -82,10 +84,10 @@ pub(super) fn read(
             correlation_id: text(row, "correlation_id")?.unwrap_or_default(),
             reply_to: text(row, "reply_to")?,
             properties: properties(row, history.attempt)?,
+            occurrence: None,
         },
         history,
-        // Schedules are kept in SQLite only, so far.
-        occurrence: None,
+        occurrence,
     }))
 }
 

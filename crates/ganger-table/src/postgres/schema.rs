@@ -1,8 +1,6 @@
 //! The tables: their creation, their recognition, and their statements for people who create them by
 //! hand. The statements are in the files `*.sql`.
 
-use std::fmt::Write as _;
-
 use tokio_postgres::Error;
 
 use super::client::Client;
@@ -21,6 +19,9 @@ const MIGRATIONS: &[&str] = &[
     include_str!("v4.sql"),
     include_str!("v5.sql"),
 ];
+
+/// Migrations of the tables of the ledger, which are made where there is one.
+const LEDGER_MIGRATIONS: &[&str] = &[include_str!("ledger.sql"), include_str!("ledger_v2.sql")];
 
 /// Tables that must all exist if one of them does: otherwise it belongs to another program.
 const TABLES: [&str; 4] = [
@@ -41,15 +42,46 @@ const KNOWN_BY: [(&str, &str); 7] = [
     ("subscriptions", "subscribed_at"),
 ];
 
-/// Returns the statements that create the tables in that schema, for people who run them by hand.
+/// The same for the tables of the ledger.
+const LEDGER_KNOWN_BY: [(&str, &str); 8] = [
+    ("ledger", "seen_at"),
+    ("ledger_audit", "subject"),
+    ("occurrence_events", "to_state"),
+    ("occurrence_logs", "occurrence"),
+    ("occurrences", "watched"),
+    ("schedule_outbox", "held_until"),
+    ("schedule_versions", "definition"),
+    ("schedules", "trial_slot"),
+];
+
+/// Returns the statements that create the tables in that schema, for people who run them by hand: a transaction for each
+/// version, below its title, which fails unless the version before it is there.
 pub(crate) fn statements(schema: &str, prefix: &str) -> String {
-    let mut all = String::from("BEGIN;\n");
-    if schema != "public" {
-        writeln!(all, "CREATE SCHEMA IF NOT EXISTS {};", quoted(schema)).ok();
+    let names = Names::with_prefix(prefix);
+    let create_schema = match schema {
+        "public" => String::new(),
+        other => format!("CREATE SCHEMA IF NOT EXISTS {};\n", quoted(other)),
+    };
+    let mut transactions = Vec::new();
+    for (table, steps, mut before) in [
+        ("ganger_version", MIGRATIONS, create_schema),
+        ("ledger", LEDGER_MIGRATIONS, String::new()),
+    ] {
+        for (done, step) in steps.iter().enumerate() {
+            let (title, step) = step.split_once("\n\n").unwrap_or_default();
+            let follows = match done {
+                0 => String::new(),
+                done => format!("SELECT 1 / count(*) FROM {table} WHERE version = {done};\n\n"),
+            };
+            transactions.push(format!(
+                "{title}\n\nBEGIN;\n{}SET LOCAL search_path = {};\n\n{}COMMIT;\n",
+                std::mem::take(&mut before),
+                quoted(schema),
+                names.apply_to(&(follows + step)),
+            ));
+        }
     }
-    writeln!(all, "SET LOCAL search_path = {};\n", quoted(schema)).ok();
-    all += &Names::with_prefix(prefix).apply_to(&MIGRATIONS.join("\n"));
-    all + "COMMIT;\n"
+    transactions.join("\n")
 }
 
 /// Returns a name quoted for SQL, whatever its content.
@@ -67,7 +99,81 @@ pub(super) async fn prepare(
     if !is_to_be_made(client, schema, declare).await? {
         return Ok(());
     }
-    let made = migrate(client, schema).await;
+    or_roll_back(client, migrate(client, schema).await).await
+}
+
+/// Makes sure that the tables of the ledger exist, and creates them if that is configured.
+pub(super) async fn prepare_ledger(
+    client: &Client,
+    schema: &str,
+    declare: bool,
+) -> Result<(), PostgresError> {
+    if !is_ledger_to_be_made(client, schema, declare).await? {
+        return Ok(());
+    }
+    or_roll_back(client, migrate_ledger(client, schema).await).await
+}
+
+async fn migrate_ledger(client: &Client, schema: &str) -> Result<(), PostgresError> {
+    begin(client, schema).await?;
+    let done = ledger_found(client, schema).await?;
+    for step in LEDGER_MIGRATIONS.iter().skip(done) {
+        let made = client.batch_execute(step).await;
+        made.map_err(failed("making the tables of the ledger"))?;
+    }
+    let committed = client.commit().await;
+    committed.map_err(failed("making the tables of the ledger"))
+}
+
+/// Checks that the tables of the ledger exist or will be created.
+pub(super) async fn look_for_ledger(
+    client: &Client,
+    schema: &str,
+    declare: bool,
+) -> Result<(), PostgresError> {
+    is_ledger_to_be_made(client, schema, declare)
+        .await
+        .map(drop)
+}
+
+async fn is_ledger_to_be_made(
+    client: &Client,
+    schema: &str,
+    declare: bool,
+) -> Result<bool, PostgresError> {
+    let done = ledger_found(client, schema).await?;
+    let is_there = done == LEDGER_MIGRATIONS.len();
+    if is_there || declare {
+        return Ok(!is_there);
+    }
+    Err(PostgresError::NoLedger {
+        schema: schema.to_owned(),
+        version: done + 1,
+    })
+}
+
+/// Returns the number of migrations of the ledger that were run.
+async fn ledger_found(client: &Client, schema: &str) -> Result<usize, PostgresError> {
+    let looking = || failed("looking for the tables of the ledger");
+    let foreign = foreign(client, schema, &LEDGER_KNOWN_BY).await;
+    if let Some(table) = foreign.map_err(looking())? {
+        let schema = schema.to_owned();
+        return Err(PostgresError::Foreign { schema, table });
+    }
+    let there = "SELECT to_regclass('ledger') IS NOT NULL";
+    let there = client.query_one(there, &[]).await.map_err(looking())?;
+    if !there.get::<_, bool>(0) {
+        return Ok(0);
+    }
+    let version = "SELECT max(version) FROM ledger";
+    let version = client.query_one(version, &[]).await.map_err(looking())?;
+    known_steps(version.get(0), LEDGER_MIGRATIONS, schema)
+}
+
+async fn or_roll_back(
+    client: &Client,
+    made: Result<(), PostgresError>,
+) -> Result<(), PostgresError> {
     if made.is_err() {
         // Best effort: the first error is returned, and the connection is not used any more.
         drop(client.roll_back().await);
@@ -94,22 +200,20 @@ async fn is_to_be_made(
     schema: &str,
     declare: bool,
 ) -> Result<bool, PostgresError> {
-    let whole = is_made(client, schema).await?;
-    if whole || declare {
-        return Ok(!whole);
+    let done = found(client, schema).await?.unwrap_or(0);
+    let is_there = done == MIGRATIONS.len();
+    if is_there || declare {
+        return Ok(!is_there);
     }
-    let schema = schema.to_owned();
-    Err(PostgresError::Missing { schema })
+    Err(PostgresError::Missing {
+        schema: schema.to_owned(),
+        version: done + 1,
+    })
 }
 
 async fn migrate(client: &Client, schema: &str) -> Result<(), PostgresError> {
+    begin(client, schema).await?;
     let making = || failed("making the tables");
-    // Another daemon may wait here for as long as a migration rebuilds tables with millions of rows.
-    let begin = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0;
-                 SET LOCAL idle_in_transaction_session_timeout = 0";
-    client.begin_with(begin).await.map_err(making())?;
-    let lock = "SELECT pg_advisory_xact_lock(hashtextextended('ganger ' || $1::text, 0))";
-    client.execute(lock, &[&schema]).await.map_err(making())?;
     let done = found(client, schema).await?.unwrap_or(0);
     if done == 0 {
         make_schema(client, schema).await?;
@@ -118,6 +222,18 @@ async fn migrate(client: &Client, schema: &str) -> Result<(), PostgresError> {
         client.batch_execute(step).await.map_err(making())?;
     }
     client.commit().await.map_err(making())
+}
+
+/// Begins a transaction that makes tables, and waits until no other daemon does.
+async fn begin(client: &Client, schema: &str) -> Result<(), PostgresError> {
+    let making = || failed("making the tables");
+    // Another daemon may wait here for as long as a migration rebuilds tables with millions of rows.
+    let begin = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0;
+                 SET LOCAL idle_in_transaction_session_timeout = 0";
+    client.begin_with(begin).await.map_err(making())?;
+    let lock = "SELECT pg_advisory_xact_lock(hashtextextended('ganger ' || $1::text, 0))";
+    let locked = client.execute(lock, &[&schema]).await;
+    locked.map(drop).map_err(making())
 }
 
 /// Creates the schema if it is missing, and only then: an account that may create tables need not be
@@ -150,7 +266,8 @@ async fn found(client: &Client, schema: &str) -> Result<Option<usize>, PostgresE
     if tables.is_empty() {
         return Ok(None);
     }
-    let foreign = match foreign(client, schema).await.map_err(looking())? {
+    let foreign = foreign(client, schema, &KNOWN_BY).await;
+    let foreign = match foreign.map_err(looking())? {
         None if tables.len() < TABLES.len() => tables.into_iter().next(),
         foreign => foreign,
     };
@@ -160,10 +277,19 @@ async fn found(client: &Client, schema: &str) -> Result<Option<usize>, PostgresE
     }
     let version = "SELECT max(version) FROM ganger_version";
     let version = client.query_one(version, &[]).await.map_err(looking())?;
-    let found: i32 = version.get::<_, Option<i32>>(0).unwrap_or(0);
-    let known = i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX);
+    known_steps(version.get(0), MIGRATIONS, schema).map(Some)
+}
+
+/// Returns the number of migrations that a version of the tables stands for.
+fn known_steps(
+    version: Option<i32>,
+    migrations: &[&str],
+    schema: &str,
+) -> Result<usize, PostgresError> {
+    let found = version.unwrap_or(0);
+    let known = i32::try_from(migrations.len()).unwrap_or(i32::MAX);
     match usize::try_from(found) {
-        Ok(steps) if found <= known => Ok(Some(steps)),
+        Ok(steps) if found <= known => Ok(steps),
         _ => Err(PostgresError::Newer {
             schema: schema.to_owned(),
             found,
@@ -172,16 +298,21 @@ async fn found(client: &Client, schema: &str) -> Result<Option<usize>, PostgresE
     }
 }
 
-/// Returns a table with one of ganger's names but without its distinguishing column: another program's.
-async fn foreign(client: &Client, schema: &str) -> Result<Option<String>, Error> {
+/// Returns a table with one of these names but without its distinguishing column: another program's.
+async fn foreign(
+    client: &Client,
+    schema: &str,
+    known_by: &[(&str, &str)],
+) -> Result<Option<String>, Error> {
     let foreign = "SELECT relname::text FROM pg_catalog.pg_class
                    JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
                    JOIN unnest($2::text[], $3::text[]) AS ours(name, known_by) ON name = relname
                    WHERE nspname = $1 AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute
                      WHERE attrelid = pg_class.oid AND attname = known_by)
                    ORDER BY relname LIMIT 1";
-    let names = KNOWN_BY.map(|(table, _)| client.table_name(table)).to_vec();
-    let known_by = KNOWN_BY.map(|(_, column)| column).to_vec();
+    let names = known_by.iter().map(|(table, _)| client.table_name(table));
+    let names: Vec<String> = names.collect();
+    let known_by: Vec<&str> = known_by.iter().map(|(_, column)| *column).collect();
     let found = client
         .query_opt(foreign, &[&schema, &names, &known_by])
         .await?;
@@ -199,15 +330,30 @@ mod tests {
     }
 
     #[test]
-    fn the_statements_are_one_transaction_in_the_schema() {
+    fn each_version_is_a_transaction_below_its_title() {
         let public = statements("public", "");
-        assert!(public.starts_with("BEGIN;\nSET LOCAL search_path = \"public\";\n"));
-        assert!(public.ends_with(
-            "version = 5;
-COMMIT;
-"
-        ));
-        let own = statements("jobs", "");
-        assert!(own.starts_with("BEGIN;\nCREATE SCHEMA IF NOT EXISTS \"jobs\";\n"));
+        let begin = "\n\nBEGIN;\nSET LOCAL search_path = \"public\";\n\n";
+        for (version, first) in [
+            ("Version 1", "CREATE TABLE consumer_messages ("),
+            (
+                "Version 5",
+                "SELECT 1 / count(*) FROM ganger_version WHERE version = 4;\n",
+            ),
+            ("Ledger, version 1", "CREATE TABLE schedules ("),
+            (
+                "Ledger, version 2",
+                "SELECT 1 / count(*) FROM ledger WHERE version = 1;\n",
+            ),
+        ] {
+            let (_, step) = public.split_once(&format!("-- {version}")).unwrap();
+            let (_, step) = step.split_once(begin).unwrap();
+            assert!(step.starts_with(first), "{version}: {step}");
+        }
+        assert!(public.ends_with("\nUPDATE ledger SET version = 2;\nCOMMIT;\n"));
+        let own = statements("jobs", "q_");
+        let created = "BEGIN;\nCREATE SCHEMA IF NOT EXISTS \"jobs\";\nSET LOCAL";
+        assert_eq!(own.matches(created).count(), 1);
+        assert!(own.contains("\n-- Ledger, version 2: "), "{own}");
+        assert!(own.contains(" FROM q_ledger WHERE version = 1;"), "{own}");
     }
 }

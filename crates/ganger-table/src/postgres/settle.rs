@@ -3,6 +3,7 @@
 //! for it.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use tokio_postgres::types::ToSql;
@@ -167,11 +168,15 @@ buried AS (
   FROM gone JOIN letters l ON l.token = gone.claim ORDER BY gone.id)
 SELECT claim FROM gone");
 
-/// Those of the rows that others have locked.
+/// Those of the given rows that others have locked.
 const LOCKED: &str = "
 WITH free AS (
   SELECT id FROM consumer_messages WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED)
 SELECT id FROM consumer_messages WHERE id = ANY($1::bigint[]) AND id NOT IN (SELECT id FROM free)";
+
+/// Locks rows, and reads their claims.
+const HELD: &str = "
+SELECT id, claim FROM consumer_messages WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE";
 
 /// The statements, prepared on a connection.
 #[derive(Debug)]
@@ -303,6 +308,19 @@ fn numbers(rows: &[Row]) -> Result<Vec<i64>, Error> {
 /// Returns those of the rows that can't be settled now, since somebody has locked them.
 pub(super) async fn locked(client: &Client, rows: &[i64]) -> Result<Vec<i64>, Error> {
     numbers(&client.query(LOCKED, &[&rows]).await?)
+}
+
+/// Locks the rows of these claims. Returns those claims that are still held.
+pub(super) async fn held(client: &Client, claims: &[Claim]) -> Result<HashSet<Claim>, Error> {
+    let rows: Vec<i64> = claims.iter().map(|claim| claim.row).collect();
+    let mut held = HashSet::new();
+    for row in client.query(HELD, &[&rows]).await? {
+        if let Some(token) = row.try_get(1)? {
+            let row = row.try_get(0)?;
+            held.insert(Claim { row, token });
+        }
+    }
+    Ok(held)
 }
 
 async fn finish(

@@ -1,6 +1,6 @@
 //! One transaction: it settles and publishes, and then claims. Statements that do not depend on each
 //! other's results are sent together, so that it takes two round trips, whatever the amount. Entries of
-//! finished messages and a probe need more.
+//! finished messages, occurrences and a probe need more.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -16,6 +16,8 @@ use super::front::{Front, Position};
 use super::session::Session;
 use super::settle::{self, Sorted};
 use crate::server::dialect::{Aborted, WriteContext, after_entering, given_back};
+use crate::server::occurrences;
+use crate::server::sql::Sql;
 use crate::table::{Claim, ClaimRequest, Settled, Stop, Work, WriteResult};
 
 /// Rolls the open transaction back if the result is an error.
@@ -61,11 +63,13 @@ impl Transaction<'_> {
         } = self.session;
         let beyond = front.beyond(Instant::now());
         let (settled, repeated) = self.enter(work.settled).await?;
+        let has_begun = enters(work.settled);
+        let has_begun = self.follow(work, &settled, has_begun).await?;
         let sorted = Sorted::of(&settled);
         let messages = work.publishes.iter().map(|publish| &publish.message);
         let (begun, published, settled, picked) = tokio::join!(
             biased;
-            self.begin_unless(enters(work.settled)),
+            self.begin_unless(has_begun),
             settle::publish(client, statements, messages),
             settle::settle(client, statements, self.context.pool, &sorted),
             self.claim(work, beyond),
@@ -121,7 +125,26 @@ impl Transaction<'_> {
         Ok((settled.into(), repeated))
     }
 
-    /// Begins the transaction, unless entries were written in it.
+    /// Notes in the ledger what has become of occurrences, if there are any, in a transaction that it begins
+    /// unless that `has_begun`. Returns whether it has then.
+    async fn follow(
+        self,
+        work: &Work<'_>,
+        settled: &[Settled],
+        has_begun: bool,
+    ) -> Result<bool, Error> {
+        let claims = occurrences::followed(work);
+        let mut connection = &self.session.raw;
+        if claims.is_empty() || !connection.has_ledger().await? {
+            return Ok(has_begun);
+        }
+        self.begin_unless(has_begun).await?;
+        let held = settle::held(&connection.client, &claims).await?;
+        occurrences::follow(&mut connection, &held, settled, work).await?;
+        Ok(true)
+    }
+
+    /// Begins the transaction, unless something was written in it.
     async fn begin_unless(self, has_begun: bool) -> Result<(), Error> {
         if has_begun {
             return Ok(());
@@ -190,6 +213,9 @@ impl Transaction<'_> {
             .iter()
             .map(|(claim, buried)| (*claim, &buried.failure));
         let letters: Vec<_> = letters.collect();
+        let rows = letters.iter().map(|(claim, failure)| (claim.row, *failure));
+        let rows: Vec<_> = rows.collect();
+        occurrences::buried(&mut &self.session.raw, &rows).await?;
         let (buried, outlook, committed) = tokio::join!(
             biased;
             settle::bury(client, statements, self.context.pool, &letters, false),
@@ -222,7 +248,7 @@ fn enters(settled: &[Settled]) -> bool {
     settled.iter().any(|settled| settled.entry().is_some())
 }
 
-/// Releases those of these claims that took effect. Returns their number.
+/// Releases those of these claims that took effect. Returns the number released.
 pub(super) async fn give_back(session: &Session, claims: &[Claim]) -> Result<usize, Error> {
     let client = &session.raw.client;
     let rows: Vec<i64> = claims.iter().map(|claim| claim.row).collect();

@@ -24,6 +24,10 @@ pub(crate) trait StatementError: Debug + Into<RequestFailure> {
 
     /// Returns whether the server ended the statement because it took too long.
     fn is_timeout(&self) -> bool;
+
+    /// Returns whether the server refuses the statement, and would again: its content, or because a table, a
+    /// column or a right is missing.
+    fn is_refusal(&self) -> bool;
 }
 
 /// Reason that a transaction was rolled back.
@@ -95,6 +99,7 @@ pub(crate) fn given_back(claims: &[Claim]) -> Vec<Settled> {
         span: None,
         finished: None,
         occurrence: None,
+        recorded: None,
     };
     claims.iter().map(back).collect()
 }
@@ -119,7 +124,7 @@ pub(crate) trait Dialect:
         unconfirmed: &mut Vec<Claim>,
     ) -> Result<WriteResult, Aborted<Self::Error>>;
 
-    /// Releases those of these claims that took effect after all. Returns their number.
+    /// Releases those of these claims that took effect after all. Returns the number released.
     async fn give_back(&mut self, claims: &[Claim]) -> Result<usize, Self::Error>;
 
     /// Finds rows, in addition to the known ones, that the database refuses to have claimed or

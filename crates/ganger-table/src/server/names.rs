@@ -10,9 +10,17 @@ pub(crate) const NAMES: &[&str] = &[
     "ganger_fan_out",
     "ganger_version",
     "ganger_wake",
+    "ledger",
+    "ledger_audit",
+    "occurrence_events",
+    "occurrence_logs",
+    "occurrences",
     "owners",
     "poisoned_messages",
     "published_messages",
+    "schedule_outbox",
+    "schedule_versions",
+    "schedules",
     "subscriptions",
 ];
 

@@ -357,6 +357,7 @@ mod tests {
             span: None,
             finished: None,
             occurrence: None,
+            recorded: None,
         }];
         let work = Work {
             settled: &settled,

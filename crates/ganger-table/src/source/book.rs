@@ -1,4 +1,4 @@
-//! Deliveries that are out at the pool, settlements that are not written yet, and publishes that are not confirmed.
+//! Deliveries in flight, settlements that are not written yet, and publishes that are not confirmed.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use tokio::time::Instant;
 use crate::rules;
 use crate::table::{Claim, ClaimRequest, OccurrenceRun, Settled, Work};
 use ganger_core::budget::Hold;
-use ganger_queue::delivery::{Publish, Settlement};
+use ganger_queue::delivery::{MessageRecord, Publish, Settlement};
 use ganger_queue::publishing::confirm;
 
 /// Maximum number of publishes that are kept while the database takes none.
 const PUBLISHES_KEPT_MAX: usize = 64;
 
-/// Time after which the ledger shows that a run has begun: one that has ended by then costs no write.
+/// Time after which the ledger shows that a run has begun: a run that has ended by then costs no write.
 const BEGUN_AFTER: Duration = Duration::from_millis(200);
 
-/// A delivery that is out.
+/// A delivery in flight.
 #[derive(Debug)]
 struct OpenDelivery {
     claim: Claim,
@@ -25,9 +25,11 @@ struct OpenDelivery {
     hold: Option<Hold>,
     /// Its occurrence in the ledger.
     occurrence: Option<OccurrenceRun>,
+    /// Its record in the ledger otherwise.
+    record: Option<MessageRecord>,
 }
 
-/// The record of one source.
+/// Deliveries, settlements and publishes of one source.
 #[derive(Debug)]
 pub(super) struct Book {
     out: HashMap<u64, OpenDelivery>,
@@ -43,12 +45,12 @@ pub(super) struct Book {
 pub(super) struct Batch {
     publishes: usize,
     settled: usize,
-    /// It asks for a suspect besides.
+    /// True if the transaction also asks for a suspect.
     pub(super) asks_for_suspect: bool,
 }
 
 impl Book {
-    /// Makes an empty one, of which a transaction writes so many bytes, or one message that has more.
+    /// Makes an empty book. A transaction writes up to `bytes_per_turn` bytes, or a single larger message.
     pub(super) fn new(bytes_per_turn: usize) -> Self {
         Self {
             out: HashMap::new(),
@@ -59,27 +61,27 @@ impl Book {
         }
     }
 
-    /// Number of deliveries that are out, settled or not.
+    /// Returns the number of deliveries in flight, settled or not.
     pub(super) fn out(&self) -> usize {
         self.out.len()
     }
 
-    /// Number of deliveries that are out once what is settled is written.
+    /// Returns the number of deliveries in flight once pending settlements are written.
     pub(super) fn unsettled(&self) -> usize {
         self.out.len() - self.settled.len()
     }
 
-    /// Settlements that are not written yet.
+    /// Returns the settlements that are not written yet.
     pub(super) fn settled(&self) -> &[Settled] {
         &self.settled
     }
 
-    /// The same, for those to be left out that can't be written now.
+    /// Returns the same settlements, so that those that can't be written now can be taken out.
     pub(super) fn settled_mut(&mut self) -> &mut Vec<Settled> {
         &mut self.settled
     }
 
-    /// Number of publishes that are not confirmed yet.
+    /// Returns the number of publishes that are not confirmed yet.
     pub(super) fn publishes(&self) -> usize {
         self.publishes.len()
     }
@@ -88,22 +90,29 @@ impl Book {
         !self.settled.is_empty() || !self.publishes.is_empty()
     }
 
-    /// Nothing is out, nothing is to be written.
+    /// Returns whether no delivery is in flight and nothing is to be written.
     pub(super) fn is_empty(&self) -> bool {
         self.out.is_empty() && !self.has_work()
     }
 
     /// Enters a delivery that is handed out.
-    pub(super) fn hand_out(&mut self, claim: Claim, hold: Hold, occurrence: Option<OccurrenceRun>) {
+    pub(super) fn hand_out(
+        &mut self,
+        claim: Claim,
+        hold: Hold,
+        occurrence: Option<OccurrenceRun>,
+        record: Option<MessageRecord>,
+    ) {
         let delivery = OpenDelivery {
             claim,
             hold: Some(hold),
             occurrence,
+            record,
         };
         self.out.insert(claim.number(), delivery);
     }
 
-    /// Notes that a worker has got a delivery that is followed.
+    /// Records that a worker has received a delivery. Has an effect only if the ledger shows its end.
     pub(super) fn begin(&mut self, token: u64, now: Instant) {
         let out = self.out.get_mut(&token).filter(|out| out.hold.is_some());
         let Some(out) = out else { return };
@@ -111,27 +120,33 @@ impl Book {
             run.begun = Some(now);
             self.begun.push((out.claim, run.clone()));
         }
+        if let Some(record) = &mut out.record {
+            record.begun = Some(now);
+        }
     }
 
-    /// Time at which the ledger should show what has begun: most runs are settled before.
+    /// Returns the time at which the ledger should show the runs that have begun: most are settled before.
     pub(super) fn begun_due(&self) -> Option<Instant> {
         let (_, first) = self.begun.first()?;
         Some(first.begun? + BEGUN_AFTER)
     }
 
-    /// Forgets what has begun and the ledger does not show. Returns whether there was anything.
+    /// Forgets the runs that have begun and that the ledger does not show. Returns whether there were any.
     pub(super) fn forget_begun(&mut self) -> bool {
         !std::mem::take(&mut self.begun).is_empty()
     }
 
-    /// Notes a settlement, which is to be written.
+    /// Records a settlement, which is to be written.
     pub(super) fn settle(&mut self, settlement: Settlement) {
         match self.out.get_mut(&settlement.token) {
             Some(out) => {
                 out.hold = None;
                 let mut outcome = settlement.outcome;
-                let occurrence = out.occurrence.take();
-                if let Some(run) = &occurrence {
+                let mut occurrence = out.occurrence.take();
+                let record = out.record.take();
+                let end = record.and_then(|record| record.end(&outcome, &settlement.result));
+                if let Some(run) = &mut occurrence {
+                    run.result = settlement.result;
                     let claim = out.claim;
                     self.begun.retain(|(other, _)| *other != claim);
                     run.carry(&mut outcome);
@@ -142,6 +157,7 @@ impl Book {
                     span: settlement.span,
                     finished: settlement.finished,
                     occurrence,
+                    recorded: end.map(Box::new),
                 });
             }
             None => tracing::error!(token = settlement.token, "settled, but never handed out"),
@@ -157,18 +173,23 @@ impl Book {
         self.publishes.push(publish);
     }
 
-    /// Drops publishes that nobody waits for: the task behind one has failed, and publishes again.
+    /// Drops publishes whose task no longer waits for them: it has failed, and publishes again.
     pub(super) fn drop_abandoned_publishes(&mut self) {
         self.publishes
             .retain(|publish| !publish.confirmed.is_closed());
     }
 
-    /// Chooses what the next transaction writes: as much as it has room for.
+    /// Chooses the content of the next transaction: as much as it has room for.
     pub(super) fn batch(&self) -> Batch {
         let publishes = self.publishes.iter();
         let publishes = publishes.map(|publish| publish.message.bytes());
         let settled = self.settled.iter();
-        let settled = settled.map(|settled| rules::bytes(&settled.outcome));
+        let settled = settled.map(|settled| {
+            let run = settled.occurrence.as_ref().map(|run| run.result.len());
+            let end = settled.recorded.as_ref().map(|end| end.end.bytes());
+            let result = run.or(end).unwrap_or(0);
+            rules::bytes(&settled.outcome) + result
+        });
         let together = rules::fitting_together(publishes.chain(settled), self.bytes_per_turn);
         let publishes = together.min(self.publishes.len());
         Batch {
@@ -178,12 +199,12 @@ impl Book {
         }
     }
 
-    /// All settlements are in the batch.
+    /// Returns whether all settlements are in the batch.
     pub(super) fn is_last(&self, batch: Batch) -> bool {
         batch.settled == self.settled.len()
     }
 
-    /// The work of a transaction that writes the batch.
+    /// Returns the work of a transaction that writes the batch.
     pub(super) fn work<'a>(
         &'a self,
         batch: Batch,
@@ -199,7 +220,8 @@ impl Book {
         }
     }
 
-    /// Confirms the publishes of a batch that is durable. Returns its settlements, which are still out.
+    /// Confirms the publishes of a durable batch. Returns its settlements, whose deliveries are still in
+    /// flight.
     pub(super) fn written(&mut self, batch: Batch) -> Vec<Settled> {
         self.begun.clear();
         for publish in self.publishes.drain(..batch.publishes) {
@@ -213,7 +235,7 @@ impl Book {
         self.out.remove(&claim.number());
     }
 
-    /// Takes all that is to be written, to be written one by one.
+    /// Takes all pending work, to be written one by one.
     pub(super) fn take_work(&mut self) -> (Vec<Publish>, Vec<Settled>) {
         let settled = std::mem::take(&mut self.settled);
         (std::mem::take(&mut self.publishes), settled)

@@ -66,6 +66,7 @@ mod tests {
             span: None,
             finished: None,
             occurrence: None,
+            recorded: None,
         };
         rows.iter().map(settled).collect()
     }

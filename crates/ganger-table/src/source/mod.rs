@@ -1,5 +1,5 @@
-//! The source task of a table queue: it decides when to look and to write, and keeps what could not be
-//! written. It knows no SQL and no database: it writes through [`TableStore`], and its decisions are in
+//! The source task of a table queue: it decides when to poll and when to write, and keeps work that could not
+//! be written. It knows no SQL and no database: it writes through [`TableStore`], and its decisions are in
 //! `rules`.
 
 mod book;
@@ -20,6 +20,7 @@ mod write_failure;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -64,7 +65,7 @@ pub(super) struct Task {
     pool: String,
     health: Health,
     pause: Pause,
-    /// Share of the memory budget, for bodies and headers of rows that are out and not settled.
+    /// Share of the memory budget, for bodies and headers of rows that are in flight and not settled.
     share: Share,
     shared_claim: SharedClaim,
     book: Book,
@@ -191,7 +192,7 @@ impl Task {
         let (end, policy, schedule) = (&mut self.end, &mut self.policy, &mut self.schedule);
         tokio::select! {
             biased;
-            // Everything else is done by the newest rules.
+            // Everything else reads the newest rules when it needs them.
             Ok(()) = policy.changed() => self.facts.count_now(),
             _ = end.intake.changed(), if end.intake.has_changed().is_ok() => schedule.poll_now(),
             woken = self.store.woken(wants_data) => match woken {
@@ -345,7 +346,7 @@ impl Task {
         }
     }
 
-    /// Looks for rows to claim without taking a lock, so that an idle queue disturbs no other connection.
+    /// Searches for rows to claim without taking a lock, so that an idle queue disturbs no other connection.
     async fn poll_queue(&mut self) -> bool {
         self.schedule.poll_started(Instant::now());
         if let Err(fault) = self.store.is_in_place() {
@@ -453,29 +454,34 @@ impl Task {
         }
     }
 
-    /// Counts what others have done meanwhile, or may do again.
+    /// Counts messages that others have run meanwhile, or may run again.
     fn report_lost_and_repeated(&self, written: &WriteResult) {
         health::lost(&self.pool, &self.end, &written.lost);
         health::repeated(&self.pool, &self.end, &written.repeated);
     }
 
-    fn hand_out(&mut self, claimed: Claimed) {
+    fn hand_out(&mut self, mut claimed: Claimed) {
         let token = claimed.claim.number();
         if claimed.suspect {
             self.suspects.handed_out(token);
         }
+        claimed.message.occurrence.clone_from(&claimed.occurrence);
         let attempt = claimed.history.attempt;
         let occurrence = claimed.occurrence.map(|id| OccurrenceRun {
             id,
             queue: Arc::clone(&claimed.message.queue),
             attempt,
             begun: None,
+            result: Bytes::new(),
         });
+        let following = self.end.following.as_ref();
+        let record = following.and_then(|way| way.record_here(&claimed.message, attempt));
         let history = History {
-            followed: occurrence.is_some(),
+            followed: occurrence.is_some() || record.is_some(),
             ..claimed.history
         };
-        self.book.hand_out(claimed.claim, claimed.hold, occurrence);
+        self.book
+            .hand_out(claimed.claim, claimed.hold, occurrence, record);
         self.shared_claim
             .deliver(&self.end, token, claimed.message, history);
     }
@@ -487,7 +493,7 @@ impl Task {
         }
     }
 
-    /// The name of the message in that row in log records.
+    /// Returns the name of the row's message in log records.
     fn name(&self, correlation_id: &str, row: i64) -> LogName {
         let queue = &self.policy.borrow().queue;
         LogName::or(correlation_id, || format!("{queue}:{row}"))
@@ -504,7 +510,7 @@ impl Task {
     }
 }
 
-/// Notes which deliveries a worker has got. A settlement comes after the beginning of its work.
+/// Records the deliveries that workers have received. A settlement comes after the beginning of its work.
 fn note_begun(book: &mut Book, end: &mut SourceEnd) {
     while let Ok(token) = end.begun.try_recv() {
         book.begin(token, Instant::now());

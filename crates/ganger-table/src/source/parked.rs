@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use crate::rules::bytes;
 use crate::table::Settled;
 
-/// Limits of what is kept. Beyond either, the oldest settlement is given up: its row is redelivered after
-/// this daemon has ended.
+/// Limits of the kept settlements. Beyond either, the oldest settlement is given up: its row is redelivered
+/// after this daemon has ended.
 const KEPT_MAX: usize = 256;
 const BYTES_MAX: usize = 16 << 20;
 
@@ -80,6 +80,7 @@ mod tests {
             span: None,
             finished: None,
             occurrence: None,
+            recorded: None,
         }
     }
 

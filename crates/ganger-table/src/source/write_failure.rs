@@ -16,7 +16,8 @@ impl Task {
     /// claim or a probe, the work is retried without that. Work that is permanently rejected, or whose
     /// row another program has locked, is separated from the rest; the rest is kept.
     pub(super) async fn handle_failed_write(&mut self, fault: &Fault, more: bool) {
-        // They may be to blame, and their ends will be shown: the rest is tried without them.
+        // The records of begun runs may be the cause, and the ends of these runs will be recorded anyway: the
+        // rest is retried without them.
         if fault.is_permanent && self.book.forget_begun() {
             self.schedule.poll_now();
             return;
@@ -157,13 +158,14 @@ impl Task {
                     health::not_entered(&self.pool, &settled, &fault);
                 }
                 // So is it worth more than its occurrence in the ledger.
-                Err(fault) if fault.is_permanent && settled.occurrence.take().is_some() => {
+                Err(fault) if fault.is_permanent && settled.is_in_ledger() => {
+                    settled.occurrence = None;
+                    settled.recorded = None;
                     unrecorded = Some(fault);
                 }
                 Err(fault) if fault.is_permanent => {
                     let simplified = rules::simplified(&settled.outcome, &fault.problem);
-                    settled.outcome = simplified.ok_or(fault)?;
-                    settled.occurrence.clone_from(&wanted.occurrence);
+                    settled.settle_otherwise(simplified.ok_or(fault)?, wanted);
                     unrecorded = None;
                 }
                 Ok(written) => {

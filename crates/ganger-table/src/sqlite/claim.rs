@@ -311,6 +311,7 @@ fn read(
         headers,
         span,
         step,
+        attempts_max,
         occurrence,
     } = match row::headers(row.get_ref(13)?) {
         Ok(headers) => headers,
@@ -321,6 +322,7 @@ fn read(
     let counters = Counters { span, ..counters };
     let history = History {
         step,
+        attempts_max,
         ..attempts::history(counters, suspect || row.get::<_, i64>(5)? != 0)
     };
     let claimed = Claimed {
@@ -337,6 +339,7 @@ fn read(
             correlation_id: row::text(row.get_ref(8)?).unwrap_or_default(),
             reply_to: row::text(row.get_ref(9)?),
             properties: properties(row, id, history.attempt)?,
+            occurrence: None,
         },
         history,
         occurrence,

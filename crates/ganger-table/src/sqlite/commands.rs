@@ -133,13 +133,7 @@ impl SqliteClient {
     /// so that no transaction locks the file for long.
     fn bury_waiting(&mut self, pool: &str, queue: &str, id: &str) -> rusqlite::Result<usize> {
         let failure = Failure::new(Reason::Cancelled, CANCELLED);
-        let row = id.strip_prefix(queue).and_then(|end| end.strip_prefix(':'));
-        let row: Option<i64> = row.and_then(|row| row.parse().ok());
-        let waiting: Vec<i64> = {
-            let mut waiting = self.conn.prepare_cached(WAITING)?;
-            let rows = waiting.query_map(params![queue, id, row], |row| row.get(0))?;
-            rows.collect::<rusqlite::Result<_>>()?
-        };
+        let waiting = waiting_rows(&self.conn, queue, id)?;
         let mut buried = 0;
         for some in waiting.chunks(BATCH_MAX) {
             let tx = self
@@ -153,6 +147,15 @@ impl SqliteClient {
         }
         Ok(buried)
     }
+}
+
+/// Returns the rows of the messages that wait under that id.
+pub(super) fn waiting_rows(conn: &Connection, queue: &str, id: &str) -> rusqlite::Result<Vec<i64>> {
+    let row = id.strip_prefix(queue).and_then(|end| end.strip_prefix(':'));
+    let row: Option<i64> = row.and_then(|row| row.parse().ok());
+    let mut waiting = conn.prepare_cached(WAITING)?;
+    let rows = waiting.query_map(params![queue, id, row], |row| row.get(0))?;
+    rows.collect()
 }
 
 impl ganger_queue::client::QueueClient for SqliteClient {

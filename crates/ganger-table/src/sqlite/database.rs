@@ -65,6 +65,11 @@ impl TableDatabase for DatabaseFile<'_> {
         Ok(Box::new(ledger))
     }
 
+    fn ledger_problem(&self) -> Result<Option<String>, SourceFault> {
+        // They are created when the file is opened.
+        Ok(None)
+    }
+
     fn schema(&self) -> String {
         schema::statements()
     }

@@ -68,6 +68,8 @@ pub(crate) struct RowHeaders {
     pub(crate) span: Option<SpanContext>,
     /// Step of a long task.
     pub(crate) step: u32,
+    /// Number of attempts that the message has; none for that of its pool.
+    pub(crate) attempts_max: Option<u32>,
     /// Id of the occurrence in the ledger.
     pub(crate) occurrence: Option<Arc<str>>,
 }
@@ -83,6 +85,7 @@ pub(crate) fn headers(value: ValueRef<'_>) -> Result<RowHeaders, String> {
     Ok(RowHeaders {
         span,
         step: headers::step(&headers),
+        attempts_max: headers::attempts_max(&headers),
         occurrence: headers::occurrence(&headers),
         headers: headers::not_ours(headers),
     })

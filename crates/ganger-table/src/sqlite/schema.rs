@@ -42,6 +42,10 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("v7.sql"),
         known_by: Some(("occurrence_events", "note")),
     },
+    Migration {
+        sql: include_str!("v8.sql"),
+        known_by: Some(("ledger_audit_subject", "subject")),
+    },
 ];
 
 /// A step from one version of the tables to the next.
@@ -346,7 +350,7 @@ mod tests {
         migrate(&mut conn, &path, &[MIGRATIONS, &[step(next)]].concat()).unwrap();
         let row = "SELECT body || colour FROM consumer_messages";
         let row: String = conn.query_row(row, [], |row| row.get(0)).unwrap();
-        assert_eq!((row.as_str(), stamp(&conn).unwrap()), ("bred", 8));
+        assert_eq!((row.as_str(), stamp(&conn).unwrap()), ("bred", 9));
     }
 
     /// Query by which a daemon of version 1 finds rows. It checks the version only when it opens the
@@ -409,10 +413,10 @@ mod tests {
     fn a_later_version_is_refused() {
         let (_dir, path) = file();
         let conn = open(&path).unwrap();
-        conn.pragma_update(None, "user_version", 8).unwrap();
+        conn.pragma_update(None, "user_version", 9).unwrap();
         let error = open(&path).unwrap_err().to_string();
         assert!(error.contains("of a later version of ganger"), "{error}");
-        assert!(error.ends_with("up to 7, found `8`"), "{error}");
+        assert!(error.ends_with("up to 8, found `9`"), "{error}");
     }
 
     #[test]

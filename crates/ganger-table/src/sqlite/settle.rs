@@ -22,6 +22,9 @@ pub(crate) fn settle(
     if let Some(run) = settled.occurrence.as_ref().filter(|_| is_ours) {
         occurrences::settled(tx, run, &settled.outcome, clock)?;
     }
+    if let Some(end) = settled.recorded.as_ref().filter(|_| is_ours) {
+        occurrences::record(tx, end, clock)?;
+    }
     Ok(is_ours)
 }
 

@@ -104,6 +104,7 @@ impl Settled {
         match (first, &self.finished) {
             (Some(first), Some(finished)) => Cow::Owned(Self {
                 outcome: repeated(first.reply, &finished.continued),
+                recorded: None,
                 ..self.clone()
             }),
             _ => Cow::Borrowed(self),

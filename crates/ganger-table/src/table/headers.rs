@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use ganger_core::names::{OCCURRENCE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER};
+use ganger_core::names::{ATTEMPTS_MAX_HEADER, OCCURRENCE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER};
+use ganger_queue::attempts;
 use ganger_queue::delivery::Headers;
 
 /// Returns the headers in their stored form.
@@ -48,6 +49,13 @@ pub(crate) fn occurrence(headers: &Headers) -> Option<Arc<str>> {
 pub(crate) fn step(headers: &Headers) -> u32 {
     let step = headers.iter().find(|(name, _)| name == STEP_HEADER);
     step.and_then(|(_, step)| step.parse().ok()).unwrap_or(0)
+}
+
+/// Returns the number of attempts that a message with these headers has, ganger's own included; none for that
+/// of its pool.
+pub(crate) fn attempts_max(headers: &Headers) -> Option<u32> {
+    let most = headers.iter().find(|(name, _)| name == ATTEMPTS_MAX_HEADER);
+    attempts::attempts_max(most.map(|(_, most)| most.as_str()))
 }
 
 fn read(json: &str) -> Result<Headers, serde_json::Error> {

@@ -77,6 +77,15 @@ pub struct Spread {
 }
 
 impl Spread {
+    /// Adds a duration.
+    pub fn add(&mut self, duration: Duration) {
+        self.counts.resize(BOUNDS.len() + 1, 0);
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS_MICROS.partition_point(|bound| *bound < micros);
+        self.counts[bucket] += 1;
+        self.seconds += duration.as_secs_f64();
+    }
+
     /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
@@ -112,5 +121,16 @@ mod tests {
         let filled: Vec<usize> = (0..counts.len()).filter(filled).collect();
         assert_eq!(filled, [0, 3, 4, BOUNDS.len()]);
         assert!(seconds > 1e12, "{seconds}");
+    }
+
+    #[test]
+    fn a_distribution_counts_as_a_cell_does() {
+        let (cell, mut spread) = (SpreadCell::default(), Spread::default());
+        for millis in [0, 1, 1500, 1_000_000] {
+            let duration = Duration::from_millis(millis);
+            cell.add(duration);
+            spread.add(duration);
+        }
+        assert_eq!(spread, cell.read());
     }
 }

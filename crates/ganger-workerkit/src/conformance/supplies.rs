@@ -62,6 +62,7 @@ impl Supplies {
             correlation_id: String::new(),
             reply_to: Some(REPLIES.to_owned()),
             properties: vec![("message_id", Property::Text("check-1".into()))],
+            occurrence: None,
         }
     }
 }

@@ -9,7 +9,12 @@ pub(super) fn emptied() -> String {
         "BEGIN; {rows}
          INSERT INTO consumer_messages (queue, body) SELECT 'work', 'x' FROM {gone};
          DELETE FROM consumer_messages; DELETE FROM poisoned_messages; DELETE FROM finished_messages;
-         DELETE FROM published_messages; COMMIT; {}",
+         DELETE FROM published_messages; DELETE FROM occurrences WHERE schedule = 'other';
+         DELETE FROM occurrence_events WHERE occurrence LIKE 'ffff-%';
+         DELETE FROM occurrence_logs WHERE occurrence LIKE 'ffff-%';
+         DELETE FROM schedules WHERE name LIKE 'other-%'; DELETE FROM schedule_outbox;
+         DELETE FROM schedule_versions WHERE schedule LIKE 'other-%'; DELETE FROM ledger_audit WHERE subject = 'other';
+         COMMIT; {}",
         counted()
     )
 }
@@ -26,9 +31,13 @@ pub(super) fn begin_to_look() -> &'static str {
 pub(super) fn counted() -> &'static str {
     match Base::of_this_test() {
         Base::Mariadb => {
-            "ANALYZE TABLE consumer_messages, poisoned_messages, finished_messages, published_messages"
+            "ANALYZE TABLE consumer_messages, poisoned_messages, finished_messages, published_messages,
+             schedules, occurrences, occurrence_events, occurrence_logs, schedule_outbox, schedule_versions, ledger_audit"
         }
-        _ => "ANALYZE consumer_messages, poisoned_messages, finished_messages, published_messages",
+        _ => {
+            "ANALYZE consumer_messages, poisoned_messages, finished_messages, published_messages,
+             schedules, occurrences, occurrence_events, occurrence_logs, schedule_outbox, schedule_versions, ledger_audit"
+        }
     }
 }
 
@@ -52,6 +61,21 @@ pub(super) fn among(rows: u32) -> String {
          SELECT 'other', 'work', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'x', '{{}}', 0, 1 FROM {numbers};
          INSERT INTO finished_messages (source, queue, {key}, emit_id, step, finished_at, expires_at{token})
          SELECT 'main', 'work', n, '', 0, 1, 4102444800000{zero} FROM {numbers};
+         INSERT INTO occurrences (id, schedule, version, slot, queue, message_id, state, queued_at, ended_at)
+         SELECT CONCAT('ffff-', 10000000 + n), 'other', 1, n, 'work', n, 2 + n % 2, 1, 4102444800000
+         FROM {numbers};
+         INSERT INTO occurrence_events (occurrence, at, to_state, attempt)
+         SELECT CONCAT('ffff-', 10000000 + n), 1, 2, 1 FROM {numbers};
+         INSERT INTO occurrence_logs (occurrence, line, at, attempt, stream, text)
+         SELECT CONCAT('ffff-', 10000000 + n), 0, 1, 1, 'log', 'x' FROM {numbers};
+         INSERT INTO schedule_outbox (occurrence, source, message, held_until)
+         SELECT CONCAT('ffff-', 10000000 + n), 'nobodys', '{{}}', n % 2 FROM {numbers};
+         INSERT INTO schedules (name, definition, wake_at)
+         SELECT CONCAT('other-', n), '{{}}', 4102444800000 + n FROM {numbers};
+         INSERT INTO schedule_versions (schedule, version, at, origin, definition)
+         SELECT CONCAT('other-', n), 1, 1, 'sql', '{{}}' FROM {numbers};
+         INSERT INTO ledger_audit (at, action, subject)
+         SELECT 4102444800000 + n, 'pause', 'other' FROM {numbers};
          {}",
         published(&self::numbers(rows / 10))
     )

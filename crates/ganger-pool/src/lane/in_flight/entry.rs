@@ -1,4 +1,4 @@
-//! One message in a worker's hands.
+//! One message in flight at a worker.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 use crate::lane::blame::Late;
 use crate::verdict::Event;
+use crate::worker::subject::Subject;
 use ganger_config::model::PoolConfig;
-use ganger_core::trace_context::SpanContext;
 use ganger_protocol::output::Output;
-use ganger_queue::delivery::{CANCELLED, Delivery, Failure, Message, Reason};
+use ganger_queue::delivery::{CANCELLED, Delivery, Failure, Reason};
 
 /// Progress of a message through the worker.
 #[derive(Debug)]
@@ -22,20 +22,20 @@ pub(super) enum MessageState {
     Answered { begun: Instant, answer: Output },
 }
 
-/// Request to the worker about a message before it is done.
+/// Request to the worker about a message that is not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     /// Nothing.
     Nothing,
-    /// To stop: its time is up.
+    /// To stop: its time has run out.
     Stop,
-    /// To give it up for our sake, while it still had time.
+    /// To give it up for the daemon's sake, while it still had time.
     Yield,
-    /// To give it up, and then its time was up as well.
+    /// To give it up, after which its time ran out as well.
     YieldThenStop,
 }
 
-/// A message in the worker's hands.
+/// A message in flight at the worker.
 #[derive(Debug)]
 pub(super) struct Entry {
     /// Number that the worker knows it by.
@@ -51,7 +51,7 @@ pub(super) struct Entry {
     pub(super) asked: Asked,
     /// Time that the worker may take before it is asked to stop.
     pub(super) soft: Option<Duration>,
-    /// True if others were begun in the worker while it was.
+    /// True if others were begun in the worker during its time.
     pub(super) had_company: bool,
     /// True if an operator has cancelled it.
     pub(super) cancelled: bool,
@@ -86,10 +86,14 @@ impl Entry {
         }
     }
 
-    /// Returns the message and the span of the worker's part, for log records.
-    pub(super) fn said(&self) -> (&Message, Option<SpanContext>) {
-        let span = self.delivery.recording.as_ref().map(|noted| noted.worker);
-        (&self.delivery.message, span)
+    /// Returns the message as the subject of what its worker tells.
+    pub(super) fn subject(&self) -> Subject<'_> {
+        let recording = self.delivery.recording.as_ref();
+        Subject {
+            message: &self.delivery.message,
+            span: recording.map(|noted| noted.worker),
+            run: self.delivery.run(),
+        }
     }
 
     pub(super) fn was_told_to_stop(&self) -> bool {
@@ -103,8 +107,8 @@ impl Entry {
         }
     }
 
-    /// Returns the time at which the worker is killed for it: not before `fresh_until`, unless an
-    /// operator has cancelled it.
+    /// Returns the time at which the worker is killed for it: not before `fresh_until`, unless an operator
+    /// has cancelled it.
     pub(super) fn hard_deadline(
         &self,
         policy: &PoolConfig,
@@ -115,10 +119,10 @@ impl Entry {
         Some(deadline.max(fresh_until.unwrap_or(deadline)))
     }
 
-    /// Returns the message that a worker, last heard from at `last_frame`, is late over, now that
-    /// this one's time is up. One that blocks an event loop lets its neighbours' time run out, so
-    /// only a message that had the worker to itself can be charged; and while nothing is heard from
-    /// the worker after this one was to stop, any of them may be the cause.
+    /// Returns the message over which a worker, last heard from at `last_frame`, is late, now that the time
+    /// of this message has run out. A message that blocks an event loop lets its neighbours' time run out, so
+    /// only a message that was alone in the worker can be charged. If no frame has come since this message
+    /// had to stop, any of them may be the cause.
     pub(super) fn late(&self, last_frame: Instant) -> Late {
         let stop_at = self
             .begun()
@@ -156,7 +160,7 @@ impl Entry {
     }
 }
 
-/// Message that the worker is done with, and its event.
+/// A message that the worker has answered, and its event.
 pub(crate) type Settled = (Delivery, Event);
 
 /// Returns the failure of a message that an operator has cancelled, with its other error.

@@ -23,6 +23,7 @@ fn delivery(claim: Option<&Claim>, alone: bool) -> Delivery {
         correlation_id: String::new(),
         reply_to: Some("replies".into()),
         properties: Vec::new(),
+        occurrence: None,
     };
     let history = ganger_queue::delivery::History {
         alone,
@@ -74,7 +75,7 @@ fn an_answer_without_an_id_is_for_the_head_of_a_version_1_worker_only() {
         );
     }
     assert!(in_flight.answer(done(None), Version::One, 30, now).is_ok());
-    assert_eq!(in_flight.head().map(|(id, ..)| id), Some(2));
+    assert_eq!(in_flight.head().map(|(id, _)| id), Some(2));
     assert!(in_flight.answer(done(Some(3)), TWO, 30, now).is_ok());
     assert_eq!((in_flight.len(), in_flight.bytes()), (1, 4));
     let mut none = InFlight::new(now, 0);
@@ -194,7 +195,7 @@ fn a_fresh_worker_is_killed_for_no_time_before_it_had_that_of_a_start() {
     assert_eq!(in_flight.next_deadline(&pool), Some(fresh_until));
     let kill = in_flight.due(&pool, 30, fresh_until).kill;
     assert_eq!(kill, Some(Cause::TimedOut(Late::Only(1))));
-    // With its first answer it is like any other.
+    // After its first answer it is like any other worker.
     let answered = in_flight.answer(done(None), Version::One, 30, now + SECOND);
     let (_, event) = answered.unwrap().1.unwrap();
     assert!(matches!(event, Event::TimedOut { limit: SECOND, .. }));
@@ -280,8 +281,8 @@ fn silence_counts_only_while_there_is_something_to_say() {
     assert_eq!(in_flight.next_deadline(&pool), None);
 }
 
-/// Messages begun by a worker with an event loop, and which may be the cause when the first is
-/// late: last heard from before or after that one was to stop.
+/// Messages begun by a worker with an event loop, any of which may be the cause when the first is late. The
+/// worker was last heard from before or after that one had to stop.
 #[test]
 fn a_message_is_charged_for_its_time_only_if_it_had_the_worker_to_itself() {
     let pool = policy();
@@ -305,7 +306,7 @@ fn a_message_is_charged_for_its_time_only_if_it_had_the_worker_to_itself() {
     }
 }
 
-/// The neighbour is gone when this one's time is over, but made it wait until then.
+/// The neighbour has ended before this one's time runs out, but made it wait until then.
 #[test]
 fn who_had_company_is_not_charged_though_it_is_the_last() {
     let pool = policy();
@@ -328,7 +329,7 @@ fn who_had_company_is_not_charged_though_it_is_the_last() {
     assert_eq!(unanswered[0].blame, Blame::Suspect);
 }
 
-/// During an autopsy the worker may answer, and begin another.
+/// During an autopsy the worker may answer, and begin another message.
 #[test]
 fn a_stall_is_charged_to_the_message_that_stalled_or_to_none() {
     let pool = PoolConfig {
@@ -336,7 +337,7 @@ fn a_stall_is_charged_to_the_message_that_stalled_or_to_none() {
         timeout: None,
         ..policy()
     };
-    // Beginning all at once or not, bytes sent, the message with an answer, the verdict on the
+    // Whether the worker begins all at once, bytes sent, the message with an answer, the verdict on the
     // others.
     let table = [
         (
@@ -427,7 +428,7 @@ impl Known {
             Event::Answered(_) => !self.yields && !self.failed,
             Event::Yielded(_) => self.yields && !self.failed,
             Event::Failed(_) => !self.yields && self.failed,
-            // Nobody cancels here, and no time is up.
+            // There are no cancellations here, and no time runs out.
             Event::Cancelled(_) | Event::TimedOut { .. } => false,
             Event::Stopped { suspect } => self.yields && self.failed && !suspect,
         }
@@ -435,8 +436,8 @@ impl Known {
 }
 
 proptest! {
-    /// Each message is settled once: with the later of its answer and the last of its confirmations,
-    /// and as what the two of them say.
+    /// Each message is settled once: with the later of its answer and the last of its confirmations, and with
+    /// the outcome that both determine.
     #[test]
     fn a_message_is_settled_by_its_answer_and_its_emits(all in proptest::collection::vec(stimuli(), 0..80)) {
         let (now, mut in_flight) = of([]);
@@ -491,7 +492,7 @@ proptest! {
             }
             prop_assert_eq!((in_flight.len(), in_flight.bytes()), (model.len(), 4 * model.len()));
             let head = model.iter().find(|(_, known)| !known.answered).map(|(id, _)| *id);
-            prop_assert_eq!(in_flight.head().map(|(id, ..)| id), head);
+            prop_assert_eq!(in_flight.head().map(|(id, _)| id), head);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use ganger_config::model::{KafkaOptions, Topics};
+use ganger_core::names::ATTEMPTS_MAX_HEADER;
 
 /// Returns the outcome of a message of this step that a worker answers, naming a queue or not.
 fn replied(policy: &PoolConfig, message: &Message, step: u32, queue: Option<&str>) -> Outcome {
@@ -51,6 +52,27 @@ fn what_continues_a_message_is_its_next_step() {
         };
         let found = reply.headers.iter().find(|(name, _)| name == STEP_HEADER);
         assert_eq!(found.map(|(_, step)| step.as_str()), Some(expected));
+    }
+}
+
+#[test]
+fn a_step_keeps_the_attempts_of_its_run_and_a_reply_does_not() {
+    for (queue, expected) in [("q", Some("3")), ("answers", None)] {
+        let message = message();
+        let history = History {
+            attempts_max: Some(3),
+            ..History::default()
+        };
+        let case = Case {
+            message: &message,
+            history,
+            policy: &policy(),
+            chance: 0.5,
+        };
+        let next = outgoing(queue.to_owned(), output(201), case);
+        let mut headers = next.headers.iter();
+        let found = headers.find(|(name, _)| name == ATTEMPTS_MAX_HEADER);
+        assert_eq!(found.map(|(_, most)| most.as_str()), expected);
     }
 }
 

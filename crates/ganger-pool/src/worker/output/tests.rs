@@ -2,9 +2,9 @@
 
 use super::*;
 use std::io::{PipeWriter, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use ganger_queue::delivery::Property;
+use ganger_queue::delivery::{Message, Property};
 use tokio::task::LocalSet;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -73,13 +73,22 @@ fn message(correlation_id: &str) -> Message {
         correlation_id: correlation_id.into(),
         reply_to: None,
         properties: vec![("row_id", Property::Integer(7))],
+        occurrence: None,
+    }
+}
+
+fn subject(message: &Message) -> Subject<'_> {
+    Subject {
+        message,
+        span: None,
+        run: None,
     }
 }
 
 #[test]
 fn lines_are_logged_with_whose_they_are() {
     let records = logged(async |mut output, mut stdout, mut stderr| {
-        output.working_on(Some((&message("c-1"), None)));
+        output.working_on(Some(subject(&message("c-1"))));
         stdout.write_all(b"plain\n").unwrap();
         drop(stdout);
         (&mut output.stdout).await.unwrap();
@@ -110,11 +119,11 @@ fn lines_are_logged_with_whose_they_are() {
 #[test]
 fn what_is_in_the_pipe_belongs_to_the_message_before() {
     let records = logged(async |output, mut stdout, mut stderr| {
-        output.working_on(Some((&message("c-1"), None)));
+        output.working_on(Some(subject(&message("c-1"))));
         stdout.write_all(b"of the first\n").unwrap();
         stderr.write_all(b"of the first, too\n").unwrap();
-        // Nothing has been awaited: only the pipes themselves can tell.
-        output.working_on(Some((&message("c-2"), None)));
+        // Nothing has been awaited: only the pipes themselves show the data.
+        output.working_on(Some(subject(&message("c-2"))));
         stdout.write_all(b"of the second\n").unwrap();
         output.working_on(None);
     });

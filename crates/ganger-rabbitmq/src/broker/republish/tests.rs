@@ -1,4 +1,4 @@
-//! Copies survive being copied, and nothing on them acts again.
+//! Copies remain intact when they are copied, and none of their data takes effect again.
 
 use lapin::types::{DecimalValue, FieldArray};
 use proptest::prelude::*;
@@ -109,7 +109,19 @@ fn a_copy_that_comes_back_is_the_message_again() {
     assert_eq!(arrival.number, Some(42));
 }
 
-/// A producer can write every header of a copy but its signature.
+#[test]
+fn the_occurrence_of_a_message_stays_with_it_and_is_not_shown() {
+    let headers = [(OCCURRENCE_HEADER, long("o")), ("tenant", long("blue"))];
+    let sent = original(BasicProperties::default().with_headers(table(&headers)));
+    let copy = sent.copied(&MARKS, BODY, &key());
+    let (back, _) = arrive(through_a_tier(&copy), "work");
+    assert_eq!(back.occurrence().as_deref(), Some("o"));
+    let shown = ("tenant".to_owned(), "blue".to_owned());
+    assert_eq!(back.text_headers(), [shown]);
+    assert_eq!(original(busy()).occurrence(), None);
+}
+
+/// A producer can write every header of a copy except its signature.
 #[test]
 fn what_says_that_it_is_a_copy_and_is_not_signed_is_like_any_message() {
     let signed = original(busy()).copied(&MARKS, BODY, &key());

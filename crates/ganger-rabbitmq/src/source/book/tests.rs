@@ -44,6 +44,7 @@ fn terms(targets: &Targets, now: Instant) -> Terms<'_> {
         patience: PATIENCE,
         now,
         rejects_dead: false,
+        following: None,
         composer: Composer {
             pool: "p",
             queue: "work",
@@ -236,9 +237,9 @@ enum Event {
     Answer(Index, Verdict),
     /// A confirm for a delivery without a publication.
     Stray(Index),
-    /// What was not accepted is sent again.
+    /// Rejected publications are sent again.
     TryAgain,
-    /// The connection for publishing is lost, or is there again.
+    /// The connection for publishing is lost, or open again.
     PublishConnection(bool),
     Surplus(u8, bool),
     Wait(Duration),
@@ -258,7 +259,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     let arrival = prop_oneof![
         4 => (0u64..4).prop_map(returned),
         1 => Just(returned(RETURNS_MAX)),
-        // The turns that are given are few, so that some of these copies are in theirs.
+        // There are few turn numbers, so that some of these copies are in their turn.
         2 => (2u32..12, proptest::option::of(0u64..3)).prop_map(copy),
         1 => Just(Arrival { is_unreadable: true, ..Arrival::default() }),
     ];
@@ -299,7 +300,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(event, 0..150)
 }
 
-/// Publishes to nobody: the answers are the events'.
+/// An outbox without a broker: the answers come from the events.
 fn outbox(now: Instant) -> Outbox {
     let config = RabbitMqSource {
         hosts: Vec::new(),
@@ -337,21 +338,21 @@ struct Game {
     /// Token of the delivery with tag 0.
     base: u64,
     last: u64,
-    /// Number of messages that there were.
+    /// Number of messages so far.
     messages: u64,
-    /// Messages that wait at the broker,
+    /// Messages that wait at the broker.
     queue: VecDeque<u64>,
-    /// those of the deliveries that are unacknowledged there,
+    /// Messages of the deliveries that are unacknowledged there.
     outstanding: BTreeMap<u64, u64>,
-    /// and those that were acknowledged, or rejected.
+    /// Messages that were acknowledged or rejected.
     ended: BTreeSet<u64>,
-    /// Deliveries that the pool works on.
+    /// Deliveries that the pool processes.
     out: BTreeSet<u64>,
     /// The suspect among them.
     suspect: Option<u64>,
     /// Tokens of lost connections that the pool has.
     void: BTreeSet<u64>,
-    /// Number of messages not confirmed yet of what is published for each delivery.
+    /// Number of unconfirmed messages among the publications for each delivery.
     unconfirmed: BTreeMap<u64, usize>,
     /// Deliveries that may be acknowledged: done, or with everything confirmed.
     safe: BTreeSet<u64>,
@@ -440,7 +441,7 @@ impl Game {
         self.check()
     }
 
-    /// Has the book decide, and does what it says. Returns whether there was anything.
+    /// Lets the book decide, and carries that out. Returns whether there was anything.
     fn decide(
         &mut self,
         decision: impl FnOnce(&mut DeliveryBook, &Terms<'_>) -> Option<DeliveryStep>,
@@ -673,8 +674,8 @@ impl Game {
         self.safe.clear();
     }
 
-    /// Checks that each delivery is in one state, that the order of those that wait knows the same, and that
-    /// no message is lost or there twice.
+    /// Checks that each delivery is in one state, that the order of waiting ones contains the same
+    /// deliveries, and that no message is lost or duplicated.
     fn check(&self) -> Checked {
         let DeliveryBook {
             ledger,

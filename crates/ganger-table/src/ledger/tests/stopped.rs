@@ -259,7 +259,8 @@ fn a_schedule_that_another_daemon_has_dispatched_is_not_to_blame() {
 fn a_pause_of_more_slots_than_one_transaction_skips_is_skipped_whole() {
     let rig = Rig::new();
     let mut ledger = rig.daemon();
-    let definition = r#"{"cron": "* * * * * *", "queue": "q", "overlap": "allow", "misfire": {"policy": "all"}}"#;
+    // Slots of several expressions are merged one by one.
+    let definition = r#"{"cron": ["0-29 * * * * *", "30-59 * * * * *"], "queue": "q", "overlap": "allow", "misfire": {"policy": "all"}}"#;
     ledger.sync(&[config("s", definition)]).unwrap();
     run(&mut ledger);
     ledger.pause("s", None).unwrap();

@@ -6,9 +6,10 @@ use crate::dead_letters::BATCH_MAX;
 use crate::mysql::client::Client;
 use crate::mysql::error::CallError;
 use crate::mysql::value::{Value, now_ms};
+use crate::server::occurrences;
 use crate::table::headers;
 use ganger_queue::client::{Depth, Reply};
-use ganger_queue::delivery::{CANCELLED, Reason};
+use ganger_queue::delivery::{CANCELLED, Failure, Reason};
 
 const DEPTH: &str = "
 SELECT
@@ -67,7 +68,7 @@ pub(super) async fn depth(client: &mut Client, queue: &str) -> Result<Depth, Cal
 
 /// Moves some of the messages that wait under that id to the dead letters, in the open transaction.
 /// Returns their number.
-pub(super) async fn cancel(
+pub(crate) async fn cancel(
     client: &mut Client,
     pool: &str,
     queue: &str,
@@ -92,6 +93,9 @@ pub(super) async fn cancel(
     if waiting.is_empty() {
         return Ok(0);
     }
+    let failure = Failure::new(Reason::Cancelled, CANCELLED);
+    let dead: Vec<(i64, &Failure)> = waiting.iter().map(|row| (*row, &failure)).collect();
+    occurrences::buried(client, &dead).await?;
     let (reason, waits) = (Reason::Cancelled.as_str(), Value::from(&waiting));
     let mut script = client.script();
     script.add(BURY, &[pool.into(), reason.into(), CANCELLED.into(), waits]);

@@ -97,7 +97,7 @@ async fn the_delivery_tells_the_history_and_the_properties() {
     let rig = with_row(
         "attempts, crashes, requeues, suspect, headers, correlation_id, reply_to, message_id, \
          content_type, key, priority, created_at",
-        r#"2, 0, 4, 1, '{"b":1,"a":"x","x-ganger-own":"y","x-ganger-step":"5"}', 'c', 'r', 'm', 't', 'k', 9, 123"#,
+        r#"2, 0, 4, 1, '{"b":1,"a":"x","x-ganger-own":"y","x-ganger-step":"5","x-ganger-attempts-max":3}', 'c', 'r', 'm', 't', 'k', 9, 123"#,
     );
     let mut source = rig.source(&Shared::default(), 1);
     let delivery = source.next().await;
@@ -108,6 +108,7 @@ async fn the_delivery_tells_the_history_and_the_properties() {
         alone: true,
         earlier: None,
         step: 5,
+        attempts_max: Some(3),
         followed: false,
     };
     assert_eq!(delivery.history, history);
@@ -127,6 +128,7 @@ async fn the_delivery_tells_the_history_and_the_properties() {
             ("content_type", text("t")),
             ("key", text("k")),
         ],
+        occurrence: None,
     };
     assert_eq!(delivery.message, message);
     drop(delivery);

@@ -187,7 +187,7 @@ async fn what_was_refused_is_kept_and_written_once_it_is_not() {
     let failure = Failure::new(Reason::Failed, "why");
     b.settle(Outcome::DeadLetter(Box::new(failure)));
     source.until(|state| state.problem.is_some()).await;
-    // It does not hold up others: with one message out there is room for one more.
+    // It does not block others: with one message in flight there is room for one more.
     assert_eq!(source.finish_next().await, "c");
     a.settle(Outcome::Done);
     rig.execute("DROP TRIGGER picky");
@@ -220,6 +220,7 @@ async fn trouble_ends_the_next_try_of_what_was_refused() {
             span: None,
             finished: None,
             occurrence: None,
+            recorded: None,
         };
         task.parked.keep(settled, "no", Instant::now());
     }
@@ -234,7 +235,7 @@ async fn trouble_ends_the_next_try_of_what_was_refused() {
     assert_eq!(kept, [1, 2, 3]);
 }
 
-/// Two that are the same by their key: it turns out only now that the second was done twice.
+/// Two messages with the same key: the second turns out only now to have been done twice.
 #[tokio::test]
 async fn a_repetition_among_what_was_refused_is_counted() {
     let rig = Rig::new();
@@ -261,6 +262,7 @@ async fn a_repetition_among_what_was_refused_is_counted() {
             span: None,
             finished: Some(Box::new(finished)),
             occurrence: None,
+            recorded: None,
         };
         task.parked.keep(settled, "no", Instant::now());
     }
@@ -397,7 +399,7 @@ async fn a_suspect_that_cannot_be_claimed_does_not_keep_the_turn_from_others() {
     })
     .await
     .expect("the turn is free soon");
-    // Another suspect of this source waits, and the one that is passed over does not take its place.
+    // Another suspect of this source waits, and the rejected one does not take its place.
     rig.execute("INSERT INTO consumer_messages (queue, body, lapses) VALUES ('q', 'ours', 2)");
     source.until(|state| state.waits_for.is_some()).await;
     turn.leave();

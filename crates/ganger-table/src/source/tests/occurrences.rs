@@ -3,7 +3,7 @@
 use super::*;
 use crate::ledger::{Ledger, OccurrenceFilter, Triggered};
 use crate::sqlite::tests_support::OtherOwner;
-use ganger_config::model::{LedgerConfig, ScheduleConfig};
+use ganger_config::model::{LedgerConfig, LogLimits, Record, ScheduleConfig};
 use ganger_config::stored_schedule;
 use ganger_queue::delivery::{Failure, Reason};
 use ganger_schedule::zone::Zones;
@@ -11,10 +11,13 @@ use ganger_schedule::zone::Zones;
 /// Opens the ledger of a rig's file, by the system's clock.
 pub(super) fn ledger(rig: &Rig) -> Ledger {
     let config = LedgerConfig {
+        record: Record::default(),
         source: "main".to_owned(),
         table: rig.config(),
         group: "main".to_owned(),
+        is_embedded: false,
         keep: NEVER,
+        log: LogLimits::default(),
     };
     Ledger::open(&config, true).unwrap()
 }
@@ -25,7 +28,7 @@ pub(super) fn schedule(name: &str, more: &str) -> ScheduleConfig {
     stored_schedule(name, &format!("{{{keys}, {more}}}"), &Zones::bundled()).unwrap()
 }
 
-/// Dispatches until so many messages were sent, then stops all.
+/// Dispatches until `sent` messages were sent, then stops all schedules.
 pub(super) fn dispatch(ledger: &mut Ledger, sent: u64) {
     let mut all = 0;
     while all < sent {
@@ -98,7 +101,7 @@ async fn an_occurrence_follows_its_message() {
             vec![Outcome::Return { suspect: false }, Outcome::Done],
             &["queued>queued 1", "queued>completed 1"],
         ),
-        // A long task goes on in its own queue.
+        // A long task continues in its own queue.
         (
             vec![reply("q"), reply("q"), Outcome::Done],
             &["queued>queued 1 step", "queued>completed 1"],
@@ -116,11 +119,31 @@ async fn an_occurrence_follows_its_message() {
         assert_eq!(story[0], ">queued 0 triggered");
         assert_eq!(story[1..], *expected);
     }
-    // An occurrence that the ledger no longer has is no matter.
+    // An occurrence that the ledger no longer has is ignored.
     trigger(&mut ledger, "s");
     rig.execute("DELETE FROM occurrences");
     source.finish_next().await;
     source.end().await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_returned_for_ever_leaves_a_bounded_story() {
+    let rig = Rig::new();
+    let mut ledger = ledger(&rig);
+    ledger.sync(&[schedule("s", "\"limit\": 1")]).unwrap();
+    let id = trigger(&mut ledger, "s");
+    rig.execute(&format!(
+        "WITH RECURSIVE numbers (n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000)
+         INSERT INTO occurrence_events (occurrence, at, to_state, attempt) SELECT '{id}', n, 8, 1 FROM numbers"
+    ));
+    let mut source = rig.source(&Shared::default(), 20);
+    let after = Duration::ZERO;
+    source.next().await.settle(Outcome::Requeue { after });
+    source.next().await.settle(Outcome::Done);
+    source.end().await;
+    let story = story(&mut ledger, &id);
+    assert_eq!(story.len(), 1001);
+    assert_eq!(story[1000], "waiting>completed 1");
 }
 
 #[tokio::test]
@@ -206,7 +229,7 @@ fn occurrences_are_listed_newest_first_and_expire() {
     };
     assert_eq!(list(&mut ledger, None), [&*ids[4], &*ids[3]]);
     assert_eq!(list(&mut ledger, Some(&ids[3])), [&*ids[2], &*ids[1]]);
-    // All are of long ago, and all but the first have ended.
+    // All are long past, and all but the first have ended.
     rig.execute(
         "UPDATE occurrences SET ended_at = 1, state = 2
          WHERE id <> (SELECT min(id) FROM occurrences);

@@ -7,19 +7,23 @@ mod statements;
 use std::path::Path;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use self::statements::{in_one_line, is_in, written};
 use super::*;
 use crate::databases::database;
-use crate::ledger::OccurrenceFilter;
+use crate::ledger::{Ledger, OccurrenceFilter, PendingReports};
 use crate::sqlite::tests_support::{OtherOwner, Run, has_run, runs};
 use crate::table::finished::Entry;
-use ganger_config::model::{Subscription, TableSource};
+use ganger_config::model::{LogLimits, Record, ScheduleConfig, Subscription, TableSource};
 use ganger_core::names::SCHEDULE_HEADER;
 use ganger_queue::client::{Client, DeadFilter, Page, Retried, RetryTarget};
 use ganger_queue::delivery::{
-    Failure, Finished, Identity, IfTaken, IfUnsubscribed, Outgoing, Post, Reason, Unique,
-    UniqueScope,
+    Failure, Finished, Identity, IfTaken, IfUnsubscribed, LogLine, LogStream, MessageRecord,
+    Outgoing, Post, Reason, RecordedEnd, Report, Reported, Reports, RunNote, Unique, UniqueScope,
+};
+use ganger_queue::ledger::{
+    AuditFilter, BackfillRequest, Cancelled, LedgerClient, ScheduleFilter, SkipRequest,
 };
 use ganger_schedule::occurrence::OccurrenceState;
 
@@ -44,8 +48,22 @@ const READS_ON: &[(&str, &str)] = &[
     ),
     ("SELECT COUNT(*) FROM (SELECT 1", "likewise, up to a limit"),
     ("GROUP BY state", "it counts all schedules"),
+    ("GROUP BY source", "it counts what is on its way"),
+    (
+        "FROM poisoned_messages WHERE ?1 IS NULL AND ?2 IS NULL AND id > ?3",
+        "the dead letter of a message is looked for among all",
+    ),
+    (
+        "SELECT count(*) FROM consumer_messages WHERE queue = ? AND message_id",
+        "a message that was deleted is looked for among all",
+    ),
+    (
+        "WHERE owner IS NOT NULL AND queue = ? AND message_id",
+        "few are claimed",
+    ),
     ("SET lapses = 30 WHERE message_id", "of this test"),
     ("substr(id, 9), ended_at = 1", "likewise"),
+    ("SELECT count(*) = ", "likewise"),
 ];
 
 /// Parts of statements that these tests do not run, each with the reason.
@@ -57,6 +75,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     (
         "SET wake_at = 0 WHERE wake_at IS NOT NULL",
         "only after the clock was set: all schedules",
+    ),
+    (
+        "SELECT id FROM occurrences WHERE id IN",
+        "a file has no locked rows",
     ),
 ];
 
@@ -114,11 +136,15 @@ fn among(rows: u32) -> String {
          SELECT 'other', 'q', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'x', '{{}}', 0, 1 FROM numbers;
          {numbers} INSERT INTO finished_messages (source, queue, key, emit_id, step, finished_at, expires_at)
          SELECT 'main', 'q', n, '', 0, 1, 4102444800000 FROM numbers;
-         {numbers} INSERT INTO occurrences (id, schedule, version, slot, queue, state, queued_at, ended_at)
-         SELECT printf('00000000-%04x-7%03x', n / 4096, n % 4096), 'plain', 1, n, 'q', 2 + n % 2, 1, 4102444800000
+         {numbers} INSERT INTO occurrences (id, schedule, version, slot, queue, message_id, state, queued_at, ended_at)
+         SELECT printf('00000000-%04x-7%03x', n / 4096, n % 4096), 'plain', 1, n, 'q', n, 2 + n % 2, 1, 4102444800000
          FROM numbers;
          {numbers} INSERT INTO occurrence_events (occurrence, at, to_state, attempt)
          SELECT printf('00000000-%04x-7%03x', n / 4096, n % 4096), 1, 2, 1 FROM numbers;
+         {numbers} INSERT INTO occurrence_logs (occurrence, line, at, attempt, stream, text)
+         SELECT printf('00000000-%04x-7%03x', n / 4096, n % 4096), 0, 1, 1, 'log', 'x' FROM numbers;
+         {numbers} INSERT INTO schedule_outbox (occurrence, source, message, held_until)
+         SELECT n, 'other', '{{}}', n % 2 FROM numbers;
          {numbers} INSERT INTO schedules (name, definition, wake_at)
          SELECT 'other-' || n, '{{}}', 4102444800000 + n FROM numbers;
          DROP TRIGGER published_messages_fan_out;
@@ -238,15 +264,101 @@ async fn remember(rig: &Rig, round: i64) {
 /// Runs what a daemon and the commands do with schedules.
 async fn ledger(rig: &Rig, round: i64) {
     let mut ledger = occurrences::ledger(rig);
-    let plain = occurrences::schedule("plain", r#""body": "{{ last_success }}""#);
+    let expecting = r#""body": "{{ last_success }}", "expect": {"every": "1h"}"#;
+    let plain = occurrences::schedule("plain", expecting);
     let disabling = occurrences::schedule("disabling", r#""auto_disable": {"failures": 1}"#);
     ledger.sync(&[plain, disabling]).unwrap();
     occurrences::dispatch(&mut ledger, 2);
-    // One is spent before it runs, one runs for a while, one fails.
+    // One is spent before it runs, one runs for a while, and one fails.
     let id = occurrences::trigger(&mut ledger, "plain");
     rig.execute(&format!(
         "UPDATE consumer_messages SET lapses = 30 WHERE message_id = '{id}'"
     ));
+    end_runs(rig, &mut ledger).await;
+    ledger.dispatch().unwrap();
+    ledger.figures(20).unwrap();
+    ledger.pause("plain", None).unwrap();
+    ledger.resume("plain", false).unwrap();
+    ledger.set_hold(Some("x")).unwrap();
+    ledger.set_hold(None).unwrap();
+    let filter = |schedule: Option<&str>, state| OccurrenceFilter {
+        schedule: schedule.map(str::to_owned),
+        state,
+        limit: 10,
+        ..OccurrenceFilter::default()
+    };
+    for state in [
+        None,
+        Some(OccurrenceState::Failed),
+        Some(OccurrenceState::Running),
+    ] {
+        ledger.occurrences(&filter(Some("plain"), state)).unwrap();
+        ledger.occurrences(&filter(None, state)).unwrap();
+    }
+    assert!(ledger.occurrence(&id).unwrap().is_some());
+    control(rig, &mut ledger);
+    noted(&mut ledger, &id);
+    let listed = ScheduleFilter {
+        limit: 10,
+        ..ScheduleFilter::default()
+    };
+    LedgerClient::schedules(&mut ledger, &listed).unwrap();
+    LedgerClient::schedule(&mut ledger, "plain").unwrap();
+    let entered = occurrences::schedule("entered", r#""limit": 1"#);
+    by_hand(rig, &mut ledger, &entered, round);
+    elsewhere(&mut ledger);
+    // Those of the previous round ended long ago.
+    rig.execute(&format!(
+        "UPDATE occurrences SET id = '0000000{round}' || substr(id, 9), ended_at = 1;
+         UPDATE ledger_audit SET at = 1;
+         INSERT INTO schedules (name, definition, state, cursor) VALUES ('over', '{{}}', 'ended', 1)"
+    ));
+    ledger.expire(Duration::ZERO).unwrap();
+    ledger.sync(&[]).unwrap();
+}
+
+/// Runs what operators do with a schedule of the API, with its versions, of which there are many, and with single slots of it: one of the
+/// past was skipped, and one has no occurrence.
+fn by_hand(rig: &Rig, ledger: &mut Ledger, entered: &ScheduleConfig, round: i64) {
+    let name = entered.name();
+    ledger.enter(entered, None).unwrap();
+    let now = jiff::Timestamp::now().as_second();
+    let (slot, version) = (now - 3600 * (round + 1), 1000 * (round + 1));
+    rig.execute(&format!(
+        "INSERT INTO schedule_versions (schedule, version, at, origin, definition)
+         VALUES ('{name}', {version}, 1, 'api', '{}');
+         INSERT INTO occurrences (id, schedule, version, slot, queue, state, queued_at, ended_at)
+         VALUES ('skipped-{round}', '{name}', 1, {slot}000, 'work', 7, 1, 1)",
+        entered.definition
+    ));
+    let other = occurrences::schedule(name, r#""limit": 2"#);
+    ledger.enter(&other, None).unwrap();
+    assert!(ledger.versions(name).unwrap().len() > 1);
+    ledger.roll_back(name, version).unwrap();
+    ledger.skip(name, &SkipRequest::default()).unwrap();
+    let at = |second: i64| jiff::Timestamp::from_second(second).unwrap().to_string();
+    let filled = BackfillRequest {
+        from: at(slot),
+        to: at(slot + 1),
+        ..BackfillRequest::default()
+    };
+    assert_eq!(ledger.backfill(name, &filled).unwrap().occurrences.len(), 2);
+    let filter = AuditFilter {
+        limit: 10,
+        ..AuditFilter::default()
+    };
+    let all = ledger.audit(&filter).unwrap();
+    let of_one = AuditFilter {
+        subject: Some(name.to_owned()),
+        before: Some(all[0].id),
+        ..filter
+    };
+    assert!(!ledger.audit(&of_one).unwrap().is_empty());
+    ledger.remove(name, false, None).unwrap();
+}
+
+/// Ends the two runs whose messages wait, after a request to cancel each: one fails, one is done all the same.
+async fn end_runs(rig: &Rig, ledger: &mut Ledger) {
     let mut source = rig.source(&Shared::default(), 20);
     let mut failures = vec![Failure::new(Reason::Failed, "x")];
     let mut seen = 0;
@@ -259,42 +371,119 @@ async fn ledger(rig: &Rig, round: i64) {
         }
         seen += 1;
         next.begin();
-        rig.until("SELECT count(*) = 1 FROM occurrences WHERE ended_at IS NULL AND state = 1")
-            .await;
+        let running = next.message.occurrence.clone().unwrap();
+        rig.until(&format!(
+            "SELECT count(*) = 1 FROM occurrences WHERE id = '{running}' AND state = 1"
+        ))
+        .await;
+        let cancelled = ledger.cancel(&running, None).unwrap();
+        assert_eq!(cancelled, Cancelled::Requested);
         let failed = |failure| Outcome::DeadLetter(Box::new(failure));
         next.settle(failures.pop().map_or(Outcome::Done, failed));
     }
     source.end().await;
     rig.until("SELECT count(*) = 0 FROM occurrences WHERE ended_at IS NULL")
         .await;
-    ledger.dispatch().unwrap();
-    ledger.figures(20).unwrap();
-    ledger.pause("plain", None).unwrap();
-    ledger.resume("plain", false).unwrap();
-    ledger.set_hold(Some("x")).unwrap();
-    ledger.set_hold(None).unwrap();
-    let filter = |schedule: Option<&str>, state| OccurrenceFilter {
-        schedule: schedule.map(str::to_owned),
-        state,
-        before: None,
-        limit: 10,
+}
+
+/// Runs what operators do to runs: the last failure is resolved, sent back and cancelled while it waits.
+fn control(rig: &Rig, ledger: &mut Ledger) {
+    let unresolved = OccurrenceFilter {
+        is_unresolved: true,
+        limit: 1,
+        ..OccurrenceFilter::default()
     };
-    for state in [
-        None,
-        Some(OccurrenceState::Failed),
-        Some(OccurrenceState::Running),
-    ] {
-        ledger.occurrences(&filter(Some("plain"), state)).unwrap();
-        ledger.occurrences(&filter(None, state)).unwrap();
+    let failed = ledger.occurrences(&unresolved).unwrap().remove(0).id;
+    ledger.resolve(&failed, "x").unwrap();
+    let config = rig.config();
+    let mut open = |name: &str| {
+        let kind = database(&config).and_then(|database| database.client());
+        Ok(Client::new(name, kind.unwrap()))
+    };
+    ledger.retry(&failed, None, &mut open).unwrap();
+    assert_eq!(ledger.cancel(&failed, None).unwrap(), Cancelled::Ended);
+    let deleted = occurrences::trigger(ledger, "plain");
+    rig.execute("DELETE FROM consumer_messages WHERE id = (SELECT max(id) FROM consumer_messages)");
+    assert_eq!(ledger.cancel(&deleted, None).unwrap(), Cancelled::Ended);
+}
+
+/// Writes and reads the log of a run, which has more lines than it keeps.
+fn noted(ledger: &mut Ledger, id: &str) {
+    let few = LogLimits {
+        lines: 4,
+        bytes: 100,
+    };
+    for _ in 0..3 {
+        let (left, written) = ledger.note(vec![note(id)], few);
+        assert!(left.is_empty() && written.is_ok());
     }
-    assert!(ledger.occurrence(&id).unwrap().is_some());
-    // Those of the round before are long ended.
-    rig.execute(&format!(
-        "UPDATE occurrences SET id = '0000000{round}' || substr(id, 9), ended_at = 1;
-         INSERT INTO schedules (name, definition, state, cursor) VALUES ('over', '{{}}', 'ended', 1)"
-    ));
-    ledger.expire(Duration::ZERO).unwrap();
-    ledger.sync(&[]).unwrap();
+    let log = ledger.log(id, None, 10).unwrap().unwrap();
+    assert_eq!((log.lines.len(), log.dropped), (4, 5));
+}
+
+/// Returns what a run may tell.
+fn note(occurrence: &str) -> RunNote {
+    let line = LogLine {
+        at: Instant::now(),
+        attempt: 1,
+        stream: LogStream::Log,
+        level: "info",
+        text: "x".to_owned(),
+    };
+    RunNote {
+        occurrence: occurrence.into(),
+        lines: vec![line; 3],
+        dropped: 0,
+        progress: Some("x".to_owned()),
+        heard: Instant::now(),
+    }
+}
+
+/// Runs what a daemon does with messages for other sources.
+fn elsewhere(ledger: &mut Ledger) {
+    let outgoing = occurrences::schedule("elsewhere", r#""source": "rabbit""#);
+    ledger.sync(&[outgoing]).unwrap();
+    let id = occurrences::trigger(ledger, "elsewhere");
+    ledger.outgoing().unwrap();
+    let hold = Duration::from_secs(60);
+    assert_eq!(ledger.take_out("rabbit", 1, hold).unwrap().len(), 1);
+    assert_eq!(ledger.cancel(&id, None).unwrap(), Cancelled::Requested);
+    assert_eq!(ledger.cancel_requested().unwrap().ids, [id.as_str()]);
+    let sent = [id.clone()];
+    ledger
+        .sent_out("rabbit", &sent, &[(id.clone(), hold)])
+        .unwrap();
+    let now = tokio::time::Instant::now();
+    let mut pending = PendingReports::default();
+    let report = Report {
+        occurrence: id.into(),
+        attempt: Some(1),
+        arrived: now,
+        begun: None,
+        made: now,
+        what: Reported::Buried(Failure::new(Reason::Failed, "x")),
+    };
+    let mut reports = Reports {
+        of_occurrences: vec![report],
+        ..Reports::default()
+    };
+    reports.ends.push(recorded_end(now));
+    pending.add(reports);
+    ledger.report(&pending.take(None)).unwrap();
+    assert!(ledger.occurrence("of a message").unwrap().is_some());
+}
+
+fn recorded_end(now: tokio::time::Instant) -> RecordedEnd {
+    let message = MessageRecord {
+        message_id: Some("of a message".to_owned()),
+        source: Some("rabbit".to_owned()),
+        queue: "q".into(),
+        attempt: 1,
+        arrived: now,
+        begun: Some(now),
+        record: Record::All,
+    };
+    message.end(&Outcome::Done, &"r".into()).unwrap()
 }
 
 /// Runs the commands.
@@ -420,11 +609,13 @@ fn excessive(all: &[Run]) -> Vec<&Run> {
 fn never_run(all: &[Run]) -> Vec<(String, String)> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let files = |room: &str| std::fs::read_dir(source.join(room)).unwrap();
-    let files = files("sqlite").chain(files("sqlite/commands"));
+    let rooms = ["sqlite", "sqlite/commands", "ledger"];
+    let files = rooms.into_iter().flat_map(files);
     let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
     files.retain(|file| {
         let is_code = file.extension().is_some_and(|end| end == "rs");
-        is_code && !file.ends_with("schema.rs") && !file.ends_with("tests_support.rs")
+        let is_of_tests = file.ends_with("tests.rs") || file.ends_with("tests_support.rs");
+        is_code && !file.ends_with("schema.rs") && !is_of_tests
     });
     let is_meant = |part: &str| NOT_RUN.iter().any(|(of, _why)| part.contains(of));
     let mut missed = written(&files);

@@ -1,0 +1,76 @@
+//! Records of messages that are of no schedule: one row each, entered when the message ends. If it is in the ledger's
+//! own database, that is in the transaction that settles it.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+
+use super::change::{before, end_of};
+use super::message;
+use super::values::SqlValue;
+use crate::rules::{cut_error, result_text};
+use ganger_queue::delivery::{MessageEnd, RecordedEnd};
+use ganger_schedule::occurrence::OccurrenceState;
+
+/// Enters the record. The name of its schedule is empty: none can have it.
+pub(crate) const RECORD: &str = "
+INSERT INTO occurrences (id, schedule, version, queue, source, message_id, state, reason, attempt, queued_at,
+  started_at, ended_at, error, result)
+VALUES (?, '', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
+/// A record.
+#[derive(Debug)]
+pub(crate) struct RecordRow<'a> {
+    id: String,
+    end: &'a RecordedEnd,
+    now_ms: i64,
+    state: OccurrenceState,
+    reason: Option<&'static str>,
+    error: Option<Cow<'a, str>>,
+    result: Option<Cow<'a, str>>,
+}
+
+impl<'a> RecordRow<'a> {
+    /// Makes the record of an end, at that time of the ledger's clock.
+    pub(crate) fn new(end: &'a RecordedEnd, now_ms: i64) -> Self {
+        let id = message::id(Timestamp::from_millisecond(now_ms).unwrap_or_default());
+        let (state, reason, error, result) = match &end.end {
+            MessageEnd::Done(result) => {
+                (OccurrenceState::Completed, None, None, result_text(result))
+            }
+            MessageEnd::Failed(reason, error) => {
+                let error = cut_error(error);
+                (end_of(*reason), Some(reason.as_str()), Some(error), None)
+            }
+        };
+        Self {
+            id,
+            end,
+            now_ms,
+            state,
+            reason,
+            error,
+            result,
+        }
+    }
+
+    /// Returns the values of [`RECORD`].
+    pub(crate) fn values(&self) -> Vec<SqlValue<'_>> {
+        let record = &self.end.message;
+        let at = |time: tokio::time::Instant| before(self.now_ms, time.elapsed());
+        vec![
+            SqlValue::from(&self.id),
+            (&*record.queue).into(),
+            record.source.as_deref().into(),
+            record.message_id.as_deref().into(),
+            self.state.code().into(),
+            self.reason.into(),
+            record.attempt.into(),
+            at(record.arrived).into(),
+            record.begun.map(at).into(),
+            at(self.end.made).into(),
+            self.error.as_deref().into(),
+            self.result.as_deref().into(),
+        ]
+    }
+}

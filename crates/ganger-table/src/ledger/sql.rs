@@ -1,0 +1,713 @@
+//! The SQL of the ledger, which all databases share: their few differences are data.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+use super::change::{CHANGE, Change, EVENT};
+use super::row::{
+    EndedRun, Expectation, NewOccurrence, NewestVersion, Occurrence, OccurrenceEvent,
+    OccurrenceFilter, OpenRun, ScheduleRow, WaitingRun,
+};
+use super::store::{Expired, HistoryTransaction, LedgerTransaction};
+use super::values::{SqlRow, SqlValue, time};
+use crate::table::Fault;
+use ganger_queue::delivery::Outgoing;
+use ganger_schedule::auto_disable::AutoDisable;
+use ganger_schedule::clock::Clock;
+use ganger_schedule::due::Cursor;
+use ganger_schedule::occurrence::{OccurrenceState, ScheduleState};
+
+/// Words in which the databases differ.
+#[derive(Debug)]
+pub(crate) struct LedgerDialect {
+    /// Begin of an insert that leaves a row alone that is there, and its end.
+    pub(crate) insert_new: (&'static str, &'static str),
+    /// End of an insert that replaces the row of that name; a column is set to the new value between the
+    /// two parts.
+    pub(crate) replace: &'static str,
+    pub(crate) new_value: (&'static str, &'static str),
+    /// Column by which events are in the order of their inserts.
+    pub(crate) event_order: &'static str,
+    /// Words that have a table read by an index, before and after its name.
+    pub(crate) by_index: Option<(&'static str, &'static str)>,
+    /// Words that lock the rows read, for which others are waited for, or that are passed over if others
+    /// have locked them. A file is locked as a whole.
+    pub(crate) lock: Option<(&'static str, &'static str)>,
+}
+
+/// Statements in the open transaction of a ledger.
+pub(crate) trait LedgerSql {
+    /// Returns the words of the database.
+    fn dialect(&self) -> &'static LedgerDialect;
+
+    /// Returns whether the transaction may write.
+    fn writes(&self) -> bool;
+
+    /// Returns the time of the wall clock, in milliseconds.
+    fn now_ms(&mut self) -> Result<i64, Fault>;
+
+    /// Runs a statement with a value for each `?`, and returns its rows.
+    fn query(&mut self, text: &str, values: &[SqlValue<'_>]) -> Result<Vec<SqlRow>, Fault>;
+
+    /// Runs a statement for each of these values. Returns the number of rows that each has changed.
+    fn each(&mut self, text: &str, values: &[Vec<SqlValue<'_>>]) -> Result<Vec<u64>, Fault>;
+
+    /// Inserts messages into their queues.
+    fn publish(&mut self, messages: &[Outgoing]) -> Result<(), Fault>;
+
+    /// Makes the messages of that id dead letters that wait in a queue, since they are cancelled, and notes that
+    /// with their occurrences. Returns their number.
+    fn bury(&mut self, queue: &str, id: &str) -> Result<usize, Fault>;
+}
+
+/// Columns of a schedule that change, and those that stay.
+const SAVED: [&str; 19] = [
+    "definition",
+    "configuration",
+    "origin",
+    "state",
+    "state_reason",
+    "version",
+    "applied",
+    "\"cursor\"",
+    "runs",
+    "missed",
+    "next_slot",
+    "wake_at",
+    "failures",
+    "disabled_at",
+    "trial_slot",
+    "expected_since",
+    "review_at",
+    "overdue",
+    "skips",
+];
+
+/// Number of the newest version that is kept, if the definition is another than the applied one; negative if its
+/// own is another still.
+const NEWEST: &str = "CASE WHEN applied IS NULL OR applied <> schedules.definition THEN
+  (SELECT CASE WHEN kept.definition = schedules.definition THEN kept.version ELSE -kept.version END
+   FROM schedule_versions kept WHERE kept.schedule = name ORDER BY kept.version DESC LIMIT 1) END";
+
+const ENTER: &str = "
+INTO occurrences (id, schedule, version, slot, last_slot, queue, source, state, reason, queued_at, ended_at,
+  missed, watched)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
+const ENTER_EVENT: &str = "
+INSERT INTO occurrence_events (occurrence, at, to_state, attempt, note) VALUES (?, ?, ?, 0, ?)";
+
+const OCCURRENCE: &str = "
+SELECT id, schedule, version, slot, last_slot, queue, state, reason, attempt, queued_at, started_at,
+  ended_at, error, missed, result, source, message_id, cancel_request, resolved, progress, heard_at,
+  log_lines, log_dropped
+FROM occurrences";
+
+/// Ids are ordered in time. Those that are not ended are few.
+const EXPIRED: &str = "
+SELECT id, schedule FROM occurrences one
+WHERE id < ? AND ended_at < ?
+  AND (id < (SELECT max(id) FROM occurrences other WHERE other.schedule = one.schedule)
+    OR NOT EXISTS (SELECT 1 FROM schedules WHERE name = one.schedule AND state <> 'ended'))
+ORDER BY id LIMIT ?";
+
+/// Operations of the ledger within a transaction.
+#[derive(Debug)]
+pub(crate) struct InTransaction<S>(pub(crate) S);
+
+impl<S: LedgerSql> InTransaction<S> {
+    pub(super) fn first(
+        &mut self,
+        text: &str,
+        values: &[SqlValue<'_>],
+    ) -> Result<Option<SqlRow>, Fault> {
+        Ok(self.0.query(text, values)?.into_iter().next())
+    }
+
+    pub(super) fn run(&mut self, text: &str, values: &[SqlValue<'_>]) -> Result<(), Fault> {
+        self.0.each(text, &[values.to_vec()]).map(drop)
+    }
+
+    /// Enters changes of occurrences.
+    pub(super) fn change(&mut self, changes: &[Change<'_>]) -> Result<(), Fault> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let now_ms = self.0.now_ms()?;
+        let events: Vec<_> = changes.iter().map(|change| change.event(now_ms)).collect();
+        self.0.each(EVENT, &events)?;
+        let changes: Vec<_> = changes.iter().map(|change| change.change(now_ms)).collect();
+        self.0.each(CHANGE, &changes).map(drop)
+    }
+
+    /// Returns the words that have a table read by this index.
+    pub(super) fn by(&self, index: &str) -> String {
+        match self.0.dialect().by_index {
+            Some((before, after)) => format!(" {before}{index}{after}"),
+            None => String::new(),
+        }
+    }
+
+    /// Returns the words that lock the rows, if the transaction may change them.
+    pub(super) fn lock(&self) -> &'static str {
+        let lock = self.0.dialect().lock.filter(|_| self.0.writes());
+        lock.map_or("", |(waits, _)| waits)
+    }
+
+    /// Returns the words that lock the rows that nobody else has locked, if the transaction may change them.
+    pub(super) fn lock_free(&self) -> &'static str {
+        let lock = self.0.dialect().lock.filter(|_| self.0.writes());
+        lock.map_or("", |(_, passes)| passes)
+    }
+
+    /// Returns the query for schedules, without a condition.
+    fn schedule_query(&self) -> String {
+        let (open, newest) = (
+            self.by("occurrences_open"),
+            self.by("occurrences_of_schedule"),
+        );
+        format!(
+            "SELECT name, definition, configuration, origin, state, state_reason, version, applied, \"cursor\",
+               runs, missed, next_slot, wake_at, failures, disabled_at, trial_slot, created_at,
+               expected_since, review_at, overdue, skips,
+               (SELECT count(*) FROM occurrences{open} WHERE schedule = name AND ended_at IS NULL),
+               (SELECT o.state FROM occurrences o{newest} WHERE o.schedule = name ORDER BY id DESC LIMIT 1),
+               {NEWEST}
+             FROM schedules"
+        )
+    }
+
+    fn save_statement(&self) -> String {
+        let LedgerDialect {
+            replace,
+            new_value: (before, after),
+            ..
+        } = self.0.dialect();
+        let columns = SAVED.join(", ");
+        let set = SAVED.map(|column| format!("{column} = {before}{column}{after}"));
+        let set = set.join(", ");
+        format!(
+            "INSERT INTO schedules (name, created_at, {columns})
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) {replace} {set}"
+        )
+    }
+}
+
+impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
+    fn clock(&mut self) -> Result<Clock, Fault> {
+        let ahead = self.first("SELECT ahead FROM ledger WHERE id = 1", &[])?;
+        let ahead = ahead.and_then(|row| row.number(0)).unwrap_or(0).max(0);
+        Ok(Clock {
+            wall: time(self.0.now_ms()?),
+            ahead: SignedDuration::from_millis(ahead),
+        })
+    }
+
+    fn seen(&mut self) -> Result<Timestamp, Fault> {
+        let seen = self.first("SELECT seen_at FROM ledger WHERE id = 1", &[])?;
+        Ok(seen.map_or(Timestamp::UNIX_EPOCH, |row| row.time(0)))
+    }
+
+    fn set_clock(&mut self, clock: Clock) -> Result<(), Fault> {
+        let ahead = i64::try_from(clock.ahead.as_millis()).unwrap_or(0);
+        let set = "UPDATE ledger SET ahead = ?, seen_at = ? WHERE id = 1";
+        self.run(set, &[ahead.into(), clock.wall.as_millisecond().into()])
+    }
+
+    fn hold(&mut self) -> Result<Option<String>, Fault> {
+        let hold = self.first("SELECT hold FROM ledger WHERE id = 1", &[])?;
+        let hold = hold.filter(|row| !row.is_null(0));
+        Ok(hold.map(|row| row.name(0)))
+    }
+
+    fn set_hold(&mut self, reason: Option<&str>) -> Result<(), Fault> {
+        let set = "UPDATE ledger SET hold = ? WHERE id = 1";
+        self.run(set, &[reason.into()])
+    }
+
+    fn next_wake(&mut self) -> Result<Option<Timestamp>, Fault> {
+        let by = self.by("schedules_wake");
+        let next = format!(
+            "SELECT wake_at FROM schedules{by} WHERE wake_at IS NOT NULL ORDER BY wake_at LIMIT 1"
+        );
+        let next = self.first(&next, &[])?;
+        Ok(next.and_then(|row| row.maybe_time(0)))
+    }
+
+    fn wake_all(&mut self) -> Result<(), Fault> {
+        let wake = "UPDATE schedules SET wake_at = 0
+                    WHERE wake_at IS NOT NULL OR state = 'ended'";
+        self.run(wake, &[])
+    }
+
+    fn due(&mut self, now: Timestamp, most: u32) -> Result<Vec<ScheduleRow>, Fault> {
+        let lock = self.lock_free();
+        let (all, by) = (self.schedule_query(), self.by("schedules_wake"));
+        let due = format!("{all}{by} WHERE wake_at <= ? ORDER BY wake_at LIMIT ?{lock}");
+        let rows = self
+            .0
+            .query(&due, &[now.as_millisecond().into(), most.into()])?;
+        Ok(rows.iter().map(schedule_row).collect())
+    }
+
+    fn schedule(&mut self, name: &str) -> Result<Option<ScheduleRow>, Fault> {
+        let lock = self.lock();
+        let all = self.schedule_query();
+        let of_name = format!("{all} WHERE name = ?{lock}");
+        let row = self.first(&of_name, &[name.into()])?;
+        Ok(row.as_ref().map(schedule_row))
+    }
+
+    fn schedules_of(&mut self, configuration: &str) -> Result<Vec<ScheduleRow>, Fault> {
+        let (all, by) = (self.schedule_query(), self.by("schedules_configuration"));
+        let lock = self.lock();
+        let of_one = format!("{all}{by} WHERE configuration = ? ORDER BY name{lock}");
+        let rows = self.0.query(&of_one, &[configuration.into()])?;
+        Ok(rows.iter().map(schedule_row).collect())
+    }
+
+    fn next_review(&mut self) -> Result<Option<Timestamp>, Fault> {
+        let by = self.by("schedules_review");
+        let next = format!(
+            "SELECT review_at FROM schedules{by} WHERE review_at IS NOT NULL ORDER BY review_at LIMIT 1"
+        );
+        let next = self.first(&next, &[])?;
+        Ok(next.and_then(|row| row.maybe_time(0)))
+    }
+
+    fn reviews(&mut self, now: Timestamp, most: u32) -> Result<Vec<ScheduleRow>, Fault> {
+        let lock = self.lock_free();
+        let (all, by) = (self.schedule_query(), self.by("schedules_review"));
+        let reviews = format!("{all}{by} WHERE review_at <= ? ORDER BY review_at LIMIT ?{lock}");
+        let rows = self
+            .0
+            .query(&reviews, &[now.as_millisecond().into(), most.into()])?;
+        Ok(rows.iter().map(schedule_row).collect())
+    }
+
+    fn states(&mut self) -> Result<Vec<(ScheduleState, u64)>, Fault> {
+        let by = self.by("schedules_state");
+        let count = format!("SELECT state, count(*) FROM schedules{by} GROUP BY state");
+        let rows = self.0.query(&count, &[])?;
+        let states = rows.iter().map(|row| (row.schedule_state(0), row.count(1)));
+        Ok(states.collect())
+    }
+
+    fn stopped(&mut self, most: u32) -> Result<Vec<(String, ScheduleState, String)>, Fault> {
+        let by = self.by("schedules_state");
+        let stopped = format!(
+            "SELECT name, state, state_reason FROM schedules{by}
+             WHERE state IN ('broken', 'disabled') LIMIT ?"
+        );
+        let rows = self.0.query(&stopped, &[most.into()])?;
+        let stopped = rows.iter();
+        let stopped = stopped.map(|row| (row.name(0), row.schedule_state(1), row.name(2)));
+        Ok(stopped.collect())
+    }
+
+    fn overdue(&mut self, most: u32) -> Result<(u64, Vec<(String, String)>), Fault> {
+        let by = self.by("schedules_overdue");
+        let count = format!("SELECT count(*) FROM schedules{by} WHERE overdue IS NOT NULL");
+        let count = self.first(&count, &[])?.map_or(0, |row| row.count(0));
+        let overdue =
+            format!("SELECT name, overdue FROM schedules{by} WHERE overdue IS NOT NULL LIMIT ?");
+        let rows = self.0.query(&overdue, &[most.into()])?;
+        let some = rows.iter().map(|row| (row.name(0), row.name(1)));
+        Ok((count, some.collect()))
+    }
+
+    fn save(&mut self, schedules: &[ScheduleRow]) -> Result<(), Fault> {
+        if schedules.is_empty() {
+            return Ok(());
+        }
+        let now_ms = self.0.now_ms()?;
+        let failures = schedules.iter().map(|row| {
+            let failures = row.failing.failures.iter();
+            let failures: Vec<i64> = failures.map(|at| at.as_millisecond()).collect();
+            serde_json::json!(failures).to_string()
+        });
+        let failures: Vec<String> = failures.collect();
+        let skips: Vec<Option<String>> = schedules.iter().map(|row| numbers(&row.skips)).collect();
+        let values = schedules.iter().zip(failures.iter().zip(&skips));
+        let values = values.map(|(row, (failures, skips))| {
+            let cursor = row.cursor;
+            let created_at = row.created.map_or(now_ms, Timestamp::as_millisecond);
+            vec![
+                SqlValue::from(&row.name),
+                created_at.into(),
+                SqlValue::from(&row.definition),
+                row.configuration.as_deref().into(),
+                SqlValue::from(&row.origin),
+                row.state.as_str().into(),
+                row.state_reason.as_deref().into(),
+                row.version.into(),
+                row.applied.as_deref().into(),
+                cursor.map(|cursor| cursor.at.as_millisecond()).into(),
+                cursor.map_or(0, |cursor| count(cursor.runs)).into(),
+                cursor.map_or(0, |cursor| count(cursor.missed)).into(),
+                millis(row.next_slot).into(),
+                millis(row.wake).into(),
+                SqlValue::from(failures),
+                millis(row.failing.disabled).into(),
+                millis(row.failing.trial).into(),
+                millis(row.expected.since).into(),
+                millis(row.expected.review).into(),
+                row.expected.overdue.as_deref().into(),
+                skips.as_deref().into(),
+            ]
+        });
+        let values: Vec<_> = values.collect();
+        let save = self.save_statement();
+        self.0.each(&save, &values).map(drop)
+    }
+
+    fn remove(&mut self, name: &str) -> Result<(), Fault> {
+        let waiting = self.waiting(name)?;
+        let removed: Vec<_> = waiting.iter().map(|run| Change::removed(&run.id)).collect();
+        self.change(&removed)?;
+        self.run("DELETE FROM schedules WHERE name = ?", &[name.into()])?;
+        self.forget_versions(&BTreeSet::from([name.to_owned()]))
+    }
+
+    fn enter(&mut self, occurrences: &[NewOccurrence]) -> Result<Vec<bool>, Fault> {
+        if occurrences.is_empty() {
+            return Ok(Vec::new());
+        }
+        let now_ms = self.0.now_ms()?;
+        let (insert, unless_there) = self.0.dialect().insert_new;
+        let values = occurrences.iter().map(|occurrence| {
+            let state = occurrence.state;
+            vec![
+                SqlValue::from(&occurrence.id),
+                SqlValue::from(&occurrence.schedule),
+                occurrence.version.into(),
+                millis(occurrence.slot).into(),
+                millis(occurrence.last_slot).into(),
+                SqlValue::from(&occurrence.queue),
+                occurrence.source.as_deref().into(),
+                state.code().into(),
+                occurrence.reason.into(),
+                now_ms.into(),
+                state.is_end().then_some(now_ms).into(),
+                count(occurrence.missed).into(),
+                occurrence.is_watched.into(),
+            ]
+        });
+        let values: Vec<_> = values.collect();
+        let entered = self
+            .0
+            .each(&format!("{insert} {ENTER} {unless_there}"), &values)?;
+        let entered: Vec<bool> = entered.into_iter().map(|rows| rows > 0).collect();
+        let new = occurrences.iter().zip(&entered).filter(|(_, new)| **new);
+        let events = new.map(|(occurrence, _)| {
+            vec![
+                SqlValue::from(&occurrence.id),
+                now_ms.into(),
+                occurrence.state.code().into(),
+                occurrence.note.as_deref().into(),
+            ]
+        });
+        let events: Vec<_> = events.collect();
+        self.0.each(ENTER_EVENT, &events)?;
+        Ok(entered)
+    }
+
+    fn waiting(&mut self, schedule: &str) -> Result<Vec<WaitingRun>, Fault> {
+        let by = self.by("occurrences_open");
+        let waiting = format!(
+            "SELECT id, coalesce(slot, queued_at) FROM occurrences{by}
+             WHERE schedule = ? AND ended_at IS NULL AND state = 8 AND reason = 'overlap' ORDER BY id"
+        );
+        let rows = self.0.query(&waiting, &[schedule.into()])?;
+        let waiting = rows.iter().map(|row| WaitingRun {
+            id: row.name(0),
+            slot: row.time(1),
+        });
+        Ok(waiting.collect())
+    }
+
+    fn open(&mut self, schedule: &str, most: u32) -> Result<Vec<OpenRun>, Fault> {
+        let by = self.by("occurrences_open");
+        let open = format!(
+            "SELECT id, coalesce(slot, queued_at), started_at FROM occurrences{by}
+             WHERE schedule = ? AND ended_at IS NULL ORDER BY id LIMIT ?"
+        );
+        let rows = self.0.query(&open, &[schedule.into(), most.into()])?;
+        let open = rows.iter().map(|row| OpenRun {
+            id: row.name(0),
+            slot: row.time(1),
+            started_at: row.maybe_time(2),
+        });
+        Ok(open.collect())
+    }
+
+    fn admit(&mut self, ids: &[String]) -> Result<(), Fault> {
+        let admitted: Vec<_> = ids.iter().map(|id| Change::admitted(id)).collect();
+        self.change(&admitted)
+    }
+
+    fn publish(&mut self, messages: &[Outgoing]) -> Result<(), Fault> {
+        self.0.publish(messages)
+    }
+
+    fn last_success(&mut self, schedule: &str) -> Result<Option<Timestamp>, Fault> {
+        let by = self.by("occurrences_completed");
+        let last = format!(
+            "SELECT slot FROM occurrences{by}
+             WHERE schedule = ? AND slot IS NOT NULL AND state = 2 ORDER BY slot DESC LIMIT 1"
+        );
+        let last = self.first(&last, &[schedule.into()])?;
+        Ok(last.and_then(|row| row.maybe_time(0)))
+    }
+
+    fn ended(&mut self, most: u32) -> Result<Vec<EndedRun>, Fault> {
+        let by = self.by("occurrences_watched");
+        let ended = format!(
+            "SELECT id, schedule, coalesce(slot, queued_at), state, ended_at FROM occurrences{by}
+             WHERE watched = 1 AND ended_at IS NOT NULL ORDER BY ended_at LIMIT ?"
+        );
+        let rows = self.0.query(&ended, &[most.into()])?;
+        let ended = rows.iter().map(|row| EndedRun {
+            id: row.name(0),
+            schedule: row.name(1),
+            slot: row.time(2),
+            state: row.state(3),
+            ended_at: row.time(4),
+        });
+        Ok(ended.collect())
+    }
+
+    fn looked_at(&mut self, ids: &[String]) -> Result<(), Fault> {
+        let note = "UPDATE occurrences SET watched = 0 WHERE id = ?";
+        self.0.each(note, &named(ids)).map(drop)
+    }
+
+    fn expired(&mut self, until: Timestamp, most: u32) -> Result<Expired, Fault> {
+        let until_ms = until.as_millisecond();
+        let first_id = first_id(until);
+        let old = [SqlValue::from(&first_id), until_ms.into(), most.into()];
+        let occurrences = self.0.query(EXPIRED, &old)?;
+        let by = self.by("schedules_ended");
+        let ended = format!(
+            "SELECT name FROM schedules{by}
+             WHERE state = 'ended' AND origin = 'sql' AND \"cursor\" < ? LIMIT ?"
+        );
+        let schedules = self.0.query(&ended, &[until_ms.into(), most.into()])?;
+        let names = |rows: Vec<SqlRow>| rows.iter().map(|row| row.name(0)).collect();
+        let of = occurrences.iter().map(|row| row.name(1)).collect();
+        Ok(Expired {
+            occurrences: names(occurrences),
+            of,
+            schedules: names(schedules),
+            changes: self.expired_changes(until, most)?,
+        })
+    }
+
+    fn expire(&mut self, expired: &Expired) -> Result<(), Fault> {
+        let ended = "DELETE FROM schedules WHERE name = ? AND state = 'ended'";
+        self.0.each(ended, &named(&expired.schedules))?;
+        let remove = "DELETE FROM occurrences WHERE id = ? AND ended_at IS NOT NULL";
+        let ids = named(&expired.occurrences);
+        let removed = self.0.each(remove, &ids)?;
+        let removed = ids.into_iter().zip(removed).filter(|(_, rows)| *rows > 0);
+        let removed: Vec<_> = removed.map(|(id, _)| id).collect();
+        let events = "DELETE FROM occurrence_events WHERE occurrence = ?";
+        self.0.each(events, &removed)?;
+        let log = "DELETE FROM occurrence_logs WHERE occurrence = ?";
+        self.0.each(log, &removed)?;
+        let gone = expired.of.iter().chain(&expired.schedules).cloned();
+        self.forget_versions(&gone.collect())?;
+        self.forget_changes(&expired.changes)
+    }
+
+    fn occurrences(&mut self, filter: &OccurrenceFilter) -> Result<Vec<Occurrence>, Fault> {
+        if filter.is_unresolved && filter.state.is_none() {
+            let mut found = Vec::new();
+            for state in [OccurrenceState::Failed, OccurrenceState::TimedOut] {
+                found.extend(self.occurrences(&OccurrenceFilter {
+                    state: Some(state),
+                    ..filter.clone()
+                })?);
+            }
+            found.sort_unstable_by(|one, other| other.id.cmp(&one.id));
+            found.truncate(usize::try_from(filter.limit).unwrap_or(usize::MAX));
+            return Ok(found);
+        }
+        let mut values = Vec::new();
+        let mut conditions = Vec::new();
+        if let Some(schedule) = &filter.schedule {
+            conditions.push("schedule = ?");
+            values.push(SqlValue::from(schedule));
+        }
+        let mut by = String::new();
+        if let Some(state) = filter.state {
+            conditions.push("state = ?");
+            values.push(state.code().into());
+            // Most have completed; those in another state are found by indexes of theirs.
+            if !state.is_end() {
+                by = self.by("occurrences_open");
+                conditions.push("ended_at IS NULL");
+            } else if state != OccurrenceState::Completed {
+                by = self.by("occurrences_not_completed");
+                conditions.push("ended_at IS NOT NULL AND state <> 2");
+            }
+        }
+        if filter.is_unresolved {
+            conditions.push("resolved IS NULL");
+        }
+        if let Some(before) = &filter.before {
+            conditions.push("id < ?");
+            values.push(SqlValue::from(before));
+        }
+        let conditions = match conditions.is_empty() {
+            true => String::new(),
+            false => format!("WHERE {}", conditions.join(" AND ")),
+        };
+        values.push(filter.limit.into());
+        let chosen = format!("{OCCURRENCE}{by} {conditions} ORDER BY id DESC LIMIT ?");
+        let rows = self.0.query(&chosen, &values)?;
+        Ok(rows.iter().map(occurrence).collect())
+    }
+
+    fn occurrence(
+        &mut self,
+        id: &str,
+    ) -> Result<Option<(Occurrence, Vec<OccurrenceEvent>)>, Fault> {
+        let of_id = format!("{OCCURRENCE} WHERE id = ?");
+        let of_message = format!("{OCCURRENCE} WHERE message_id = ? ORDER BY id DESC LIMIT 1");
+        let found = match self.first(&of_id, &[id.into()])? {
+            Some(found) => found,
+            None => match self.first(&of_message, &[id.into()])? {
+                Some(found) => found,
+                None => return Ok(None),
+            },
+        };
+        let found = occurrence(&found);
+        let order = self.0.dialect().event_order;
+        let by = self.by("occurrence_events_of");
+        let events = format!(
+            "SELECT at, from_state, to_state, attempt, note FROM occurrence_events{by}
+             WHERE occurrence = ? ORDER BY {order}"
+        );
+        let events = self.0.query(&events, &[SqlValue::from(&found.id)])?;
+        let events = events.iter().map(|row| OccurrenceEvent {
+            at: row.time(0),
+            from: row.number(1).map(|_| row.state(1)),
+            to: row.state(2),
+            attempt: row.small(3),
+            note: row.text(4),
+        });
+        let events = events.collect();
+        Ok(Some((found, events)))
+    }
+
+    fn schedules_after(&mut self, name: &str, most: u32) -> Result<Vec<ScheduleRow>, Fault> {
+        let all = self.schedule_query();
+        let after = format!("{all} WHERE name > ? ORDER BY name LIMIT ?");
+        let rows = self.0.query(&after, &[name.into(), most.into()])?;
+        Ok(rows.iter().map(schedule_row).collect())
+    }
+}
+
+fn named(ids: &[String]) -> Vec<Vec<SqlValue<'_>>> {
+    ids.iter().map(|id| vec![SqlValue::from(id)]).collect()
+}
+
+fn schedule_row(row: &SqlRow) -> ScheduleRow {
+    ScheduleRow {
+        name: row.name(0),
+        definition: row.name(1),
+        configuration: row.text(2),
+        origin: row.name(3),
+        state: row.schedule_state(4),
+        state_reason: row.text(5),
+        version: row.number(6).unwrap_or(0),
+        applied: row.text(7),
+        cursor: row.maybe_time(8).map(|at| Cursor {
+            at,
+            runs: row.count(9),
+            missed: row.count(10),
+        }),
+        next_slot: row.maybe_time(11),
+        wake: row.maybe_time(12),
+        failing: AutoDisable {
+            failures: instants(&row.name(13)).into(),
+            disabled: row.maybe_time(14),
+            trial: row.maybe_time(15),
+        },
+        created: row.maybe_time(16),
+        expected: Expectation {
+            since: row.maybe_time(17),
+            review: row.maybe_time(18),
+            overdue: row.text(19),
+        },
+        skips: instants(&row.name(20)).into_iter().collect(),
+        open: row.small(21),
+        waiting: 0,
+        last_state: row.number(22).map(|_| row.state(22)),
+        newest: NewestVersion {
+            number: row.number(23).map_or(0, i64::saturating_abs),
+            is_this: row.number(23).is_some_and(|number| number > 0),
+        },
+    }
+}
+
+/// Reads a JSON array of times.
+fn instants(text: &str) -> Vec<Timestamp> {
+    let times: Vec<i64> = serde_json::from_str(text).unwrap_or_default();
+    times.into_iter().map(time).collect()
+}
+
+/// Writes times as a JSON array; none if there are none.
+fn numbers(times: &BTreeSet<Timestamp>) -> Option<String> {
+    let numbers: Vec<i64> = times.iter().map(|at| at.as_millisecond()).collect();
+    (!numbers.is_empty()).then(|| serde_json::json!(numbers).to_string())
+}
+
+fn occurrence(row: &SqlRow) -> Occurrence {
+    Occurrence {
+        id: row.name(0),
+        schedule: row.name(1),
+        version: row.number(2).unwrap_or(0),
+        slot: row.maybe_time(3),
+        last_slot: row.maybe_time(4),
+        queue: row.name(5),
+        state: row.state(6),
+        reason: row.text(7),
+        attempt: row.small(8),
+        queued_at: row.time(9),
+        started_at: row.maybe_time(10),
+        ended_at: row.maybe_time(11),
+        error: row.text(12),
+        missed: row.count(13),
+        result: row.text(14),
+        source: row.text(15),
+        message_id: row.text(16),
+        cancel_request: row.text(17),
+        resolved: row.text(18),
+        progress: row.text(19),
+        heard_at: row.maybe_time(20),
+        log_lines: row.count(21),
+        log_dropped: row.count(22),
+    }
+}
+
+fn millis(time: Option<Timestamp>) -> Option<i64> {
+    time.map(|time| {
+        let millis = time.as_millisecond();
+        // Rounded up: nothing is looked at before it is due.
+        millis + i64::from(time.subsec_nanosecond() % 1_000_000 > 0)
+    })
+}
+
+fn count(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Returns the least id that an occurrence of that time can have.
+fn first_id(at: Timestamp) -> String {
+    let millis = u64::try_from(at.as_millisecond()).unwrap_or(0);
+    Uuid::from_u128(u128::from(millis) << 80).to_string()
+}

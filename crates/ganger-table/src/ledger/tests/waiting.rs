@@ -1,0 +1,201 @@
+//! Runs that wait until others of their schedule have ended.
+
+use super::*;
+
+const QUEUED: &str =
+    r#"{"cron": "* * * * *", "queue": "q", "body": "{{ slot }}", "overlap": "queue"}"#;
+
+/// Ends the run whose message was sent first, as its settlement does.
+fn end_first(rig: &Rig, state: OccurrenceState) {
+    let now = rig.now_ms.load(Ordering::SeqCst);
+    let end = "UPDATE occurrences SET state = ?1, ended_at = ?2 WHERE id =
+               (SELECT min(id) FROM occurrences WHERE state = 0 AND ended_at IS NULL)";
+    let ended = rig.sql().execute(end, params![state.code(), now]);
+    assert_eq!(ended, Ok(1));
+}
+
+/// Dispatches minutes that overlap: the first runs.
+fn dispatched(rig: &Rig, ledger: &mut Ledger, minutes: u32) {
+    ledger.sync(&[config("m", QUEUED)]).unwrap();
+    run(ledger);
+    rig.pass(30);
+    assert_eq!(run(ledger).sent, 1);
+    for _ in 1..minutes {
+        rig.pass(60);
+        let waiting = run(ledger);
+        assert_eq!((waiting.sent, waiting.skipped.len()), (0, 0));
+    }
+}
+
+#[test]
+fn a_run_waits_until_those_before_it_have_ended() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    dispatched(&rig, &mut ledger, 3);
+    assert_eq!(
+        slots(&mut ledger, "m"),
+        [
+            "2026-12-01T00:01:00Z queued",
+            "2026-12-01T00:02:00Z waiting overlap",
+            "2026-12-01T00:03:00Z waiting overlap",
+        ]
+    );
+    assert_eq!(run(&mut ledger).sent, 0);
+    // Any daemon sends the next one, and only that.
+    end_first(&rig, OccurrenceState::Failed);
+    let mut other = rig.daemon();
+    assert_eq!(run(&mut other).sent, 1);
+    assert_eq!(run(&mut ledger).sent, 0);
+    assert_eq!(
+        rig.bodies("q"),
+        ["2026-12-01T00:01:00Z", "2026-12-01T00:02:00Z"]
+    );
+    // A slot does not overtake those that wait.
+    rig.pass(60);
+    assert_eq!(run(&mut ledger).sent, 0);
+    end_first(&rig, OccurrenceState::Completed);
+    assert_eq!(run(&mut ledger).sent, 1);
+    let shown = slots(&mut ledger, "m");
+    assert_eq!(shown[1], "2026-12-01T00:02:00Z completed");
+    assert_eq!(shown[2], "2026-12-01T00:03:00Z queued");
+    assert_eq!(shown[3], "2026-12-01T00:04:00Z waiting overlap");
+    let id = ledger.occurrences(&OccurrenceFilter {
+        limit: 2,
+        ..OccurrenceFilter::default()
+    });
+    let (_, events) = ledger.occurrence(&id.unwrap()[1].id).unwrap().unwrap();
+    let changes: Vec<_> = events.iter().map(|event| (event.from, event.to)).collect();
+    assert_eq!(
+        changes,
+        [
+            (None, OccurrenceState::Waiting),
+            (Some(OccurrenceState::Waiting), OccurrenceState::Queued),
+        ]
+    );
+}
+
+/// Nobody has told the end of the first: its row was deleted.
+#[test]
+fn a_run_that_is_gone_is_not_waited_for() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    dispatched(&rig, &mut ledger, 2);
+    let delete = "DELETE FROM occurrences WHERE state = 0";
+    assert_eq!(rig.sql().execute(delete, []), Ok(1));
+    rig.pass(60);
+    assert_eq!(run(&mut ledger).sent, 1);
+    assert_eq!(
+        slots(&mut ledger, "m"),
+        [
+            "2026-12-01T00:02:00Z queued",
+            "2026-12-01T00:03:00Z waiting overlap",
+        ]
+    );
+}
+
+#[test]
+fn what_waits_stands_still_with_its_schedule() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    dispatched(&rig, &mut ledger, 3);
+    ledger.pause("m", None).unwrap();
+    end_first(&rig, OccurrenceState::Completed);
+    assert_eq!(run(&mut ledger).sent, 0);
+    ledger.resume("m", false).unwrap();
+    assert_eq!(run(&mut ledger).sent, 1);
+    ledger.set_hold(Some("an incident")).unwrap();
+    end_first(&rig, OccurrenceState::Completed);
+    let held = ledger.dispatch().unwrap();
+    assert_eq!((held.sent, held.wait), (0, None));
+    ledger.set_hold(None).unwrap();
+    assert_eq!(run(&mut ledger).sent, 1);
+}
+
+#[test]
+fn what_waits_ends_with_its_schedule() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    dispatched(&rig, &mut ledger, 2);
+    ledger.sync(&[]).unwrap();
+    assert_eq!(
+        slots(&mut ledger, "m"),
+        [
+            "2026-12-01T00:01:00Z queued",
+            "2026-12-01T00:02:00Z cancelled removed",
+        ]
+    );
+    // A schedule that has had its last slot still lets its runs go on.
+    let limited = QUEUED.replace("\"queue\":", "\"limit\": 2, \"queue\":");
+    ledger.sync(&[config("limited", &limited)]).unwrap();
+    run(&mut ledger);
+    rig.pass(60);
+    run(&mut ledger);
+    rig.pass(60);
+    run(&mut ledger);
+    assert_eq!(
+        ledger.schedule("limited").unwrap().state,
+        ScheduleState::Ended
+    );
+    end_first(&rig, OccurrenceState::Completed);
+    end_first(&rig, OccurrenceState::Completed);
+    assert_eq!(run(&mut ledger).sent, 1);
+}
+
+#[test]
+fn only_so_many_wait() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    dispatched(&rig, &mut ledger, 101);
+    rig.pass(60);
+    let skipped = run(&mut ledger);
+    assert_eq!((skipped.sent, skipped.skipped["overlap"]), (0, 1));
+    // A run that is triggered does not wait.
+    let triggered = ledger.trigger("m", None, None, false).unwrap();
+    assert_eq!(triggered, Triggered::Overlaps);
+}
+
+#[test]
+fn a_message_that_can_not_be_made_breaks_the_schedule() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    let body = "{{ range(slot | unix) | join }}";
+    let definition = QUEUED.replace("{{ slot }}", body);
+    ledger.sync(&[config("m", &definition)]).unwrap();
+    run(&mut ledger);
+    let enter =
+        "INSERT INTO occurrences (id, schedule, version, slot, queue, state, reason, queued_at)
+                 VALUES ('1', 'm', 1, 1796083201000, 'q', 8, 'overlap', 1)";
+    rig.sql().execute(enter, []).unwrap();
+    rig.pass(30);
+    let broken = run(&mut ledger).broken;
+    assert_eq!(broken.len(), 1, "{broken:?}");
+    assert_eq!(ledger.schedule("m").unwrap().state, ScheduleState::Broken);
+}
+
+/// Its schedule has had its last slot, so that only the end of the run before sends it.
+#[test]
+fn a_message_that_is_refused_holds_up_no_other_schedule() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    let limited = QUEUED.replace("\"queue\":", "\"limit\": 2, \"queue\":");
+    let other = QUEUED.replace("\"q\"", "\"other\"");
+    ledger
+        .sync(&[config("refused", &limited), config("other", &other)])
+        .unwrap();
+    run(&mut ledger);
+    rig.pass(30);
+    assert_eq!(run(&mut ledger).sent, 2);
+    rig.pass(60);
+    assert_eq!(run(&mut ledger).sent, 0);
+    let guard = "CREATE TRIGGER guard BEFORE INSERT ON consumer_messages WHEN NEW.queue = 'q'
+                 BEGIN SELECT RAISE(ABORT, 'no more of that'); END";
+    rig.sql().execute_batch(guard).unwrap();
+    end_first(&rig, OccurrenceState::Completed);
+    end_first(&rig, OccurrenceState::Completed);
+    let dispatched = run(&mut ledger);
+    assert_eq!((dispatched.sent, dispatched.unreviewed), (1, None));
+    assert_eq!(dispatched.broken.len(), 1);
+    rig.sql().execute_batch("DROP TRIGGER guard").unwrap();
+    ledger.resume("refused", false).unwrap();
+    assert_eq!(run(&mut ledger).sent, 1);
+}

@@ -1,0 +1,500 @@
+//! Publishes the messages of schedules that go to other sources than the ledger. One thread takes them from
+//! the ledger; each source has a thread of its own that publishes them, so that one that is away or slow
+//! holds up no other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+use std::{io, mem, thread};
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::kinds;
+use ganger_config::model::{Config, LedgerConfig, PoolConfig, SourceConfig};
+use ganger_core::backoff::AWAY;
+use ganger_core::heartbeat::Heartbeat;
+use ganger_pool::overview::{OutgoingStatus, Overview};
+use ganger_queue::client::Client;
+use ganger_queue::fault::{FaultKind, SourceFault};
+use ganger_table::ledger::{Ledger, OutboxCount, OutboxRow};
+
+/// Interval at which the ledger is asked for messages.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Interval at which the messages are counted.
+const COUNT_EVERY: Duration = Duration::from_secs(10);
+/// Number of messages that are taken together for a source.
+const TAKEN_MAX: u32 = 50;
+/// Time for which messages are published until others are taken.
+const PUBLISH_FOR: Duration = Duration::from_secs(30);
+/// Time for which no other daemon takes the same messages, and interval at which it is extended while they are
+/// in hand.
+const HOLD: Duration = Duration::from_secs(15);
+const EXTEND_EVERY: Duration = Duration::from_secs(5);
+/// Time for which a message is put off that its source refuses.
+const PUT_OFF: Duration = Duration::from_secs(10);
+/// Idle time after which a connection is closed.
+const IDLE: Duration = Duration::from_secs(300);
+/// Age from which on messages for an unknown source are a problem: other daemons may know it.
+const UNKNOWN_MAX: Duration = Duration::from_secs(60);
+
+/// The messages that are published. Dropping it ends that, once what is in hand has been noted.
+#[derive(Debug)]
+pub(super) struct Relay {
+    /// Wakes the thread.
+    events: SyncSender<RelayEvent>,
+    /// The thread ends without it.
+    held: Option<Arc<()>>,
+    ended: Option<oneshot::Receiver<()>>,
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.held = None;
+        // One that does not wait looks anyway.
+        self.events.try_send(RelayEvent::Look).ok();
+    }
+}
+
+/// Wakes the thread that takes messages from the ledger.
+#[derive(Debug, Clone)]
+pub(super) struct RelayWaker(SyncSender<RelayEvent>);
+
+impl RelayWaker {
+    /// Tells that there are messages.
+    pub(super) fn wake(&self) {
+        // One that has much to do looks anyway.
+        self.0.try_send(RelayEvent::Look).ok();
+    }
+}
+
+#[derive(Debug)]
+enum RelayEvent {
+    Look,
+    Published(Published),
+}
+
+/// Result of publishing messages to a source.
+#[derive(Debug, Default)]
+struct Published {
+    source: String,
+    /// Messages that the source has taken.
+    sent: Vec<String>,
+    /// Messages that it has not, each with the time for which it is put off.
+    back: Vec<(String, Duration)>,
+    problem: Option<String>,
+    /// The source can't be used at all.
+    is_down: bool,
+}
+
+impl Relay {
+    /// Begins to publish the messages in the ledger.
+    pub(super) fn begin(
+        config: &Config,
+        ledger: &LedgerConfig,
+        overview: &Overview,
+    ) -> io::Result<Self> {
+        // Room for a result of each source, and to be woken.
+        let (events, incoming) = sync_channel(config.sources.len() + 1);
+        let (tell, ended) = oneshot::channel();
+        let held = Arc::new(());
+        let sources = config.sources.iter();
+        let sources = sources.filter(|(name, _)| **name != ledger.source);
+        let outlets = sources.map(|(name, source)| (name.clone(), Outlet::new(source)));
+        let mut work = RelayWork {
+            ledger_config: ledger.clone(),
+            ledger: None,
+            outlets: outlets.collect(),
+            pools: config.pools.clone(),
+            results: events.clone(),
+            held: Arc::downgrade(&held),
+            overview: overview.clone(),
+            next_count: Instant::now(),
+            failures: 0,
+            not_before: Instant::now(),
+        };
+        let thread = thread::Builder::new().name("outbox".to_owned());
+        thread.spawn(move || {
+            while catch_unwind(AssertUnwindSafe(|| work.run(&incoming))).is_err() {
+                tracing::error!("publishing messages of schedules panicked; it begins anew");
+                work.begin_anew();
+            }
+            drop(tell);
+        })?;
+        Ok(Self {
+            events,
+            held: Some(held),
+            ended: Some(ended),
+        })
+    }
+
+    /// Ends it. Returns what tells when that is done.
+    pub(super) fn end(mut self) -> Option<oneshot::Receiver<()>> {
+        self.ended.take()
+    }
+
+    pub(super) fn waker(&self) -> RelayWaker {
+        RelayWaker(self.events.clone())
+    }
+}
+
+/// A source that messages go to.
+#[derive(Debug)]
+struct Outlet {
+    source: SourceConfig,
+    /// Channel of its thread, once it has one.
+    jobs: Option<SyncSender<Vec<OutboxRow>>>,
+    /// Messages that its thread is publishing, which are held by that time.
+    in_hand: Vec<String>,
+    extend_at: Instant,
+    failures: u32,
+    not_before: Instant,
+    problem: Option<OutletProblem>,
+}
+
+/// A problem of a source, which is logged.
+#[derive(Debug)]
+struct OutletProblem {
+    text: String,
+    is_down: bool,
+    seen: Instant,
+}
+
+impl Outlet {
+    fn new(source: &SourceConfig) -> Self {
+        Self {
+            source: source.clone(),
+            jobs: None,
+            in_hand: Vec::new(),
+            extend_at: Instant::now(),
+            failures: 0,
+            not_before: Instant::now(),
+            problem: None,
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.in_hand.is_empty()
+    }
+
+    /// Takes a result into account: its problem is logged once, and so is its end.
+    fn published(&mut self, published: &Published) {
+        let now = Instant::now();
+        let source = &published.source;
+        match published.is_down {
+            true => {
+                self.failures += 1;
+                self.not_before = now + AWAY.wait(self.failures, fastrand::f64());
+            }
+            false => self.failures = 0,
+        }
+        // What is refused comes again after a time, and others that are taken meanwhile don't end that.
+        let is_over = |before: &OutletProblem| before.is_down || now >= before.seen + 2 * PUT_OFF;
+        match (&published.problem, &self.problem) {
+            (Some(problem), before) => {
+                if before.is_none() {
+                    tracing::error!(
+                        source,
+                        problem,
+                        "messages of schedules can't be published; they stay in the ledger, retrying"
+                    );
+                }
+                self.problem = Some(OutletProblem {
+                    text: problem.clone(),
+                    is_down: published.is_down,
+                    seen: now,
+                });
+            }
+            (None, Some(before)) if is_over(before) => {
+                tracing::info!(source, "messages of schedules are published again");
+                self.problem = None;
+            }
+            (None, _) => {}
+        }
+    }
+}
+
+/// State of the thread that takes messages from the ledger.
+#[derive(Debug)]
+struct RelayWork {
+    ledger_config: LedgerConfig,
+    ledger: Option<Ledger>,
+    outlets: BTreeMap<String, Outlet>,
+    pools: Vec<Arc<PoolConfig>>,
+    results: SyncSender<RelayEvent>,
+    /// Gone once the work is to end.
+    held: Weak<()>,
+    overview: Overview,
+    next_count: Instant,
+    /// Failures of the ledger, in a row.
+    failures: u32,
+    not_before: Instant,
+}
+
+impl RelayWork {
+    /// Works until it is to end and nothing is in hand.
+    fn run(&mut self, incoming: &Receiver<RelayEvent>) {
+        let heart = Heartbeat::of_this_thread();
+        let mut unnoted: Vec<Published> = Vec::new();
+        loop {
+            let is_over = self.held.strong_count() == 0;
+            let is_busy = self.outlets.values().any(Outlet::is_busy);
+            if is_over && !is_busy && (unnoted.is_empty() || self.failures > 0) {
+                return;
+            }
+            heart.beat();
+            if self.not_before <= Instant::now() {
+                let turn = heart.away(|| self.turn(&mut unnoted, is_over));
+                self.took_turn(turn);
+            }
+            match incoming.recv_timeout(LOOK_EVERY) {
+                Ok(event) => self.received(event, &mut unnoted),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            while let Ok(event) = incoming.try_recv() {
+                self.received(event, &mut unnoted);
+            }
+        }
+    }
+
+    /// After a panic: later, and with another connection.
+    fn begin_anew(&mut self) {
+        self.ledger = None;
+        self.failures += 1;
+        self.not_before = Instant::now() + AWAY.max;
+    }
+
+    fn received(&mut self, event: RelayEvent, unnoted: &mut Vec<Published>) {
+        if let RelayEvent::Published(published) = event {
+            if let Some(outlet) = self.outlets.get_mut(&published.source) {
+                outlet.in_hand.clear();
+                outlet.published(&published);
+            }
+            unnoted.push(published);
+            self.next_count = Instant::now();
+        }
+    }
+
+    fn took_turn(&mut self, turn: Result<(), SourceFault>) {
+        match turn {
+            Ok(()) => self.failures = 0,
+            // Who dispatches logs it.
+            Err(error) => {
+                tracing::debug!(%error, "no messages are taken from the ledger");
+                self.failures += 1;
+                self.not_before = Instant::now() + AWAY.wait(self.failures, fastrand::f64());
+            }
+        }
+    }
+
+    /// Notes what was published, and takes more unless it is to end.
+    fn turn(&mut self, unnoted: &mut Vec<Published>, is_over: bool) -> Result<(), SourceFault> {
+        let ledger = match &mut self.ledger {
+            Some(ledger) => ledger,
+            None => self
+                .ledger
+                .insert(Ledger::open(&self.ledger_config, false)?),
+        };
+        while let Some(published) = unnoted.last() {
+            ledger.sent_out(&published.source, &published.sent, &published.back)?;
+            unnoted.pop();
+        }
+        let now = Instant::now();
+        for (name, outlet) in &mut self.outlets {
+            if outlet.is_busy() && outlet.extend_at <= now {
+                let held = outlet.in_hand.iter().map(|id| (id.clone(), HOLD));
+                ledger.sent_out(name, &[], &held.collect::<Vec<_>>())?;
+                outlet.extend_at = now + EXTEND_EVERY;
+            }
+        }
+        if is_over {
+            return Ok(());
+        }
+        let free = self.outlets.iter_mut();
+        let free = free.filter(|(_, outlet)| !outlet.is_busy() && outlet.not_before <= now);
+        for (name, outlet) in free {
+            let rows = ledger.take_out(name, TAKEN_MAX, HOLD)?;
+            if rows.is_empty() {
+                continue;
+            }
+            let jobs = match outlet.jobs.take() {
+                Some(jobs) => Ok(jobs),
+                None => {
+                    let publisher = Publisher {
+                        name: name.clone(),
+                        source: outlet.source.clone(),
+                        pools: self.pools.clone(),
+                        client: None,
+                        held: self.held.clone(),
+                    };
+                    publisher.begin(&self.results)
+                }
+            };
+            match jobs {
+                Ok(jobs) => {
+                    let taken = rows.iter().map(|row| row.occurrence.clone()).collect();
+                    // Its thread has taken the one before.
+                    if jobs.try_send(rows).is_ok() {
+                        outlet.in_hand = taken;
+                        outlet.extend_at = now + EXTEND_EVERY;
+                    }
+                    outlet.jobs = Some(jobs);
+                }
+                Err(error) => outlet.published(&Published {
+                    source: name.clone(),
+                    problem: Some(format!("no thread for it: {error}")),
+                    is_down: true,
+                    ..Published::default()
+                }),
+            }
+        }
+        if self.next_count <= now {
+            self.next_count = now + COUNT_EVERY;
+            let counts = ledger.outgoing()?;
+            self.show(counts);
+        }
+        Ok(())
+    }
+
+    /// Shows the number of messages and the problems.
+    fn show(&self, counts: Vec<OutboxCount>) {
+        let outgoing = counts.into_iter().map(|count| {
+            let problem = match self.outlets.get(&count.source) {
+                Some(outlet) => outlet.problem.as_ref().map(|problem| problem.text.clone()),
+                None => count
+                    .oldest
+                    .and_then(|oldest| SystemTime::now().duration_since(oldest).ok())
+                    .filter(|age| *age > UNKNOWN_MAX)
+                    .map(|_| "no daemon that has a source of that name publishes them".to_owned()),
+            };
+            OutgoingStatus {
+                source: count.source,
+                messages: count.messages,
+                problem,
+            }
+        });
+        self.overview.set_outgoing(outgoing.collect());
+    }
+}
+
+/// The thread that publishes to one source.
+#[derive(Debug)]
+struct Publisher {
+    name: String,
+    source: SourceConfig,
+    pools: Vec<Arc<PoolConfig>>,
+    client: Option<Client>,
+    held: Weak<()>,
+}
+
+impl Publisher {
+    fn begin(mut self, results: &SyncSender<RelayEvent>) -> io::Result<SyncSender<Vec<OutboxRow>>> {
+        let (jobs, incoming) = sync_channel::<Vec<OutboxRow>>(1);
+        let results = results.clone();
+        let thread = thread::Builder::new().name(format!("outbox-{}", self.name));
+        thread.spawn(move || {
+            loop {
+                let rows = match incoming.recv_timeout(IDLE) {
+                    Ok(rows) => rows,
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.client = None;
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return,
+                };
+                let all: Vec<String> = rows.iter().map(|row| row.occurrence.clone()).collect();
+                let work = || self.publish(rows);
+                let published = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+                    let back = all.into_iter().map(|id| (id, PUT_OFF));
+                    Published {
+                        back: back.collect(),
+                        problem: Some("publishing panicked".to_owned()),
+                        is_down: true,
+                        ..Published::default()
+                    }
+                });
+                let published = RelayEvent::Published(Published {
+                    source: self.name.clone(),
+                    ..published
+                });
+                if results.send(published).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(jobs)
+    }
+
+    /// Publishes messages one by one, each with the source's confirmation.
+    fn publish(&mut self, rows: Vec<OutboxRow>) -> Published {
+        let mut published = Published::default();
+        let mut refusing = BTreeSet::new();
+        let until = Instant::now() + PUBLISH_FOR;
+        for OutboxRow {
+            occurrence,
+            message,
+        } in rows
+        {
+            let is_over = self.held.strong_count() == 0 || Instant::now() >= until;
+            if published.is_down || is_over {
+                published.back.push((occurrence, Duration::ZERO));
+                continue;
+            }
+            let place = message.as_ref().ok();
+            let place = place.map(|message| (message.exchange.clone(), message.queue.clone()));
+            if place.as_ref().is_some_and(|place| refusing.contains(place)) {
+                published.back.push((occurrence, PUT_OFF));
+                continue;
+            }
+            let (why, is_down) = match self.publish_one(message) {
+                Ok(()) => {
+                    published.sent.push(occurrence);
+                    continue;
+                }
+                Err(failed) => failed,
+            };
+            refusing.extend(place);
+            published.back.push((
+                occurrence,
+                match is_down {
+                    true => Duration::ZERO,
+                    false => PUT_OFF,
+                },
+            ));
+            published.problem.get_or_insert(why);
+            published.is_down = is_down;
+        }
+        if published.problem.is_some() {
+            // A new one knows queues that were made meanwhile.
+            drop(mem::take(&mut self.client));
+        }
+        published
+    }
+
+    /// Publishes a message. Returns the problem, and whether the source can't be used at all.
+    fn publish_one(
+        &mut self,
+        message: Result<ganger_queue::delivery::Outgoing, String>,
+    ) -> Result<(), (String, bool)> {
+        let message = message.map_err(|why| (why, false))?;
+        let kind = self.source.kind();
+        if message.exchange.is_some() && kind != "rabbitmq" {
+            let why = format!("a source of kind `{kind}` has no exchanges: name a queue");
+            return Err((why, false));
+        }
+        let client = match &mut self.client {
+            Some(client) => client,
+            None => {
+                let opened = kinds::client(&self.name, &self.source, &self.pools);
+                self.client
+                    .insert(opened.map_err(|error| (error.to_string(), true))?)
+            }
+        };
+        client.send(&[message]).map_err(|halted| {
+            let is_down = !matches!(halted.error.kind(), FaultKind::NoQueue | FaultKind::Refused);
+            (halted.error.to_string(), is_down)
+        })
+    }
+}

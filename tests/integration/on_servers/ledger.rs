@@ -1,0 +1,307 @@
+//! The ledger on a server: its tables, its lock, and what becomes of messages when it can't be written.
+
+use nix::sys::signal::Signal;
+
+use crate::admin;
+use crate::harness::{
+    AHEAD, Api, BEHIND, Daemon, Database, Event, Launch, Pool, Scene, Workspace, trials_on,
+};
+use crate::ledger;
+
+trials_on![
+    a_ledger_that_may_not_be_made_is_asked_for,
+    a_ledger_of_the_first_version_is_upgraded,
+    a_ledger_that_is_locked_is_used_again_once_it_is_free,
+    a_server_that_is_killed_costs_no_slot_of_a_schedule,
+    a_server_whose_clock_is_set_repeats_no_slot_and_loses_none,
+    a_failover_costs_no_slot_of_a_schedule,
+    a_ledger_that_is_gone_holds_up_no_message,
+    an_occurrence_that_is_locked_keeps_no_other_log_waiting,
+    schedules_are_listed_and_triggered_over_the_api,
+];
+
+const AWAY: &str = "the ledger can't be used: no schedule is dispatched; retrying";
+
+/// A pool whose one schedule is due when it is triggered, and waits for the file `go`.
+fn long() -> Pool {
+    let keys = "at = \"2100-01-01T00:00:00\"\nbody = \"mode:wait:go\"";
+    let pool = Pool::new(&[]).after(&ledger::schedule("long", keys));
+    pool.set("workers", "2").set("prefetch", "1")
+}
+
+/// The statements that create the tables of the queue, and those of each version of the ledger.
+fn schema(site: &Workspace) -> [String; 3] {
+    let schema = site.ganger(&["schema", "--source", "main"]).good();
+    let (queue, ledger) = schema.split_once("-- Ledger, version 1").unwrap();
+    let (first, second) = ledger.split_once("-- Ledger, version 2").unwrap();
+    [queue, &format!("--{first}"), &format!("--{second}")].map(str::to_owned)
+}
+
+fn a_ledger_that_may_not_be_made_is_asked_for() {
+    let site = Workspace::on("", "declare = false", Some(Database::shared()));
+    let pools = [long()];
+    site.configure_commands(&pools);
+    let [queue, first, second] = schema(&site);
+    let server = site.database();
+    let lacks = |version: usize| {
+        let refused = site.ganger(&["check", "--online"]).bad(1);
+        let problem = format!("lacks version {version} of the tables of the ledger");
+        let what_to_do = format!("`ganger schema` from `-- Ledger, version {version}` on");
+        assert!(
+            refused.contains("ledger: ")
+                && refused.contains(&problem)
+                && refused.contains(&what_to_do),
+            "{refused}"
+        );
+    };
+    server.ask(&queue);
+    lacks(1);
+    server.ask(&first);
+    lacks(2);
+    let daemon = site.start(&pools);
+    daemon.logged(AWAY);
+    server.ask(&second);
+    daemon.entered();
+    site.ganger(&["check", "--online"]).good();
+    daemon.stop();
+}
+
+fn a_ledger_of_the_first_version_is_upgraded() {
+    let site = Workspace::on("", "", Some(Database::shared()));
+    let pools = [ledger::secondly()];
+    site.configure_commands(&pools);
+    let [queue, first, second] = schema(&site);
+    let server = site.database();
+    server.ask(&queue);
+    server.ask(&first);
+    let run = "INSERT INTO occurrences (id, schedule, version, queue, state, attempt, queued_at, ended_at)
+               VALUES ('early', 'a', 1, 'work', 2, 1, 1, 2)";
+    server.ask(run);
+    if let Database::Mariadb(_) = server {
+        // An upgrade that was interrupted: there no transaction takes back what it did.
+        let (altered, _) = second.split_once("CREATE TABLE").unwrap();
+        server.ask(altered);
+    }
+    let daemon = site.start(&pools);
+    daemon.entered();
+    daemon.eventually("a slot to run", || {
+        !site.record().all(Event::Done).is_empty()
+    });
+    assert_eq!(server.ask("SELECT version FROM ledger"), "2");
+    let early = site.ganger(&["occurrence", "show", "early", "-o", "json"]);
+    assert_eq!(early.json()["state"], "completed");
+    if let Database::Mariadb(_) = server {
+        // By hand it can be done again.
+        server.ask(&second);
+    }
+    daemon.signal(Signal::SIGTERM);
+    daemon.exit();
+}
+
+/// For longer than the daemon waits for a lock, but not than a command does.
+fn a_ledger_that_is_locked_is_used_again_once_it_is_free() {
+    let site = Workspace::on("", "", Some(Database::shared()));
+    let pools = [ledger::secondly()];
+    site.configure_commands(&pools);
+    let daemon = site.start(&pools);
+    let done = || site.record().all(Event::Done).len();
+    daemon.eventually("some slots to run", || done() > 10);
+    let locks = site.database().table();
+    locks.run("BEGIN").unwrap();
+    locks.ask("SELECT id FROM ledger WHERE id = 1 FOR UPDATE");
+    std::thread::scope(|scope| {
+        let paused = scope.spawn(|| site.ganger(&["schedule", "pause", "a"]));
+        daemon.logged(AWAY);
+        locks.run("COMMIT").unwrap();
+        assert_eq!(paused.join().unwrap().good(), "paused a\n");
+    });
+    daemon.logged("schedules are dispatched again");
+    site.ganger(&["schedule", "resume", "a", "--make-up"])
+        .good();
+    daemon.eventually("further slots of it to run", || {
+        let record = site.record();
+        let done = record.texts(Event::Done).into_iter();
+        done.filter(|text| text.starts_with("a ")).count() > 8
+    });
+    ledger::each_slot_was_one_occurrence(&site);
+    daemon.signal(Signal::SIGTERM);
+    daemon.exit();
+}
+
+fn a_server_that_is_killed_costs_no_slot_of_a_schedule() {
+    let pool = ledger::secondly();
+    let site = Workspace::on("", "lease = \"1s\"", Some(Database::alone()));
+    let pools = [pool];
+    let scene = Scene::at(site, &pools);
+    scene.site.configure_commands(&pools);
+    let other = scene.site.start(&pools);
+    let server = scene.site.database();
+    let done = || scene.record().all(Event::Done).len();
+    other.eventually("some slots to run", || done() > 10);
+    server.kill();
+    other.logged(AWAY);
+    server.start_again();
+    let before = done();
+    other.eventually("further slots to run", || done() > before + 20);
+    ledger::each_slot_was_one_occurrence(&scene.site);
+    other.stop();
+    scene.daemon.stop();
+}
+
+/// The clocks of two of the daemons are wrong by a day: that of the server counts.
+fn a_server_whose_clock_is_set_repeats_no_slot_and_loses_none() {
+    let database = Database::alone();
+    database.stop();
+    database.set_clock("+0");
+    database.start_again();
+    let site = Workspace::on("", "", Some(database));
+    let pools = [ledger::secondly()];
+    site.configure_commands(&pools);
+    let daemons = [&[][..], AHEAD, BEHIND].map(|through| {
+        let launch = Launch {
+            through,
+            ..Launch::default()
+        };
+        site.launch(&pools, launch)
+    });
+    ledger::steps_of_the_clock(&site, &daemons, |offset| {
+        site.database().set_clock(offset);
+    });
+    daemons.iter().for_each(Daemon::stop);
+}
+
+fn a_failover_costs_no_slot_of_a_schedule() {
+    let database = Database::alone();
+    let standby = database.standby();
+    let site = Workspace::with_sections(&format!(
+        "[sources.main]\nkind = \"table\"\nurl = \"{}\"\nlease = \"1s\"",
+        standby.url_before(&database)
+    ));
+    let pools = [ledger::secondly()];
+    site.configure_commands(&pools);
+    let daemons = [(); 2].map(|()| site.start(&pools));
+    let done = || site.record().all(Event::Done).len();
+    daemons[0].eventually("some slots to run", || done() > 20);
+    database.kill_followed(&standby);
+    daemons[0].logged(AWAY);
+    standby.promote();
+    let before = done();
+    daemons[0].eventually("further slots to run", || done() > before + 40);
+    ledger::each_slot_was_one_occurrence(&site);
+    daemons.iter().for_each(Daemon::stop);
+}
+
+/// The header is one that PostgreSQL stores, but can't read as JSON.
+fn a_ledger_that_is_gone_holds_up_no_message() {
+    let site = Workspace::on("", "", Some(Database::shared()));
+    let pools = [long()];
+    site.configure_commands(&pools);
+    let scene = Scene::at(site, &pools);
+    let server = scene.site.database();
+    scene.daemon.entered();
+    server.ask(
+        r#"INSERT INTO consumer_messages (queue, body, headers) VALUES ('work', 'mode:wait:go', '{"a": "\u0000"}')"#,
+    );
+    scene.site.ganger(&["schedule", "trigger", "long"]).good();
+    let begun = || scene.record().of(Event::Began, "mode:wait:go").len();
+    scene.daemon.eventually("both to begin", || begun() == 2);
+    let other = scene.site.start(&pools);
+    let has_state = |state| {
+        let states = server.ask("SELECT DISTINCT state FROM occurrences WHERE ended_at IS NULL");
+        states == state
+    };
+    other.eventually("the ledger to show the run", || has_state("1"));
+    scene.daemon.crash();
+    other.eventually("the other to have both and to show it", || {
+        begun() == 4 && has_state("1")
+    });
+    server.ask("ALTER TABLE occurrences RENAME TO elsewhere");
+    scene.site.touch("go");
+    other.logged("the database rejects a change of an occurrence: the ledger does not show it");
+    other.eventually("both to be done", || scene.table.count("work") == 0);
+    assert_eq!(scene.table.dead(), []);
+    other.stop();
+}
+
+/// As one is that is being settled.
+fn an_occurrence_that_is_locked_keeps_no_other_log_waiting() {
+    let site = Workspace::on("", "", Some(Database::shared()));
+    let keys = "at = \"2100-01-01T00:00:00\"\noverlap = \"allow\"\n\
+                body = \"mode:wait:go,print:one,wait:end\"";
+    let pool = Pool::new(&["--v2=1"]).after(&ledger::schedule("long", keys));
+    let pools = [pool.set("workers", "2")];
+    site.configure_commands(&pools);
+    let daemon = site.start(&pools);
+    daemon.entered();
+    let ids = [(); 2].map(|()| ledger::trigger(&site, "long"));
+    for id in &ids {
+        ledger::becomes(&site, &daemon, id, "running");
+    }
+    let locks = site.database().table();
+    locks.run("BEGIN").unwrap();
+    let lock = format!(
+        "SELECT id FROM occurrences WHERE id = '{}' FOR UPDATE",
+        ids[0]
+    );
+    locks.ask(&lock);
+    site.touch("go");
+    ledger::logs::becomes(&site, &daemon, &ids[1], 1);
+    assert_eq!(site.ganger(&["occurrence", "log", &ids[0]]).good(), "");
+    locks.run("COMMIT").unwrap();
+    ledger::logs::becomes(&site, &daemon, &ids[0], 1);
+    site.touch("end");
+    for id in &ids {
+        ledger::becomes(&site, &daemon, id, "completed");
+    }
+    daemon.stop();
+}
+
+fn schedules_are_listed_and_triggered_over_the_api() {
+    let site = Workspace::on("", "", Some(Database::alone()));
+    let pools = [long()];
+    let scene = Scene::at(site, &pools);
+    scene.daemon.entered();
+    let api = Api::Socket(admin::socket(&scene.daemon));
+    let names = || {
+        let listed = api.get("/v1/schedules").json();
+        let listed = listed.as_array().unwrap().iter();
+        let names: Vec<String> = listed.map(|one| one["name"].to_string()).collect();
+        names.join(" ")
+    };
+    assert_eq!(names(), "\"long\"");
+    let keys = r#"{"at": "2100-01-01T00:00:00", "queue": "work", "body": "x", "tags": ["t"]}"#;
+    let entered = api.ask("PUT", "/v1/schedules/far", &[], keys);
+    assert_eq!(entered.json()["change"], "created");
+    assert_eq!(names(), "\"far\" \"long\"");
+    let trigger = |name: &str| api.post(&format!("/v1/schedules/{name}/trigger"), "");
+    let triggered = trigger("far").json();
+    let id = triggered["occurrence"].as_str().unwrap();
+    let ended = api.get(&format!("/v1/occurrences/{id}?wait=20s")).json();
+    assert_eq!(ended["state"], "completed", "{ended}");
+    let running = trigger("long").json();
+    trigger("long").problem(409);
+    let removed = api.ask("DELETE", "/v1/schedules/far", &[], "");
+    assert_eq!(removed.status, 200, "{removed:?}");
+    // One that waits is told that the server is away.
+    let id = running["occurrence"].as_str().unwrap();
+    let server = scene.site.database();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| api.get(&format!("/v1/occurrences/{id}?wait=20s")));
+        scene.begun(&["mode:wait:go"]);
+        server.kill();
+        let why = waiting.join().unwrap().problem(503);
+        assert!(why.contains("main"), "{why}");
+    });
+    let why = api.get("/v1/schedules").problem(503);
+    assert!(why.contains("source `main`"), "{why}");
+    assert_eq!(api.get("/v1/status").status, 200);
+    server.start_again();
+    scene.daemon.eventually("the ledger to be there again", || {
+        api.get("/v1/schedules").status == 200
+    });
+    scene.site.touch("go");
+    scene.daemon.eventually("the run to end", || {
+        api.get(&format!("/v1/occurrences/{id}")).json()["state"] == "completed"
+    });
+    scene.daemon.stop();
+}
