@@ -112,7 +112,11 @@ impl Daemon {
                 schedules: Vec::new(),
                 effective: config.effective.clone(),
             },
-            shared: kinds::Shared::new(budget.clone(), overview.unread_queues().clone()),
+            shared: kinds::Shared::new(
+                budget.clone(),
+                overview.unread_queues().clone(),
+                overview.follower().clone(),
+            ),
             overview,
             budget,
             pools: BTreeMap::new(),

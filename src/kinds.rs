@@ -31,28 +31,27 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Returns the state for a daemon that has no source yet. Its sources share this budget and report in
-    /// `unread` the queues that no pool reads.
-    pub fn new(budget: Budget, unread: UnreadQueues) -> Self {
+    /// Returns the state for a daemon that has no source yet. Its sources share this budget, report in
+    /// `unread` the queues that no pool reads, and by `follower` what becomes of messages for a ledger elsewhere.
+    pub fn new(budget: Budget, unread: UnreadQueues, follower: Follower) -> Self {
         Self {
             budget,
             exclusive: Exclusive::default(),
             unread,
-            follower: Follower::default(),
+            follower,
             #[cfg(feature = "sqlite")]
             stores: Stores::default(),
         }
-    }
-
-    /// Returns the way on which messages are reported to a ledger in another database than theirs.
-    pub fn follower(&self) -> &Follower {
-        &self.follower
     }
 }
 
 impl Default for Shared {
     fn default() -> Self {
-        Self::new(Budget::new(None), UnreadQueues::default())
+        Self::new(
+            Budget::new(None),
+            UnreadQueues::default(),
+            Follower::default(),
+        )
     }
 }
 

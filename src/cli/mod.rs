@@ -22,6 +22,7 @@ mod man;
 mod no_surface;
 mod occurrence_log;
 mod output;
+mod report;
 mod run;
 mod schedule;
 mod schema;

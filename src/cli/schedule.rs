@@ -15,6 +15,7 @@ use super::history::{self, HistoryCommand};
 use super::import::{self, ImportArgs};
 use super::ledger::{self, KeptCommand};
 use super::output;
+use super::report::{ReportArgs, report};
 use super::usage::wrong;
 use ganger_core::foreign;
 use ganger_core::units::duration;
@@ -36,6 +37,8 @@ pub(super) enum ScheduleCommand {
     History(HistoryCommand),
     #[command(flatten)]
     ByHand(ByHandCommand),
+    /// Report on the runs of a time, by schedule and queue: how many failed, how late they started, how long they took
+    Report(ReportArgs),
     /// List the next slots of a schedule: in UTC, on the clocks of its zone, and what a change of these
     /// clocks does to them
     Next {
@@ -129,6 +132,7 @@ pub(super) fn run(command: &ScheduleCommand) -> CommandResult {
         ScheduleCommand::Edit(command) => return editing::run(command),
         ScheduleCommand::History(command) => return history::run(command),
         ScheduleCommand::ByHand(command) => return by_hand::run(command),
+        ScheduleCommand::Report(args) => return report(args),
         ScheduleCommand::Next {
             schedule,
             address,

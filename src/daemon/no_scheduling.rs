@@ -2,7 +2,6 @@
 
 use ganger_config::model::{Config, LedgerConfig};
 use ganger_pool::overview::Overview;
-use ganger_queue::delivery::Follower;
 
 /// Schedules of a build without tables: none.
 #[derive(Debug, Default)]
@@ -12,13 +11,7 @@ pub(super) use NoScheduling as Scheduling;
 
 impl NoScheduling {
     /// Returns a task without schedules.
-    pub(super) fn begin(
-        self,
-        _: &Config,
-        _: Option<&LedgerConfig>,
-        _: &Overview,
-        _: &Follower,
-    ) -> Self {
+    pub(super) fn begin(self, _: &Config, _: Option<&LedgerConfig>, _: &Overview) -> Self {
         self
     }
 

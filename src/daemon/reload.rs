@@ -80,7 +80,6 @@ impl Daemon {
                     &self.config,
                     ledger.as_ref(),
                     &self.overview,
-                    self.shared.follower(),
                 );
             }
             self.apply(change, &mut opened);

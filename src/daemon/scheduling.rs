@@ -73,8 +73,8 @@ impl Scheduling {
         config: &Config,
         before: Option<&LedgerConfig>,
         overview: &Overview,
-        follower: &Follower,
     ) -> Self {
+        let follower = overview.follower();
         overview.set_ledger(None);
         overview.set_outgoing(Vec::new());
         let ledger = config.ledger.as_ref();
@@ -87,12 +87,7 @@ impl Scheduling {
         });
         let waker = relay.as_ref().map(Relay::waker);
         Self {
-            dispatching: dispatch(
-                self.dispatching,
-                config,
-                before,
-                (overview, waker, follower),
-            ),
+            dispatching: dispatch(self.dispatching, config, before, (overview, waker)),
             relay,
             following: follow(self.following, ledger, follower),
             noting: note(self.noting, ledger, follower),
@@ -128,7 +123,7 @@ fn dispatch(
     before: Option<ScheduleThread>,
     config: &Config,
     ledger_before: Option<&LedgerConfig>,
-    (overview, waker, follower): (&Overview, Option<RelayWaker>, &Follower),
+    (overview, waker): (&Overview, Option<RelayWaker>),
 ) -> Option<ScheduleThread> {
     let ledger = config.ledger.clone();
     let is_left = |before: &&LedgerConfig| match &ledger {
@@ -137,7 +132,6 @@ fn dispatch(
     };
     let left = ledger_before.filter(is_left).cloned();
     let (schedules, overview) = (config.schedules.clone(), overview.clone());
-    let follower = follower.clone();
     let earlier = before.map(|ScheduleThread { held, thread }| {
         drop(held);
         thread
@@ -160,7 +154,7 @@ fn dispatch(
             pause.away(|| leave(&left));
         }
         if let Some(ledger) = ledger {
-            keep_on(&ledger, &schedules, (&overview, waker, &follower), &pause);
+            keep_on(&ledger, &schedules, (&overview, waker), &pause);
         }
     };
     let thread = std::thread::Builder::new().name("schedules".to_owned());
@@ -242,12 +236,12 @@ fn leave(ledger: &LedgerConfig) {
 fn keep_on(
     ledger: &LedgerConfig,
     schedules: &[ScheduleConfig],
-    (overview, waker, follower): (&Overview, Option<RelayWaker>, &Follower),
+    (overview, waker): (&Overview, Option<RelayWaker>),
     pause: &Pause,
 ) {
     loop {
         let mut view = LedgerView::new(&ledger.source, overview.clone(), waker.clone());
-        let cancelling = Cancelling::new(overview.registry().clone(), follower.clone());
+        let cancelling = Cancelling::new(overview.registry().clone(), overview.follower().clone());
         let work = || keep(ledger, schedules, (&mut view, cancelling), pause);
         if catch_unwind(AssertUnwindSafe(work)).is_ok() {
             return;

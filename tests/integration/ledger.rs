@@ -28,6 +28,7 @@ trials_on![
     the_configuration_is_followed,
     a_schedule_that_sql_inserts_and_one_that_is_nonsense,
     messages_for_another_table_are_published_and_followed,
+    runs_are_reported,
     ; sqlite:
     each_slot_is_one_occurrence_though_the_clock_is_set,
     what_operators_mistype,
@@ -462,6 +463,31 @@ fn what_operators_do() {
         (&upcoming[2]["schedule"], &upcoming[3]),
         (&json!("often"), &Value::Null)
     );
+    daemon.stop();
+}
+
+fn runs_are_reported() {
+    let site = Workspace::new();
+    let pools = [Pool::new(&[]).after(&schedule("often", "cron = \"@yearly\""))];
+    site.configure_commands(&pools);
+    let daemon = site.start(&pools);
+    daemon.entered();
+    let id = trigger(&site, "often");
+    becomes(&site, &daemon, &id, "completed");
+    let report = [
+        "schedule",
+        "report",
+        "durations",
+        "--schedule",
+        "often",
+        "-o",
+        "json",
+    ];
+    let report = site.ganger(&report).json();
+    let completed = report["rows"][0]["completed"].as_u64();
+    assert!(completed > Some(0), "{report:#}");
+    let table = site.ganger(&["schedule", "report"]).good();
+    assert!(table.contains("often"), "{table}");
     daemon.stop();
 }
 

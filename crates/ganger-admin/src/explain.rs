@@ -111,7 +111,7 @@ pub(super) async fn upcoming(
     upcoming.await.map(Json)
 }
 
-fn instant(key: &str, text: Option<&str>) -> Result<Option<Timestamp>, Problem> {
+pub(super) fn instant(key: &str, text: Option<&str>) -> Result<Option<Timestamp>, Problem> {
     let read = text.map(str::parse::<Timestamp>).transpose();
     read.map_err(|_| {
         Problem::bad(format!(

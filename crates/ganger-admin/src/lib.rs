@@ -41,6 +41,7 @@ mod precondition;
 mod reload;
 mod remote_ledger;
 mod remote_source;
+mod reports;
 mod routes;
 mod schedules;
 mod session;

@@ -17,12 +17,13 @@ use super::schedules::TriggeredJson;
 use ganger_config::model::ScheduleConfig;
 use ganger_queue::fault::SourceFault;
 use ganger_queue::ledger::shown::{
-    AuditJson, BackfillJson, OccurrenceDetailsJson, OccurrenceJson, OccurrenceLogJson,
+    AuditJson, BackfillJson, OccurrenceDetailsJson, OccurrenceJson, OccurrenceLogJson, ReportJson,
     ScheduleDetailsJson, ScheduleJson, SkippedJson, UpcomingJson, VersionJson,
 };
 use ganger_queue::ledger::{
     AuditFilter, BackfillRequest, Cancelled, Entered, Expected, LedgerClient, LedgerError,
-    OccurrenceFilter, OpenSource, ScheduleFilter, SkipRequest, Triggered, UpcomingRange,
+    OccurrenceFilter, OpenSource, ReportRange, ScheduleFilter, SkipRequest, Triggered,
+    UpcomingRange,
 };
 
 /// The ledger of a remote daemon.
@@ -205,6 +206,21 @@ impl LedgerClient for RemoteLedger {
             ("limit", Some(&range.limit.to_string())),
         ]);
         self.get(&format!("/v1/upcoming?{query}")).map_err(said)
+    }
+
+    fn report(&mut self, range: &ReportRange) -> Result<ReportJson, LedgerError> {
+        let time = |time: Option<Timestamp>| time.map(|time| time.to_string());
+        let query = query(&[
+            ("from", time(range.from).as_deref()),
+            ("to", time(range.to).as_deref()),
+            ("schedule", range.schedule.as_deref()),
+            ("queue", range.queue.as_deref()),
+            ("tag", range.tag.as_deref()),
+            ("limit", Some(&range.limit.to_string())),
+        ]);
+        let order = range.order.as_str();
+        self.get(&format!("/v1/reports/{order}?{query}"))
+            .map_err(said)
     }
 
     fn enter(

@@ -29,7 +29,7 @@ use super::session::Sessions;
 use super::waits::Waits;
 use super::{
     by_hand, cancel, control, dead, events, explain, health, history, ledger, log, login, messages,
-    occurrence_log, occurrences, openapi, pause, pools, reload, schedules, sources,
+    occurrence_log, occurrences, openapi, pause, pools, reload, reports, schedules, sources,
 };
 use ganger_config::model::TelemetryConfig;
 
@@ -147,10 +147,12 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(
             schedules::show,
             schedules::enter,
+            schedules::change,
             schedules::remove
         ))
         .routes(routes!(explain::next))
         .routes(routes!(explain::upcoming))
+        .routes(routes!(reports::report))
         .routes(routes!(schedules::pause))
         .routes(routes!(schedules::resume))
         .routes(routes!(schedules::trigger))

@@ -15,10 +15,12 @@ use super::body::{JsonBody, JsonIfGiven};
 use super::context::Context;
 use super::guard::Interface;
 use super::precondition::Precondition;
-use ganger_config::WrittenSchedule;
 use ganger_config::model::{Config, ScheduleConfig};
+use ganger_config::{WrittenSchedule, patch};
 use ganger_queue::ledger::shown::{ScheduleDetailsJson, ScheduleJson};
-use ganger_queue::ledger::{Entered, LedgerClient, SCHEDULES_MAX, ScheduleFilter, Triggered};
+use ganger_queue::ledger::{
+    Entered, Expected, LedgerClient, LedgerError, SCHEDULES_MAX, ScheduleFilter, Triggered,
+};
 use ganger_schedule::occurrence::ScheduleState;
 use ganger_schedule::zone::Zones;
 
@@ -172,6 +174,55 @@ pub(super) async fn enter(
     let change = entered.as_str();
     if entered != Entered::Unchanged {
         tracing::info!(schedule = name, change, by = %caller, "schedule entered by an operator");
+    }
+    Ok(Json(ScheduleEntered::new(&name, entered)))
+}
+
+/// Change keys of a schedule's definition. The body is a JSON Merge Patch (RFC 7396) of the keys of `[[schedules]]`: a
+/// null takes a key out. A key replaces others that it excludes, as `every` does `cron`. Nothing changes if another
+/// change comes in between.
+#[utoipa::path(patch, path = "/v1/schedules/{name}", tag = "schedules", operation_id = "change_schedule",
+    params(("name" = String, Path, description = "The schedule"), Precondition),
+    request_body(content = Object, description = "The keys that change, such as `cron` or `body`"),
+    responses(
+        (status = 200, description = "The schedule has the new definition", body = ScheduleEntered),
+        (status = 404, description = "Unknown schedule", body = Problem),
+        (status = 409, description = "The schedule is that of a configuration or of SQL, or the daemon has no ledger", body = Problem),
+        (status = 412, description = "The schedule has another definition than `If-Match` names, or was changed meanwhile", body = Problem),
+        (status = 422, description = "The definition would be invalid; nothing has changed", body = Problem),
+        (status = 503, description = "The ledger can't be used now", body = Problem),
+    ),
+)]
+pub(super) async fn change(
+    State(context): State<Context>,
+    Extension(caller): Extension<Interface>,
+    ScheduleName(name): ScheduleName,
+    precondition: Precondition,
+    JsonBody(change): JsonBody<Map<String, Value>>,
+) -> Result<Json<ScheduleEntered>, Problem> {
+    let given = precondition.expected()?;
+    let config = context.daemon.overview.config();
+    let named = name.clone();
+    let enter = move |ledger: &mut dyn LedgerClient| {
+        let shown = ledger.schedule(&named)?;
+        let Value::Object(mut keys) = shown.definition else {
+            let why = "the definition is no JSON object: replace it as a whole with PUT";
+            return Err(LedgerError::Unsuited(named, why.to_owned()));
+        };
+        patch(&mut keys, change);
+        let schedule = match definition(&named, &config, keys) {
+            Ok(schedule) => schedule,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let expected = match given {
+            Some(expected @ (Expected::OneOf(_) | Expected::Absent)) => expected,
+            Some(Expected::Present) | None => Expected::OneOf(vec![shown.etag]),
+        };
+        ledger.enter(&schedule, Some(&expected)).map(Ok)
+    };
+    let entered = context.ledger.by(caller, enter).await??;
+    if entered != Entered::Unchanged {
+        tracing::info!(schedule = name, by = %caller, "schedule changed by an operator");
     }
     Ok(Json(ScheduleEntered::new(&name, entered)))
 }

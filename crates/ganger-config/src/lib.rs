@@ -39,7 +39,7 @@ mod tests;
 pub use document::{reference, schema};
 pub use environment::Environment;
 pub use keys::schedules::stored as stored_schedule;
-pub use keys::written_schedule::{GivenKey, WrittenSchedule};
+pub use keys::written_schedule::{GivenKey, WrittenSchedule, patch};
 pub use load::{load, parse, print};
 pub use places::Places;
 pub use problem::{Problem, Problems};

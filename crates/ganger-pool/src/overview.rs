@@ -22,6 +22,7 @@ use ganger_config::changed::ChangedKeys;
 use ganger_config::model::Config;
 use ganger_core::budget::Budget;
 use ganger_core::heartbeat;
+use ganger_queue::delivery::Follower;
 use ganger_queue::unread::{UnreadQueue, UnreadQueues};
 use ganger_telemetry as telemetry;
 use ganger_telemetry::metrics::spread::Spread;
@@ -186,6 +187,13 @@ pub struct LedgerStatus {
     pub skipped: BTreeMap<String, u64>,
     /// Messages of the ledger that other sources have not taken yet, by source.
     pub outgoing: Vec<OutgoingStatus>,
+    /// Number of runs of schedules that have ended at pools of this daemon, by state: `completed`, `failed` and so on.
+    pub ended: BTreeMap<String, u64>,
+    /// Time, in seconds, by which the ledger is behind what has become of messages of other sources at this daemon.
+    pub behind_seconds: f64,
+    /// Number of lines of the logs of runs that this daemon has dropped, since too many waited for the ledger or a
+    /// worker wrote too many.
+    pub log_lines_dropped: u64,
 }
 
 /// Messages of schedules on their way from the ledger to a source.
@@ -349,6 +357,7 @@ pub struct Overview {
     outgoing: Arc<Mutex<Vec<OutgoingStatus>>>,
     pauses: Pauses,
     unread: UnreadQueues,
+    follower: Follower,
 }
 
 impl Overview {
@@ -370,6 +379,7 @@ impl Overview {
             outgoing: Arc::default(),
             pauses: Pauses::default(),
             unread: UnreadQueues::default(),
+            follower: Follower::default(),
         };
         overview.set_config(config);
         overview
@@ -446,10 +456,21 @@ impl Overview {
     /// Returns the state of the ledger.
     pub fn ledger(&self) -> Option<LedgerStatus> {
         let ledger = locked(&self.ledger).clone()?;
+        let counts = self.follower.notes().counts();
+        let ended = counts.ended.into_iter();
+        let ended = ended.map(|(state, runs)| (state.as_str().to_owned(), runs));
         Some(LedgerStatus {
             outgoing: locked(&self.outgoing).clone(),
+            ended: ended.collect(),
+            behind_seconds: self.follower.behind().as_secs_f64(),
+            log_lines_dropped: counts.lines_dropped,
             ..ledger
         })
+    }
+
+    /// Returns the way on which messages are reported to the ledger.
+    pub fn follower(&self) -> &Follower {
+        &self.follower
     }
 
     /// Sets the messages of the ledger that other sources have not taken yet.

@@ -41,7 +41,7 @@ pub use ganger_core::message::{Headers, Message, Outgoing, Property};
 use ganger_core::trace_context::{Recording, SpanContext};
 pub use outcome::{CANCELLED, Exit, Failure, Outcome, Reason};
 pub use post::{IfTaken, IfUnsubscribed, Post, Unique, UniqueScope};
-pub use run::{LogLine, LogStream, Run, RunNote, RunNotes, size};
+pub use run::{LogLine, LogStream, Run, RunCounts, RunNote, RunNotes, size};
 pub use settlement::Settlement;
 
 /// Maximum number of deliveries that one source may have in flight, whatever the pool asks for.
@@ -162,7 +162,7 @@ impl Delivery {
         let span = span.map(|recording| recording.task);
         if let Some(mut slot) = self.slot.take() {
             if let Some(run) = &self.run {
-                run.end();
+                run.end(outcome.end(&self.message.queue));
             }
             slot.result = std::mem::take(&mut self.result);
             slot.send(outcome, span, None);

@@ -28,7 +28,7 @@ words!(
 );
 
 /// State of an occurrence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OccurrenceState {
     /// Its message waits in the queue.
     Queued,

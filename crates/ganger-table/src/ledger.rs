@@ -18,6 +18,7 @@ mod message;
 mod notes;
 mod outbox;
 pub(crate) mod recorded;
+mod report;
 mod reports;
 mod round;
 pub(crate) mod row;

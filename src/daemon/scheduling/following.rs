@@ -55,6 +55,10 @@ fn run(
                 () = sleep_until(wake) => {}
             }
             writing.pending.release(Instant::now());
+            // What is being written still waits.
+            if writing.turn.is_none() {
+                follower.set_waiting_since(writing.pending.due());
+            }
         }
         writing.pending.add(follower.take());
         writing.write_rest().await;

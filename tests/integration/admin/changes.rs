@@ -3,12 +3,14 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::schedules::{change, put, seen, with, yearly};
+use super::schedules::{change, put, seen, trigger, with, yearly};
 use super::{api, scene, socket};
 use crate::harness::{Answer, Api, Pool, trials};
 
 trials![
     a_definition_is_replaced_as_it_was_read,
+    keys_are_changed_one_by_one,
+    runs_are_reported,
     versions_are_listed_and_rolled_back,
     changes_are_recorded_with_their_callers,
     slots_are_skipped_and_backfilled,
@@ -74,6 +76,83 @@ fn a_definition_is_replaced_as_it_was_read() {
     let now = format!("If-Match: {}", etag(&api));
     let removed = api.ask("DELETE", "/v1/schedules/a", &[&now], "");
     assert_eq!(removed.status, 200, "{removed:?}");
+    scene.finish();
+}
+
+fn keys_are_changed_one_by_one() {
+    let (scene, api) = with(&(LEDGER.to_owned() + &yearly("file", "")));
+    let patch = |name: &str, header: &str, body: &Value| {
+        let path = format!("/v1/schedules/{name}");
+        let headers = [header].into_iter().filter(|header| !header.is_empty());
+        api.ask(
+            "PATCH",
+            &path,
+            &headers.collect::<Vec<_>>(),
+            &body.to_string(),
+        )
+    };
+    patch("a", "", &keys("1h")).problem(404);
+    let first = json!({
+        "every": "1h", "queue": "work", "misfire": { "policy": "skip", "grace": "1m" }, "body": "x",
+    });
+    assert_eq!(put(&api, "a", &first).json()["change"], "created");
+    let read = etag(&api);
+    let change = json!({ "cron": "0 2 * * *", "misfire": { "grace": null }, "body": null });
+    assert_eq!(patch("a", "", &change).json()["change"], "replaced");
+    let shown = api.get("/v1/schedules/a").json();
+    let expected = json!({ "cron": "0 2 * * *", "queue": "work", "misfire": { "policy": "skip" } });
+    assert_eq!(shown["definition"], expected);
+    assert_eq!(patch("a", "", &json!({})).json()["change"], "unchanged");
+    let why = patch("a", &format!("If-Match: {read}"), &json!({ "body": "y" })).problem(412);
+    assert!(why.contains("was changed meanwhile"), "{why}");
+    patch("a", "If-None-Match: *", &json!({ "body": "y" })).problem(412);
+    let now = format!("If-Match: {}", etag(&api));
+    let changed = patch("a", &now, &json!({ "body": "y" }));
+    assert_eq!(changed.json()["change"], "replaced");
+    let wrong = patch("a", "", &json!({ "cron": "0 0 30 2 *" }));
+    wrong.problem(422);
+    let wrong = patch("a", "", &json!({ "queue": null }));
+    wrong.problem(422);
+    assert_eq!(
+        api.get("/v1/schedules/a").json()["definition"]["cron"],
+        "0 2 * * *"
+    );
+    seen(&scene, &api, "file", 1);
+    let why = patch("file", "", &json!({ "body": "y" })).problem(409);
+    assert!(why.contains("change it there"), "{why}");
+    let audit = api.get("/v1/audit?subject=a").json();
+    assert_eq!(audit[0]["actor"], "the network");
+    scene.finish();
+}
+
+fn runs_are_reported() {
+    let failing = "body = \"mode:answer:400\"\ntags = [\"night\"]\n";
+    let (scene, api) = with(&(yearly("failing", failing) + &yearly("fine", "")));
+    for (name, state) in [("failing", "failed"), ("fine", "completed")] {
+        let id = trigger(&api, name, &json!({}));
+        let ended = api.get(&format!("/v1/occurrences/{id}?wait=20s")).json();
+        assert_eq!(ended["state"], state, "{ended}");
+    }
+    let report = |query: &str| {
+        let report = api.get(&format!("/v1/reports/{query}")).json();
+        let rows = report["rows"].as_array().unwrap().iter();
+        let row = |row: &Value| {
+            let name = row["schedule"].as_str().unwrap();
+            format!("{name} {} of {} failed", row["failed"], row["runs"])
+        };
+        rows.map(row).collect::<Vec<_>>()
+    };
+    let both = ["failing 1 of 1 failed", "fine 0 of 1 failed"];
+    assert_eq!(report("failures"), both);
+    assert_eq!(report("failures?limit=1&queue=work"), both[..1]);
+    assert_eq!(report("slow?schedule=fine"), both[1..]);
+    assert_eq!(report("lateness?tag=night"), both[..1]);
+    assert_eq!(report("durations?to=2001-01-01T00:00:00Z"), [""; 0]);
+    let why = api.get("/v1/reports/fastest").problem(404);
+    assert!(
+        why.contains("`failures`, `lateness`, `durations`, `slow`"),
+        "{why}"
+    );
     scene.finish();
 }
 

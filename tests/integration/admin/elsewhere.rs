@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{api, scene, socket};
-use crate::harness::{Event, Pool, Ran, Scene, Workspace, trials};
+use crate::harness::{Api, Event, Pool, Ran, Scene, Workspace, trials};
 use crate::ledger;
 
 trials![
@@ -516,14 +516,19 @@ fn runs_of_another_daemon_are_cancelled_sent_back_and_resolved() {
     assert_eq!(listed["occurrences"][0]["id"], json!(id));
     api.get("/v1/occurrences?unresolved=true&state=failed")
         .problem(400);
-    let audit = api.get(&format!("/v1/audit?subject={id}")).json();
-    let audit = audit.as_array().unwrap().iter();
-    let audit: Vec<_> = audit.map(|one| (&one["action"], &one["actor"])).collect();
-    let actions = ["retry", "resolve", "retry", "cancel"].map(|action| json!(action));
-    let network = json!("the network");
-    assert_eq!(audit, actions.each_ref().map(|action| (action, &network)));
+    let expected =
+        ["retry", "resolve", "retry", "cancel"].map(|action| (json!(action), json!("the network")));
+    assert_eq!(audit_of(&api, &id), expected);
     other.stop();
     there.scene.finish();
+}
+
+/// The changes of a subject, the newest first: each with its action and its author.
+fn audit_of(api: &Api, subject: &str) -> Vec<(Value, Value)> {
+    let audit = api.get(&format!("/v1/audit?subject={subject}")).json();
+    let audit = audit.as_array().unwrap().iter();
+    let changes = audit.map(|one| (one["action"].clone(), one["actor"].clone()));
+    changes.collect()
 }
 
 fn schedules_are_shown_and_steered() {
@@ -641,6 +646,8 @@ fn schedules_are_changed() {
         "schedule audit",
         "schedule upcoming --from 2027-01-01T00:00:00Z -n 3",
         "schedule upcoming --to 2001-01-01T00:00:00Z",
+        "schedule report --from 2001-01-01T00:00:00Z --to 2001-01-02T00:00:00Z",
+        "schedule report fastest",
         "schedule explain off --from 2027-01-01 -n 2",
         "schedule explain typo",
         "schedule rollback off 1",

@@ -1,6 +1,6 @@
 //! Pauses hold on over a restart, and for all daemons that share a table where that is asked.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{api, command, pool, scene, site};
 use crate::harness::{Daemon, Pool, Scene, Workspace, trials};
@@ -23,6 +23,14 @@ fn ask(site: &Workspace, daemon: &Daemon, args: &[&str]) -> crate::harness::Ran 
     site.ganger(&[args, &["--config", config]].concat())
 }
 
+/// Waits until the pool is in that state, once it has its source.
+fn becomes(daemon: &Daemon, state: &str) -> Value {
+    let api = api(daemon);
+    daemon.eventually_some(&format!("the pool to be {state}"), || {
+        Some(pool(&api)).filter(|shown| shown["state"] == state)
+    })
+}
+
 fn a_pause_outlasts_restarts_and_crashes() {
     let scene = scene(Pool::new(&[]));
     let told = command(&scene, &["pause", "work"]).good();
@@ -31,25 +39,20 @@ fn a_pause_outlasts_restarts_and_crashes() {
     scene.send(&["first"]);
     scene.daemon.stop();
     let mut daemon = start_again(&scene.site, &scene.daemon);
-    assert_eq!(pool(&api(&daemon))["state"], "paused");
+    becomes(&daemon, "paused");
     daemon.crash();
     daemon = start_again(&scene.site, &scene.daemon);
-    let shown = pool(&api(&daemon));
-    assert_eq!(
-        (&shown["state"], &shown["counts"]["taken"]),
-        (&json!("paused"), &json!(0))
-    );
+    assert_eq!(becomes(&daemon, "paused")["counts"]["taken"], 0);
     ask(&scene.site, &daemon, &["drain", "work"]).good();
     daemon.stop();
     daemon = start_again(&scene.site, &scene.daemon);
-    assert_eq!(pool(&api(&daemon))["state"], "drained");
+    becomes(&daemon, "drained");
     ask(&scene.site, &daemon, &["resume", "work"]).good();
     daemon.eventually("it to be done", || scene.table.count("work") == 0);
     scene.record().assert_done_once(&["first"]);
     daemon.stop();
     daemon = start_again(&scene.site, &scene.daemon);
-    daemon.has_workers(1);
-    assert_eq!(pool(&api(&daemon))["state"], "running");
+    becomes(&daemon, "running");
     daemon.stop();
 }
 

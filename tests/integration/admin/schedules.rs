@@ -547,6 +547,11 @@ fn what_is_mistyped_in_a_query_is_told() {
             "from must be a time such as 2027-01-31T08:00:00Z: `noon`",
         ),
         ("/v1/upcoming?limit=10001", "limit must be within 1..=10000"),
+        (
+            "/v1/reports/slow?from=noon",
+            "from must be a time such as 2027-01-31T08:00:00Z: `noon`",
+        ),
+        ("/v1/reports/slow?limit=0", "limit must be within 1..=10000"),
         ("/v1/audit?limit=1001", "limit must be within 1..=1000"),
         ("/v1/audit?before=x", "before"),
         ("/v1/audit?of=a", "unknown field `of`"),

@@ -264,8 +264,8 @@ fn what_has_become_of_alerts_can_be_seen() {
         "webhook": hook.address().to_string(),
         "problem": null,
         "firing": {
-            "breaker_open": 0, "crash_loop": 0, "dead_letters": 0, "ledger_down": 0, "pool_degraded": 1,
-            "pool_paused": 0, "reload_refused": 0, "roll_stopped": 0, "schedule_overdue": 0,
+            "breaker_open": 0, "crash_loop": 0, "dead_letters": 0, "ledger_behind": 0, "ledger_down": 0,
+            "pool_degraded": 1, "pool_paused": 0, "reload_refused": 0, "roll_stopped": 0, "schedule_overdue": 0,
             "schedule_stopped": 0, "schedule_unsent": 0, "source_down": 0, "waiting": 0,
             "webhook_failing": 0,
             "workers_not_starting": 1,

@@ -326,26 +326,7 @@ fn go_through_the_ledger(
     let theirs = format!("theirs{round}");
     daemon.eventually("the nonsense to be seen", || state_of(&theirs) == "broken");
     ganger(&["schedule", "remove", &theirs]).good();
-    for args in [
-        &["schedule", "list"][..],
-        &["schedule", "show", "plain"],
-        &["schedule", "pause", "plain"],
-        &["schedule", "resume", "plain"],
-        &["schedule", "pause", "--all"],
-        &["schedule", "resume", "--all"],
-        &["occurrence", "list", "--limit", "10"],
-        &["occurrence", "list", "--schedule", "plain", "--limit", "10"],
-        &["occurrence", "list", "--state", "failed", "--limit", "10"],
-        &["occurrence", "list", "--state", "running", "--limit", "10"],
-        &["occurrence", "list", "--after", &id, "--limit", "10"],
-        &["occurrence", "list", "--unresolved", "--limit", "10"],
-        &["occurrence", "show", &id],
-        &["occurrence", "resolve", &id, "--note", "x"],
-        &["occurrence", "retry", &id],
-        &["occurrence", "log", &id],
-    ] {
-        ganger(args).good();
-    }
+    look_at_the_ledger(&id, ganger);
     ganger(&["occurrence", "show", "no message has this id"]).bad(1);
     let unread = ganger(&["schedule", "trigger", "unread", "-o", "json"]).json();
     let unread = unread["occurrence"].as_str().unwrap();
@@ -360,6 +341,40 @@ fn go_through_the_ledger(
     daemon.eventually("it to run", || server.ask(&state) == "1");
     ganger(&["occurrence", "cancel", running]).good();
     daemon.eventually("it to be cancelled", || server.ask(&state) == "4");
+}
+
+/// Everything that operators look at, and what they do with a run that has ended.
+fn look_at_the_ledger(id: &str, ganger: &dyn Fn(&[&str]) -> Ran) {
+    for args in [
+        &["schedule", "list"][..],
+        &["schedule", "show", "plain"],
+        &["schedule", "report"],
+        &[
+            "schedule",
+            "report",
+            "slow",
+            "--schedule",
+            "plain",
+            "--tag",
+            "none",
+        ],
+        &["schedule", "pause", "plain"],
+        &["schedule", "resume", "plain"],
+        &["schedule", "pause", "--all"],
+        &["schedule", "resume", "--all"],
+        &["occurrence", "list", "--limit", "10"],
+        &["occurrence", "list", "--schedule", "plain", "--limit", "10"],
+        &["occurrence", "list", "--state", "failed", "--limit", "10"],
+        &["occurrence", "list", "--state", "running", "--limit", "10"],
+        &["occurrence", "list", "--after", id, "--limit", "10"],
+        &["occurrence", "list", "--unresolved", "--limit", "10"],
+        &["occurrence", "show", id],
+        &["occurrence", "resolve", id, "--note", "x"],
+        &["occurrence", "retry", id],
+        &["occurrence", "log", id],
+    ] {
+        ganger(args).good();
+    }
 }
 
 /// Everything that operators do with a schedule of their own.

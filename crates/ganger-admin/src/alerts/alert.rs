@@ -29,6 +29,8 @@ pub(super) enum AlertKind {
     ReloadRefused,
     /// The ledger can't be used: no schedule is dispatched.
     LedgerDown,
+    /// The ledger is not told what becomes of messages.
+    LedgerBehind,
     /// A schedule is broken, or disabled because its runs have failed.
     ScheduleStopped,
     /// Something that is expected of a schedule did not happen in time.
@@ -92,7 +94,7 @@ struct KindInfo {
 }
 
 /// Properties of all kinds, in their order.
-const FACTS: [KindInfo; 16] = [
+const FACTS: [KindInfo; 17] = [
     KindInfo {
         kind: AlertKind::PoolDegraded,
         name: "pool_degraded",
@@ -191,6 +193,15 @@ const FACTS: [KindInfo; 16] = [
         flaps: true,
         was: "the ledger could not be used",
         over: "schedules are dispatched again",
+    },
+    KindInfo {
+        kind: AlertKind::LedgerBehind,
+        name: "ledger_behind",
+        scope: Scope::Daemon,
+        severity: Severity::Warning,
+        flaps: true,
+        was: "the ledger was behind what has become of messages",
+        over: "it shows their states again",
     },
     KindInfo {
         kind: AlertKind::ScheduleStopped,

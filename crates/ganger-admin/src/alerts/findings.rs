@@ -21,6 +21,9 @@ const TEXT_CHARS_MAX: usize = 1000;
 /// Maximum number of lines of a worker's stderr that are passed on.
 const STDERR_LINES_MAX: usize = 20;
 
+/// Time by which a ledger is behind that is a problem, in seconds.
+const BEHIND_SECONDS: f64 = 30.0;
+
 /// State of the daemon at one look.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Snapshot<'a> {
@@ -86,6 +89,7 @@ pub(super) fn findings(
     let all = of_pools.chain(sources_down(snapshot.pools));
     let all = all.chain(reload_refused(snapshot.reload));
     let all = all.chain(snapshot.ledger.and_then(ledger_down));
+    let all = all.chain(snapshot.ledger.and_then(ledger_behind));
     let stopped = snapshot
         .ledger
         .into_iter()
@@ -274,6 +278,22 @@ fn ledger_down(ledger: &LedgerStatus) -> Option<Finding> {
         source: Some(ledger.source.clone()),
         error: Some(why),
         ..finding
+    })
+}
+
+/// Finds a ledger that can be used for dispatching but is not told what becomes of messages.
+fn ledger_behind(ledger: &LedgerStatus) -> Option<Finding> {
+    let is_behind = ledger.problem.is_none() && ledger.behind_seconds >= BEHIND_SECONDS;
+    is_behind.then(|| {
+        let seconds = ledger.behind_seconds;
+        let summary = format!(
+            "the ledger is {seconds:.0} s behind what has become of messages of other sources"
+        );
+        let kind = AlertKind::LedgerBehind;
+        Finding {
+            source: Some(ledger.source.clone()),
+            ..about_daemon(kind, "ledger", summary, "ganger status")
+        }
     })
 }
 

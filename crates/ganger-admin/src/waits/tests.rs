@@ -12,12 +12,12 @@ use ganger_pool::overview::Overview;
 use ganger_queue::fault::SourceFault;
 use ganger_queue::ledger::LedgerClient;
 use ganger_queue::ledger::shown::{
-    AuditJson, BackfillJson, OccurrenceJson, OccurrenceLogJson, ScheduleDetailsJson, ScheduleJson,
-    SkippedJson, UpcomingJson, VersionJson,
+    AuditJson, BackfillJson, OccurrenceJson, OccurrenceLogJson, ReportJson, ScheduleDetailsJson,
+    ScheduleJson, SkippedJson, UpcomingJson, VersionJson,
 };
 use ganger_queue::ledger::{
     AuditFilter, BackfillRequest, Cancelled, Entered, Expected, OccurrenceFilter, OpenSource,
-    ScheduleFilter, SkipRequest, Triggered, UpcomingRange,
+    ReportRange, ScheduleFilter, SkipRequest, Triggered, UpcomingRange,
 };
 
 /// How often it was opened.
@@ -118,6 +118,10 @@ impl LedgerClient for FakeLedger {
     fn set_actor(&mut self, _: &str) {}
 
     fn upcoming(&mut self, _: &UpcomingRange) -> Result<Vec<UpcomingJson>, LedgerError> {
+        unasked()
+    }
+
+    fn report(&mut self, _: &ReportRange) -> Result<ReportJson, LedgerError> {
         unasked()
     }
 

@@ -94,6 +94,34 @@ impl WrittenSchedule<'_> {
     }
 }
 
+/// Changes keys as a JSON Merge Patch (RFC 7396) does: a null takes a key out, a table is merged, any other value
+/// replaces the one before. A key also replaces others that it excludes.
+pub fn patch(keys: &mut Map<String, Json>, change: Map<String, Json>) {
+    for (key, others) in REPLACED {
+        if change.get(key).is_some_and(|value| !value.is_null()) {
+            others.iter().for_each(|other| drop(keys.remove(*other)));
+        }
+    }
+    merge_json(keys, change);
+}
+
+fn merge_json(keys: &mut Map<String, Json>, change: Map<String, Json>) {
+    for (key, value) in change {
+        match value {
+            Json::Null => drop(keys.remove(&key)),
+            Json::Object(change) => {
+                let mut inside = match keys.remove(&key) {
+                    Some(Json::Object(inside)) => inside,
+                    _ => Map::new(),
+                };
+                merge_json(&mut inside, change);
+                keys.insert(key, Json::Object(inside));
+            }
+            value => drop(keys.insert(key, value)),
+        }
+    }
+}
+
 /// Sets the name, which may be written only as it is.
 fn check_name(table: &mut Table, name: &str, report: &Report) {
     let own = Node::entry_of(&Json::from(name));

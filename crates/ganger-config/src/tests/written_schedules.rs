@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::{GivenKey, WrittenSchedule, parse};
+use super::super::{GivenKey, WrittenSchedule, parse, patch};
 use super::*;
 use ganger_schedule::zone::Zones;
 
@@ -142,4 +142,62 @@ fn sources_are_those_of_the_configuration() {
     assert_eq!(read("other"), Ok(Some("other".to_owned())));
     let refused = read("othr").unwrap_err();
     assert!(refused.contains("did you mean `other`?"), "{refused}");
+}
+
+/// The cases of RFC 7396 that a definition can have, and the keys that exclude others.
+#[test]
+fn a_patch_replaces_merges_and_takes_out() {
+    let table = [
+        (
+            json!({ "body": "a" }),
+            json!({ "body": "b" }),
+            json!({ "body": "b" }),
+        ),
+        (json!({ "body": "a" }), json!({ "body": null }), json!({})),
+        (
+            json!({ "body": "a" }),
+            json!({ "tags": null }),
+            json!({ "body": "a" }),
+        ),
+        (
+            json!({ "tags": ["a"] }),
+            json!({ "tags": ["b", "c"] }),
+            json!({ "tags": ["b", "c"] }),
+        ),
+        (
+            json!({ "misfire": { "policy": "all", "max": 3 } }),
+            json!({ "misfire": { "policy": "skip", "max": null, "grace": "1m" } }),
+            json!({ "misfire": { "policy": "skip", "grace": "1m" } }),
+        ),
+        (
+            json!({ "body": "a" }),
+            json!({ "headers": { "b": null } }),
+            json!({ "body": "a", "headers": {} }),
+        ),
+        (
+            json!({ "body": "a" }),
+            json!({ "body": { "b": "c" } }),
+            json!({ "body": { "b": "c" } }),
+        ),
+        (
+            json!({ "cron": "0 * * * *", "dialect": "quartz" }),
+            json!({ "every": "1h" }),
+            json!({ "every": "1h" }),
+        ),
+        (
+            json!({ "cron": "0 * * * *" }),
+            json!({ "every": null }),
+            json!({ "cron": "0 * * * *" }),
+        ),
+        (
+            json!({ "queue": "q" }),
+            json!({ "exchange": "e" }),
+            json!({ "exchange": "e" }),
+        ),
+    ];
+    for (before, change, expected) in table {
+        let mut keys = before.as_object().unwrap().clone();
+        patch(&mut keys, change.as_object().unwrap().clone());
+        assert_eq!(Value::from(keys), expected, "{before} {change}");
+    }
 }

@@ -5,6 +5,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, watch};
@@ -38,6 +39,8 @@ struct Shared {
     inbox: Mutex<Inbox>,
     added: Notify,
     notes: RunNotes,
+    /// Time at which the oldest report that is not written yet was to be written.
+    waiting_since: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +80,19 @@ impl Follower {
     /// Returns what else is told of runs, on all sources.
     pub fn notes(&self) -> &RunNotes {
         &self.0.notes
+    }
+
+    /// Sets the time at which the oldest report that is not written yet was to be written; none if none waits.
+    pub fn set_waiting_since(&self, since: Option<Instant>) {
+        let waiting = self.0.waiting_since.lock();
+        *waiting.unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// Returns the time by which the ledger is behind what has become of messages.
+    pub fn behind(&self) -> Duration {
+        let waiting = self.0.waiting_since.lock();
+        let since = *waiting.unwrap_or_else(PoisonError::into_inner);
+        since.map(|since| since.elapsed()).unwrap_or_default()
     }
 
     /// Waits for reports, and takes all of them. Cancel-safe.

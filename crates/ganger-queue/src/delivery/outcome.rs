@@ -6,6 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use ganger_core::message::Outgoing;
+use ganger_schedule::occurrence::OccurrenceState;
 
 /// Outcome of a message.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,6 +79,20 @@ impl Outcome {
             | Self::Requeue { .. }
             | Self::Return { .. }
             | Self::ReturnAfter { .. } => None,
+        }
+    }
+
+    /// Returns the state in which it ends the occurrence of a message of that queue, if it does. A reply to the
+    /// queue is the next step of a long task.
+    pub fn end(&self, queue: &str) -> Option<OccurrenceState> {
+        match self {
+            Self::Reply(reply) if reply.queue == queue => None,
+            Self::Done | Self::Reply(_) => Some(OccurrenceState::Completed),
+            Self::DeadLetter(failure) => Some(failure.reason.end()),
+            Self::Requeue { .. }
+            | Self::Return { .. }
+            | Self::ReturnAfter { .. }
+            | Self::RetryAfter { .. } => None,
         }
     }
 
@@ -169,6 +184,21 @@ impl Reason {
             Self::Undeliverable => "undeliverable",
             Self::UnroutableReply => "unroutable_reply",
             Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Returns the state in which an occurrence ends whose message is a dead letter for it.
+    pub fn end(self) -> OccurrenceState {
+        match self {
+            Self::Cancelled => OccurrenceState::Cancelled,
+            Self::TimedOut => OccurrenceState::TimedOut,
+            Self::Failed
+            | Self::Rejected
+            | Self::Crashed
+            | Self::Stalled
+            | Self::ProtocolError
+            | Self::Undeliverable
+            | Self::UnroutableReply => OccurrenceState::Failed,
         }
     }
 

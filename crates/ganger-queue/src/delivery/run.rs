@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use ganger_config::model::LogLimits;
+use ganger_schedule::occurrence::OccurrenceState;
 
 /// Maximum size of the lines that wait, or are being written.
 const BYTES_MAX: usize = 4 << 20;
@@ -40,6 +41,33 @@ struct Kept {
     /// Runs that a worker has, by their numbers, which are in the order of their beginnings.
     running: BTreeMap<u64, (Instant, Arc<Run>)>,
     next: u64,
+    counts: RunCounts,
+}
+
+/// States in which runs end at pools.
+const ENDS: [OccurrenceState; 4] = [
+    OccurrenceState::Completed,
+    OccurrenceState::Failed,
+    OccurrenceState::TimedOut,
+    OccurrenceState::Cancelled,
+];
+
+/// Counts of what became of runs since the daemon started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunCounts {
+    /// Runs that have ended, by each state in which they do.
+    pub ended: BTreeMap<OccurrenceState, u64>,
+    /// Lines of logs that were dropped: too many waited for the ledger, or a worker wrote too many.
+    pub lines_dropped: u64,
+}
+
+impl Default for RunCounts {
+    fn default() -> Self {
+        Self {
+            ended: ENDS.map(|state| (state, 0)).into(),
+            lines_dropped: 0,
+        }
+    }
 }
 
 /// Notes on an occurrence that are written together.
@@ -154,6 +182,11 @@ impl RunNotes {
         self.lock().limits
     }
 
+    /// Returns the counts of runs.
+    pub fn counts(&self) -> RunCounts {
+        self.lock().counts.clone()
+    }
+
     /// Waits until something is noted. Cancel-safe.
     pub async fn added(&self) {
         self.0.added.notified().await;
@@ -263,6 +296,8 @@ impl Run {
         });
         if is_noted && has_room {
             kept.bytes += bytes;
+        } else {
+            kept.counts.lines_dropped += 1;
         }
         drop(kept);
         self.notes.0.added.notify_one();
@@ -273,6 +308,7 @@ impl Run {
         let mut kept = self.notes.lock();
         if kept.limits.is_some_and(|limits| limits.lines > 0) && !self.is_void() {
             kept.note(&self.occurrence, |note| note.dropped += 1);
+            kept.counts.lines_dropped += 1;
             drop(kept);
             self.notes.0.added.notify_one();
         }
@@ -301,10 +337,14 @@ impl Run {
         }
     }
 
-    /// Notes that no worker has it any more.
-    pub(super) fn end(&self) {
+    /// Notes that no worker has it any more, and the state in which the run has ended, if it has.
+    pub(super) fn end(&self, end: Option<OccurrenceState>) {
+        let mut kept = self.notes.lock();
         if let Some(number) = self.number.get() {
-            self.notes.lock().running.remove(number);
+            kept.running.remove(number);
+        }
+        if let Some(state) = end.filter(|_| !self.is_void()) {
+            *kept.counts.ended.entry(state).or_default() += 1;
         }
     }
 

@@ -19,8 +19,8 @@ use ganger_schedule::zone::Zones;
 use crate::client::Client;
 use crate::fault::SourceFault;
 use shown::{
-    AuditJson, BackfillJson, OccurrenceDetailsJson, OccurrenceJson, OccurrenceLogJson,
-    ScheduleDetailsJson, ScheduleJson, SkippedJson, UpcomingJson, VersionJson,
+    AuditJson, BackfillJson, OccurrenceDetailsJson, OccurrenceJson, OccurrenceLogJson, ReportJson,
+    ReportOrder, ScheduleDetailsJson, ScheduleJson, SkippedJson, UpcomingJson, VersionJson,
 };
 
 /// Opens a ledger.
@@ -260,6 +260,28 @@ pub struct UpcomingRange {
     pub limit: u32,
 }
 
+/// Maximum number of rows of a report.
+pub const REPORT_MAX: u32 = 10_000;
+
+/// Range of a report, and the runs that it counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReportRange {
+    /// Only runs that were entered at this time or later; none for a day before the end.
+    pub from: Option<Timestamp>,
+    /// Only runs that were entered before this time; none for now.
+    pub to: Option<Timestamp>,
+    /// Only those of this schedule.
+    pub schedule: Option<String>,
+    /// Only those of this queue.
+    pub queue: Option<String>,
+    /// Only those of schedules that have this tag.
+    pub tag: Option<String>,
+    /// Order of the rows.
+    pub order: ReportOrder,
+    /// Number of rows at most.
+    pub limit: u32,
+}
+
 /// A ledger as commands and the admin API use it. Its calls block.
 pub trait LedgerClient: Debug + Send {
     /// Names who makes the changes that follow: the record of changes has it.
@@ -294,6 +316,12 @@ pub trait LedgerClient: Debug + Send {
     /// # Errors
     /// If the database can't be read.
     fn upcoming(&mut self, range: &UpcomingRange) -> Result<Vec<UpcomingJson>, LedgerError>;
+
+    /// Counts the runs of a time, by schedule and queue.
+    ///
+    /// # Errors
+    /// If the database can't be read.
+    fn report(&mut self, range: &ReportRange) -> Result<ReportJson, LedgerError>;
 
     /// Enters a schedule of the API, or replaces its definition, if it has the one that is expected. As with one of a
     /// configuration, slots of the past are not dispatched, and one that is paused stays so.

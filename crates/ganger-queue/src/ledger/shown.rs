@@ -1,6 +1,9 @@
 //! Schedules and occurrences in JSON, on the command line and over HTTP: stable forms for scripts. Times are RFC 3339
 //! in UTC. Fields may be added, and are never renamed.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -254,6 +257,116 @@ pub struct UpcomingJson {
     /// The slot.
     #[serde(flatten)]
     pub slot: SlotJson,
+}
+
+/// A report on the runs of a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = Report)]
+pub struct ReportJson {
+    /// Beginning of the time whose runs are counted.
+    pub from: String,
+    /// Its end.
+    pub to: String,
+    /// False if there were too many runs since the beginning that was asked for: `from` is later than that.
+    pub is_complete: bool,
+    /// The schedules and queues.
+    pub rows: Vec<ReportRowJson>,
+}
+
+/// Counts of the runs of one schedule, or of the recorded messages of one queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = ReportRow)]
+pub struct ReportRowJson {
+    /// The schedule; none for recorded messages.
+    pub schedule: Option<String>,
+    /// Source of the queue; none for the database of the ledger.
+    pub source: Option<String>,
+    /// The queue.
+    pub queue: String,
+    /// Number of all of them.
+    pub runs: u64,
+    /// Number of those that have not ended.
+    pub open: u64,
+    /// Number of those that have completed.
+    pub completed: u64,
+    /// Number of those that have failed.
+    pub failed: u64,
+    /// Number of those that have timed out.
+    pub timed_out: u64,
+    /// Number of those that were cancelled.
+    pub cancelled: u64,
+    /// Number of slots that were skipped.
+    pub skipped: u64,
+    /// Number of those that have ended for a reason, by reason.
+    pub reasons: BTreeMap<String, u64>,
+    /// Time from the slot to the start of a run, of those with one attempt; of recorded messages, from their arrival at
+    /// the daemon.
+    pub late: Option<SpreadJson>,
+    /// Duration of the last attempt of each.
+    pub took: Option<SpreadJson>,
+    /// Id of the one that took longest.
+    pub slowest: Option<String>,
+}
+
+/// Distribution of durations, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = Spread)]
+pub struct SpreadJson {
+    /// Median.
+    pub p50_ms: u64,
+    /// 95th percentile.
+    pub p95_ms: u64,
+    /// Longest.
+    pub max_ms: u64,
+}
+
+/// Orders of a report: what is first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ReportOrder {
+    /// The most failures and timeouts.
+    #[default]
+    Failures,
+    /// The latest starts (p95).
+    Lateness,
+    /// The longest runs (p95).
+    Durations,
+    /// The slowest single run.
+    Slow,
+}
+
+impl ReportOrder {
+    /// Words of all orders.
+    pub const WORDS: [&str; 4] = ["failures", "lateness", "durations", "slow"];
+
+    /// Returns its word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Failures => "failures",
+            Self::Lateness => "lateness",
+            Self::Durations => "durations",
+            Self::Slow => "slow",
+        }
+    }
+
+    /// Returns the order of that word.
+    pub fn of(word: &str) -> Option<Self> {
+        let all = [Self::Failures, Self::Lateness, Self::Durations, Self::Slow];
+        all.into_iter().find(|order| order.as_str() == word)
+    }
+}
+
+impl ReportJson {
+    /// Sorts the rows, those that matter most first.
+    pub fn sort(&mut self, order: ReportOrder) {
+        let of = |spread: Option<SpreadJson>, figure: fn(SpreadJson) -> u64| spread.map(figure);
+        let weight = |row: &ReportRowJson| match order {
+            ReportOrder::Failures => Some(row.failed + row.timed_out),
+            ReportOrder::Lateness => of(row.late, |late| late.p95_ms),
+            ReportOrder::Durations => of(row.took, |took| took.p95_ms),
+            ReportOrder::Slow => of(row.took, |took| took.max_ms),
+        };
+        self.rows.sort_by_key(|row| Reverse(weight(row)));
+    }
 }
 
 impl From<ShownSlot> for SlotJson {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::values::SqlValue;
 use crate::rules::{error_text, result_text};
 use crate::table::{OccurrenceRun, headers};
-use ganger_queue::delivery::{Failure, Outcome, Reason};
+use ganger_queue::delivery::{Failure, Outcome};
 use ganger_schedule::occurrence::OccurrenceState;
 
 /// Enters a change as an event, with the state before. The note on a cancelled run is the reason for which that
@@ -92,7 +92,7 @@ impl<'a> Change<'a> {
             Outcome::Return { .. } => (OccurrenceState::Queued, None),
             Outcome::ReturnAfter { .. } => (OccurrenceState::Waiting, Some("pause")),
             Outcome::RetryAfter { .. } => (OccurrenceState::Waiting, Some("retry")),
-            Outcome::DeadLetter(failure) => (end_of(failure.reason), Some(failure.reason.as_str())),
+            Outcome::DeadLetter(failure) => (failure.reason.end(), Some(failure.reason.as_str())),
         };
         let result = match outcome {
             Outcome::Done => result_text(&run.result),
@@ -140,7 +140,7 @@ impl<'a> Change<'a> {
     pub(crate) fn buried(id: &'a str, failure: &'a Failure) -> Self {
         Self {
             from: None,
-            to: end_of(failure.reason),
+            to: failure.reason.end(),
             reason: Some(failure.reason.as_str()),
             error: Some(error_text(failure)),
             ..Self::lost(id)
@@ -263,12 +263,4 @@ impl<'a> Change<'a> {
 /// Returns the time so long ago.
 pub(crate) fn before(now_ms: i64, passed: Duration) -> i64 {
     now_ms.saturating_sub(i64::try_from(passed.as_millis()).unwrap_or(i64::MAX))
-}
-
-pub(crate) fn end_of(reason: Reason) -> OccurrenceState {
-    match reason {
-        Reason::Cancelled => OccurrenceState::Cancelled,
-        Reason::TimedOut => OccurrenceState::TimedOut,
-        _ => OccurrenceState::Failed,
-    }
 }

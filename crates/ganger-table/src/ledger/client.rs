@@ -11,18 +11,18 @@ use tokio::time::Instant;
 
 use super::entering::{self, NewDefinition, tag};
 use super::row::{AuditRow, LoggedLine, Occurrence, OccurrenceEvent, ScheduleRow, Version};
-use super::{Ledger, LedgerError, by_hand, upcoming};
+use super::{Ledger, LedgerError, by_hand, report, upcoming};
 use ganger_config::model::ScheduleConfig;
 use ganger_queue::client::{Criteria, DeadFilter, Page, Retried, RetryTarget};
 use ganger_queue::fault::SourceFault;
 use ganger_queue::ledger::shown::{
     AuditJson, BackfillJson, LogLineJson, OccurrenceDetailsJson, OccurrenceEventJson,
-    OccurrenceJson, OccurrenceLogJson, ScheduleDetailsJson, ScheduleJson, SkippedJson,
+    OccurrenceJson, OccurrenceLogJson, ReportJson, ScheduleDetailsJson, ScheduleJson, SkippedJson,
     UpcomingJson, VersionJson,
 };
 use ganger_queue::ledger::{
     AuditFilter, BackfillRequest, Cancelled, Entered, Expected, LedgerClient, NOTE_MAX,
-    OccurrenceFilter, OpenSource, REASON_MAX, ScheduleFilter, SkipRequest, Triggered,
+    OccurrenceFilter, OpenSource, REASON_MAX, ReportRange, ScheduleFilter, SkipRequest, Triggered,
     UpcomingRange, given_text,
 };
 use ganger_schedule::occurrence::OccurrenceState;
@@ -99,6 +99,23 @@ impl LedgerClient for Ledger {
     fn upcoming(&mut self, range: &UpcomingRange) -> Result<Vec<UpcomingJson>, LedgerError> {
         let found = upcoming::upcoming(&mut *self.store, &mut self.definitions, range);
         Ok(found.map_err(|fault| self.fault(fault))?)
+    }
+
+    fn report(&mut self, range: &ReportRange) -> Result<ReportJson, LedgerError> {
+        let tagged = match &range.tag {
+            Some(tag) => {
+                let of_tag = ScheduleFilter {
+                    tag: Some(tag.clone()),
+                    limit: u32::MAX,
+                    ..ScheduleFilter::default()
+                };
+                let tagged = LedgerClient::schedules(self, &of_tag)?.into_iter();
+                Some(tagged.map(|schedule| schedule.name).collect())
+            }
+            None => None,
+        };
+        let report = report::report(&mut *self.store, range, tagged.as_ref());
+        Ok(report.map_err(|fault| self.fault(fault))?)
     }
 
     fn enter(

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-use super::change::{before, end_of};
+use super::change::before;
 use super::message;
 use super::values::SqlValue;
 use crate::rules::{cut_error, result_text};
@@ -40,7 +40,7 @@ impl<'a> RecordRow<'a> {
             }
             MessageEnd::Failed(reason, error) => {
                 let error = cut_error(error);
-                (end_of(*reason), Some(reason.as_str()), Some(error), None)
+                (reason.end(), Some(reason.as_str()), Some(error), None)
             }
         };
         Self {

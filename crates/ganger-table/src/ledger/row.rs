@@ -371,3 +371,22 @@ pub struct CancelRequests {
     /// Reason for which those among them whose messages wait in the ledger's database have not ended.
     pub problem: Option<String>,
 }
+
+/// An occurrence, as far as it is counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CountedRun {
+    pub(crate) id: String,
+    pub(crate) schedule: String,
+    pub(crate) source: Option<String>,
+    pub(crate) queue: String,
+    pub(crate) state: OccurrenceState,
+    pub(crate) reason: Option<String>,
+    pub(crate) attempt: u32,
+    /// Its slot, or the time at which it was entered.
+    pub(crate) slot: Timestamp,
+    pub(crate) queued_at: Timestamp,
+    pub(crate) started_at: Option<Timestamp>,
+    pub(crate) ended_at: Option<Timestamp>,
+    /// Number of skipped slots that it stands for besides its own, if it is skipped.
+    pub(crate) missed: u64,
+}

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::change::{CHANGE, Change, EVENT};
 use super::row::{
-    EndedRun, Expectation, NewOccurrence, NewestVersion, Occurrence, OccurrenceEvent,
+    CountedRun, EndedRun, Expectation, NewOccurrence, NewestVersion, Occurrence, OccurrenceEvent,
     OccurrenceFilter, OpenRun, ScheduleRow, WaitingRun,
 };
 use super::store::{Expired, HistoryTransaction, LedgerTransaction};
@@ -603,6 +603,41 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
         Ok(Some((found, events)))
     }
 
+    fn counted(
+        &mut self,
+        schedule: Option<&str>,
+        (first, before): (&str, &str),
+        most: u32,
+    ) -> Result<Vec<CountedRun>, Fault> {
+        let (of, mut values) = match schedule {
+            Some(schedule) => ("schedule = ? AND ", vec![SqlValue::from(schedule)]),
+            None => ("", Vec::new()),
+        };
+        let range = [SqlValue::from(first), before.into(), most.into()];
+        values.extend(range);
+        let counted = format!(
+            "SELECT id, schedule, source, queue, state, reason, attempt, coalesce(slot, queued_at), queued_at,
+               started_at, ended_at, missed
+             FROM occurrences WHERE {of}id >= ? AND id < ? ORDER BY id DESC LIMIT ?"
+        );
+        let rows = self.0.query(&counted, &values)?;
+        let counted = rows.iter().map(|row| CountedRun {
+            id: row.name(0),
+            schedule: row.name(1),
+            source: row.text(2),
+            queue: row.name(3),
+            state: row.state(4),
+            reason: row.text(5),
+            attempt: row.small(6),
+            slot: row.time(7),
+            queued_at: row.time(8),
+            started_at: row.maybe_time(9),
+            ended_at: row.maybe_time(10),
+            missed: row.count(11),
+        });
+        Ok(counted.collect())
+    }
+
     fn schedules_after(&mut self, name: &str, most: u32) -> Result<Vec<ScheduleRow>, Fault> {
         let all = self.schedule_query();
         let after = format!("{all} WHERE name > ? ORDER BY name LIMIT ?");
@@ -707,7 +742,7 @@ fn count(number: u64) -> i64 {
 }
 
 /// Returns the least id that an occurrence of that time can have.
-fn first_id(at: Timestamp) -> String {
+pub(super) fn first_id(at: Timestamp) -> String {
     let millis = u64::try_from(at.as_millisecond()).unwrap_or(0);
     Uuid::from_u128(u128::from(millis) << 80).to_string()
 }

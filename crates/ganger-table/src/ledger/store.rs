@@ -10,9 +10,9 @@ use serde_json::Value as Json;
 
 use super::reports::ReportedState;
 use super::row::{
-    AuditRow, CancelRequest, EndedRun, LoggedLine, NewOccurrence, NewVersion, Occurrence,
-    OccurrenceEvent, OccurrenceFilter, OpenRun, OutboxCount, OutboxRow, ScheduleRow, Version,
-    WaitingRun,
+    AuditRow, CancelRequest, CountedRun, EndedRun, LoggedLine, NewOccurrence, NewVersion,
+    Occurrence, OccurrenceEvent, OccurrenceFilter, OpenRun, OutboxCount, OutboxRow, ScheduleRow,
+    Version, WaitingRun,
 };
 use crate::table::Fault;
 use ganger_config::model::LogLimits;
@@ -262,6 +262,14 @@ pub(crate) trait LedgerTransaction:
     /// Returns an occurrence with its events.
     fn occurrence(&mut self, id: &str)
     -> Result<Option<(Occurrence, Vec<OccurrenceEvent>)>, Fault>;
+
+    /// Returns occurrences of a schedule, or of all, whose ids are in that range without its end, the newest first.
+    fn counted(
+        &mut self,
+        schedule: Option<&str>,
+        range: (&str, &str),
+        most: u32,
+    ) -> Result<Vec<CountedRun>, Fault>;
 
     /// Returns the schedules after a name, by name.
     fn schedules_after(&mut self, name: &str, most: u32) -> Result<Vec<ScheduleRow>, Fault>;

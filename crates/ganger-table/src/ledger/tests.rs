@@ -7,6 +7,7 @@ mod entered;
 mod expecting;
 mod history;
 mod noted;
+mod report;
 mod stopped;
 mod upcoming;
 mod waiting;

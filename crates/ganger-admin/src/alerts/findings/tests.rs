@@ -238,3 +238,25 @@ fn texts_of_others_have_a_bound() {
         assert!(one.stderr.iter().all(|line| line.len() <= TEXT_CHARS_MAX));
     }
 }
+
+#[test]
+fn a_ledger_that_is_behind_is_told_unless_it_is_down() {
+    let found = |behind_seconds, problem: Option<&str>| {
+        let ledger = LedgerStatus {
+            behind_seconds,
+            problem: problem.map(str::to_owned),
+            ..LedgerStatus::default()
+        };
+        let reload = ReloadStatus::default();
+        let snapshot = Snapshot {
+            ledger: Some(&ledger),
+            ..snapshot(&[], &reload)
+        };
+        let found = findings(snapshot, &BTreeMap::new(), &rules());
+        let kinds = found.iter().map(|it| it.kind.as_str());
+        kinds.collect::<Vec<_>>()
+    };
+    assert_eq!(found(29.0, None), [""; 0]);
+    assert_eq!(found(30.0, None), ["ledger_behind"]);
+    assert_eq!(found(30.0, Some("locked")), ["ledger_down"]);
+}

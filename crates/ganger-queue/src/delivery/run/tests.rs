@@ -56,6 +56,7 @@ fn a_ledger_that_is_away_costs_no_more_than_so_much_memory_and_lines_are_counted
     let kept = noisy_note.lines.len() as u64;
     assert!(kept > 0 && noisy_note.dropped > 0);
     assert_eq!(kept + noisy_note.dropped, 1000);
+    assert_eq!(notes.counts().lines_dropped, noisy_note.dropped + 1);
     assert_eq!((quiet_note.lines.len(), quiet_note.dropped), (0, 1));
     assert_eq!(quiet_note.progress.as_deref(), Some("still told"));
     notes.done(size(&taken), Vec::new());
@@ -84,7 +85,7 @@ fn life_is_proved_of_runs_that_a_worker_has_had_for_long() {
     let (begun, over, waiting) = (run(&notes, "begun"), run(&notes, "over"), run(&notes, "w"));
     begun.begin();
     over.begin();
-    over.end();
+    over.end(None);
     notes.prove_life(Duration::from_secs(3600));
     assert!(notes.take().is_empty());
     notes.prove_life(Duration::ZERO);
@@ -94,6 +95,29 @@ fn life_is_proved_of_runs_that_a_worker_has_had_for_long() {
         panic!("{taken:?}");
     };
     assert_eq!((&*note.occurrence, note.lines.len()), ("begun", 0));
+}
+
+#[test]
+fn ends_are_counted_by_state_and_only_by_who_has_the_message() {
+    let notes = notes();
+    let claim = Arc::new(());
+    let claimed = Some(Arc::downgrade(&claim));
+    let lost = notes.run(&Arc::from("lost"), 1, claimed).unwrap();
+    drop(claim);
+    lost.end(Some(OccurrenceState::Completed));
+    // The message comes again.
+    run(&notes, "one").end(None);
+    for state in [OccurrenceState::Completed, OccurrenceState::TimedOut] {
+        run(&notes, "one").end(Some(state));
+    }
+    run(&notes, "other").end(Some(OccurrenceState::Completed));
+    let expected = BTreeMap::from([
+        (OccurrenceState::Completed, 2),
+        (OccurrenceState::Failed, 0),
+        (OccurrenceState::TimedOut, 1),
+        (OccurrenceState::Cancelled, 0),
+    ]);
+    assert_eq!(notes.counts().ended, expected);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use ganger_queue::delivery::{
     Outgoing, Post, Reason, RecordedEnd, Report, Reported, Reports, RunNote, Unique, UniqueScope,
 };
 use ganger_queue::ledger::{
-    AuditFilter, BackfillRequest, Cancelled, LedgerClient, ScheduleFilter, SkipRequest,
+    AuditFilter, BackfillRequest, Cancelled, LedgerClient, ReportRange, ScheduleFilter, SkipRequest,
 };
 use ganger_schedule::occurrence::OccurrenceState;
 
@@ -304,6 +304,13 @@ async fn ledger(rig: &Rig, round: i64) {
     };
     LedgerClient::schedules(&mut ledger, &listed).unwrap();
     LedgerClient::schedule(&mut ledger, "plain").unwrap();
+    for schedule in [None, Some("plain".to_owned())] {
+        let range = ReportRange {
+            schedule,
+            ..ReportRange::default()
+        };
+        LedgerClient::report(&mut ledger, &range).unwrap();
+    }
     let entered = occurrences::schedule("entered", r#""limit": 1"#);
     by_hand(rig, &mut ledger, &entered, round);
     elsewhere(&mut ledger);

@@ -1,0 +1,163 @@
+//! Report on the runs of a time: how many of each schedule and queue ended how, how late they started, and how long
+//! they took. It is counted from the occurrences that the ledger still has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use super::row::CountedRun;
+use super::sql::first_id;
+use super::store::LedgerStore;
+use crate::table::Fault;
+use ganger_queue::ledger::ReportRange;
+use ganger_queue::ledger::shown::{ReportJson, ReportRowJson, SpreadJson};
+use ganger_schedule::occurrence::OccurrenceState;
+
+/// Number of occurrences that are read at once.
+const READ_MAX: u32 = 10_000;
+/// Number of occurrences, and time, after which no more of them are read.
+const RUNS_MAX: u64 = 1_000_000;
+const READS_FOR: Duration = Duration::from_secs(10);
+/// Length of a range without a beginning.
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+/// Counts the runs that were entered within a range, the newest first: if there are too many, the earlier ones are
+/// left out. Of those with a tag the schedules are named.
+pub(super) fn report(
+    store: &mut dyn LedgerStore,
+    range: &ReportRange,
+    tagged: Option<&BTreeSet<String>>,
+) -> Result<ReportJson, Fault> {
+    let begun = Instant::now();
+    let mut now = Timestamp::UNIX_EPOCH;
+    store.read(&mut |tx| {
+        now = tx.clock()?.wall;
+        Ok(())
+    })?;
+    let to = range.to.unwrap_or(now);
+    let day_before = to.checked_sub(DAY).unwrap_or(Timestamp::MIN);
+    let mut from = range.from.unwrap_or(day_before);
+    let (first, mut before) = (first_id(from), first_id(to));
+    let mut counts: BTreeMap<_, RunTotals> = BTreeMap::new();
+    let (mut seen, mut is_complete) = (0, true);
+    loop {
+        let mut runs = Vec::new();
+        store.read(&mut |tx| {
+            let schedule = range.schedule.as_deref();
+            runs = tx.counted(schedule, (&first, &before), READ_MAX)?;
+            Ok(())
+        })?;
+        seen += u64::try_from(runs.len()).unwrap_or(u64::MAX);
+        let last = runs.last().map(|run| (run.id.clone(), run.queued_at));
+        let is_last = runs.len() < READ_MAX as usize;
+        for run in runs {
+            let is_tagged = tagged.is_none_or(|tagged| tagged.contains(&run.schedule));
+            if is_tagged && range.queue.as_ref().is_none_or(|queue| *queue == run.queue) {
+                let key = (run.schedule.clone(), run.source.clone(), run.queue.clone());
+                counts.entry(key).or_default().add(run);
+            }
+        }
+        let Some((id, queued_at)) = last.filter(|_| !is_last) else {
+            break;
+        };
+        before = id;
+        if seen >= RUNS_MAX || begun.elapsed() >= READS_FOR {
+            (from, is_complete) = (queued_at, false);
+            break;
+        }
+    }
+    let rows = counts
+        .into_iter()
+        .map(|((schedule, source, queue), counts)| {
+            let schedule = Some(schedule).filter(|name| !name.is_empty());
+            counts.row(schedule, source, queue)
+        });
+    let mut report = ReportJson {
+        from: from.to_string(),
+        to: to.to_string(),
+        is_complete,
+        rows: rows.collect(),
+    };
+    report.sort(range.order);
+    report.rows.truncate(range.limit as usize);
+    Ok(report)
+}
+
+/// Counts of one schedule and queue.
+#[derive(Debug, Default)]
+struct RunTotals {
+    states: BTreeMap<OccurrenceState, u64>,
+    reasons: BTreeMap<String, u64>,
+    late: Vec<u64>,
+    took: Vec<u64>,
+    slowest: Option<(u64, String)>,
+}
+
+impl RunTotals {
+    fn add(&mut self, run: CountedRun) {
+        let slots = match run.state {
+            OccurrenceState::Skipped => run.missed.saturating_add(1),
+            _ => 1,
+        };
+        *self.states.entry(run.state).or_default() += slots;
+        if let Some(reason) = run.reason.filter(|_| run.state.is_end()) {
+            *self.reasons.entry(reason).or_default() += slots;
+        }
+        let Some(started) = run.started_at else {
+            return;
+        };
+        // The ledger knows only the start of the last attempt.
+        if run.attempt <= 1 {
+            self.late.push(millis(run.slot.min(run.queued_at), started));
+        }
+        if let Some(ended) = run.ended_at {
+            let took = millis(started, ended);
+            self.took.push(took);
+            if self.slowest.as_ref().is_none_or(|(most, _)| took > *most) {
+                self.slowest = Some((took, run.id));
+            }
+        }
+    }
+
+    fn row(self, schedule: Option<String>, source: Option<String>, queue: String) -> ReportRowJson {
+        let of = |state| self.states.get(&state).copied().unwrap_or(0);
+        let open = self.states.iter().filter(|(state, _)| !state.is_end());
+        ReportRowJson {
+            schedule,
+            source,
+            queue,
+            runs: self.states.values().sum(),
+            open: open.map(|(_, runs)| runs).sum(),
+            completed: of(OccurrenceState::Completed),
+            failed: of(OccurrenceState::Failed),
+            timed_out: of(OccurrenceState::TimedOut),
+            cancelled: of(OccurrenceState::Cancelled),
+            skipped: of(OccurrenceState::Skipped),
+            reasons: self.reasons,
+            late: spread(self.late),
+            took: spread(self.took),
+            slowest: self.slowest.map(|(_, id)| id),
+        }
+    }
+}
+
+/// Returns the time between two instants; none if a clock was set back between them.
+fn millis(from: Timestamp, to: Timestamp) -> u64 {
+    let passed = to.as_millisecond() - from.as_millisecond();
+    u64::try_from(passed).unwrap_or(0)
+}
+
+fn spread(mut millis: Vec<u64>) -> Option<SpreadJson> {
+    millis.sort_unstable();
+    let of = |percent: usize| {
+        let rank = (millis.len() * percent).div_ceil(100).max(1);
+        millis.get(rank - 1).copied()
+    };
+    Some(SpreadJson {
+        p50_ms: of(50)?,
+        p95_ms: of(95)?,
+        max_ms: of(100)?,
+    })
+}
