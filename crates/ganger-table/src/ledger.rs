@@ -22,6 +22,7 @@ mod report;
 mod reports;
 mod round;
 pub(crate) mod row;
+mod several_rows;
 pub(crate) mod sql;
 pub(crate) mod store;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::row::{
     CountedRun, EndedRun, Expectation, NewOccurrence, NewestVersion, Occurrence, OccurrenceEvent,
     OccurrenceFilter, OpenRun, ScheduleRow, WaitingRun,
 };
+use super::several_rows::parts;
 use super::store::{Expired, HistoryTransaction, LedgerTransaction};
 use super::values::{SqlRow, SqlValue, time};
 use crate::table::Fault;
@@ -28,6 +29,9 @@ pub(crate) struct LedgerDialect {
     /// two parts.
     pub(crate) replace: &'static str,
     pub(crate) new_value: (&'static str, &'static str),
+    /// Number of rows that one statement inserts, where there are as many. In a file a row more costs what a statement
+    /// costs; on a server a statement costs more.
+    pub(crate) rows_together: usize,
     /// Column by which events are in the order of their inserts.
     pub(crate) event_order: &'static str,
     /// Words that have a table read by an index, before and after its name.
@@ -128,6 +132,26 @@ impl<S: LedgerSql> InTransaction<S> {
 
     pub(super) fn run(&mut self, text: &str, values: &[SqlValue<'_>]) -> Result<(), Fault> {
         self.0.each(text, &[values.to_vec()]).map(drop)
+    }
+
+    /// Inserts rows with a statement for one of them. Returns the number of rows that changed.
+    fn insert(&mut self, one: &str, rows: &[Vec<SqlValue<'_>>]) -> Result<u64, Fault> {
+        let most = self.0.dialect().rows_together;
+        let counts = parts(one, rows, most).into_iter().map(|(text, values)| {
+            let counts = self.0.each(&text, &values)?;
+            Ok(counts.iter().sum::<u64>())
+        });
+        counts.sum()
+    }
+
+    /// Returns which of these occurrences are there.
+    fn are_there(&mut self, ids: &[NewOccurrence]) -> Result<Vec<bool>, Fault> {
+        let there = ids.iter().map(|occurrence| {
+            let of_id = "SELECT 1 FROM occurrences WHERE id = ?";
+            let found = self.first(of_id, &[SqlValue::from(&occurrence.id)])?;
+            Ok(found.is_some())
+        });
+        there.collect()
     }
 
     /// Enters changes of occurrences.
@@ -360,7 +384,7 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
         });
         let values: Vec<_> = values.collect();
         let save = self.save_statement();
-        self.0.each(&save, &values).map(drop)
+        self.insert(&save, &values).map(drop)
     }
 
     fn remove(&mut self, name: &str) -> Result<(), Fault> {
@@ -396,10 +420,12 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
             ]
         });
         let values: Vec<_> = values.collect();
-        let entered = self
-            .0
-            .each(&format!("{insert} {ENTER} {unless_there}"), &values)?;
-        let entered: Vec<bool> = entered.into_iter().map(|rows| rows > 0).collect();
+        let enter = format!("{insert} {ENTER} {unless_there}");
+        let inserted = self.insert(&enter, &values)?;
+        let entered = match usize::try_from(inserted) == Ok(occurrences.len()) {
+            true => vec![true; occurrences.len()],
+            false => self.are_there(occurrences)?,
+        };
         let new = occurrences.iter().zip(&entered).filter(|(_, new)| **new);
         let events = new.map(|(occurrence, _)| {
             vec![
@@ -410,7 +436,7 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
             ]
         });
         let events: Vec<_> = events.collect();
-        self.0.each(ENTER_EVENT, &events)?;
+        self.insert(ENTER_EVENT, &events)?;
         Ok(entered)
     }
 

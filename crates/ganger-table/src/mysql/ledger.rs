@@ -147,6 +147,7 @@ impl LedgerConnection for LedgerClient {
         insert_new: ("INSERT IGNORE", ""),
         replace: "ON DUPLICATE KEY UPDATE",
         new_value: ("VALUES(", ")"),
+        rows_together: 50,
         event_order: "id",
         by_index: Some(("FORCE INDEX (", ")")),
         lock: Some(LOCKS),

@@ -160,6 +160,7 @@ impl LedgerConnection for LedgerClient {
         ),
         replace: "ON CONFLICT (name) DO UPDATE SET",
         new_value: ("excluded.", ""),
+        rows_together: 50,
         event_order: "id",
         by_index: None,
         lock: Some(LOCKS),

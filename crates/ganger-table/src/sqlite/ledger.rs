@@ -22,6 +22,7 @@ const DIALECT: LedgerDialect = LedgerDialect {
     ),
     replace: "ON CONFLICT (name) DO UPDATE SET",
     new_value: ("excluded.", ""),
+    rows_together: 1,
     event_order: "rowid",
     by_index: Some(("INDEXED BY ", "")),
     lock: None,
