@@ -1,10 +1,7 @@
 //! Schedules with a slot each second, spread over it by `jitter`: the time from when a slot is due to the end of
 //! the transaction that dispatches it.
 
-use std::time::Duration;
-
-use jiff::Timestamp;
-use miette::{IntoDiagnostic, ensure};
+use miette::ensure;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -12,7 +9,7 @@ use crate::Plan;
 use crate::common::figures::percentile;
 use crate::common::machine::cpu_seconds;
 use crate::common::show::{milliseconds, note, percent};
-use crate::place::{Kind, Place};
+use crate::place::{Kind, Place, Sent};
 
 /// Times from slots to commits.
 #[derive(Debug, Serialize)]
@@ -55,32 +52,16 @@ pub(crate) fn measure(place: &Place, plan: Plan) -> miette::Result<Lateness> {
     let keys = "\"queue\": \"q\", \"overlap\": \"allow\", \"body\": \"{{ slot }}\"";
     let definition = format!("{{\"every\": \"1s\", \"jitter\": \"1s\", {keys}}}");
     let mut scheduled = place.ledger(std::iter::repeat_n(definition, count))?;
-    let ledger = &mut scheduled.ledger;
-    while ledger.dispatch().into_diagnostic()?.wait == Some(Duration::ZERO) {}
     let (begun, cpu) = (Instant::now(), cpu_seconds("self")?);
-    let mut ends = Vec::new();
-    while begun.elapsed() < plan.watched_for {
-        let dispatched = ledger.dispatch().into_diagnostic()?;
-        let sent = usize::try_from(dispatched.sent).into_diagnostic()?;
-        ends.extend(std::iter::repeat_n(Timestamp::now(), sent));
-        std::thread::park_timeout(dispatched.wait.unwrap_or_default());
-    }
+    let queued = scheduled.dispatch_for(plan.watched_for)?;
     let cpu_seconds = cpu_seconds("self")? - cpu;
     let seconds = begun.elapsed().as_secs_f64();
-    ensure!(!ends.is_empty(), "no slot was dispatched");
-    // Occurrences have the order in which they were dispatched.
-    let due = scheduled.due(ends.len())?;
-    let late = due.iter().zip(&ends);
-    let late_ms = late.map(|(due, end)| millis(end.as_microsecond() - due.as_microsecond()));
+    ensure!(!queued.is_empty(), "no slot was dispatched");
+    let sent = scheduled.sent(&queued)?;
     Ok(Lateness {
         kind: place.kind,
         schedules: count,
         core: cpu_seconds / seconds,
-        late_ms: late_ms.collect(),
+        late_ms: sent.iter().map(Sent::late_ms).collect(),
     })
-}
-
-#[expect(clippy::cast_precision_loss, reason = "exact to a microsecond")]
-fn millis(micros: i64) -> f64 {
-    micros as f64 / 1000.0
 }

@@ -5,16 +5,20 @@
 //! private PostgreSQL and MariaDB with default durability. Nothing reads the queue.
 //!
 //! - `burst`: many schedules that fall due at one instant are dispatched. Each slot is an occurrence, an event
-//!   of it, a message, and a new cursor.
+//!   of it, a message, and a new cursor. On PostgreSQL also with four daemons.
 //! - `lateness`: schedules with a slot each second, spread over it by `jitter`; the time from when a slot is due
 //!   to the end of the transaction that dispatches it.
+//! - `logs`: lines of the logs of ten runs are written, 200 of each in a transaction.
+//! - `lists`: pages of 50 occurrences are read at any depth among many, which are recorded first.
+//! - `peers`: the same for other schedulers and for ganger, with all slots due at one instant, and the share of
+//!   the slots that were sent (`peers.rs`). It needs npm, pip and Go.
 //!
 //! # Ratios
 //! The burst against the same number of messages *sent* with `Client::send`, a thousand in a call: the price of
 //! a schedule beside a plain message in the same table. Both are measured in each round, since a machine's
 //! speed changes by the minute; the median of the rounds is shown.
 //!
-//! `--quick` measures less, in two minutes; `--smoke` only shows that it works, which is also what happens
+//! `--quick` measures less, in three minutes; `--smoke` only shows that it works, which is also what happens
 //! without `--bench`.
 
 mod burst;
@@ -22,6 +26,9 @@ mod burst;
 #[expect(dead_code, reason = "other benchmarks measure a daemon")]
 mod common;
 mod lateness;
+mod lists;
+mod logs;
+mod peers;
 mod place;
 #[path = "../../tests/servers/mod.rs"]
 #[expect(
@@ -43,15 +50,21 @@ use common::goal::Goal;
 use common::machine::Machine;
 use common::show::{self, line, milliseconds, number, table};
 use lateness::Lateness;
+use lists::Lists;
+use logs::Logs;
+use peers::Peer;
 use place::{Kind, Place};
+
+/// Number of daemons that share a server.
+const DAEMONS: usize = 4;
 
 /// The speed of schedules, beside messages that are sent
 #[derive(Debug, Parser)]
 struct Args {
-    /// Only on this database
+    /// Only this database, or only other schedulers beside ganger
     #[arg(long, value_enum)]
-    only: Option<Kind>,
-    /// Measure less, in two minutes
+    only: Option<Part>,
+    /// Measure less, in three minutes
     #[arg(long, conflicts_with = "smoke")]
     quick: bool,
     /// Only see that it works
@@ -68,6 +81,26 @@ struct Args {
     bench: bool,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Sqlite,
+    Postgres,
+    Mariadb,
+    Peers,
+}
+
+impl Part {
+    /// Returns the database, if the part is one.
+    fn kind(self) -> Option<Kind> {
+        match self {
+            Self::Sqlite => Some(Kind::Sqlite),
+            Self::Postgres => Some(Kind::Postgres),
+            Self::Mariadb => Some(Kind::Mariadb),
+            Self::Peers => None,
+        }
+    }
+}
+
 /// Amounts of a run.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
@@ -78,6 +111,12 @@ struct Plan {
     /// Schedules that are due every second.
     each_second: usize,
     watched_for: Duration,
+    /// Lines that are written to logs.
+    log_lines: usize,
+    /// Occurrences among which pages are read.
+    listed: usize,
+    /// Numbers of schedules with which peers are measured; none if they are left out.
+    peer_schedules: &'static [usize],
 }
 
 impl Plan {
@@ -87,12 +126,20 @@ impl Plan {
             (false, true) if !args.smoke => ("full", 5, 20_000, 1000, 30),
             (false, _) => ("smoke", 1, 200, 20, 1),
         };
+        let (log_lines, listed, peer_schedules): (_, _, &[usize]) = match name {
+            "quick" => (50_000, 200_000, &[1000]),
+            "full" => (200_000, 10_000_000, &[100, 1000]),
+            _ => (4000, 10_000, &[]),
+        };
         Self {
             name,
             rounds: args.rounds.map_or(rounds, NonZeroUsize::get),
             burst,
             each_second,
             watched_for: Duration::from_secs(seconds),
+            log_lines,
+            listed,
+            peer_schedules,
         }
     }
 }
@@ -105,62 +152,114 @@ struct Report {
     rounds: usize,
     bursts: Vec<Burst>,
     lateness: Vec<Lateness>,
+    logs: Vec<Logs>,
+    lists: Vec<Lists>,
+    peers: Vec<Peer>,
     goals: Vec<Goal>,
 }
 
 fn main() -> miette::Result<()> {
     let args = Args::parse_from(common::arguments());
     let plan = Plan::of(&args);
-    let (mut bursts, mut lateness) = (Vec::new(), Vec::new());
-    let kinds = Kind::value_variants().iter().copied();
-    for kind in kinds.filter(|kind| args.only.is_none_or(|only| only == *kind)) {
-        let place = Place::start(kind);
-        bursts.push(burst::measure(&place, plan)?);
-        lateness.push(lateness::measure(&place, plan)?);
-    }
-    let goals = match plan.name {
-        "smoke" => Vec::new(),
-        _ => goals(&bursts, &lateness),
-    };
-    let report = Report {
+    let mut report = Report {
         machine: Machine::this(),
         plan: plan.name,
         rounds: plan.rounds,
-        bursts,
-        lateness,
-        goals,
+        bursts: Vec::new(),
+        lateness: Vec::new(),
+        logs: Vec::new(),
+        lists: Vec::new(),
+        peers: Vec::new(),
+        goals: Vec::new(),
     };
-    line(report.machine.describe());
-    let rows = report.bursts.iter().map(Burst::row);
-    table("schedules due at one instant", Burst::HEADER, rows);
-    let rows = report.lateness.iter().map(Lateness::row);
-    table("slot to commit", Lateness::HEADER, rows);
-    table("goals", Goal::HEADER, report.goals.iter().map(Goal::row));
+    let parts = Part::value_variants().iter().copied();
+    for part in parts.filter(|part| args.only.is_none_or(|only| only == *part)) {
+        match part.kind() {
+            Some(kind) => report.measure(&Place::start(kind), plan)?,
+            None => report.peers = peers::measure(plan)?,
+        }
+    }
+    if plan.name != "smoke" {
+        report.goals = report.goals();
+    }
+    report.show();
     show::write(&report, &args.json)
 }
 
-fn goals(bursts: &[Burst], lateness: &[Lateness]) -> Vec<Goal> {
-    let bursts = bursts.iter().filter(|burst| burst.kind == Kind::Sqlite);
-    let bursts = bursts.map(|burst| {
-        let what = "schedules due at one instant, SQLite";
-        let per_second = burst.per_second();
-        let measured = format!("{}/s", number(per_second));
-        Goal::new(what, "≥ 10 000/s", measured, per_second >= 10_000.0)
-    });
-    let lateness = lateness.iter().filter_map(|late| {
-        let most = match late.kind {
-            Kind::Sqlite => 25.0,
-            Kind::Postgres => 50.0,
-            Kind::Mariadb => return None,
+impl Report {
+    fn measure(&mut self, place: &Place, plan: Plan) -> miette::Result<()> {
+        let daemons: &[usize] = match place.kind {
+            Kind::Postgres => &[1, DAEMONS],
+            Kind::Sqlite | Kind::Mariadb => &[1],
         };
-        let what = format!("slot to commit, p99, {}", late.kind.name());
-        let goal = format!("≤ {}", milliseconds(most));
-        Some(Goal::new(
-            what,
-            goal,
-            milliseconds(late.p99_ms()),
-            late.p99_ms() <= most,
-        ))
-    });
-    bursts.chain(lateness).collect()
+        for daemons in daemons {
+            self.bursts.push(burst::measure(place, plan, *daemons)?);
+        }
+        self.lateness.push(lateness::measure(place, plan)?);
+        self.logs.push(logs::measure(place, plan)?);
+        self.lists.push(lists::measure(place, plan)?);
+        Ok(())
+    }
+
+    fn show(&self) {
+        line(self.machine.describe());
+        let rows = self.bursts.iter().map(Burst::row);
+        table("schedules due at one instant", Burst::HEADER, rows);
+        let rows = self.lateness.iter().map(Lateness::row);
+        table("slot to commit", Lateness::HEADER, rows);
+        let rows = self.logs.iter().map(Logs::row);
+        table("lines of logs", Logs::HEADER, rows);
+        let rows = self.lists.iter().map(Lists::row);
+        table("pages of occurrences", Lists::HEADER, rows);
+        let rows = self.peers.iter().map(Peer::row);
+        table("slot to queue, all due at one instant", Peer::HEADER, rows);
+        table("goals", Goal::HEADER, self.goals.iter().map(Goal::row));
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        let bursts = self.bursts.iter().filter_map(|burst| {
+            let least = match (burst.kind, burst.daemons) {
+                (Kind::Sqlite, 1) => 10_000.0,
+                (Kind::Postgres, DAEMONS) => 20_000.0,
+                _ => return None,
+            };
+            let name = burst.kind.name();
+            let what = format!(
+                "schedules due at one instant, {name}, {} daemon(s)",
+                burst.daemons
+            );
+            Some(at_least(what, least, burst.per_second()))
+        });
+        let lateness = self.lateness.iter().filter_map(|late| {
+            let most = match late.kind {
+                Kind::Sqlite => 25.0,
+                Kind::Postgres => 50.0,
+                Kind::Mariadb => return None,
+            };
+            let what = format!("slot to commit, p99, {}", late.kind.name());
+            Some(at_most(what, most, late.p99_ms()))
+        });
+        let logs = self.logs.iter().filter(|logs| logs.kind == Kind::Sqlite);
+        let logs = logs.map(|logs| {
+            let what = "lines of logs, SQLite".to_owned();
+            at_least(what, 50_000.0, logs.per_second())
+        });
+        let lists = self.lists.iter().map(|lists| {
+            let (name, count) = (lists.kind.name(), lists.occurrences);
+            let what = format!("page among {count} occurrences, p99, {name}");
+            at_most(what, 100.0, lists.p99_ms())
+        });
+        bursts.chain(lateness).chain(logs).chain(lists).collect()
+    }
+}
+
+fn at_least(what: String, least: f64, per_second: f64) -> Goal {
+    let goal = format!("≥ {}/s", number(least));
+    let measured = format!("{}/s", number(per_second));
+    Goal::new(what, goal, measured, per_second >= least)
+}
+
+fn at_most(what: String, most_ms: f64, ms: f64) -> Goal {
+    let goal = format!("≤ {}", milliseconds(most_ms));
+    Goal::new(what, goal, milliseconds(ms), ms <= most_ms)
 }

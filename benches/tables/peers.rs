@@ -5,15 +5,15 @@
 //! All are measured alike: they have processed a first load, are stopped while their queue is filled, and the
 //! interval ends when the queue is empty.
 
-use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
+#[path = "../common/peers.rs"]
+mod programs;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use miette::{IntoDiagnostic, WrapErr, ensure};
-use nix::sys::signal::{Signal, killpg};
+use miette::{WrapErr, ensure};
+use nix::sys::signal::Signal;
 use serde::Serialize;
-use tempfile::TempDir;
 use tokio::time::Instant;
 
 use crate::common::figures::median;
@@ -22,8 +22,8 @@ use crate::common::target;
 use crate::daemon::Daemon;
 use crate::plan::Plan;
 use crate::server::{Database, LOOK_SELDOM, Load, Server};
-use crate::servers::process::Server as Process;
 use crate::setup::{Program, Setup, Window};
+use programs::{Running, node};
 
 const PROCESSES: usize = 2;
 
@@ -119,12 +119,6 @@ fn graphile(installed: &Path, how: &str) -> Command {
     command
 }
 
-/// Returns the Node of the release that is installed with the peers: graphile-worker needs a newer one than
-/// many systems have.
-fn node(installed: &Path) -> PathBuf {
-    installed.join("node_modules/.bin/node")
-}
-
 fn procrastinate(installed: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(installed.join("venv/bin/procrastinate"));
     command.arg("--app=procrastinate_app.app").args(arguments);
@@ -133,7 +127,7 @@ fn procrastinate(installed: &Path, arguments: &[&str]) -> Command {
 
 /// Measures all systems in every round, ganger first.
 pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Peer>> {
-    let installed = install()?;
+    let installed = programs::install("peers-tables", WANTED)?;
     let mut ours = [
         (Language::Node, Peer::new("ganger, Node workers", None)),
         (Language::Python, Peer::new("ganger, Python workers", None)),
@@ -236,13 +230,14 @@ impl Kit {
         let database = server.empty_database()?;
         if let Some(prepare) = self.prepare {
             let mut prepare = surrounded(prepare(installed), installed, &database);
-            run(&mut prepare)?;
+            programs::run(&mut prepare)?;
         }
-        let first = Running::start(self, installed, &database)?;
+        let start = || Running::start(&surrounded((self.start)(installed), installed, &database));
+        let first = start()?;
         // The first process creates the tables that all need.
         let is_made = self.left.split(' ').find(|word| word.contains("_jobs"));
-        first.wait_until_made(&database, is_made.unwrap_or_default())?;
-        let second = Running::start(self, installed, &database)?;
+        wait_until_made(&first, &database, is_made.unwrap_or_default())?;
+        let second = start()?;
         let all = [first, second];
         self.fill(&database, FIRST_LOAD)?;
         database.wait_until_none(self.left, LOOK_SELDOM)?;
@@ -277,46 +272,11 @@ fn surrounded(mut command: Command, installed: &Path, database: &Database<'_>) -
     command
 }
 
-/// A peer's process, in a group of its own. On drop the whole group is killed.
-struct Running {
-    process: Process,
-    directory: TempDir,
-}
-
-impl Running {
-    fn start(kit: &Kit, installed: &Path, database: &Database<'_>) -> miette::Result<Self> {
-        let directory = TempDir::with_prefix("ganger-bench-").into_diagnostic()?;
-        let log = File::create(directory.path().join("log")).into_diagnostic()?;
-        let errors = log.try_clone().into_diagnostic()?;
-        let given = surrounded((kit.start)(installed), installed, database);
-        let process = Process::start(&given.get_program().to_string_lossy(), |command| {
-            command.args(given.get_args());
-            let set = given.get_envs();
-            command.envs(set.filter_map(|(name, value)| Some((name, value?))));
-            command.current_dir(directory.path()).process_group(0);
-            command.stdout(log).stderr(errors);
-        });
-        Ok(Self { process, directory })
-    }
-
-    /// Waits until the process has created a table.
-    fn wait_until_made(&self, database: &Database<'_>, table: &str) -> miette::Result<()> {
-        let missing = format!("SELECT (to_regclass('{table}') IS NULL)::integer::bigint");
-        let made = database.wait_until_none(&missing, LOOK_SELDOM);
-        let log = fs::read_to_string(self.directory.path().join("log"));
-        made.wrap_err_with(|| log.unwrap_or_default())?;
-        Ok(())
-    }
-
-    fn signal(&self, signal: Signal) -> miette::Result<()> {
-        killpg(self.process.pid(), signal).into_diagnostic()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.signal(Signal::SIGKILL));
-    }
+/// Waits until the process has created a table.
+fn wait_until_made(process: &Running, database: &Database<'_>, table: &str) -> miette::Result<()> {
+    let missing = format!("SELECT (to_regclass('{table}') IS NULL)::integer::bigint");
+    let made = database.wait_until_none(&missing, LOOK_SELDOM);
+    made.wrap_err_with(|| process.log().unwrap_or_default())
 }
 
 impl Peer {
@@ -347,41 +307,8 @@ fn scripts() -> PathBuf {
 }
 
 /// Files that pin the versions.
-const WANTED: [&str; 3] = ["package.json", "package-lock.json", "requirements.txt"];
-
-/// Installs the peers, unless that has been done. Returns their directory.
-fn install() -> miette::Result<PathBuf> {
-    let installed = target().join("peers-tables");
-    let read = |directory: &Path| {
-        let texts = WANTED.iter().map(|name| fs::read(directory.join(name)));
-        texts.collect::<Result<Vec<_>, _>>()
-    };
-    let done = installed.join("done");
-    let wanted = read(&scripts()).into_diagnostic()?;
-    if done.exists() && read(&installed).is_ok_and(|texts| texts == wanted) {
-        return Ok(installed);
-    }
-    note("installing peers");
-    fs::create_dir_all(&installed).into_diagnostic()?;
-    for (name, text) in WANTED.iter().zip(&wanted) {
-        fs::write(installed.join(name), text).into_diagnostic()?;
-    }
-    let mut npm = Command::new("npm");
-    npm.args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]);
-    run(npm.current_dir(&installed))?;
-    let mut make = Command::new("python3");
-    run(make
-        .args(["-m", "venv", "--clear"])
-        .arg(installed.join("venv")))?;
-    let mut pip = Command::new(installed.join("venv/bin/pip"));
-    pip.args(["install", "--quiet", "--disable-pip-version-check", "-r"]);
-    run(pip.arg(installed.join("requirements.txt")))?;
-    fs::write(done, "").into_diagnostic()?;
-    Ok(installed)
-}
-
-fn run(command: &mut Command) -> miette::Result<()> {
-    let status = command.status().into_diagnostic()?;
-    ensure!(status.success(), "{command:?}: {status}");
-    Ok(())
-}
+const WANTED: &[&str] = &[
+    "tables/peers/package.json",
+    "tables/peers/package-lock.json",
+    "tables/peers/requirements.txt",
+];
