@@ -1,4 +1,4 @@
-//! `ganger occurrence cancel`, `retry` and `resolve`: operations on single runs.
+//! `ganger occurrence cancel`, `retry`, `resolve` and `delete`: operations on single runs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,6 +48,13 @@ pub(super) enum ControlCommand {
         #[command(flatten)]
         address: Address,
     },
+    /// Delete an occurrence that has ended, with its history and its log; its slot does not run again
+    Delete {
+        /// The id of the occurrence
+        id: String,
+        #[command(flatten)]
+        address: Address,
+    },
 }
 
 pub(super) fn run(command: &ControlCommand) -> CommandResult {
@@ -87,6 +94,10 @@ pub(super) fn run(command: &ControlCommand) -> CommandResult {
         ControlCommand::Resolve { id, note, address } => {
             ledger(address)?.resolve(id, note).map_err(refusal)?;
             output::line(format!("resolved {}", foreign::line(id)))?;
+        }
+        ControlCommand::Delete { id, address } => {
+            ledger(address)?.delete(id).map_err(refusal)?;
+            output::line(format!("deleted {}", foreign::line(id)))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -137,6 +137,29 @@ pub(super) async fn resolve(
     Ok(Done::json(format!("occurrence `{occurrence}` is resolved")))
 }
 
+/// Delete an occurrence that has ended, with its events and its log. Its slot does not run again.
+#[utoipa::path(delete, path = "/v1/occurrences/{id}", tag = "schedules", operation_id = "delete_occurrence",
+    params(("id" = String, Path, description = "The id of the occurrence")),
+    responses(
+        (status = 200, description = "It is deleted", body = Done),
+        (status = 404, description = "Unknown occurrence", body = Problem),
+        (status = 409, description = "It has not ended, or the daemon has no ledger", body = Problem),
+        (status = 503, description = "The ledger can't be used now", body = Problem),
+    ),
+)]
+pub(super) async fn delete(
+    State(context): State<Context>,
+    Extension(caller): Extension<Interface>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Done>, Problem> {
+    let Path(occurrence) = id?;
+    let id = occurrence.clone();
+    let delete = context.ledger.by(caller, move |ledger| ledger.delete(&id));
+    delete.await?;
+    tracing::info!(occurrence, by = %caller, "occurrence deleted by an operator");
+    Ok(Done::json(format!("occurrence `{occurrence}` is deleted")))
+}
+
 impl CancelledJson {
     /// Returns the result that it tells of.
     pub(super) fn result(&self) -> Cancelled {

@@ -80,11 +80,8 @@ impl RemoteLedger {
         body: &Json,
     ) -> Result<T, LedgerError> {
         let path = format!("/v1/occurrences/{}/{operation}", segment(id));
-        self.ask(Method::POST, &path, Some(body))
-            .map_err(|error| match status(&error) {
-                Some(404) => LedgerError::NoOccurrence(id.to_owned()),
-                _ => said(error),
-            })
+        let done = self.ask(Method::POST, &path, Some(body));
+        done.map_err(|error| undone_run(id, error))
     }
 
     /// Changes a schedule.
@@ -150,6 +147,13 @@ fn undone(name: &str, error: ClientError) -> LedgerError {
             LedgerError::Changed(name.to_owned(), why.unwrap_or(&said).to_owned())
         }
         Some(400 | 422) => LedgerError::Refused(error.to_string()),
+        _ => said(error),
+    }
+}
+
+fn undone_run(id: &str, error: ClientError) -> LedgerError {
+    match status(&error) {
+        Some(404) => LedgerError::NoOccurrence(id.to_owned()),
         _ => said(error),
     }
 }
@@ -386,5 +390,11 @@ impl LedgerClient for RemoteLedger {
         let done: Json = self.control(id, "resolve", &json!({ "note": note }))?;
         drop(done);
         Ok(())
+    }
+
+    fn delete(&mut self, id: &str) -> Result<(), LedgerError> {
+        let path = format!("/v1/occurrences/{}", segment(id));
+        let deleted: Result<Json, _> = self.ask(Method::DELETE, &path, None);
+        deleted.map(drop).map_err(|error| undone_run(id, error))
     }
 }

@@ -166,7 +166,7 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(schedules::resume_all))
         .routes(routes!(explain::explain))
         .routes(routes!(occurrences::list))
-        .routes(routes!(occurrences::show))
+        .routes(routes!(occurrences::show, control::delete))
         .routes(routes!(control::cancel))
         .routes(routes!(control::retry))
         .routes(routes!(control::resolve))

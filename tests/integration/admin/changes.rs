@@ -148,6 +148,12 @@ fn runs_are_reported() {
     assert_eq!(report("slow?schedule=fine"), both[1..]);
     assert_eq!(report("lateness?tag=night"), both[..1]);
     assert_eq!(report("durations?to=2001-01-01T00:00:00Z"), [""; 0]);
+    let failed = api.get("/v1/occurrences?schedule=failing").json();
+    let id = failed["occurrences"][0]["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/occurrences/{id}");
+    assert_eq!(api.ask("DELETE", &path, &[], "").status, 200);
+    api.ask("DELETE", &path, &[], "").problem(404);
+    assert_eq!(report("failures"), both[1..]);
     let why = api.get("/v1/reports/fastest").problem(404);
     assert!(
         why.contains("`failures`, `lateness`, `durations`, `slow`"),

@@ -21,6 +21,7 @@ trials![
     schedules_are_shown_and_steered,
     schedules_are_changed,
     runs_of_another_daemon_are_cancelled_sent_back_and_resolved,
+    an_occurrence_is_deleted_there,
     a_log_is_followed_there,
     what_does_not_answer_is_told_as_status_tells_it,
 ];
@@ -520,6 +521,25 @@ fn runs_of_another_daemon_are_cancelled_sent_back_and_resolved() {
         ["retry", "resolve", "retry", "cancel"].map(|action| (json!(action), json!("the network")));
     assert_eq!(audit_of(&api, &id), expected);
     other.stop();
+    there.scene.finish();
+}
+
+fn an_occurrence_is_deleted_there() {
+    let keys = "at = \"2100-01-01T00:00:00\"\nbody = \"mode:wait:go\"";
+    let there = Elsewhere::of(Pool::new(&[]).after(&ledger::schedule("once", keys)));
+    let (site, daemon) = (&there.scene.site, &there.scene.daemon);
+    daemon.entered();
+    let id = there.ganger(&["schedule", "trigger", "once"]).good();
+    let id = id.trim();
+    let delete = ["occurrence", "delete", id];
+    ledger::becomes(site, daemon, id, "running");
+    let refused = there.says_the_same(&delete).bad(1);
+    assert!(refused.contains("is running: cancel it first"), "{refused}");
+    site.touch("go");
+    ledger::becomes(site, daemon, id, "completed");
+    assert_eq!(there.ganger(&delete).good(), format!("deleted {id}\n"));
+    let refused = there.says_the_same(&delete).bad(1);
+    assert!(refused.contains("there is no occurrence"), "{refused}");
     there.scene.finish();
 }
 

@@ -90,6 +90,10 @@ impl LedgerClient for FakeLedger {
         unasked()
     }
 
+    fn delete(&mut self, _: &str) -> Result<(), LedgerError> {
+        unasked()
+    }
+
     fn log(
         &mut self,
         _: &str,

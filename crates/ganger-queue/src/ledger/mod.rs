@@ -449,6 +449,12 @@ pub trait LedgerClient: Debug + Send {
     /// asked.
     fn resolve(&mut self, id: &str, note: &str) -> Result<(), LedgerError>;
 
+    /// Deletes an occurrence that has ended, with its events and its log, before its time. Its slot does not run again.
+    ///
+    /// # Errors
+    /// If there is none of that id, it has not ended, or the database did not do as asked.
+    fn delete(&mut self, id: &str) -> Result<(), LedgerError>;
+
     /// Returns lines of the log of an occurrence after that number, from the first one without it; none if there is no
     /// occurrence of that id.
     ///

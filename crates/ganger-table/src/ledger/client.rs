@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::entering::{self, NewDefinition, tag};
 use super::row::{AuditRow, LoggedLine, Occurrence, OccurrenceEvent, ScheduleRow, Version};
+use super::store::Expired;
 use super::{Ledger, LedgerError, by_hand, report, upcoming};
 use ganger_config::model::ScheduleConfig;
 use ganger_queue::client::{Criteria, DeadFilter, Page, Retried, RetryTarget};
@@ -442,6 +443,33 @@ impl LedgerClient for Ledger {
                 let why = "only a run that failed or timed out can be resolved";
                 let why = format!("is {}: {why}", state.as_str());
                 Err(LedgerError::Unsuitable(id.to_owned(), why))
+            }
+        }
+    }
+
+    fn delete(&mut self, id: &str) -> Result<(), LedgerError> {
+        let mut found = None;
+        let actor = self.actor.clone();
+        let done = self.store.write(&mut |tx| {
+            found = tx.occurrence(id)?.map(|(found, _)| found);
+            let Some(found) = found.as_ref().filter(|found| found.state.is_end()) else {
+                return Ok(());
+            };
+            let detail = json!({ "schedule": found.schedule, "state": found.state.as_str() });
+            tx.audit(actor.as_deref(), "delete", &found.id, &detail)?;
+            tx.expire(&Expired {
+                occurrences: vec![found.id.clone()],
+                of: BTreeSet::from([found.schedule.clone()]),
+                ..Expired::default()
+            })
+        });
+        done.map_err(|fault| self.fault(fault))?;
+        let found = found.ok_or_else(|| LedgerError::NoOccurrence(id.to_owned()))?;
+        match found.state.is_end() {
+            true => Ok(()),
+            false => {
+                let why = format!("is {}: cancel it first", found.state.as_str());
+                Err(LedgerError::Unsuitable(found.id, why))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Runs that operators cancel, send back and resolve, and those that newer slots replace.
 
 use super::*;
-use ganger_queue::ledger::Cancelled;
+use ganger_queue::ledger::{AuditFilter, Cancelled};
 
 const HOLD: Duration = Duration::from_secs(60);
 
@@ -176,6 +176,34 @@ fn a_run_whose_message_was_deleted_ends_when_it_is_cancelled() {
             "2026-12-01T00:02:00Z cancelled cancelled",
         ]
     );
+}
+
+#[test]
+fn an_occurrence_that_has_ended_is_deleted_for_good() {
+    let rig = Rig::new();
+    let mut ledger = dispatched(&rig, r#", "overlap": "allow""#);
+    let open = all(&mut ledger)[0].id.clone();
+    let refused = ledger.delete(&open).unwrap_err().to_string();
+    assert!(refused.ends_with("is queued: cancel it first"), "{refused}");
+    rig.end_all(OccurrenceState::Failed);
+    ledger.set_actor("me");
+    ledger.delete(&open).unwrap();
+    let gone = ledger.delete(&open).unwrap_err();
+    assert!(matches!(gone, LedgerError::NoOccurrence(_)), "{gone}");
+    run(&mut ledger);
+    assert!(all(&mut ledger).is_empty());
+    let left =
+        "SELECT (SELECT count(*) FROM occurrence_events) + (SELECT count(*) FROM occurrence_logs)";
+    let left: i64 = rig.sql().query_row(left, [], |row| row.get(0)).unwrap();
+    assert_eq!(left, 0);
+    let filter = AuditFilter {
+        subject: Some(open),
+        limit: 10,
+        ..AuditFilter::default()
+    };
+    let audit = LedgerClient::audit(&mut ledger, &filter).unwrap();
+    let audit = audit.iter().map(|one| (&*one.action, one.actor.as_deref()));
+    assert_eq!(audit.collect::<Vec<_>>(), [("delete", Some("me"))]);
 }
 
 #[test]
