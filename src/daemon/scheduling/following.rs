@@ -56,7 +56,7 @@ fn run(
             }
             writing.pending.release(Instant::now());
             // What is being written still waits.
-            if writing.turn.is_none() {
+            if writing.turn.is_none() && !is_over {
                 follower.set_waiting_since(writing.pending.due());
             }
         }

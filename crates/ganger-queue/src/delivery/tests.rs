@@ -1,6 +1,7 @@
 //! Tests of `delivery`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -366,4 +367,18 @@ fn a_message_whose_run_is_cancelled_does_not_reach_the_pool() {
     // Once: it may be sent back before the next look at the ledger.
     source.deliver(8, of_occurrence(), History::default());
     assert!(pool.deliveries.try_recv().is_ok());
+}
+
+#[test]
+fn a_ledger_that_is_left_is_not_behind() {
+    let follower = Follower::default();
+    assert_eq!(follower.behind(), Duration::ZERO);
+    let minute_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+    follower.set_waiting_since(Some(minute_ago));
+    assert!(follower.behind() >= Duration::from_secs(60));
+    follower.follow_for(None);
+    assert_eq!(follower.behind(), Duration::ZERO);
+    // What is not to be written yet is not late.
+    follower.set_waiting_since(Some(Instant::now() + Duration::from_secs(60)));
+    assert_eq!(follower.behind(), Duration::ZERO);
 }
