@@ -448,29 +448,35 @@ impl LedgerClient for Ledger {
     }
 
     fn delete(&mut self, id: &str) -> Result<(), LedgerError> {
-        let mut found = None;
+        let (mut left, mut is_deleted) = (None, false);
         let actor = self.actor.clone();
         let done = self.store.write(&mut |tx| {
-            found = tx.occurrence(id)?.map(|(found, _)| found);
-            let Some(found) = found.as_ref().filter(|found| found.state.is_end()) else {
+            (left, is_deleted) = (tx.occurrence(id)?, false);
+            let Some((found, _)) = left.take_if(|(found, _)| found.state.is_end()) else {
                 return Ok(());
             };
-            let detail = json!({ "schedule": found.schedule, "state": found.state.as_str() });
-            tx.audit(actor.as_deref(), "delete", &found.id, &detail)?;
             tx.expire(&Expired {
                 occurrences: vec![found.id.clone()],
                 of: BTreeSet::from([found.schedule.clone()]),
                 ..Expired::default()
-            })
+            })?;
+            // Its message may have been sent back just now.
+            left = tx.occurrence(&found.id)?;
+            if left.is_none() {
+                let detail = json!({ "schedule": found.schedule, "state": found.state.as_str() });
+                tx.audit(actor.as_deref(), "delete", &found.id, &detail)?;
+                is_deleted = true;
+            }
+            Ok(())
         });
         done.map_err(|fault| self.fault(fault))?;
-        let found = found.ok_or_else(|| LedgerError::NoOccurrence(id.to_owned()))?;
-        match found.state.is_end() {
-            true => Ok(()),
-            false => {
-                let why = format!("is {}: cancel it first", found.state.as_str());
-                Err(LedgerError::Unsuitable(found.id, why))
+        match left {
+            _ if is_deleted => Ok(()),
+            Some((left, _)) => {
+                let why = format!("is {}: cancel it first", left.state.as_str());
+                Err(LedgerError::Unsuitable(left.id, why))
             }
+            None => Err(LedgerError::NoOccurrence(id.to_owned())),
         }
     }
 }
