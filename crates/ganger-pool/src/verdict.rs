@@ -200,8 +200,7 @@ fn failed(mut failure: Failure, asked: Option<Duration>, case: Case<'_>) -> Outc
 fn reply(output: Output, case: Case<'_>) -> Outcome {
     let to = destination(&output, case.message);
     let error = match &to {
-        // The ledger keeps the result of a run.
-        None if case.history.followed || case.message.occurrence.is_some() => return Outcome::Done,
+        None if case.history.keeps_result => return Outcome::Done,
         None => NOWHERE.to_owned(),
         Some(to) => match refusal(to, &output, case) {
             None => return Outcome::Reply(Box::new(outgoing(to.clone(), output, case))),

@@ -87,6 +87,7 @@ pub fn history(counters: Counters, is_suspected: bool) -> History {
         step: 0,
         attempts_max: None,
         followed: false,
+        keeps_result: false,
     }
 }
 

@@ -71,6 +71,8 @@ pub struct History {
     pub attempts_max: Option<u32>,
     /// Its source is told when a worker gets it.
     pub followed: bool,
+    /// A ledger keeps its result, so that a reply needs no destination.
+    pub keeps_result: bool,
 }
 
 /// One message on its way to a worker. Settled exactly once; if dropped, it goes back uncharged.
@@ -354,12 +356,14 @@ impl SourceEnd {
         claim: Option<&Claim>,
         token: u64,
         message: Message,
-        history: History,
+        mut history: History,
     ) -> Delivery {
         let claim = claim.map(|claim| Arc::downgrade(&claim.0));
         let following = self.following.as_ref();
         let followed = following
             .and_then(|following| following.delivered(&message, history.attempt, claim.clone()));
+        history.keeps_result = message.occurrence.is_some()
+            || following.is_some_and(|following| following.records_all());
         let of_occurrence = message.occurrence.as_ref().zip(following);
         let run = of_occurrence.and_then(|(occurrence, following)| {
             following.run(occurrence, history.attempt, claim.clone())

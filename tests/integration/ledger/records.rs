@@ -11,6 +11,7 @@ use crate::harness::{Api, Daemon, Pool, Workspace, trials_on};
 trials_on![
     ends_of_messages_are_recorded_as_their_pool_says,
     what_is_recorded_follows_a_reload,
+    a_reply_to_nobody_is_the_result_where_results_are_kept,
     ; sqlite:
     the_result_of_a_message_is_waited_for_by_its_id,
     messages_of_rabbitmq_are_recorded,
@@ -114,6 +115,42 @@ fn ends_of_messages_are_recorded_as_their_pool_says() {
     daemon.stop();
 }
 
+/// Elsewhere it is kept with the dead letter.
+fn a_reply_to_nobody_is_the_result_where_results_are_kept() {
+    let site = Workspace::new();
+    let pools = pools("all");
+    site.configure_commands(&pools);
+    let daemon = site.start(&pools);
+    daemon.entered();
+    let reply = "mode:answer:201";
+    for (number, queue) in ["work", "other"].iter().enumerate() {
+        send(&site, &daemon, queue, &[reply]);
+        daemon.eventually("it to be recorded", || records(&site).len() == number + 1);
+    }
+    let word = json!(format!("the word on {reply}"));
+    let found = records(&site);
+    let found = found
+        .iter()
+        .map(|[_, queue, state, _, result]| (queue, state, result));
+    assert_eq!(
+        found.collect::<Vec<_>>(),
+        [
+            (&json!("work"), &json!("completed"), &word),
+            (&json!("other"), &json!("failed"), &Value::Null),
+        ]
+    );
+    let config = daemon.config().to_str().unwrap();
+    let dead = site
+        .ganger(&["dead", "list", "-o", "json", "--config", config])
+        .json();
+    assert_eq!(
+        (&dead[0]["queue"], &dead[0]["reason"]),
+        (&json!("other"), &json!("unroutable_reply"))
+    );
+    assert_eq!(dead.as_array().unwrap().len(), 1);
+    daemon.stop();
+}
+
 fn what_is_recorded_follows_a_reload() {
     let site = Workspace::new();
     let before = pools("scheduled");
@@ -162,18 +199,17 @@ fn messages_of_rabbitmq_are_recorded() {
     let scene = RabbitScene::at(Vhost::shared(), "", &pools);
     scene.site.configure_commands(&pools);
     scene.daemon.entered();
-    let bodies = ["mode:answer:200", "mode:answer:500"];
+    // The last one replies to nobody.
+    let bodies = ["mode:answer:200", "mode:answer:500", "mode:answer:201"];
     send(&scene.site, &scene.daemon, "work", &bodies);
     let daemon = &scene.daemon;
-    daemon.eventually("both to be recorded", || records(&scene.site).len() == 2);
+    daemon.eventually("all to be recorded", || records(&scene.site).len() == 3);
     let states: Vec<_> = records(&scene.site)
         .iter()
         .map(|one| one[2].clone())
         .collect();
-    assert!(
-        states.contains(&json!("completed")) && states.contains(&json!("failed")),
-        "{states:?}"
-    );
+    let count = |state: &str| states.iter().filter(|one| **one == state).count();
+    assert_eq!((count("completed"), count("failed")), (2, 1), "{states:?}");
     let shown = scene
         .site
         .ganger(&["occurrence", "show", bodies[1], "-o", "json"])

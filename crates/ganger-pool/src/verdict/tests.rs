@@ -370,18 +370,18 @@ fn a_reply_that_may_not_go_there_is_kept_with_the_dead_letter() {
     }
 }
 
-/// The ledger of its schedule keeps it.
+/// The ledger keeps it as the result.
 #[test]
-fn a_reply_of_a_run_needs_no_destination() {
-    for (occurrence, followed) in [(Some("id".into()), false), (None, true)] {
+fn a_reply_that_is_kept_needs_no_destination() {
+    for (followed, keeps_result) in [(false, true), (true, true), (true, false)] {
         let message = Message {
             reply_to: None,
-            occurrence,
             ..message()
         };
         let history = History {
             attempt: 1,
             followed,
+            keeps_result,
             ..History::default()
         };
         let policy = policy();
@@ -392,7 +392,9 @@ fn a_reply_of_a_run_needs_no_destination() {
             chance: 0.5,
         };
         let answered = || Event::Answered(output(201));
-        assert_eq!(decide(answered(), case(&message)), Outcome::Done);
+        let decided = decide(answered(), case(&message));
+        let is_kept = decided == Outcome::Done;
+        assert_eq!(is_kept, keeps_result, "{decided:?}");
         let asked = Message {
             reply_to: Some("answers".into()),
             ..message.clone()

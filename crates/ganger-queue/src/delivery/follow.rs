@@ -194,6 +194,14 @@ impl Following {
         })
     }
 
+    /// Returns whether a ledger, wherever it is, records messages of no schedule that are done.
+    pub(super) fn records_all(&self) -> bool {
+        let inbox = self.follower.lock();
+        let of_ledger = inbox.ledger.as_ref().map(|ledger| ledger.record);
+        let of_pool = self.policy.borrow().record;
+        of_ledger.is_some_and(|record| of_pool.unwrap_or(record) == Record::All)
+    }
+
     /// Reports that a message has become a dead letter without an attempt.
     pub fn buried(&self, occurrence: Arc<str>, failure: Failure) {
         if self.is_needed() {

@@ -141,8 +141,8 @@ fn outcomes() -> [(bool, Outcome); 6] {
 /// Settles a message of queue `q`. Returns whether its end is recorded.
 fn is_recorded(
     (source, pool, follower): &mut (SourceEnd, PoolEnd, Follower),
-    has_begun: bool,
-    outcome: Outcome,
+    (has_begun, outcome): (bool, Outcome),
+    keeps_all: bool,
 ) -> bool {
     let message = Message {
         queue: "q".into(),
@@ -151,6 +151,9 @@ fn is_recorded(
     };
     source.deliver(7, message, History::default());
     let mut delivery = pool.deliveries.try_recv().unwrap();
+    // What is kept of a reply must be recorded, or nobody has it.
+    let is_kept = delivery.history.keeps_result;
+    assert_eq!(is_kept, keeps_all);
     if has_begun {
         delivery.begin();
     }
@@ -188,8 +191,7 @@ fn ends_of_other_messages_are_recorded_as_configured() {
     ] {
         let ledger = sample::ledger("ledger.db", of_ledger);
         let mut ends = recorded(Some(&ledger), None, of_pool);
-        let is_recorded =
-            outcomes().map(|(has_begun, outcome)| is_recorded(&mut ends, has_begun, outcome));
+        let is_recorded = outcomes().map(|of| is_recorded(&mut ends, of, expected == all));
         assert_eq!(is_recorded, expected, "{of_ledger:?} {of_pool:?}");
     }
 }

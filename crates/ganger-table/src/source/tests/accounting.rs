@@ -110,6 +110,7 @@ async fn the_delivery_tells_the_history_and_the_properties() {
         step: 5,
         attempts_max: Some(3),
         followed: false,
+        keeps_result: false,
     };
     assert_eq!(delivery.history, history);
     let text = |text: &str| Property::Text(text.to_owned());
