@@ -244,12 +244,18 @@ impl Daemon {
         status
     }
 
-    /// SIGTERM: it must end well and leave nothing behind.
+    /// SIGTERM: it must end well and leave nothing behind. No thread of it may have panicked before.
     pub(crate) fn stop(&self) {
         self.signal(Signal::SIGTERM);
         let status = self.exit();
         assert!(status.success(), "the daemon ended with {status}");
         self.leaves_nothing();
+        let is_panic = |line: &Value| {
+            let text = line.as_str().or(line["message"].as_str());
+            text.is_some_and(|text| text.contains("panicked at"))
+        };
+        let panics = self.log.all(is_panic);
+        assert!(panics.is_empty(), "{panics:#?}");
     }
 
     /// SIGKILL: what it has started must end with it.

@@ -278,6 +278,12 @@ fn schedules_are_listed_and_triggered_over_the_api() {
     let id = triggered["occurrence"].as_str().unwrap();
     let ended = api.get(&format!("/v1/occurrences/{id}?wait=20s")).json();
     assert_eq!(ended["state"], "completed", "{ended}");
+    let log = format!("/v1/occurrences/{id}/log");
+    let lines = api.get(&log).json();
+    assert_eq!(lines["state"], "completed", "{lines}");
+    let followed = api.get(&format!("{log}?follow")).body;
+    assert!(followed.contains("event: end\n"), "{followed}");
+    api.get("/v1/occurrences/typo/log").problem(404);
     let running = trigger("long").json();
     trigger("long").problem(409);
     let removed = api.ask("DELETE", "/v1/schedules/far", &[], "");

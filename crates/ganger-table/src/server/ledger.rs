@@ -83,7 +83,8 @@ enum Access {
 /// A ledger on a server.
 #[derive(Debug)]
 pub(crate) struct ServerLedger<C: LedgerConnection> {
-    runtime: Runtime,
+    /// There until it is dropped.
+    runtime: Option<Runtime>,
     connection: Reconnecting<C>,
     /// Time for which it is tried again while others hold locks.
     patience: Duration,
@@ -98,7 +99,7 @@ impl<C: LedgerConnection> ServerLedger<C> {
         let runtime = runtime()?;
         let first = runtime.block_on(C::open(&target)).map_err(Into::into)?;
         Ok(Self {
-            runtime,
+            runtime: Some(runtime),
             connection: Reconnecting::new(target, Some(first)),
             patience: match is_command {
                 true => COMMANDS_WAIT,
@@ -111,10 +112,13 @@ impl<C: LedgerConnection> ServerLedger<C> {
     fn transact(&mut self, access: Access, work: &mut LedgerWork<'_>) -> Result<(), Fault> {
         let mut conflicts = 0;
         let give_up = Instant::now() + self.patience;
+        let Some(runtime) = &self.runtime else {
+            return Err(Fault::transient("the ledger is closed"));
+        };
         loop {
-            let opened = self.runtime.block_on(self.connection.get())?;
+            let opened = runtime.block_on(self.connection.get())?;
             let mut statements = ServerStatements {
-                runtime: &self.runtime,
+                runtime,
                 connection: opened,
                 access,
                 failed: None,
@@ -134,6 +138,15 @@ impl<C: LedgerConnection> ServerLedger<C> {
             } else if !fault.is_lock_timeout || Instant::now() >= give_up {
                 return Err(fault);
             }
+        }
+    }
+}
+
+impl<C: LedgerConnection> Drop for ServerLedger<C> {
+    /// A runtime that is dropped waits for its threads, which panics on a thread of another runtime.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
         }
     }
 }
