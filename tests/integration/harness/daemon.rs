@@ -250,9 +250,11 @@ impl Daemon {
         let status = self.exit();
         assert!(status.success(), "the daemon ended with {status}");
         self.leaves_nothing();
+        // What workers write is no error of the daemon.
         let is_panic = |line: &Value| {
-            let text = line.as_str().or(line["message"].as_str());
-            text.is_some_and(|text| text.contains("panicked at"))
+            let of_daemon = line["level"] == "ERROR";
+            let message = line["message"].as_str().filter(|_| of_daemon);
+            message.is_some_and(|text| text.starts_with("panicked at"))
         };
         let panics = self.log.all(is_panic);
         assert!(panics.is_empty(), "{panics:#?}");
