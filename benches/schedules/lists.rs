@@ -136,7 +136,7 @@ fn record(ledger: &mut Ledger, numbers: std::ops::Range<usize>) -> miette::Resul
         of_occurrences: Vec::new(),
         ends,
     });
-    ledger.report(&pending.take(None)).into_diagnostic()
+    ledger.report(&mut pending.take(None)).into_diagnostic()
 }
 
 /// Returns the first id of that time: ids are ordered in time.

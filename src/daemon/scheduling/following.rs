@@ -196,10 +196,10 @@ impl Writing {
     }
 }
 
-fn write(config: &LedgerConfig, ledger: Option<Ledger>, batch: ReportBatch) -> Turn {
+fn write(config: &LedgerConfig, ledger: Option<Ledger>, mut batch: ReportBatch) -> Turn {
     match keep_or_open(ledger, config) {
         Ok(mut ledger) => {
-            let written = ledger.report(&batch);
+            let written = ledger.report(&mut batch);
             (Some(ledger), batch, written)
         }
         Err(error) => (None, batch, Err(error)),

@@ -13,6 +13,10 @@ use ganger_config::model::LogLimits;
 use ganger_queue::delivery::{RecordedEnd, RunNote};
 use ganger_queue::fault::SourceFault;
 
+/// Number of states, and of ends of other messages, that one transaction enters: others wait for it, and a server
+/// has to answer in time.
+const REPORTED_TOGETHER: usize = 1000;
+
 /// Number of runs that a daemon is asked to cancel. Further ones follow as these end.
 const REQUESTS_MAX: u32 = 1000;
 
@@ -114,13 +118,21 @@ impl Ledger {
     ///
     /// # Errors
     /// If the database can't be used.
-    pub fn report(&mut self, batch: &ReportBatch) -> Result<(), SourceFault> {
-        let (states, ends) = (&batch.states[..], &batch.ends[..]);
-        let done = match self.try_report(states, ends) {
-            Err(fault) if fault.is_permanent => self.report_each(states, ends),
-            done => done,
-        };
-        done.map_err(|fault| self.fault(fault))
+    pub fn report(&mut self, batch: &mut ReportBatch) -> Result<(), SourceFault> {
+        // What is entered is taken out: a failure of a later part repeats none of it.
+        while !(batch.states.is_empty() && batch.ends.is_empty()) {
+            let states = batch.states.len().min(REPORTED_TOGETHER);
+            let ends = batch.ends.len().min(REPORTED_TOGETHER);
+            let (first, first_ends) = (&batch.states[..states], &batch.ends[..ends]);
+            let done = match self.try_report(first, first_ends) {
+                Err(fault) if fault.is_permanent => self.report_each(first, first_ends),
+                done => done,
+            };
+            done.map_err(|fault| self.fault(fault))?;
+            batch.states.drain(..states);
+            batch.ends.drain(..ends);
+        }
+        Ok(())
     }
 
     /// Enters notes on runs. One that the database rejects is logged, and not entered. Returns those that are to be

@@ -264,8 +264,8 @@ fn an_occurrence_follows_its_message_elsewhere() {
         let mut delivery = followed.deliver(&id, 2);
         delivery.begin();
         pending.add(followed.follower.take());
-        let batch = pending.take(None);
-        ledger.report(&batch).unwrap();
+        let mut batch = pending.take(None);
+        ledger.report(&mut batch).unwrap();
         let running = newest(&mut ledger);
         assert_eq!(
             (running.state, running.attempt),
@@ -274,8 +274,8 @@ fn an_occurrence_follows_its_message_elsewhere() {
         let error = outcome.failure().map(|_| "why".to_owned());
         delivery.settle(outcome);
         pending.add(followed.follower.take());
-        let batch = pending.take(None);
-        ledger.report(&batch).unwrap();
+        let mut batch = pending.take(None);
+        ledger.report(&mut batch).unwrap();
         pending.written(&batch);
         assert!(followed.is_settled());
         let found = newest(&mut ledger);
@@ -373,7 +373,7 @@ fn an_older_report_changes_nothing() {
     let mut write = |times, what| {
         let mut pending = PendingReports::default();
         pending.add(report(&id, times, what));
-        ledger.report(&pending.take(None)).unwrap();
+        ledger.report(&mut pending.take(None)).unwrap();
         let (occurrence, events) = ledger.occurrence(&id).unwrap().unwrap();
         (occurrence.state.as_str(), events.len())
     };
@@ -398,7 +398,7 @@ fn a_clock_that_was_set_back_keeps_no_report_out() {
     let mut write = |what| {
         let mut pending = PendingReports::default();
         pending.add(report(&id, (2, 0), what));
-        ledger.report(&pending.take(None)).unwrap();
+        ledger.report(&mut pending.take(None)).unwrap();
         ledger.occurrence(&id).unwrap().unwrap().0.state.as_str()
     };
     assert_eq!(write(Reported::Begun), "running");
