@@ -377,7 +377,7 @@ impl Ledger {
             old.changes.len(),
         ];
         let most = most.into_iter().max().unwrap_or(0);
-        Ok(most >= EXPIRED_MAX as usize)
+        Ok(old.has_more || most >= EXPIRED_MAX as usize)
     }
 
     fn fault(&self, fault: Fault) -> SourceFault {

@@ -58,7 +58,7 @@ SELECT (SELECT count(*) FROM consumer_messages WHERE queue = 'work' AND body <> 
 /// inserted, one of them nonsense.
 const LEDGER: &str = "
 INSERT INTO occurrences (id, schedule, version, queue, state, queued_at, ended_at)
-VALUES ('00000000-ROUND', 'gone', 1, 'work', 2, 1, 1);
+VALUES ('00000000-ROUND', 'gone', 1, 'work', 2, 1, 1), ('00000001-ROUND', 'other', 1, 'work', 2, 1, 1);
 INSERT INTO schedules (name, definition, state, CURSOR, wake_at) VALUES ('overROUND', '{}', 'ended', 1, NULL);
 INSERT INTO schedules (name, definition) VALUES ('theirsROUND', '{}');
 INSERT INTO ledger_audit (at, action, subject) VALUES (1, 'pause', 'gone');";

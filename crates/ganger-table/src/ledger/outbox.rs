@@ -41,7 +41,8 @@ impl<S: LedgerSql> InTransaction<S> {
         let free = format!(
             "SELECT occurrence, message FROM schedule_outbox{by}
              WHERE source = ? AND (held_until <= ? OR held_until > ?)
-               AND NOT EXISTS (SELECT 1 FROM occurrences WHERE id = occurrence AND cancel_request IS NOT NULL)
+               AND NOT EXISTS (SELECT 1 FROM occurrences
+                 WHERE id = occurrence AND cancel_request IS NOT NULL AND ended_at IS NULL)
              ORDER BY held_until, occurrence LIMIT ?"
         );
         let until = now_ms.saturating_add(millis(HELD_MAX));

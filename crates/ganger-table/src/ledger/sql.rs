@@ -109,13 +109,8 @@ SELECT id, schedule, version, slot, last_slot, queue, state, reason, attempt, qu
   log_lines, log_dropped
 FROM occurrences";
 
-/// Ids are ordered in time. Those that are not ended are few.
-const EXPIRED: &str = "
-SELECT id, schedule FROM occurrences one
-WHERE id < ? AND ended_at < ?
-  AND (id < (SELECT max(id) FROM occurrences other WHERE other.schedule = one.schedule)
-    OR NOT EXISTS (SELECT 1 FROM schedules WHERE name = one.schedule AND state <> 'ended'))
-ORDER BY id LIMIT ?";
+/// Number of lines of logs from which on a transaction removes no further occurrence.
+const EXPIRED_LINES_MAX: u64 = 5000;
 
 /// Operations of the ledger within a transaction.
 #[derive(Debug)]
@@ -287,9 +282,12 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
     fn schedules_of(&mut self, configuration: &str) -> Result<Vec<ScheduleRow>, Fault> {
         let (all, by) = (self.schedule_query(), self.by("schedules_configuration"));
         let lock = self.lock();
-        let of_one = format!("{all}{by} WHERE configuration = ? ORDER BY name{lock}");
+        let of_one = format!("{all}{by} WHERE configuration = ?{lock}");
         let rows = self.0.query(&of_one, &[configuration.into()])?;
-        Ok(rows.iter().map(schedule_row).collect())
+        let mut rows: Vec<ScheduleRow> = rows.iter().map(schedule_row).collect();
+        // A server asked for this order reads all schedules by their names.
+        rows.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(rows)
     }
 
     fn next_review(&mut self) -> Result<Option<Timestamp>, Fault> {
@@ -514,11 +512,32 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
         let until_ms = until.as_millisecond();
         let first_id = first_id(until);
         let old = [SqlValue::from(&first_id), until_ms.into(), most.into()];
-        let occurrences = self.0.query(EXPIRED, &old)?;
+        // Ids are ordered in time, and those that are not ended are few. Records are of no schedule. The newest of a
+        // schedule is read by an index; servers read all for a maximum that depends on the row.
+        let by = self.by("occurrences_of_schedule");
+        let expired = format!(
+            "SELECT id, schedule, log_lines FROM occurrences one
+             WHERE id < ? AND ended_at < ?
+               AND (NOT EXISTS (SELECT 1 FROM schedules WHERE name = one.schedule AND state <> 'ended')
+                 OR id < (SELECT other.id FROM occurrences other{by}
+                          WHERE other.schedule = one.schedule ORDER BY other.id DESC LIMIT 1))
+             ORDER BY id LIMIT ?"
+        );
+        let mut occurrences = self.0.query(&expired, &old)?;
+        let found = occurrences.len();
+        let mut lines = 0;
+        occurrences.retain(|row| {
+            let has_room = lines < EXPIRED_LINES_MAX;
+            lines += row.count(2);
+            has_room
+        });
+        let has_more = occurrences.len() < found;
+        // Runs of one that has ended may still wait for others.
         let by = self.by("schedules_ended");
         let ended = format!(
             "SELECT name FROM schedules{by}
-             WHERE state = 'ended' AND origin = 'sql' AND \"cursor\" < ? LIMIT ?"
+             WHERE state = 'ended' AND origin = 'sql' AND \"cursor\" < ?
+               AND NOT EXISTS (SELECT 1 FROM occurrences WHERE schedule = name AND ended_at IS NULL) LIMIT ?"
         );
         let schedules = self.0.query(&ended, &[until_ms.into(), most.into()])?;
         let names = |rows: Vec<SqlRow>| rows.iter().map(|row| row.name(0)).collect();
@@ -527,12 +546,14 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
             occurrences: names(occurrences),
             of,
             schedules: names(schedules),
+            has_more,
             changes: self.expired_changes(until, most)?,
         })
     }
 
     fn expire(&mut self, expired: &Expired) -> Result<(), Fault> {
-        let ended = "DELETE FROM schedules WHERE name = ? AND state = 'ended'";
+        let ended = "DELETE FROM schedules WHERE name = ? AND state = 'ended'
+          AND NOT EXISTS (SELECT 1 FROM occurrences WHERE schedule = name AND ended_at IS NULL)";
         self.0.each(ended, &named(&expired.schedules))?;
         let remove = "DELETE FROM occurrences WHERE id = ? AND ended_at IS NOT NULL";
         let ids = named(&expired.occurrences);
@@ -564,35 +585,35 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
         let mut values = Vec::new();
         let mut conditions = Vec::new();
         if let Some(schedule) = &filter.schedule {
-            conditions.push("schedule = ?");
+            conditions.push("schedule = ?".to_owned());
             values.push(SqlValue::from(schedule));
         }
-        let mut by = String::new();
+        let (mut by, mut order) = (String::new(), "id DESC");
         if let Some(state) = filter.state {
-            conditions.push("state = ?");
-            values.push(state.code().into());
+            // In the text, since PostgreSQL knows how many are in a state only if it sees which.
+            conditions.push(format!("state = {}", state.code()));
             // Most have completed; those in another state are found by indexes of theirs.
             if !state.is_end() {
                 by = self.by("occurrences_open");
-                conditions.push("ended_at IS NULL");
+                conditions.push("ended_at IS NULL".to_owned());
+                // In an order that no other index has.
+                order = "coalesce(ended_at, 0), id DESC";
             } else if state != OccurrenceState::Completed {
                 by = self.by("occurrences_not_completed");
-                conditions.push("ended_at IS NOT NULL AND state <> 2");
+                conditions.push("ended_at IS NOT NULL AND state <> 2".to_owned());
             }
         }
         if filter.is_unresolved {
-            conditions.push("resolved IS NULL");
+            conditions.push("resolved IS NULL".to_owned());
         }
         if let Some(before) = &filter.before {
-            conditions.push("id < ?");
+            conditions.push("id < ?".to_owned());
             values.push(SqlValue::from(before));
         }
-        let conditions = match conditions.is_empty() {
-            true => String::new(),
-            false => format!("WHERE {}", conditions.join(" AND ")),
-        };
+        let all = if conditions.is_empty() { "" } else { "WHERE " };
+        let conditions = conditions.join(" AND ");
         values.push(filter.limit.into());
-        let chosen = format!("{OCCURRENCE}{by} {conditions} ORDER BY id DESC LIMIT ?");
+        let chosen = format!("{OCCURRENCE}{by} {all}{conditions} ORDER BY {order} LIMIT ?");
         let rows = self.0.query(&chosen, &values)?;
         Ok(rows.iter().map(occurrence).collect())
     }
@@ -602,7 +623,11 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
         id: &str,
     ) -> Result<Option<(Occurrence, Vec<OccurrenceEvent>)>, Fault> {
         let of_id = format!("{OCCURRENCE} WHERE id = ?");
-        let of_message = format!("{OCCURRENCE} WHERE message_id = ? ORDER BY id DESC LIMIT 1");
+        // In an order that no other index has.
+        let by = self.by("occurrences_message_id");
+        let of_message = format!(
+            "{OCCURRENCE}{by} WHERE message_id = ? ORDER BY queued_at DESC, id DESC LIMIT 1"
+        );
         let found = match self.first(&of_id, &[id.into()])? {
             Some(found) => found,
             None => match self.first(&of_message, &[id.into()])? {

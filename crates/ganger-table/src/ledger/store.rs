@@ -30,6 +30,8 @@ pub(crate) struct Expired {
     pub(crate) of: BTreeSet<String>,
     /// Names of schedules.
     pub(crate) schedules: Vec<String>,
+    /// More occurrences are old than one transaction removes.
+    pub(crate) has_more: bool,
     /// Numbers of changes by operators.
     pub(crate) changes: Vec<i64>,
 }

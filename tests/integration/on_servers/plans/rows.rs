@@ -12,7 +12,7 @@ pub(super) fn emptied() -> String {
          DELETE FROM published_messages; DELETE FROM occurrences WHERE schedule = 'other';
          DELETE FROM occurrence_events WHERE occurrence LIKE 'ffff-%';
          DELETE FROM occurrence_logs WHERE occurrence LIKE 'ffff-%';
-         DELETE FROM schedules WHERE name LIKE 'other-%'; DELETE FROM schedule_outbox;
+         DELETE FROM schedules WHERE name LIKE 'other%'; DELETE FROM schedule_outbox;
          DELETE FROM schedule_versions WHERE schedule LIKE 'other-%'; DELETE FROM ledger_audit WHERE subject = 'other';
          COMMIT; {}",
         counted()
@@ -72,6 +72,7 @@ pub(super) fn among(rows: u32) -> String {
          SELECT CONCAT('ffff-', 10000000 + n), 'nobodys', '{{}}', n % 2 FROM {numbers};
          INSERT INTO schedules (name, definition, wake_at)
          SELECT CONCAT('other-', n), '{{}}', 4102444800000 + n FROM {numbers};
+         INSERT INTO schedules (name, definition, wake_at) VALUES ('other', '{{}}', 4102444800000);
          INSERT INTO schedule_versions (schedule, version, at, origin, definition)
          SELECT CONCAT('other-', n), 1, 1, 'sql', '{{}}' FROM {numbers};
          INSERT INTO ledger_audit (at, action, subject)

@@ -11,11 +11,18 @@ use crate::harness::{Base, Database};
 use crate::statements::in_one_line;
 
 /// The tables that may be large.
-const LARGE: [&str; 4] = [
+const LARGE: [&str; 11] = [
     "consumer_messages",
     "poisoned_messages",
     "finished_messages",
     "published_messages",
+    "occurrences",
+    "occurrence_events",
+    "occurrence_logs",
+    "schedule_outbox",
+    "schedules",
+    "schedule_versions",
+    "ledger_audit",
 ];
 
 /// A statement may read ten times what it returns, and so many rows on top: it has to look at something to

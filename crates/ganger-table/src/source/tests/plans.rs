@@ -476,7 +476,7 @@ fn elsewhere(ledger: &mut Ledger) {
     };
     reports.ends.push(recorded_end(now));
     pending.add(reports);
-    ledger.report(&pending.take(None)).unwrap();
+    ledger.report(&mut pending.take(None)).unwrap();
     assert!(ledger.occurrence("of a message").unwrap().is_some());
 }
 
