@@ -20,9 +20,11 @@ WHERE id = ? AND state = coalesce(?, state) AND (state <> ? OR attempt <> coales
   AND (? = 1 OR NOT EXISTS (SELECT 1 FROM occurrence_events WHERE occurrence = ? LIMIT 1 OFFSET 999))";
 
 /// Makes it. An occurrence that the ledger no longer has is not missed. An end takes the request to cancel it
-/// with it, and what was said of a failure before is over.
+/// with it, and what was said of a failure before is over. The end of a run that goes on after an end is looked at
+/// again. MySQL assigns in this order, and reads what it has assigned.
 pub(crate) const CHANGE: &str = "
-UPDATE occurrences SET state = ?,
+UPDATE occurrences SET
+  watched = CASE WHEN ended_at IS NOT NULL AND state <> 7 THEN 1 ELSE watched END, state = ?,
   reason = CASE WHEN ? = 4 AND cancel_request = 'replaced' THEN cancel_request ELSE ? END,
   attempt = coalesce(?, attempt), error = coalesce(?, error), result = coalesce(?, result),
   started_at = coalesce(?, started_at), ended_at = ?, resolved = NULL,

@@ -28,10 +28,6 @@ DELETE FROM schedule_outbox WHERE occurrence = ? AND (held_until <= ? OR held_un
 const STILL_ENDED: &str = "
 AND ended_at = ?";
 
-/// Has the next end of a run looked at for its schedule.
-const WATCH: &str = "
-UPDATE occurrences SET watched = 1 WHERE id = ? AND ended_at IS NULL";
-
 const RESOLVE: &str = "
 UPDATE occurrences SET resolved = ? WHERE id = ? AND state IN (3, 5) AND ended_at IS NOT NULL";
 
@@ -80,18 +76,22 @@ fn end<S: LedgerSql>(tx: &mut InTransaction<S>, id: &str, run: &RunFacts) -> Res
         return Ok(false);
     }
     let message = run.message_id.as_deref().unwrap_or(id);
-    let is_running = run.state == OccurrenceState::Running;
-    if !is_running && tx.0.bury(&run.queue, message)? > 0 {
-        return Ok(self::run(tx, id)?.is_none_or(|run| run.is_over));
-    }
-    let there = match is_running {
-        true => format!(
+    let named = [SqlValue::from(&run.queue), message.into()];
+    if run.state == OccurrenceState::Running {
+        let claimed = format!(
             "SELECT count(*) FROM consumer_messages{} WHERE owner IS NOT NULL AND queue = ? AND message_id = ?",
             tx.by("consumer_messages_claimed")
-        ),
-        false => THERE.to_owned(),
-    };
-    let there = tx.first(&there, &[(&run.queue).into(), message.into()])?;
+        );
+        let claimed = tx.first(&claimed, &named)?;
+        if claimed.is_some_and(|row| row.count(0) > 0) {
+            return Ok(false);
+        }
+    }
+    // Its daemon may have stopped, and left it to the next one.
+    if tx.0.bury(&run.queue, message)? > 0 {
+        return Ok(self::run(tx, id)?.is_none_or(|run| run.is_over));
+    }
+    let there = tx.first(THERE, &named)?;
     let is_gone = run.message_id.is_none() && there.is_some_and(|row| row.count(0) == 0);
     if is_gone {
         tx.change(&[Change::cancelled(id, run.state)])?;
@@ -162,8 +162,9 @@ impl<S: LedgerSql> ControlTransaction for InTransaction<S> {
         let event = [change.event(now_ms), of_end.to_vec()].concat();
         self.0.each(&[EVENT, STILL_ENDED].concat(), &[event])?;
         let values = [change.change(now_ms), of_end.to_vec()].concat();
-        self.0.each(&[CHANGE, STILL_ENDED].concat(), &[values])?;
-        self.run(WATCH, &[run.id.as_str().into()])
+        self.0
+            .each(&[CHANGE, STILL_ENDED].concat(), &[values])
+            .map(drop)
     }
 
     fn resolve(&mut self, id: &str, note: &str) -> Result<Option<OccurrenceState>, Fault> {

@@ -170,6 +170,16 @@ fn try_again(
     let Some(trial_at) = row.wake.filter(|at| *at <= clock.wall) else {
         return Ok(Vec::new());
     };
+    // A trial waits for no run, and for none of those that wait until the schedule goes on.
+    let queues = spec.overlap.queues();
+    if queues && row.open > row.waiting {
+        row.wake = clock.wall.checked_add(TRIAL_LOOK).ok();
+        return Ok(Vec::new());
+    }
+    let open = match queues {
+        true => Open::default(),
+        false => open(row),
+    };
     let then = Clock {
         wall: trial_at,
         ..clock
@@ -181,7 +191,7 @@ fn try_again(
     let (state, reason) = (row.state, row.state_reason.clone());
     take(row, skipped, clock, spec);
     if !is_rest {
-        let trial = due(spec, cursor, clock, open(row), 1)?;
+        let trial = due(spec, cursor, clock, open, 1)?;
         let slot = trial.decisions.iter().find_map(|decision| match decision {
             Decision::Dispatch(dispatch) => Some(dispatch.slot.at),
             Decision::Skip(_) => None,

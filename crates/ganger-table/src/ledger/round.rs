@@ -135,11 +135,13 @@ impl Round {
             self.dispatched.changed.extend(named);
         }
         let mut rows: Vec<ScheduleRow> = rows.into_values().collect();
+        let has_ended = |schedule: &str| ends.iter().any(|end| end.schedule == schedule);
         for row in &mut rows {
             match definitions.of(&row.name, &row.definition) {
                 Ok(config) => {
-                    // The dispatch that follows sends it: a message that is refused is the fault of one schedule.
-                    if row.open > 0 && config.spec.overlap.queues() && row.goes_on() {
+                    // The dispatch that follows sends one that has waited, also if no other will wait: a message that
+                    // is refused is the fault of one schedule.
+                    if row.open > 0 && row.goes_on() && has_ended(&row.name) {
                         row.wake = Some(Timestamp::UNIX_EPOCH);
                     }
                     self.expect(tx, row, &config, now)?;

@@ -352,3 +352,41 @@ fn a_message_has_the_limits_of_its_schedule() {
     assert_eq!(headers["TimeoutMilliseconds"], "5400000");
     assert_eq!(headers["x-ganger-attempts-max"], "3");
 }
+
+/// A daemon that stops leaves its claims; no state says so.
+#[test]
+fn a_run_whose_daemon_has_stopped_is_cancelled_with_its_message() {
+    let rig = Rig::new();
+    let mut ledger = dispatched(&rig, r#", "overlap": "allow""#);
+    begin(&rig);
+    let id = all(&mut ledger)[0].id.clone();
+    let left = "UPDATE consumer_messages SET owner = NULL, claim = NULL";
+    rig.sql().execute(left, []).unwrap();
+    assert_eq!(ledger.cancel(&id, None).unwrap(), Cancelled::Ended);
+    assert!(rig.bodies("q").is_empty());
+    let dead = "SELECT reason FROM poisoned_messages";
+    let dead: String = rig.sql().query_row(dead, [], |row| row.get(0)).unwrap();
+    assert_eq!(dead, "cancelled");
+}
+
+#[test]
+fn long_logs_are_removed_in_several_transactions() {
+    let rig = Rig::new();
+    let mut ledger = dispatched(&rig, r#", "overlap": "allow""#);
+    for _ in 0..5 {
+        rig.pass(60);
+        run(&mut ledger);
+    }
+    rig.end_all(OccurrenceState::Completed);
+    run(&mut ledger);
+    let long = "UPDATE occurrences SET log_lines = 3000";
+    rig.sql().execute(long, []).unwrap();
+    rig.pass(7200);
+    let keep = Duration::from_secs(3600);
+    let mut rounds = 0;
+    while ledger.expire(keep).unwrap() {
+        rounds += 1;
+    }
+    // Two at a time; the newest stays.
+    assert_eq!((rounds, all(&mut ledger).len()), (2, 1));
+}

@@ -1,6 +1,7 @@
 //! Runs that wait until others of their schedule have ended.
 
 use super::*;
+use crate::table::OccurrenceRun;
 
 const QUEUED: &str =
     r#"{"cron": "* * * * *", "queue": "q", "body": "{{ slot }}", "overlap": "queue"}"#;
@@ -198,4 +199,125 @@ fn a_message_that_is_refused_holds_up_no_other_schedule() {
     rig.sql().execute_batch("DROP TRIGGER guard").unwrap();
     ledger.resume("refused", false).unwrap();
     assert_eq!(run(&mut ledger).sent, 1);
+}
+
+#[test]
+fn what_waits_goes_on_when_no_other_would_wait() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    dispatched(&rig, &mut ledger, 3);
+    let skipping = QUEUED.replace("\"queue\"}", "\"skip\"}");
+    assert_ne!(skipping, QUEUED);
+    ledger.sync(&[config("m", &skipping)]).unwrap();
+    run(&mut ledger);
+    for _ in 0..2 {
+        end_first(&rig, OccurrenceState::Completed);
+        assert_eq!(run(&mut ledger).sent, 1);
+    }
+}
+
+#[test]
+fn what_is_expected_of_a_run_is_looked_at_no_more_often_while_others_wait() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    let expecting = QUEUED.replace(
+        "\"queue\"}",
+        "\"queue\", \"expect\": {\"within\": \"30s\"}}",
+    );
+    ledger.sync(&[config("m", &expecting)]).unwrap();
+    run(&mut ledger);
+    rig.pass(30);
+    // It comes to an end, with a run that is open.
+    assert_eq!(run(&mut ledger).sent, 1);
+    rig.pass(60);
+    assert_eq!(run(&mut ledger).overdue.len(), 1);
+}
+
+#[test]
+fn a_run_that_goes_on_after_its_end_is_waited_for_again() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    dispatched(&rig, &mut ledger, 1);
+    end_first(&rig, OccurrenceState::Failed);
+    run(&mut ledger);
+    let id = ledger.occurrences(&OccurrenceFilter {
+        limit: 1,
+        ..OccurrenceFilter::default()
+    });
+    let id = id.unwrap().remove(0).id;
+    // As a pool notes it when `ganger dead retry` has sent the message back.
+    let attempt = OccurrenceRun {
+        id: id.clone().into(),
+        queue: "q".into(),
+        attempt: 1,
+        begun: Some(tokio::time::Instant::now()),
+        result: bytes::Bytes::new(),
+    };
+    let begun = change::Change::begun(&attempt);
+    let now_ms = rig.now_ms.load(Ordering::SeqCst);
+    let begun = rusqlite::params_from_iter(begun.change(now_ms));
+    assert_eq!(rig.sql().execute(change::CHANGE, begun), Ok(1));
+    rig.pass(60);
+    assert_eq!(run(&mut ledger).sent, 0);
+    let end = "UPDATE occurrences SET state = 2, ended_at = 1 WHERE id = ?1";
+    assert_eq!(rig.sql().execute(end, [&id]), Ok(1));
+    assert_eq!(run(&mut ledger).sent, 1);
+}
+
+#[test]
+fn a_schedule_that_has_ended_is_kept_while_runs_wait() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    let limited = QUEUED.replace("\"queue\":", "\"limit\": 2, \"queue\":");
+    let insert = "INSERT INTO schedules (name, definition) VALUES ('m', ?1)";
+    rig.sql().execute(insert, [&limited]).unwrap();
+    run(&mut ledger);
+    rig.pass(30);
+    run(&mut ledger);
+    rig.pass(60);
+    run(&mut ledger);
+    assert_eq!(ledger.schedule("m").unwrap().state, ScheduleState::Ended);
+    rig.pass(7200);
+    while ledger.expire(Duration::from_secs(3600)).unwrap() {}
+    for _ in 0..2 {
+        assert_eq!(ledger.schedule("m").unwrap().state, ScheduleState::Ended);
+        end_first(&rig, OccurrenceState::Completed);
+        run(&mut ledger);
+    }
+    rig.pass(7200);
+    while ledger.expire(Duration::from_secs(3600)).unwrap() {}
+    assert!(ledger.schedule("m").is_err());
+}
+
+#[test]
+fn a_trial_waits_for_none_of_the_runs_that_wait() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    let disabling = QUEUED.replace(
+        "\"queue\"}",
+        "\"queue\", \"auto_disable\": {\"failures\": 1, \"retry_after\": \"5m\"}}",
+    );
+    ledger.sync(&[config("m", &disabling)]).unwrap();
+    run(&mut ledger);
+    for minutes in [30, 60, 60] {
+        rig.pass(minutes);
+        run(&mut ledger);
+    }
+    end_first(&rig, OccurrenceState::Failed);
+    assert_eq!(run(&mut ledger).changed.len(), 1);
+    assert_eq!(ledger.schedule("m").unwrap().state, ScheduleState::Disabled);
+    for _ in 0..6 {
+        rig.pass(60);
+        if run(&mut ledger).sent == 1 {
+            // The trial, beside two runs that wait.
+            end_first(&rig, OccurrenceState::Completed);
+            assert_eq!(run(&mut ledger).changed.len(), 1);
+            assert_eq!(ledger.schedule("m").unwrap().state, ScheduleState::Active);
+            run(&mut ledger);
+            end_first(&rig, OccurrenceState::Completed);
+            assert_eq!(run(&mut ledger).sent, 1);
+            return;
+        }
+    }
+    panic!("there was no trial: {:?}", slots(&mut ledger, "m"));
 }
