@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::publish_to::allows;
 use ganger_config::model::{Options, PoolConfig};
 use ganger_core::names::{
-    ATTEMPTS_MAX_HEADER, CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX,
-    STEP_HEADER,
+    ATTEMPTS_MAX_HEADER, CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, OCCURRENCE_HEADER,
+    OWN_HEADER_PREFIX, STEP_HEADER,
 };
 use ganger_protocol::output::Output;
 use ganger_protocol::status::{Answer, Meaning, Status};
@@ -203,16 +203,31 @@ fn reply(output: Output, case: Case<'_>) -> Outcome {
         None if case.history.keeps_result => return Outcome::Done,
         None => NOWHERE.to_owned(),
         Some(to) => match refusal(to, &output, case) {
-            None => return Outcome::Reply(Box::new(outgoing(to.clone(), output, case))),
+            None => return Outcome::Reply(Box::new(continued(to.clone(), output, case))),
             Some(refusal) => format!("the reply is refused: {refusal}"),
         },
     };
     Outcome::DeadLetter(Box::new(Failure {
         reason: Reason::UnroutableReply,
         error,
-        reply: Some(Box::new(outgoing(to.unwrap_or_default(), output, case))),
+        reply: Some(Box::new(continued(to.unwrap_or_default(), output, case))),
         ..Failure::default()
     }))
+}
+
+/// Builds a reply. One to the message's own queue is the next step of a long task: it is of the same run, and has
+/// as many attempts. One to another queue is the result of the run.
+fn continued(queue: String, output: Output, case: Case<'_>) -> Outgoing {
+    let mut next = outgoing(queue, output, case);
+    if *case.message.queue == *next.queue {
+        let most = case.history.attempts_max.map(|most| most.to_string());
+        let occurrence = case.message.occurrence.as_deref().map(str::to_owned);
+        for (name, value) in [(ATTEMPTS_MAX_HEADER, most), (OCCURRENCE_HEADER, occurrence)] {
+            next.headers
+                .extend(value.map(|value| (name.to_owned(), value)));
+        }
+    }
+    next
 }
 
 const NOWHERE: &str =
@@ -272,10 +287,6 @@ pub fn outgoing(queue: String, output: Output, case: Case<'_>) -> Outgoing {
     let mut headers = overlaid(message, output.headers.unwrap_or_default());
     let step = history.step.saturating_add(1);
     headers.push((STEP_HEADER.to_owned(), step.to_string()));
-    // A long task that continues in its queue keeps it.
-    if let Some(most) = history.attempts_max.filter(|_| *message.queue == *queue) {
-        headers.push((ATTEMPTS_MAX_HEADER.to_owned(), most.to_string()));
-    }
     Outgoing {
         queue,
         body: output.message,

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use ganger_core::budget::{Hold, Share};
-use ganger_core::names::OCCURRENCE_HEADER;
 use ganger_core::trace_context::SpanContext;
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::{
@@ -76,19 +75,6 @@ pub(crate) struct OccurrenceRun {
     pub(crate) begun: Option<Instant>,
     /// Answer of the worker that has done it without a reply.
     pub(crate) result: Bytes,
-}
-
-impl OccurrenceRun {
-    /// Hands the occurrence on to the next step of a long task, which its own queue gets. A reply to
-    /// another queue is the result of the run.
-    pub(crate) fn carry(&self, outcome: &mut Outcome) {
-        if let Outcome::Reply(reply) = outcome
-            && reply.queue == *self.queue
-        {
-            let occurrence = (OCCURRENCE_HEADER.to_owned(), self.id.to_string());
-            reply.headers.push(occurrence);
-        }
-    }
 }
 
 /// A claimed row.

@@ -16,7 +16,6 @@ use super::run::{Run, RunNotes};
 use super::settlement::Settlement;
 use ganger_config::model::{Database, LedgerConfig, PoolConfig, Record};
 use ganger_core::message::Message;
-use ganger_core::names::OCCURRENCE_HEADER;
 
 /// Maximum size of the ends that wait to be recorded while the ledger is away.
 const ENDS_BYTES_MAX: usize = 32 << 20;
@@ -253,7 +252,6 @@ impl Following {
         };
         Some(Arc::new(Followed {
             subject: subject?,
-            queue: Arc::clone(&message.queue),
             attempt,
             arrived: Instant::now(),
             begun: OnceLock::new(),
@@ -430,7 +428,6 @@ impl RecordedEnds {
 #[derive(Debug)]
 pub(super) struct Followed {
     subject: Subject,
-    queue: Arc<str>,
     attempt: u32,
     arrived: Instant,
     begun: OnceLock<Instant>,
@@ -451,7 +448,7 @@ impl Followed {
     }
 
     /// Reports the outcome, and settles. A message whose claim is lost is with another, who reports.
-    pub(super) fn settle(&self, mut settlement: PendingSettlement) {
+    pub(super) fn settle(&self, settlement: PendingSettlement) {
         if self.is_void() {
             return;
         }
@@ -468,13 +465,6 @@ impl Followed {
                 }
             }
             Subject::Occurrence(occurrence) => {
-                if let Some(Outcome::Reply(reply)) = settlement.outcome_mut()
-                    && reply.queue == *self.queue
-                {
-                    // The next step of a long task. A reply to another queue is the result of the run.
-                    let header = (OCCURRENCE_HEADER.to_owned(), occurrence.to_string());
-                    reply.headers.push(header);
-                }
                 let report = self.report(occurrence, Instant::now(), Reported::Settled(settlement));
                 self.follower.add(report);
             }
@@ -544,11 +534,6 @@ impl PendingSettlement {
     pub fn result(&self) -> Bytes {
         let pending = self.0.as_ref();
         pending.map_or_else(Bytes::new, |(_, settlement)| settlement.result.clone())
-    }
-
-    fn outcome_mut(&mut self) -> Option<&mut Outcome> {
-        let pending = self.0.as_mut();
-        pending.map(|(_, settlement)| &mut settlement.outcome)
     }
 }
 

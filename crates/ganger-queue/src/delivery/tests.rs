@@ -335,26 +335,6 @@ fn a_message_that_another_has_is_not_reported() {
 }
 
 #[test]
-fn the_next_step_of_a_task_belongs_to_its_occurrence() {
-    for (queue, carried) in [("q", true), ("answers", false)] {
-        let (mut source, mut pool, follower) = followed(Some("ledger.db"), None);
-        source.deliver(7, of_occurrence(), History::default());
-        let reply = Outgoing {
-            queue: queue.to_owned(),
-            ..Outgoing::default()
-        };
-        let delivery = pool.deliveries.try_recv().unwrap();
-        delivery.settle(Outcome::Reply(Box::new(reply)));
-        drop(follower.take());
-        let Outcome::Reply(reply) = source.settlements.try_recv().unwrap().outcome else {
-            panic!("no reply");
-        };
-        let expected = ("x-ganger-occurrence".to_owned(), "o".to_owned());
-        assert_eq!(reply.headers.contains(&expected), carried, "{queue}");
-    }
-}
-
-#[test]
 fn a_message_whose_run_is_cancelled_does_not_reach_the_pool() {
     let (mut source, mut pool, follower) = followed(Some("a.db"), Some("a.db"));
     follower.cancel_arriving([Arc::from("o")].into());

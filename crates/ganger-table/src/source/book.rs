@@ -141,7 +141,7 @@ impl Book {
         match self.out.get_mut(&settlement.token) {
             Some(out) => {
                 out.hold = None;
-                let mut outcome = settlement.outcome;
+                let outcome = settlement.outcome;
                 let mut occurrence = out.occurrence.take();
                 let record = out.record.take();
                 let end = record.and_then(|record| record.end(&outcome, &settlement.result));
@@ -149,7 +149,6 @@ impl Book {
                     run.result = settlement.result;
                     let claim = out.claim;
                     self.begun.retain(|(other, _)| *other != claim);
-                    run.carry(&mut outcome);
                 }
                 self.settled.push(Settled {
                     claim: out.claim,

@@ -55,24 +55,34 @@ fn what_continues_a_message_is_its_next_step() {
     }
 }
 
+/// An emit is a task of its own, wherever it goes.
 #[test]
-fn a_step_keeps_the_attempts_of_its_run_and_a_reply_does_not() {
-    for (queue, expected) in [("q", Some("3")), ("answers", None)] {
-        let message = message();
-        let history = History {
-            attempts_max: Some(3),
-            ..History::default()
-        };
-        let case = Case {
-            message: &message,
-            history,
-            policy: &policy(),
-            chance: 0.5,
-        };
-        let next = outgoing(queue.to_owned(), output(201), case);
-        let mut headers = next.headers.iter();
-        let found = headers.find(|(name, _)| name == ATTEMPTS_MAX_HEADER);
-        assert_eq!(found.map(|(_, most)| most.as_str()), expected);
+fn a_step_is_of_the_same_run_and_another_message_is_not() {
+    let message = Message {
+        occurrence: Some("id".into()),
+        ..message()
+    };
+    let history = History {
+        attempts_max: Some(3),
+        ..History::default()
+    };
+    let policy = policy();
+    let case = Case {
+        message: &message,
+        history,
+        policy: &policy,
+        chance: 0.5,
+    };
+    let of_run = |message: &Outgoing| {
+        let of = |name| message.headers.iter().find(|(other, _)| *other == name);
+        [ATTEMPTS_MAX_HEADER, OCCURRENCE_HEADER].map(|name| Some(of(name)?.1.clone()))
+    };
+    let step = [Some("3".to_owned()), Some("id".to_owned())];
+    for (queue, expected) in [("q", &step), ("answers", &[None, None])] {
+        let next = continued(queue.to_owned(), output(201), case);
+        assert_eq!(of_run(&next), *expected);
+        let emitted = outgoing(queue.to_owned(), output(201), case);
+        assert_eq!(of_run(&emitted), [None, None]);
     }
 }
 
