@@ -7,17 +7,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
-use std::{io, mem, thread};
+use std::{io, thread};
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::kinds;
-use ganger_config::model::{Config, LedgerConfig, PoolConfig, SourceConfig};
-use ganger_core::backoff::AWAY;
+use ganger_config::model::{Config, LedgerConfig, SourceConfig};
+use ganger_core::backoff::{AWAY, Backoff};
 use ganger_core::heartbeat::Heartbeat;
 use ganger_pool::overview::{OutgoingStatus, Overview};
 use ganger_queue::client::Client;
+use ganger_queue::delivery::Outgoing;
 use ganger_queue::fault::{FaultKind, SourceFault};
 use ganger_table::ledger::{Ledger, OutboxCount, OutboxRow};
 
@@ -33,8 +34,13 @@ const PUBLISH_FOR: Duration = Duration::from_secs(30);
 /// in hand.
 const HOLD: Duration = Duration::from_secs(15);
 const EXTEND_EVERY: Duration = Duration::from_secs(5);
-/// Time for which a message is put off that its source refuses.
-const PUT_OFF: Duration = Duration::from_secs(10);
+/// Time for which a message is put off that could not be published, while others can.
+const PUT_OFF: Backoff = Backoff {
+    initial: Duration::from_secs(1),
+    factor: 2.0,
+    max: Duration::from_secs(10),
+    jitter: 0.5,
+};
 /// Idle time after which a connection is closed.
 const IDLE: Duration = Duration::from_secs(300);
 /// Age from which on messages for an unknown source are a problem: other daemons may know it.
@@ -107,10 +113,11 @@ impl Relay {
             ledger_config: ledger.clone(),
             ledger: None,
             outlets: outlets.collect(),
-            pools: config.pools.clone(),
             results: events.clone(),
             held: Arc::downgrade(&held),
             overview: overview.clone(),
+            unnoted: Vec::new(),
+            over_since: None,
             next_count: Instant::now(),
             failures: 0,
             not_before: Instant::now(),
@@ -191,7 +198,8 @@ impl Outlet {
             false => self.failures = 0,
         }
         // What is refused comes again after a time, and others that are taken meanwhile don't end that.
-        let is_over = |before: &OutletProblem| before.is_down || now >= before.seen + 2 * PUT_OFF;
+        let is_over =
+            |before: &OutletProblem| before.is_down || now >= before.seen + 2 * PUT_OFF.max;
         match (&published.problem, &self.problem) {
             (Some(problem), before) => {
                 if before.is_none() {
@@ -222,11 +230,13 @@ struct RelayWork {
     ledger_config: LedgerConfig,
     ledger: Option<Ledger>,
     outlets: BTreeMap<String, Outlet>,
-    pools: Vec<Arc<PoolConfig>>,
     results: SyncSender<RelayEvent>,
     /// Gone once the work is to end.
     held: Weak<()>,
     overview: Overview,
+    /// Results that the ledger does not have yet.
+    unnoted: Vec<Published>,
+    over_since: Option<Instant>,
     next_count: Instant,
     /// Failures of the ledger, in a row.
     failures: u32,
@@ -234,27 +244,30 @@ struct RelayWork {
 }
 
 impl RelayWork {
-    /// Works until it is to end and nothing is in hand.
+    /// Works until it is to end, nothing is in hand and that is noted. Messages whose hold has passed are published
+    /// by others anyway.
     fn run(&mut self, incoming: &Receiver<RelayEvent>) {
         let heart = Heartbeat::of_this_thread();
-        let mut unnoted: Vec<Published> = Vec::new();
         loop {
             let is_over = self.held.strong_count() == 0;
             let is_busy = self.outlets.values().any(Outlet::is_busy);
-            if is_over && !is_busy && (unnoted.is_empty() || self.failures > 0) {
-                return;
+            if is_over && !is_busy {
+                let since = *self.over_since.get_or_insert_with(Instant::now);
+                if self.unnoted.is_empty() || since.elapsed() >= HOLD {
+                    return;
+                }
             }
             heart.beat();
             if self.not_before <= Instant::now() {
-                let turn = heart.away(|| self.turn(&mut unnoted, is_over));
+                let turn = heart.away(|| self.turn(is_over));
                 self.took_turn(turn);
             }
             match incoming.recv_timeout(LOOK_EVERY) {
-                Ok(event) => self.received(event, &mut unnoted),
+                Ok(event) => self.received(event),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
             while let Ok(event) = incoming.try_recv() {
-                self.received(event, &mut unnoted);
+                self.received(event);
             }
         }
     }
@@ -266,13 +279,13 @@ impl RelayWork {
         self.not_before = Instant::now() + AWAY.max;
     }
 
-    fn received(&mut self, event: RelayEvent, unnoted: &mut Vec<Published>) {
+    fn received(&mut self, event: RelayEvent) {
         if let RelayEvent::Published(published) = event {
             if let Some(outlet) = self.outlets.get_mut(&published.source) {
                 outlet.in_hand.clear();
                 outlet.published(&published);
             }
-            unnoted.push(published);
+            self.unnoted.push(published);
             self.next_count = Instant::now();
         }
     }
@@ -290,16 +303,16 @@ impl RelayWork {
     }
 
     /// Notes what was published, and takes more unless it is to end.
-    fn turn(&mut self, unnoted: &mut Vec<Published>, is_over: bool) -> Result<(), SourceFault> {
+    fn turn(&mut self, is_over: bool) -> Result<(), SourceFault> {
         let ledger = match &mut self.ledger {
             Some(ledger) => ledger,
             None => self
                 .ledger
                 .insert(Ledger::open(&self.ledger_config, false)?),
         };
-        while let Some(published) = unnoted.last() {
+        while let Some(published) = self.unnoted.last() {
             ledger.sent_out(&published.source, &published.sent, &published.back)?;
-            unnoted.pop();
+            self.unnoted.pop();
         }
         let now = Instant::now();
         for (name, outlet) in &mut self.outlets {
@@ -325,8 +338,9 @@ impl RelayWork {
                     let publisher = Publisher {
                         name: name.clone(),
                         source: outlet.source.clone(),
-                        pools: self.pools.clone(),
+                        overview: self.overview.clone(),
                         client: None,
+                        failures: BTreeMap::new(),
                         held: self.held.clone(),
                     };
                     publisher.begin(&self.results)
@@ -379,13 +393,27 @@ impl RelayWork {
     }
 }
 
+/// Exchange, if any, and queue that a message is published to; none for one that can't be read.
+type Place = Option<(Option<String>, String)>;
+
+/// Failure to publish a message.
+#[derive(Debug)]
+enum Unpublished {
+    /// The source does not take this message, for that reason.
+    Refused(String),
+    /// The source can't be reached.
+    Down(String),
+}
+
 /// The thread that publishes to one source.
 #[derive(Debug)]
 struct Publisher {
     name: String,
     source: SourceConfig,
-    pools: Vec<Arc<PoolConfig>>,
+    overview: Overview,
     client: Option<Client>,
+    /// Number of failures in a row of places that could not be published to.
+    failures: BTreeMap<Place, u32>,
     held: Weak<()>,
 }
 
@@ -407,7 +435,7 @@ impl Publisher {
                 let all: Vec<String> = rows.iter().map(|row| row.occurrence.clone()).collect();
                 let work = || self.publish(rows);
                 let published = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-                    let back = all.into_iter().map(|id| (id, PUT_OFF));
+                    let back = all.into_iter().map(|id| (id, PUT_OFF.max));
                     Published {
                         back: back.collect(),
                         problem: Some("publishing panicked".to_owned()),
@@ -442,59 +470,71 @@ impl Publisher {
                 published.back.push((occurrence, Duration::ZERO));
                 continue;
             }
-            let place = message.as_ref().ok();
-            let place = place.map(|message| (message.exchange.clone(), message.queue.clone()));
-            if place.as_ref().is_some_and(|place| refusing.contains(place)) {
-                published.back.push((occurrence, PUT_OFF));
+            let place: Place = message
+                .as_ref()
+                .ok()
+                .map(|message| (message.exchange.clone(), message.queue.clone()));
+            if place.is_some() && refusing.contains(&place) {
+                published.back.push((occurrence, PUT_OFF.max));
                 continue;
             }
-            let (why, is_down) = match self.publish_one(message) {
+            match message
+                .map_err(Unpublished::Refused)
+                .and_then(|message| self.publish_one(message))
+            {
                 Ok(()) => {
+                    self.failures.remove(&place);
                     published.sent.push(occurrence);
-                    continue;
                 }
-                Err(failed) => failed,
-            };
-            refusing.extend(place);
-            published.back.push((
-                occurrence,
-                match is_down {
-                    true => Duration::ZERO,
-                    false => PUT_OFF,
-                },
-            ));
-            published.problem.get_or_insert(why);
-            published.is_down = is_down;
+                Err(Unpublished::Refused(why)) => {
+                    let failures = self.failures.entry(place.clone()).or_default();
+                    *failures += 1;
+                    let put_off = PUT_OFF.wait(*failures, fastrand::f64());
+                    published.back.push((occurrence, put_off));
+                    published.problem.get_or_insert(why);
+                    refusing.insert(place);
+                }
+                Err(Unpublished::Down(why)) => {
+                    published.back.push((occurrence, Duration::ZERO));
+                    published.problem.get_or_insert(why);
+                    published.is_down = true;
+                }
+            }
         }
         if published.problem.is_some() {
             // A new one knows queues that were made meanwhile.
-            drop(mem::take(&mut self.client));
+            self.client = None;
         }
         published
     }
 
-    /// Publishes a message. Returns the problem, and whether the source can't be used at all.
-    fn publish_one(
-        &mut self,
-        message: Result<ganger_queue::delivery::Outgoing, String>,
-    ) -> Result<(), (String, bool)> {
-        let message = message.map_err(|why| (why, false))?;
+    fn publish_one(&mut self, message: Outgoing) -> Result<(), Unpublished> {
         let kind = self.source.kind();
         if message.exchange.is_some() && kind != "rabbitmq" {
             let why = format!("a source of kind `{kind}` has no exchanges: name a queue");
-            return Err((why, false));
+            return Err(Unpublished::Refused(why));
         }
-        let client = match &mut self.client {
+        let Err(halted) = self.connected()?.send(&[message]) else {
+            return Ok(());
+        };
+        if !matches!(halted.error.kind(), FaultKind::NoQueue | FaultKind::Refused) {
+            // Either the connection is lost, or the source closes it for this message. One that can be reached takes
+            // the others.
+            self.client = None;
+            self.connected()?;
+        }
+        Err(Unpublished::Refused(halted.error.to_string()))
+    }
+
+    fn connected(&mut self) -> Result<&mut Client, Unpublished> {
+        let client = match self.client.take() {
             Some(client) => client,
             None => {
-                let opened = kinds::client(&self.name, &self.source, &self.pools);
-                self.client
-                    .insert(opened.map_err(|error| (error.to_string(), true))?)
+                let pools = &self.overview.config().pools;
+                let opened = kinds::client(&self.name, &self.source, pools);
+                opened.map_err(|error| Unpublished::Down(error.to_string()))?
             }
         };
-        client.send(&[message]).map_err(|halted| {
-            let is_down = !matches!(halted.error.kind(), FaultKind::NoQueue | FaultKind::Refused);
-            (halted.error.to_string(), is_down)
-        })
+        Ok(self.client.insert(client))
     }
 }

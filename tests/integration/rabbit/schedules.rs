@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lapin::ExchangeKind;
+use lapin::options::QueueDeclareOptions;
 use nix::sys::signal::Signal;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -22,6 +23,7 @@ trials![
     a_run_whose_daemon_is_lost_goes_on_elsewhere,
     a_ledger_that_is_away_is_told_later_and_holds_up_no_work,
     what_can_not_be_published_holds_up_nothing_else,
+    what_closes_the_connection_holds_up_nothing_else,
     an_exchange_routes_the_messages,
     a_task_in_steps_is_one_run,
     a_run_that_a_worker_has_is_cancelled_and_sent_back,
@@ -274,6 +276,40 @@ fn what_can_not_be_published_holds_up_nothing_else() {
         .site
         .ganger(&["occurrence", "show", &lost[1], "-o", "json"]);
     assert_eq!(shown.json()["state"], "queued");
+    scene.daemon.stop();
+}
+
+/// The broker closes the channel of those who ask for another connection's queue, or for an exchange that there is
+/// not.
+fn what_closes_the_connection_holds_up_nothing_else() {
+    let vhost = Vhost::shared();
+    let owner = vhost.client();
+    let exclusive = QueueDeclareOptions {
+        exclusive: true,
+        ..QueueDeclareOptions::default()
+    };
+    owner.declare_with("locked", exclusive, &[]);
+    let keys = "at = \"2100-01-01T00:00:00\"";
+    let schedules = schedule_to("queue = \"locked\"", "locked", keys)
+        + &schedule_to("exchange = \"missing\"\nrouting_key = \"k\"", "lost", keys)
+        + &asked("good", "fine");
+    let pools = [Pool::new(&[]).after(&schedules)];
+    let scene = RabbitScene::at(vhost, "", &pools);
+    scene.site.configure_commands(&pools);
+    scene.daemon.entered();
+    let closing = ["locked", "lost"].map(|name| trigger(&scene.site, name));
+    scene.daemon.logged(UNSENT);
+    let id = trigger(&scene.site, "good");
+    becomes(&scene.site, &scene.daemon, &id, "completed");
+    drop(owner);
+    scene.client.declare("locked", &[]);
+    scene
+        .daemon
+        .eventually("the message", || scene.client.ready("locked") == Some(1));
+    let message = scene.client.take("locked").unwrap();
+    assert_eq!(message.word("x-ganger-occurrence"), closing[0]);
+    let shown = ["occurrence", "show", &closing[1], "-o", "json"];
+    assert_eq!(scene.site.ganger(&shown).json()["state"], "queued");
     scene.daemon.stop();
 }
 
