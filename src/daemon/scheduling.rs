@@ -75,8 +75,6 @@ impl Scheduling {
         overview: &Overview,
     ) -> Self {
         let follower = overview.follower();
-        overview.set_ledger(None);
-        overview.set_outgoing(Vec::new());
         let ledger = config.ledger.as_ref();
         let relay = ledger.and_then(|ledger| {
             let relay = Relay::begin(config, ledger, overview);
@@ -131,7 +129,7 @@ fn dispatch(
         None => true,
     };
     let left = ledger_before.filter(is_left).cloned();
-    let (schedules, overview) = (config.schedules.clone(), overview.clone());
+    let schedules = config.schedules.clone();
     let earlier = before.map(|ScheduleThread { held, thread }| {
         drop(held);
         thread
@@ -139,15 +137,23 @@ fn dispatch(
     if ledger.is_none() && left.is_none() {
         return None;
     }
-    let view =
-        |ledger: &LedgerConfig| LedgerView::new(&ledger.source, overview.clone(), waker.clone());
-    let view = ledger.as_ref().map(view);
     // Nothing is ever sent: it is closed when the other end is dropped.
     let (held, given_up) = sync_channel(1);
+    let (shown, source) = (
+        overview.clone(),
+        config.ledger.as_ref().map(|ledger| ledger.source.clone()),
+    );
+    let overview = overview.clone();
     let work = move || {
         if let Some(earlier) = earlier {
             drop(earlier.join());
         }
+        // What it has counted of the same ledger goes on.
+        let shown = overview.ledger();
+        overview.set_ledger(shown.filter(|shown| {
+            let ledger = ledger.as_ref();
+            ledger.is_some_and(|ledger| ledger.source == shown.source)
+        }));
         let heart = Heartbeat::of_this_thread();
         let pause = Pause { given_up, heart };
         if let Some(left) = left {
@@ -162,36 +168,34 @@ fn dispatch(
         Ok(thread) => Some(ScheduleThread { held, thread }),
         Err(error) => {
             tracing::error!(%error, "no schedule is dispatched until a restart: no thread for it");
-            if let Some(mut view) = view {
-                view.failed(format!("no thread for it: {error}"));
+            if let Some(source) = source {
+                let problem = format!("no thread for it: {error}");
+                LedgerView::new(&source, shown, None).failed(problem);
             }
             None
         }
     }
 }
 
-/// Begins to follow messages for a ledger, if that is another than before.
+/// Follows messages for the ledger that the configuration has now.
 fn follow(
     before: Option<WriterThread>,
     ledger: Option<&LedgerConfig>,
     follower: &Follower,
 ) -> Option<WriterThread> {
-    if before.as_ref().is_some_and(|before| before.is_for(ledger)) {
-        // It may record other messages.
-        follower.follow_for(ledger);
-        return before;
+    // Before a thread ends, which takes all reports, with the settlements that wait for them.
+    follower.follow_for(ledger);
+    let lost = "the ledger does not show what becomes of messages on other sources";
+    let thread = write_to(before, ledger, lost, |ledger| {
+        following::begin(ledger, follower)
+    });
+    if thread.is_none() {
+        follower.follow_for(None);
     }
-    // In this order: the thread takes all reports before it ends, with the settlements that wait for them.
-    follower.follow_for(None);
-    drop(before);
-    let following = following::begin(ledger?, follower);
-    or_log(
-        following,
-        "the ledger does not show what becomes of messages on other sources",
-    )
+    thread
 }
 
-/// Begins to write what else is told of runs, if the ledger is another than before.
+/// Writes what else is told of runs to the ledger that the configuration has now.
 fn note(
     before: Option<WriterThread>,
     ledger: Option<&LedgerConfig>,
@@ -199,12 +203,26 @@ fn note(
 ) -> Option<WriterThread> {
     let notes = follower.notes();
     notes.keep(ledger.map(|ledger| ledger.log));
-    if before.as_ref().is_some_and(|before| before.is_for(ledger)) {
-        return before;
+    let lost = "the ledger does not show the logs of runs";
+    write_to(before, ledger, lost, |ledger| noting::begin(ledger, notes))
+}
+
+/// Has the thread write to this ledger, which may be another than before: so nothing is lost that waits. Begins or
+/// ends it if there is a ledger for the first time, or none any more.
+fn write_to(
+    before: Option<WriterThread>,
+    ledger: Option<&LedgerConfig>,
+    lost: &str,
+    begin: impl FnOnce(&LedgerConfig) -> std::io::Result<WriterThread>,
+) -> Option<WriterThread> {
+    let ledger = ledger?;
+    match before {
+        Some(thread) => {
+            thread.write_to(ledger);
+            Some(thread)
+        }
+        None => or_log(begin(ledger), lost),
     }
-    drop(before);
-    let noting = noting::begin(ledger?, notes);
-    or_log(noting, "the ledger does not show the logs of runs")
 }
 
 /// Logs that a thread could not be started.
@@ -300,10 +318,10 @@ struct LedgerView {
 impl LedgerView {
     fn new(source: &str, overview: Overview, waker: Option<RelayWaker>) -> Self {
         Self {
-            status: LedgerStatus {
+            status: overview.ledger().unwrap_or_else(|| LedgerStatus {
                 source: source.to_owned(),
                 ..LedgerStatus::default()
-            },
+            }),
             overview,
             next_look: Instant::now(),
             unreviewed: None,

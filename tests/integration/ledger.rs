@@ -26,6 +26,7 @@ trials_on![
     a_run_that_waits_is_cancelled,
     what_operators_do,
     the_configuration_is_followed,
+    counts_go_on_after_a_reload,
     a_schedule_that_sql_inserts_and_one_that_is_nonsense,
     messages_for_another_table_are_published_and_followed,
     runs_are_reported,
@@ -550,6 +551,25 @@ fn the_configuration_is_followed() {
     site.reconfigure(&daemon, &with(""));
     daemon.signal(Signal::SIGHUP);
     daemon.eventually("none to be left", || listed(&site).is_empty());
+    daemon.stop();
+}
+
+fn counts_go_on_after_a_reload() {
+    let site = Workspace::new();
+    let daemon = site.start(&[secondly()]);
+    let config = daemon.config().to_str().unwrap();
+    let dispatched = || {
+        let status = site.ganger(&["status", "-o", "json", "--config", config]);
+        status.json()["ledger"]["dispatched"].as_u64()
+    };
+    let before = daemon.eventually_some("some slots", || dispatched().filter(|sent| *sent > 20));
+    let other = schedule("other", "at = \"2100-01-01T00:00:00\"");
+    site.reconfigure(&daemon, &[secondly().after(&other)]);
+    daemon.signal(Signal::SIGHUP);
+    daemon.logs("schedules of the configuration are in the ledger", |told| {
+        told["added"] == "other"
+    });
+    assert!(dispatched().is_some_and(|sent| sent >= before));
     daemon.stop();
 }
 

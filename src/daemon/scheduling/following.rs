@@ -2,20 +2,20 @@
 //! holds up no work: the last state of each occurrence waits in memory.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::writer_thread::{WriterThread, keep_or_open};
+use super::writer_thread::{Connection, LedgerNow, WriterThread};
 use ganger_config::model::LedgerConfig;
 use ganger_core::backoff::AWAY;
 use ganger_core::heartbeat::Heartbeat;
 use ganger_queue::delivery::Follower;
 use ganger_queue::fault::SourceFault;
-use ganger_table::ledger::{Ledger, PendingReports, ReportBatch};
+use ganger_table::ledger::{PendingReports, ReportBatch};
 
 /// Interval at which reports are written while there are many.
 const WRITE_EVERY: Duration = Duration::from_millis(50);
@@ -27,21 +27,14 @@ const LONG: Duration = Duration::from_secs(3600);
 /// Begins to write reports to the ledger, on a thread of their own.
 pub(super) fn begin(ledger: &LedgerConfig, follower: &Follower) -> io::Result<WriterThread> {
     let reports = follower.clone();
-    let thread = WriterThread::begin("reports", ledger, move |runtime, config, given_up| {
-        run(runtime, config, &reports, given_up);
-    })?;
-    follower.follow_for(Some(ledger));
-    Ok(thread)
+    WriterThread::begin("reports", ledger, move |runtime, ledger| {
+        run(runtime, ledger, &reports);
+    })
 }
 
 /// Writes reports until it is given up. After a panic it can begin anew.
-fn run(
-    runtime: &Runtime,
-    config: &LedgerConfig,
-    follower: &Follower,
-    given_up: &mut oneshot::Receiver<()>,
-) {
-    let mut writing = Writing::new(config.clone());
+fn run(runtime: &Runtime, ledger: &mut LedgerNow, follower: &Follower) {
+    let mut writing = Writing::new(ledger.borrow_and_update().clone());
     let _heart = Heartbeat::of_this_thread().on(runtime.handle());
     runtime.block_on(async {
         let mut is_over = false;
@@ -49,7 +42,10 @@ fn run(
             writing.begin_turn(Some(Instant::now()));
             let wake = writing.wake();
             tokio::select! {
-                _ = &mut *given_up => is_over = true,
+                changed = ledger.changed() => match changed {
+                    Ok(()) => writing.write_to(ledger.borrow_and_update().clone()),
+                    Err(_) => is_over = true,
+                },
                 reports = follower.next() => writing.pending.add(reports),
                 turn = ended(&mut writing.turn) => writing.end_turn(turn),
                 () = sleep_until(wake) => {}
@@ -66,12 +62,12 @@ fn run(
 }
 
 /// One write: the connection if there is one, what was to be written, and the result.
-type Turn = (Option<Ledger>, ReportBatch, Result<(), SourceFault>);
+type Turn = (Option<Connection>, ReportBatch, Result<(), SourceFault>);
 
 /// Waits for the write in progress; for ever if there is none.
 async fn ended(turn: &mut Option<JoinHandle<Turn>>) -> Option<Turn> {
     match turn {
-        // One that panicked has no result.
+        // One that was cancelled has no result.
         Some(writing) => writing.await.ok(),
         None => std::future::pending().await,
     }
@@ -82,7 +78,7 @@ async fn ended(turn: &mut Option<JoinHandle<Turn>>) -> Option<Turn> {
 struct Writing {
     config: LedgerConfig,
     pending: PendingReports,
-    ledger: Option<Ledger>,
+    connection: Option<Connection>,
     turn: Option<JoinHandle<Turn>>,
     not_before: Instant,
     failures: u32,
@@ -93,11 +89,19 @@ impl Writing {
         Self {
             config,
             pending: PendingReports::default(),
-            ledger: None,
+            connection: None,
             turn: None,
             not_before: Instant::now(),
             failures: 0,
         }
+    }
+
+    /// Writes to this ledger from now on.
+    fn write_to(&mut self, config: LedgerConfig) {
+        // What is here is for the one before, if that can be written.
+        self.begin_turn(None);
+        self.config = config;
+        self.not_before = Instant::now();
     }
 
     /// Begins to write what is due by that time, or everything, if it is time and nothing is being written.
@@ -112,17 +116,17 @@ impl Writing {
         }
         self.not_before = now + WRITE_EVERY;
         let (config, batch) = (self.config.clone(), self.pending.take(by));
-        let ledger = self.ledger.take();
-        self.turn = Some(spawn_blocking(move || write(&config, ledger, batch)));
+        let kept = self.connection.take();
+        self.turn = Some(spawn_blocking(move || write(&config, kept, batch)));
     }
 
     fn end_turn(&mut self, turn: Option<Turn>) {
         self.turn = None;
-        let (ledger, batch, written) = turn.unwrap_or_else(|| {
+        let (connection, batch, written) = turn.unwrap_or_else(|| {
             let panicked = SourceFault::unusable("writing reports panicked");
             (None, ReportBatch::default(), Err(panicked))
         });
-        self.ledger = ledger;
+        self.connection = connection;
         match written {
             Ok(()) => {
                 if self.failures > 0 {
@@ -196,12 +200,19 @@ impl Writing {
     }
 }
 
-fn write(config: &LedgerConfig, ledger: Option<Ledger>, mut batch: ReportBatch) -> Turn {
-    match keep_or_open(ledger, config) {
-        Ok(mut ledger) => {
-            let written = ledger.report(&mut batch);
-            (Some(ledger), batch, written)
+fn write(config: &LedgerConfig, kept: Option<Connection>, mut batch: ReportBatch) -> Turn {
+    let report = || -> Result<_, SourceFault> {
+        let mut connection = Connection::keep_or_open(kept, config)?;
+        let written = connection.ledger.report(&mut batch);
+        Ok((connection, written))
+    };
+    // What was not written is not lost with a panic.
+    match catch_unwind(AssertUnwindSafe(report)) {
+        Ok(Ok((connection, written))) => (Some(connection), batch, written),
+        Ok(Err(error)) => (None, batch, Err(error)),
+        Err(_) => {
+            let panicked = SourceFault::unusable("writing reports panicked");
+            (None, batch, Err(panicked))
         }
-        Err(error) => (None, batch, Err(error)),
     }
 }

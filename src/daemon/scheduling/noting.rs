@@ -5,17 +5,15 @@ use std::io;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
-use super::writer_thread::{WriterThread, keep_or_open};
+use super::writer_thread::{Connection, LedgerNow, WriterThread};
 use ganger_config::model::LedgerConfig;
 use ganger_core::backoff::AWAY;
 use ganger_core::heartbeat::Heartbeat;
 use ganger_queue::delivery::{RunNote, RunNotes, size};
 use ganger_queue::fault::SourceFault;
-use ganger_table::ledger::Ledger;
 
 /// Interval at which notes are written while there are many.
 const WRITE_EVERY: Duration = Duration::from_millis(50);
@@ -25,22 +23,17 @@ const ALIVE_EVERY: Duration = Duration::from_secs(10);
 /// Begins to write notes to the ledger, on a thread of their own.
 pub(super) fn begin(ledger: &LedgerConfig, notes: &RunNotes) -> io::Result<WriterThread> {
     let notes = notes.clone();
-    WriterThread::begin("notes", ledger, move |runtime, config, given_up| {
-        run(runtime, config, &notes, given_up);
+    WriterThread::begin("notes", ledger, move |runtime, ledger| {
+        run(runtime, ledger, &notes);
     })
 }
 
 /// Writes notes until it is given up. After a panic it can begin anew.
-fn run(
-    runtime: &Runtime,
-    config: &LedgerConfig,
-    notes: &RunNotes,
-    given_up: &mut oneshot::Receiver<()>,
-) {
+fn run(runtime: &Runtime, ledger: &mut LedgerNow, notes: &RunNotes) {
     let mut noting = Noting {
-        config: config.clone(),
+        config: ledger.borrow_and_update().clone(),
         notes: notes.clone(),
-        ledger: None,
+        connection: None,
         failures: 0,
     };
     let _heart = Heartbeat::of_this_thread().on(runtime.handle());
@@ -48,14 +41,23 @@ fn run(
         let mut alive = interval(ALIVE_EVERY);
         alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
-                _ = &mut *given_up => break,
-                () = notes.added() => {}
-                _ = alive.tick() => notes.prove_life(ALIVE_EVERY),
-            }
+            let changed = tokio::select! {
+                changed = ledger.changed() => Some(changed),
+                () = notes.added() => None,
+                _ = alive.tick() => {
+                    notes.prove_life(ALIVE_EVERY);
+                    None
+                }
+            };
             let next = noting.write().await;
-            if timeout_at(next, &mut *given_up).await.is_ok() {
-                break;
+            let changed = match changed {
+                None => timeout_at(next, ledger.changed()).await.ok(),
+                changed => changed,
+            };
+            match changed {
+                Some(Err(_)) => break,
+                Some(Ok(())) => noting.config = ledger.borrow_and_update().clone(),
+                None => {}
             }
         }
         noting.write().await;
@@ -67,7 +69,7 @@ fn run(
 struct Noting {
     config: LedgerConfig,
     notes: RunNotes,
-    ledger: Option<Ledger>,
+    connection: Option<Connection>,
     failures: u32,
 }
 
@@ -79,14 +81,13 @@ impl Noting {
         if taken.is_empty() {
             return next;
         }
-        let (mut config, ledger, bytes) = (self.config.clone(), self.ledger.take(), size(&taken));
-        config.log = self.notes.limits().unwrap_or(config.log);
-        let written = spawn_blocking(move || write(&config, ledger, taken)).await;
-        let (ledger, left, written) = written.unwrap_or_else(|_| {
+        let (config, kept, bytes) = (self.config.clone(), self.connection.take(), size(&taken));
+        let written = spawn_blocking(move || write(&config, kept, taken)).await;
+        let (connection, left, written) = written.unwrap_or_else(|_| {
             let panicked = SourceFault::unusable("writing the logs of runs panicked");
             (None, Vec::new(), Err(panicked))
         });
-        self.ledger = ledger;
+        self.connection = connection;
         self.notes.done(bytes, left);
         match written {
             Ok(()) => {
@@ -111,13 +112,13 @@ impl Noting {
 }
 
 /// The connection if there is one, what is left to be written, and the result.
-type Written = (Option<Ledger>, Vec<RunNote>, Result<(), SourceFault>);
+type Written = (Option<Connection>, Vec<RunNote>, Result<(), SourceFault>);
 
-fn write(config: &LedgerConfig, ledger: Option<Ledger>, notes: Vec<RunNote>) -> Written {
-    match keep_or_open(ledger, config) {
-        Ok(mut ledger) => {
-            let (left, written) = ledger.note(notes, config.log);
-            (Some(ledger), left, written)
+fn write(config: &LedgerConfig, kept: Option<Connection>, notes: Vec<RunNote>) -> Written {
+    match Connection::keep_or_open(kept, config) {
+        Ok(mut connection) => {
+            let (left, written) = connection.ledger.note(notes, config.log);
+            (Some(connection), left, written)
         }
         Err(error) => (None, notes, Err(error)),
     }

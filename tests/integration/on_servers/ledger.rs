@@ -4,7 +4,8 @@ use nix::sys::signal::Signal;
 
 use crate::admin;
 use crate::harness::{
-    AHEAD, Api, BEHIND, Daemon, Database, Event, Launch, Pool, Scene, Workspace, trials_on,
+    AHEAD, Api, BEHIND, Daemon, Database, Event, Flow, Launch, Pool, Proxy, Scene, Workspace,
+    trials_on,
 };
 use crate::ledger;
 
@@ -16,6 +17,8 @@ trials_on![
     a_server_whose_clock_is_set_repeats_no_slot_and_loses_none,
     a_failover_costs_no_slot_of_a_schedule,
     a_ledger_that_is_gone_holds_up_no_message,
+    what_waits_goes_to_the_ledger_as_it_is_configured_then,
+    a_ledger_that_is_left_while_it_is_away_is_no_problem,
     an_occurrence_that_is_locked_keeps_no_other_log_waiting,
     schedules_are_listed_and_triggered_over_the_api,
 ];
@@ -221,6 +224,59 @@ fn a_ledger_that_is_gone_holds_up_no_message() {
     other.eventually("both to be done", || scene.table.count("work") == 0);
     assert_eq!(scene.table.dead(), []);
     other.stop();
+}
+
+/// As after a change of a password, or of an address.
+fn what_waits_goes_to_the_ledger_as_it_is_configured_then() {
+    let database = Database::shared();
+    let proxy = Proxy::to(database.port());
+    let way = database.url_at(proxy.port());
+    let site = Workspace::on("", "", Some(database));
+    let pools = [ledger::elsewhere("mode:wait:go")];
+    site.configure_commands(&pools);
+    let daemon = site.start_elsewhere(&way, &pools);
+    daemon.entered();
+    let id = ledger::trigger(&site, "elsewhere");
+    ledger::becomes(&site, &daemon, &id, "running");
+    proxy.flow(Flow {
+        refuses: true,
+        ..Flow::default()
+    });
+    proxy.cut();
+    site.touch("go");
+    daemon.logged("the ledger can't be written: it shows later what becomes of messages; retrying");
+    site.reconfigure(&daemon, &pools);
+    daemon.signal(Signal::SIGHUP);
+    ledger::becomes(&site, &daemon, &id, "completed");
+    daemon.stop();
+}
+
+fn a_ledger_that_is_left_while_it_is_away_is_no_problem() {
+    let database = Database::shared();
+    let proxy = Proxy::to(database.port());
+    let way = database.url_at(proxy.port());
+    let site = Workspace::on("", "", Some(database));
+    let pools = [ledger::elsewhere("fine")];
+    let daemon = site.start_elsewhere(&way, &pools);
+    daemon.entered();
+    proxy.flow(Flow {
+        up_is_stalled: true,
+        down_is_stalled: true,
+        ..Flow::default()
+    });
+    daemon.logged(AWAY);
+    let other = "[sources.other]\nkind = \"table\"\nurl = \"sqlite:other.db\"\n";
+    let without = Pool::new(&[]).text("source", "other").after(other);
+    site.reconfigure(&daemon, &[without]);
+    daemon.signal(Signal::SIGHUP);
+    daemon.logged(
+        "schedules of the configuration stay in the ledger that is left: a daemon that has it dispatches them; \
+         remove them with `ganger schedule remove`",
+    );
+    let config = daemon.config().to_str().unwrap();
+    let status = site.ganger(&["status", "-o", "json", "--config", config]);
+    assert_eq!(status.json()["ledger"], serde_json::Value::Null);
+    daemon.stop();
 }
 
 /// As one is that is being settled.

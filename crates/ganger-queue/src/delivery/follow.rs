@@ -70,8 +70,10 @@ pub struct Reports {
 impl Follower {
     /// Sets the ledger that the reports are for; none if there is none: then no message is followed any more.
     pub fn follow_for(&self, ledger: Option<&LedgerConfig>) {
-        // Nobody is behind for a ledger that is left.
-        self.set_waiting_since(None);
+        if ledger.is_none() {
+            // Nobody is behind for a ledger that is left.
+            self.set_waiting_since(None);
+        }
         self.lock().ledger = ledger.map(|ledger| FollowingLedger {
             database: ledger.table.database.clone(),
             record: ledger.record,
