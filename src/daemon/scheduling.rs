@@ -8,6 +8,7 @@ mod noting;
 mod relay;
 mod writer_thread;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -57,7 +58,7 @@ pub(super) struct Scheduling {
     ending: Option<oneshot::Receiver<()>>,
 }
 
-/// The thread that dispatches, until the channel is closed.
+/// The thread that dispatches until it is told to drain, and ends when the channel is closed.
 #[derive(Debug)]
 struct ScheduleThread {
     held: SyncSender<()>,
@@ -93,9 +94,12 @@ impl Scheduling {
         }
     }
 
-    /// Ends the dispatch. Messages in the hands of pools are still followed.
+    /// Ends the dispatch. Messages in the hands of pools are still followed, and can be cancelled.
     pub(super) fn stop(&mut self) {
-        self.dispatching = None;
+        if let Some(thread) = &self.dispatching {
+            // There is room: this is sent once, and nothing else is.
+            thread.held.try_send(()).ok();
+        }
         self.ending = self.relay.take().and_then(Relay::end);
     }
 
@@ -137,7 +141,6 @@ fn dispatch(
     if ledger.is_none() && left.is_none() {
         return None;
     }
-    // Nothing is ever sent: it is closed when the other end is dropped.
     let (held, given_up) = sync_channel(1);
     let (shown, source) = (
         overview.clone(),
@@ -155,7 +158,11 @@ fn dispatch(
             ledger.is_some_and(|ledger| ledger.source == shown.source)
         }));
         let heart = Heartbeat::of_this_thread();
-        let pause = Pause { given_up, heart };
+        let pause = Pause {
+            given_up,
+            heart,
+            is_draining: Cell::new(false),
+        };
         if let Some(left) = left {
             pause.away(|| leave(&left));
         }
@@ -280,6 +287,8 @@ fn keep_on(
 struct Pause {
     given_up: Receiver<()>,
     heart: Heartbeat,
+    /// It was told to dispatch nothing more.
+    is_draining: Cell<bool>,
 }
 
 impl Pause {
@@ -288,7 +297,7 @@ impl Pause {
         self.heart.away(work)
     }
 
-    /// Waits; none if it was given up.
+    /// Waits, until it is told to drain; none if it was given up.
     fn wait(&self, time: Duration) -> Option<()> {
         let end = Instant::now() + time;
         loop {
@@ -297,7 +306,11 @@ impl Pause {
             match self.given_up.recv_timeout(rest.min(heartbeat::EVERY)) {
                 Err(RecvTimeoutError::Timeout) if rest <= heartbeat::EVERY => return Some(()),
                 Err(RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return None,
+                Ok(()) => {
+                    self.is_draining.set(true);
+                    return Some(());
+                }
+                Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
     }
@@ -401,7 +414,7 @@ impl LedgerView {
     }
 }
 
-/// Dispatches until it is given up.
+/// Dispatches until it is told to drain, and cancels until it is given up.
 fn keep(
     config: &LedgerConfig,
     schedules: &[ScheduleConfig],
@@ -414,6 +427,11 @@ fn keep(
     let mut failures = 0;
     let mut next_expiry = Instant::now();
     loop {
+        if pause.is_draining.get() {
+            pause.away(|| cancelling.look(&mut ledger));
+            pause.wait(LOOK_EVERY)?;
+            continue;
+        }
         let wait = match pause.away(|| ledger.dispatch()) {
             Ok(dispatched) => {
                 if failures > 0 {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{becomes, occurrences, schedule, schedule_to, states, trigger};
@@ -11,6 +12,7 @@ use crate::harness::{Daemon, Event, Pool, Workspace, trials_on};
 
 trials_on![
     a_run_that_a_worker_has_is_given_up_and_can_be_sent_back,
+    a_run_is_cancelled_while_its_daemon_drains,
     a_worker_that_does_not_give_up_is_killed,
     a_run_that_waits_is_cancelled_at_once,
     a_run_whose_daemon_was_killed_is_cancelled_by_the_next_one,
@@ -89,6 +91,22 @@ fn a_run_that_a_worker_has_is_given_up_and_can_be_sent_back() {
     assert_eq!(site.record().of(Event::Began, body).len(), 1);
     assert_eq!(site.record().of(Event::Done, "fine").len(), 1);
     daemon.stop();
+}
+
+fn a_run_is_cancelled_while_its_daemon_drains() {
+    let site = Workspace::new();
+    let pool = Pool::new(&["--v2=1"]);
+    let daemon = start(
+        &site,
+        &pool.after(&asked("long", "mode:until-cancelled,answer:500")),
+    );
+    let id = trigger(&site, "long");
+    becomes(&site, &daemon, &id, "running");
+    daemon.signal(Signal::SIGTERM);
+    daemon.logged("stopping: messages in hand are finished first");
+    assert!(!cancel(&site, &id));
+    becomes(&site, &daemon, &id, "cancelled");
+    assert!(daemon.exit().success());
 }
 
 fn a_worker_that_does_not_give_up_is_killed() {
