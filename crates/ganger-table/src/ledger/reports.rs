@@ -2,6 +2,7 @@
 //! and the settlements that wait a moment for it. Pure.
 
 use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,6 +116,8 @@ pub struct PendingReports {
     ends: RecordedEnds,
     held: VecDeque<HeldSettlement>,
     next: u64,
+    /// Number of states that were dropped.
+    dropped: u64,
     /// The ledger is away: no settlement waits for it.
     is_away: bool,
 }
@@ -145,7 +148,9 @@ impl PendingReports {
         self.ends.append(reports.ends);
         for report in reports.of_occurrences {
             let is_full = self.states.len() >= STATES_MAX;
-            if !is_full || self.states.contains_key(&report.occurrence) {
+            if is_full && !self.states.contains_key(&report.occurrence) {
+                self.dropped += 1;
+            } else {
                 let state = ReportedState::of(&report);
                 self.states.insert(Arc::clone(&state.occurrence), state);
             }
@@ -162,9 +167,9 @@ impl PendingReports {
         }
     }
 
-    /// Returns the number of records that were dropped since the last call, because too many waited.
+    /// Returns the number of states and records that were dropped since the last call, because too many waited.
     pub fn take_dropped(&mut self) -> u64 {
-        self.ends.take_dropped()
+        mem::take(&mut self.dropped) + self.ends.take_dropped()
     }
 
     /// Returns whether the ledger shows everything.
