@@ -5,9 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ganger_config::model::Record;
 use ganger_queue::delivery::{
-    MessageEnd, MessageRecord, Reason, RecordedEnd, RecordedEnds, Reports,
+    Begun, MessageEnd, MessageRecord, Reason, RecordedEnd, RecordedEnds, Reports,
 };
 use ganger_queue::ledger::OccurrenceFilter;
+use ganger_queue::ledger::shown::RunWorkerJson;
 use ganger_schedule::occurrence::OccurrenceState;
 use ganger_table::ledger::{Ledger, PendingReports};
 use jiff::Timestamp;
@@ -112,6 +113,7 @@ pub(crate) fn measure(place: &Place, plan: Plan) -> miette::Result<Lists> {
 fn record(ledger: &mut Ledger, numbers: std::ops::Range<usize>) -> miette::Result<()> {
     let mut ends = RecordedEnds::default();
     let queue: Arc<str> = Arc::from("q");
+    let worker = RunWorkerJson::of("pool", 0, 1).text().into();
     for number in numbers {
         let end = match number % FAILED {
             0 => MessageEnd::Failed(Reason::Failed, "division by zero in line 17".to_owned()),
@@ -124,7 +126,11 @@ fn record(ledger: &mut Ledger, numbers: std::ops::Range<usize>) -> miette::Resul
                 queue: Arc::clone(&queue),
                 attempt: 1,
                 arrived: Instant::now(),
-                begun: Some(Instant::now()),
+                begun: Some(Begun {
+                    at: Instant::now(),
+                    worker: Arc::clone(&worker),
+                    trace: None,
+                }),
                 record: Record::All,
             },
             made: Instant::now(),

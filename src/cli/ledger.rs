@@ -18,7 +18,7 @@ use super::{occurrence_log, output};
 use ganger_core::foreign;
 use ganger_queue::ledger::explain::{self, ExplainedSchedule};
 use ganger_queue::ledger::shown::{
-    OccurrenceDetailsJson, OccurrenceJson, ScheduleDetailsJson, UpcomingJson,
+    OccurrenceDetailsJson, OccurrenceJson, RunWorkerJson, ScheduleDetailsJson, UpcomingJson,
 };
 use ganger_queue::ledger::{
     LedgerClient, LedgerError, OccurrenceFilter, Triggered, UPCOMING_MAX, UpcomingRange,
@@ -456,6 +456,16 @@ fn log_of(one: &OccurrenceJson) -> String {
     }
 }
 
+fn worker(one: &RunWorkerJson) -> String {
+    let RunWorkerJson {
+        pool,
+        daemon,
+        worker,
+        pid,
+    } = one;
+    format!("{worker} of pool {pool} (pid {pid}), daemon {daemon}")
+}
+
 fn table_of(occurrences: &[OccurrenceJson]) -> String {
     let rows = occurrences.iter().map(|one| {
         let missed = match one.missed {
@@ -510,6 +520,11 @@ fn in_full(shown: &OccurrenceDetailsJson) -> String {
         ("progress", given(&one.progress)),
         ("heard", given(&one.heard_at)),
         ("log", log_of(one)),
+        (
+            "worker",
+            one.worker.as_ref().map(worker).unwrap_or_default(),
+        ),
+        ("trace", given(&one.trace_id)),
     ];
     let mut text = String::new();
     for (label, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {

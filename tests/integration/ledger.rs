@@ -261,6 +261,17 @@ fn a_run_is_told_from_its_slot_to_its_end() {
     let id = running["id"].as_str().unwrap();
     assert_eq!(running["attempt"], 1);
     assert!(running["started_at"].is_string() && running["ended_at"].is_null());
+    let worker = &running["worker"];
+    assert_eq!(
+        (&worker["pool"], &worker["worker"]),
+        (&json!("work"), &json!(0))
+    );
+    assert_eq!(worker["pid"], json!(daemon.has_workers(1)[0]));
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(
+        worker["daemon"],
+        format!("{}:{}", host.trim(), daemon.pid())
+    );
     site.touch("go");
     let ended = becomes(&site, &daemon, id, "completed");
     assert_eq!(states(&ended), ["queued", "running", "completed"]);

@@ -6,6 +6,7 @@ pub mod budget;
 pub mod event_loop;
 pub mod foreign;
 pub mod heartbeat;
+pub mod host;
 pub mod log_name;
 pub mod message;
 pub mod names;

@@ -33,8 +33,8 @@ pub use facts::{DatabaseFigures, Figures, KafkaFigures, SourceFacts};
 pub use finished::{EnteredIdentities, EntryNotice, Finished, Identity, StoredReply, repeated};
 use follow::Followed;
 pub use follow::{
-    Follower, Following, MessageEnd, MessageRecord, PendingSettlement, RecordedEnd, RecordedEnds,
-    Report, Reported, Reports,
+    Begun, Follower, Following, MessageEnd, MessageRecord, PendingSettlement, RecordedEnd,
+    RecordedEnds, Report, Reported, Reports,
 };
 pub use ganger_core::log_name::{LogName, write_numbers};
 pub use ganger_core::message::{Headers, Message, Outgoing, Property};
@@ -93,7 +93,7 @@ pub struct Delivery {
     goes_on: bool,
     slot: Option<Slot>,
     /// Channel on which its source is told that a worker has it, and its number there.
-    begun: Option<(u64, mpsc::Sender<u64>)>,
+    begun: Option<(u64, mpsc::Sender<(u64, Begun)>)>,
     /// Set if its beginning is reported to a ledger elsewhere.
     followed: Option<Arc<Followed>>,
     /// Set if it is of an occurrence in a ledger, wherever that is.
@@ -128,14 +128,20 @@ impl Delivery {
         self.is_void() && !(begun && self.goes_on)
     }
 
-    /// Tells the source that a worker has it, if it wants to know. Never waits.
-    pub fn begin(&mut self) {
+    /// Tells the source that this worker has it, if it wants to know. Never waits.
+    pub fn begin(&mut self, worker: &Arc<str>) {
+        let trace = self.recording.as_ref().map(|noted| noted.worker.trace_id);
+        let now = || Begun {
+            at: Instant::now(),
+            worker: Arc::clone(worker),
+            trace: trace.map(|id| format!("{:032x}", u128::from_be_bytes(id)).into()),
+        };
         if let Some((token, begun)) = self.begun.take() {
             // Its source has a place for each, unless it is gone.
-            begun.try_send(token).ok();
+            begun.try_send((token, now())).ok();
         }
         if let Some(followed) = self.followed.take() {
-            followed.begin();
+            followed.begin(now());
         }
         if let Some(run) = &self.run {
             run.begin();
@@ -296,9 +302,9 @@ pub struct Backlog {
 pub struct SourceEnd {
     deliveries: mpsc::Sender<Delivery>,
     settle: mpsc::Sender<Settlement>,
-    begin: mpsc::Sender<u64>,
+    begin: mpsc::Sender<(u64, Begun)>,
     /// Numbers of deliveries that a worker has got, of those that are followed.
-    pub begun: mpsc::Receiver<u64>,
+    pub begun: mpsc::Receiver<(u64, Begun)>,
     /// Settlements, in the order in which the pool made them.
     pub settlements: mpsc::Receiver<Settlement>,
     /// Emits to publish.

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::Instant;
 
 use ganger_core::budget::{Hold, Share};
 use ganger_core::trace_context::SpanContext;
 use ganger_queue::attempts::Limits;
 use ganger_queue::delivery::{
-    Failure, Finished, History, Message, MessageEnd, Outcome, Publish, RecordedEnd,
+    Begun, Failure, Finished, History, Message, MessageEnd, Outcome, Publish, RecordedEnd,
 };
 
 /// A claimed row: its id, and the claim's token, without which a settlement of the row has no effect.
@@ -67,12 +66,10 @@ impl Settled {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OccurrenceRun {
     pub(crate) id: Arc<str>,
-    /// Queue of its message.
-    pub(crate) queue: Arc<str>,
     /// Number of the attempt.
     pub(crate) attempt: u32,
-    /// Time at which a worker got it; none if none has.
-    pub(crate) begun: Option<Instant>,
+    /// Its beginning; none if no worker has got it.
+    pub(crate) begun: Option<Begun>,
     /// Answer of the worker that has done it without a reply.
     pub(crate) result: Bytes,
 }

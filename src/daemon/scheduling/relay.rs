@@ -394,7 +394,7 @@ impl RelayWork {
 }
 
 /// Exchange, if any, and queue that a message is published to; none for one that can't be read.
-type Place = Option<(Option<String>, String)>;
+type Destination = Option<(Option<String>, String)>;
 
 /// Failure to publish a message.
 #[derive(Debug)]
@@ -413,7 +413,7 @@ struct Publisher {
     overview: Overview,
     client: Option<Client>,
     /// Number of failures in a row of places that could not be published to.
-    failures: BTreeMap<Place, u32>,
+    failures: BTreeMap<Destination, u32>,
     held: Weak<()>,
 }
 
@@ -470,7 +470,7 @@ impl Publisher {
                 published.back.push((occurrence, Duration::ZERO));
                 continue;
             }
-            let place: Place = message
+            let place: Destination = message
                 .as_ref()
                 .ok()
                 .map(|message| (message.exchange.clone(), message.queue.clone()));

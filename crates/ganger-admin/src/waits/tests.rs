@@ -68,6 +68,8 @@ impl LedgerClient for FakeLedger {
                 heard_at: None,
                 log_lines: 0,
                 log_dropped: 0,
+                worker: None,
+                trace_id: None,
             },
             events: Vec::new(),
         }))

@@ -2,6 +2,7 @@
 //! settled.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -25,6 +26,7 @@ use ganger_protocol::input::{EncodeError, Extras, Input};
 use ganger_protocol::output::Output;
 use ganger_protocol::status::{Meaning, Note};
 use ganger_queue::delivery::{Delivery, Failure, PublishError, Reason};
+use ganger_queue::ledger::shown::RunWorkerJson;
 use ganger_telemetry as telemetry;
 
 /// Maximum number of a worker's frames taken in before others have their turn.
@@ -35,6 +37,8 @@ const FRAMES_PER_TURN: u32 = 32;
 pub(super) struct Exchange {
     pool: PoolSide,
     connection: Connection,
+    /// The worker, as a ledger shows it.
+    worker: Arc<str>,
     connected_at: Instant,
     version: Version,
     in_flight: InFlight,
@@ -74,6 +78,7 @@ impl Exchange {
     pub(super) fn new(
         pool: PoolSide,
         connection: Connection,
+        worker: &RunWorkerJson,
         notes: Notes,
         started_at: Instant,
     ) -> Self {
@@ -83,6 +88,7 @@ impl Exchange {
             pool,
             run_queue: connection.peer().map(RunQueue::of),
             connection,
+            worker: worker.text().into(),
             connected_at: now,
             version: Version::Unknown,
             emits: Emits::default(),
@@ -171,7 +177,7 @@ impl Exchange {
         if let Some(recording) = &mut delivery.recording {
             recording.was_given = true;
         }
-        delivery.begin();
+        delivery.begin(&self.worker);
         let frame = (starts_at, self.written());
         let at_once = self.is_version2();
         self.in_flight.push(delivery, frame, soft, at_once, now);

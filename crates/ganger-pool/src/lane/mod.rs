@@ -44,6 +44,7 @@ use ganger_core::event_loop::Standstills;
 use ganger_core::names::{CANCEL, CONTEXT_SWITCH, QUIT};
 use ganger_core::shutdown::Phase;
 use ganger_queue::delivery::{CANCELLED, Delivery, Exit, Failure, Reason};
+use ganger_queue::ledger::shown::RunWorkerJson;
 use ganger_telemetry::metrics::WorkerEnd;
 pub use gauge::{Gauge, Shared};
 use in_flight::{Unanswered, cancelled};
@@ -121,12 +122,13 @@ impl Lane {
         let pool = PoolSide::new(start.slot, start.shared, start.gauge);
         let policy = pool.policy();
         let notes = Notes::new(identity(start.slot, &policy), now);
+        let worker = RunWorkerJson::of(&policy.name, start.slot, process.pid());
         Self {
             process,
             asked: start.phase,
             questions: start.questions,
             backlog: Backlog::new(start.mailbox, pool.openings(), pool.losses()),
-            exchange: Exchange::new(pool.clone(), connection, notes, started_at),
+            exchange: Exchange::new(pool.clone(), connection, &worker, notes, started_at),
             wear: Wear::draw(now, policy, fastrand::f64()),
             ending: Ending::new(now),
             autopsy: Autopsy::default(),

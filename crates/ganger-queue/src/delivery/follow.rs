@@ -263,6 +263,17 @@ impl Following {
     }
 }
 
+/// Beginning of the work on a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Begun {
+    /// Time at which a worker got it.
+    pub at: Instant,
+    /// The worker: an object of JSON.
+    pub worker: Arc<str>,
+    /// Trace of the attempt in hexadecimal digits, if it is recorded.
+    pub trace: Option<Arc<str>>,
+}
+
 /// Subject of what the ledger shows of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Subject {
@@ -285,8 +296,8 @@ pub struct MessageRecord {
     pub attempt: u32,
     /// Time at which the source handed it over.
     pub arrived: Instant,
-    /// Time at which a worker got it; none if none has.
-    pub begun: Option<Instant>,
+    /// Its beginning; none if no worker has got it.
+    pub begun: Option<Begun>,
     /// The ends that are recorded.
     pub record: Record,
 }
@@ -432,15 +443,15 @@ pub(super) struct Followed {
     subject: Subject,
     attempt: u32,
     arrived: Instant,
-    begun: OnceLock<Instant>,
+    begun: OnceLock<Begun>,
     claim: Option<Weak<()>>,
     follower: Follower,
 }
 
 impl Followed {
     /// Reports that a worker has it.
-    pub(super) fn begin(&self) {
-        let begun = *self.begun.get_or_init(Instant::now);
+    pub(super) fn begin(&self, begun: Begun) {
+        let begun = self.begun.get_or_init(|| begun).at;
         if let Subject::Occurrence(occurrence) = &self.subject
             && !self.is_void()
         {
@@ -457,7 +468,7 @@ impl Followed {
         match &self.subject {
             Subject::Message(message) => {
                 let message = MessageRecord {
-                    begun: self.begun.get().copied(),
+                    begun: self.begun.get().cloned(),
                     ..message.clone()
                 };
                 let result = settlement.result();
@@ -483,7 +494,7 @@ impl Followed {
             occurrence: Arc::clone(occurrence),
             attempt: Some(self.attempt),
             arrived: self.arrived,
-            begun: self.begun.get().copied(),
+            begun: self.begun.get().cloned(),
             made,
             what,
         }
@@ -499,8 +510,8 @@ pub struct Report {
     pub attempt: Option<u32>,
     /// Time at which the source handed the message over.
     pub arrived: Instant,
-    /// Time at which a worker got it; none if none has.
-    pub begun: Option<Instant>,
+    /// Its beginning; none if no worker has got it.
+    pub begun: Option<Begun>,
     /// Time of the change.
     pub made: Instant,
     /// The change.

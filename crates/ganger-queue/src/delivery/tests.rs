@@ -155,7 +155,7 @@ fn is_recorded(
     let is_kept = delivery.history.keeps_result;
     assert_eq!(is_kept, keeps_all);
     if has_begun {
-        delivery.begin();
+        delivery.begin(&Arc::from("{}"));
     }
     delivery.keep_result("r".into());
     delivery.settle(outcome.clone());
@@ -205,7 +205,11 @@ fn ends_that_wait_are_bounded_and_keep_their_order() {
             queue: "q".into(),
             attempt: 1,
             arrived: Instant::now(),
-            begun: Some(Instant::now()),
+            begun: Some(Begun {
+                at: Instant::now(),
+                worker: "{}".into(),
+                trace: None,
+            }),
             record: Record::All,
         };
         message
@@ -262,8 +266,8 @@ fn a_message_of_an_occurrence_is_settled_when_its_report_is_dropped() {
     let (mut source, mut pool, follower) = followed(Some("ledger.db"), None);
     source.deliver(7, of_occurrence(), History::default());
     let mut delivery = pool.deliveries.try_recv().unwrap();
-    delivery.begin();
-    delivery.begin();
+    delivery.begin(&Arc::from("{}"));
+    delivery.begin(&Arc::from("{}"));
     delivery.settle(Outcome::Done);
     let reports = follower.take();
     let [begun, settled] = &reports.of_occurrences[..] else {
@@ -287,7 +291,7 @@ fn behind_a_gate_a_message_is_followed_all_the_same() {
     source.deliver(7, of_occurrence(), History::default());
     let receipt = outer.pass_on(1, gate.deliveries.try_recv().unwrap());
     let mut delivery = pool.deliveries.try_recv().unwrap();
-    delivery.begin();
+    delivery.begin(&Arc::from("{}"));
     delivery.settle(Outcome::Done);
     assert_eq!(outer.settlements.try_recv().unwrap().token, 1);
     assert_eq!(follower.take().of_occurrences.len(), 1);
@@ -328,7 +332,7 @@ fn a_message_that_another_has_is_not_reported() {
     source.deliver_under(&claim, 7, of_occurrence(), History::default());
     let mut delivery = pool.deliveries.try_recv().unwrap();
     drop(claim);
-    delivery.begin();
+    delivery.begin(&Arc::from("{}"));
     delivery.settle(Outcome::Done);
     assert!(follower.take().of_occurrences.is_empty());
     assert_eq!(source.settlements.try_recv().unwrap().token, 7);

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use ganger_core::host;
 use ganger_schedule::explain::ShownSlot;
 
 /// A schedule.
@@ -175,6 +176,48 @@ pub struct OccurrenceJson {
     /// Number of lines that its log has dropped.
     #[serde(default)]
     pub log_dropped: u64,
+    /// The worker that had its last attempt; none before the first.
+    #[serde(default)]
+    pub worker: Option<RunWorkerJson>,
+    /// Trace of the last attempt, in 32 hexadecimal digits; none if that was not traced.
+    #[serde(default)]
+    pub trace_id: Option<String>,
+}
+
+/// A worker that has had an occurrence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = RunWorker)]
+pub struct RunWorkerJson {
+    /// Its pool.
+    pub pool: String,
+    /// Its daemon: the name of the host and the process id.
+    pub daemon: String,
+    /// Its number in the pool.
+    pub worker: usize,
+    /// Its process id.
+    pub pid: u32,
+}
+
+impl RunWorkerJson {
+    /// Describes a worker of this daemon.
+    pub fn of(pool: &str, worker: usize, pid: u32) -> Self {
+        Self {
+            pool: pool.to_owned(),
+            daemon: format!("{}:{}", host::name(), std::process::id()),
+            worker,
+            pid,
+        }
+    }
+
+    /// Reads the text that a ledger has of one; none if it is no such text.
+    pub fn read(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// Returns the text that a ledger has of it.
+    pub fn text(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
 }
 
 /// Lines of the log of an occurrence.
@@ -394,6 +437,7 @@ mod tests {
             "ended_at": "2026-12-01T00:00:02Z", "duration_ms": 1000, "error": null, "message_id": "i", "missed": 0,
             "result": "r", "cancel_request": null, "resolved": "n",
             "result": "r", "progress": "1 of 2", "heard_at": "2026-12-01T00:00:02Z", "log_lines": 1, "log_dropped": 0,
+            "worker": { "pool": "p", "daemon": "h:1", "worker": 0, "pid": 2 }, "trace_id": "t",
         });
         let log = json!({
             "state": "completed", "ended_at": "2026-12-01T00:00:02Z", "dropped": 1, "lines": [

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::values::SqlValue;
 use crate::rules::{error_text, result_text};
 use crate::table::{OccurrenceRun, headers};
-use ganger_queue::delivery::{Failure, Outcome};
+use ganger_queue::delivery::{Begun, Failure, Outcome};
 use ganger_schedule::occurrence::OccurrenceState;
 
 /// Enters a change as an event, with the state before. The note on a cancelled run is the reason for which that
@@ -27,7 +27,8 @@ UPDATE occurrences SET
   watched = CASE WHEN ended_at IS NOT NULL AND state <> 7 THEN 1 ELSE watched END, state = ?,
   reason = CASE WHEN ? = 4 AND cancel_request = 'replaced' THEN cancel_request ELSE ? END,
   attempt = coalesce(?, attempt), error = coalesce(?, error), result = coalesce(?, result),
-  started_at = coalesce(?, started_at), ended_at = ?, resolved = NULL,
+  started_at = coalesce(?, started_at), worker = coalesce(?, worker), trace_id = coalesce(?, trace_id), ended_at = ?,
+  resolved = NULL,
   cancel_request = CASE WHEN ? = 1 THEN NULL ELSE cancel_request END
 WHERE id = ? AND state = coalesce(?, state)";
 
@@ -52,8 +53,8 @@ pub(crate) struct Change<'a> {
     reason: Option<&'static str>,
     error: Option<Cow<'a, str>>,
     result: Option<Cow<'a, str>>,
-    /// Time since a worker got the message; none if none has.
-    running: Option<Duration>,
+    /// Its beginning; none if no worker has got the message.
+    begun: Option<&'a Begun>,
     /// Time since the change.
     ago: Duration,
 }
@@ -69,7 +70,7 @@ pub(crate) type ReportedChange = (
 impl<'a> Change<'a> {
     /// Notes that a worker has got the message.
     pub(crate) fn begun(run: &'a OccurrenceRun) -> Self {
-        let running = run.begun.map(|begun| begun.elapsed());
+        let begun = run.begun.as_ref();
         Self {
             id: &run.id,
             from: None,
@@ -78,8 +79,8 @@ impl<'a> Change<'a> {
             reason: None,
             error: None,
             result: None,
-            running,
-            ago: running.unwrap_or_default(),
+            begun,
+            ago: begun.map(|begun| begun.at.elapsed()).unwrap_or_default(),
         }
     }
 
@@ -111,13 +112,13 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Notes what was reported: the state, how long ago a worker got the message, and how long ago it changed.
+    /// Notes what was reported: the state, the beginning, and how long ago it changed.
     pub(crate) fn reported(
         id: &'a str,
         (to, attempt): (OccurrenceState, Option<u32>),
         reason: Option<&'static str>,
         (error, result): (Option<&'a str>, Option<&'a str>),
-        (running, ago): (Option<Duration>, Duration),
+        (begun, ago): (Option<&'a Begun>, Duration),
     ) -> Self {
         Self {
             id,
@@ -127,7 +128,7 @@ impl<'a> Change<'a> {
             reason,
             error: error.map(Cow::Borrowed),
             result: result.map(Cow::Borrowed),
-            running,
+            begun,
             ago,
         }
     }
@@ -208,7 +209,7 @@ impl<'a> Change<'a> {
             reason: Some("daemon_lost"),
             error: None,
             result: None,
-            running: None,
+            begun: None,
             ago: Duration::ZERO,
         }
     }
@@ -245,7 +246,7 @@ impl<'a> Change<'a> {
 
     /// Returns the values of [`CHANGE`].
     pub(crate) fn change(&self, now_ms: i64) -> Vec<SqlValue<'_>> {
-        let started = self.running.map(|running| before(now_ms, running));
+        let [started, worker, trace] = beginning(self.begun, now_ms);
         vec![
             self.to.code().into(),
             self.to.code().into(),
@@ -253,13 +254,23 @@ impl<'a> Change<'a> {
             self.attempt.map(i64::from).into(),
             self.error.as_deref().into(),
             self.result.as_deref().into(),
-            started.into(),
+            started,
+            worker,
+            trace,
             self.to.is_end().then(|| self.at(now_ms)).into(),
             self.to.is_end().into(),
             self.id.into(),
             self.from.map(OccurrenceState::code).into(),
         ]
     }
+}
+
+/// Returns the time of a beginning, the worker and the trace.
+pub(crate) fn beginning(begun: Option<&Begun>, now_ms: i64) -> [SqlValue<'_>; 3] {
+    let started = begun.map(|begun| before(now_ms, begun.at.elapsed()));
+    let worker = begun.map(|begun| &*begun.worker);
+    let trace = begun.and_then(|begun| begun.trace.as_deref());
+    [started.into(), worker.into(), trace.into()]
 }
 
 /// Returns the time so long ago.

@@ -18,8 +18,8 @@ use ganger_queue::client::{Criteria, DeadFilter, Page, Retried, RetryTarget};
 use ganger_queue::fault::SourceFault;
 use ganger_queue::ledger::shown::{
     AuditJson, BackfillJson, LogLineJson, OccurrenceDetailsJson, OccurrenceEventJson,
-    OccurrenceJson, OccurrenceLogJson, ReportJson, ScheduleDetailsJson, ScheduleJson, SkippedJson,
-    UpcomingJson, VersionJson,
+    OccurrenceJson, OccurrenceLogJson, ReportJson, RunWorkerJson, ScheduleDetailsJson,
+    ScheduleJson, SkippedJson, UpcomingJson, VersionJson,
 };
 use ganger_queue::ledger::{
     AuditFilter, BackfillRequest, Cancelled, Entered, Expected, LedgerClient, NOTE_MAX,
@@ -592,6 +592,8 @@ fn occurrence(one: &Occurrence) -> OccurrenceJson {
         heard_at: text(one.heard_at),
         log_lines: one.log_lines,
         log_dropped: one.log_dropped,
+        worker: one.worker.as_deref().and_then(RunWorkerJson::read),
+        trace_id: one.trace_id.clone(),
     }
 }
 

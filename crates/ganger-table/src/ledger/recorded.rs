@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-use super::change::before;
+use super::change::{before, beginning};
 use super::message;
 use super::values::SqlValue;
 use crate::rules::{cut_error, result_text};
@@ -15,8 +15,8 @@ use ganger_schedule::occurrence::OccurrenceState;
 /// Enters the record. The name of its schedule is empty: none can have it.
 pub(crate) const RECORD: &str = "
 INSERT INTO occurrences (id, schedule, version, queue, source, message_id, state, reason, attempt, queued_at,
-  started_at, ended_at, error, result)
-VALUES (?, '', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+  started_at, worker, trace_id, ended_at, error, result)
+VALUES (?, '', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// A record.
 #[derive(Debug)]
@@ -58,6 +58,7 @@ impl<'a> RecordRow<'a> {
     pub(crate) fn values(&self) -> Vec<SqlValue<'_>> {
         let record = &self.end.message;
         let at = |time: tokio::time::Instant| before(self.now_ms, time.elapsed());
+        let [started, worker, trace] = beginning(record.begun.as_ref(), self.now_ms);
         vec![
             SqlValue::from(&self.id),
             (&*record.queue).into(),
@@ -67,7 +68,9 @@ impl<'a> RecordRow<'a> {
             self.reason.into(),
             record.attempt.into(),
             at(record.arrived).into(),
-            record.begun.map(at).into(),
+            started,
+            worker,
+            trace,
             at(self.end.made).into(),
             self.error.as_deref().into(),
             self.result.as_deref().into(),

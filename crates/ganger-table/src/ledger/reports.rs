@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::change::{Change, before};
 use crate::table::OccurrenceRun;
 use ganger_queue::delivery::{
-    PendingSettlement, RecordedEnd, RecordedEnds, Report, Reported, Reports,
+    Begun, PendingSettlement, RecordedEnd, RecordedEnds, Report, Reported, Reports,
 };
 use ganger_schedule::occurrence::OccurrenceState;
 
@@ -37,8 +37,8 @@ pub struct ReportedState {
     result: Option<String>,
     /// Time at which the source handed the message over.
     arrived: Instant,
-    /// Time at which a worker got it; none if none has.
-    begun: Option<Instant>,
+    /// Its beginning; none if no worker has got it.
+    begun: Option<Begun>,
     /// Time of the change.
     made: Instant,
 }
@@ -47,9 +47,8 @@ impl ReportedState {
     fn of(report: &Report) -> Self {
         let run = OccurrenceRun {
             id: Arc::clone(&report.occurrence),
-            queue: Arc::from(""),
             attempt: report.attempt.unwrap_or(0),
-            begun: report.begun,
+            begun: report.begun.clone(),
             result: match &report.what {
                 Reported::Settled(settlement) => settlement.result(),
                 Reported::Begun | Reported::Buried(_) => Bytes::new(),
@@ -72,7 +71,7 @@ impl ReportedState {
             error,
             result,
             arrived: report.arrived,
-            begun: report.begun,
+            begun: report.begun.clone(),
             made: report.made,
         }
     }
@@ -89,7 +88,7 @@ impl ReportedState {
             (self.to, self.attempt),
             self.reason,
             (self.error.as_deref(), self.result.as_deref()),
-            (self.begun.map(|begun| begun.elapsed()), self.made.elapsed()),
+            (self.begun.as_ref(), self.made.elapsed()),
         )
     }
 

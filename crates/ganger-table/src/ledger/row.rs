@@ -274,6 +274,10 @@ pub struct Occurrence {
     pub log_lines: u64,
     /// Number of lines that its log has dropped.
     pub log_dropped: u64,
+    /// The worker that had it last: an object of JSON.
+    pub worker: Option<String>,
+    /// Trace of the last attempt, in hexadecimal digits.
+    pub trace_id: Option<String>,
 }
 
 /// A line of the log of an occurrence.

@@ -106,7 +106,7 @@ INSERT INTO occurrence_events (occurrence, at, to_state, attempt, note) VALUES (
 const OCCURRENCE: &str = "
 SELECT id, schedule, version, slot, last_slot, queue, state, reason, attempt, queued_at, started_at,
   ended_at, error, missed, result, source, message_id, cancel_request, resolved, progress, heard_at,
-  log_lines, log_dropped
+  log_lines, log_dropped, worker, trace_id
 FROM occurrences";
 
 /// Number of lines of logs from which on a transaction removes no further occurrence.
@@ -650,8 +650,7 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
             attempt: row.small(3),
             note: row.text(4),
         });
-        let events = events.collect();
-        Ok(Some((found, events)))
+        Ok(Some((found, events.collect())))
     }
 
     fn counted(
@@ -664,8 +663,7 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
             Some(schedule) => ("schedule = ? AND ", vec![SqlValue::from(schedule)]),
             None => ("", Vec::new()),
         };
-        let range = [SqlValue::from(first), before.into(), most.into()];
-        values.extend(range);
+        values.extend([SqlValue::from(first), before.into(), most.into()]);
         let counted = format!(
             "SELECT id, schedule, source, queue, state, reason, attempt, coalesce(slot, queued_at), queued_at,
                started_at, ended_at, missed
@@ -777,6 +775,8 @@ fn occurrence(row: &SqlRow) -> Occurrence {
         heard_at: row.maybe_time(20),
         log_lines: row.count(21),
         log_dropped: row.count(22),
+        worker: row.text(23),
+        trace_id: row.text(24),
     }
 }
 

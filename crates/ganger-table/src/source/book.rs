@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::rules;
 use crate::table::{Claim, ClaimRequest, OccurrenceRun, Settled, Work};
 use ganger_core::budget::Hold;
-use ganger_queue::delivery::{MessageRecord, Publish, Settlement};
+use ganger_queue::delivery::{Begun, MessageRecord, Publish, Settlement};
 use ganger_queue::publishing::confirm;
 
 /// Maximum number of publishes that are kept while the database takes none.
@@ -113,22 +113,22 @@ impl Book {
     }
 
     /// Records that a worker has received a delivery. Has an effect only if the ledger shows its end.
-    pub(super) fn begin(&mut self, token: u64, now: Instant) {
+    pub(super) fn begin(&mut self, token: u64, begun: Begun) {
         let out = self.out.get_mut(&token).filter(|out| out.hold.is_some());
         let Some(out) = out else { return };
         if let Some(run) = &mut out.occurrence {
-            run.begun = Some(now);
+            run.begun = Some(begun.clone());
             self.begun.push((out.claim, run.clone()));
         }
         if let Some(record) = &mut out.record {
-            record.begun = Some(now);
+            record.begun = Some(begun);
         }
     }
 
     /// Returns the time at which the ledger should show the runs that have begun: most are settled before.
     pub(super) fn begun_due(&self) -> Option<Instant> {
         let (_, first) = self.begun.first()?;
-        Some(first.begun? + BEGUN_AFTER)
+        Some(first.begun.as_ref()?.at + BEGUN_AFTER)
     }
 
     /// Forgets the runs that have begun and that the ledger does not show. Returns whether there were any.

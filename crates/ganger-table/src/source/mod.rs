@@ -202,7 +202,7 @@ impl Task {
             () = self.suspects.called() => schedule.poll_now(),
             () = self.share.freed() => schedule.poll_now(),
             Some(publish) = end.publishes.recv(), if room_for_publishes => self.book.publish(publish),
-            Some(token) = end.begun.recv() => self.book.begin(token, Instant::now()),
+            Some((token, begun)) = end.begun.recv() => self.book.begin(token, begun),
             Some(settlement) = end.settlements.recv() => {
                 note_begun(&mut self.book, end);
                 self.book.settle(settlement);
@@ -469,7 +469,6 @@ impl Task {
         let attempt = claimed.history.attempt;
         let occurrence = claimed.occurrence.map(|id| OccurrenceRun {
             id,
-            queue: Arc::clone(&claimed.message.queue),
             attempt,
             begun: None,
             result: Bytes::new(),
@@ -512,7 +511,7 @@ impl Task {
 
 /// Records the deliveries that workers have received. A settlement comes after the beginning of its work.
 fn note_begun(book: &mut Book, end: &mut SourceEnd) {
-    while let Ok(token) = end.begun.try_recv() {
-        book.begin(token, Instant::now());
+    while let Ok((token, begun)) = end.begun.try_recv() {
+        book.begin(token, begun);
     }
 }

@@ -2,7 +2,6 @@
 //! sources there. Claims of owners that have vanished are released.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -19,6 +18,7 @@ use super::take_back::DeadOwner;
 use super::{lock, owners, permissions, take_back};
 use crate::rejected_rows::RejectedRows;
 use crate::table::Fault;
+use ganger_core::host;
 
 /// Number of heartbeats in a lease.
 const BEATS_PER_LEASE: u32 = 4;
@@ -151,7 +151,7 @@ impl OwnerEntry {
         let lock = LockFile::create(dir)?;
         let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
         let row = params![
-            host(),
+            host::name(),
             std::process::id(),
             clock.now_ms(),
             lease_ms,
@@ -167,12 +167,6 @@ impl OwnerEntry {
             }
         }
     }
-}
-
-/// Returns the host's name, for people who read the table; no decision depends on it.
-fn host() -> String {
-    fs::read_to_string("/proc/sys/kernel/hostname")
-        .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -9,8 +9,8 @@ use super::*;
 use ganger_config::model::Record;
 use ganger_config::sample;
 use ganger_queue::delivery::{
-    Delivery, Failure, Follower, Following, History, Message, Outcome, PoolEnd, Reason, Report,
-    Reported, Reports, SourceEnd, link,
+    Begun, Delivery, Failure, Follower, Following, History, Message, Outcome, PoolEnd, Reason,
+    Report, Reported, Reports, SourceEnd, link,
 };
 
 const ELSEWHERE: &str =
@@ -262,7 +262,7 @@ fn an_occurrence_follows_its_message_elsewhere() {
         let mut followed = Followed::new();
         let mut pending = PendingReports::default();
         let mut delivery = followed.deliver(&id, 2);
-        delivery.begin();
+        delivery.begin(&Arc::from("{}"));
         pending.add(followed.follower.take());
         let mut batch = pending.take(None);
         ledger.report(&mut batch).unwrap();
@@ -329,7 +329,7 @@ fn a_run_that_has_just_begun_is_not_shown() {
     let mut followed = Followed::new();
     let mut pending = PendingReports::default();
     let mut delivery = followed.deliver("o", 1);
-    delivery.begin();
+    delivery.begin(&Arc::from("{}"));
     pending.add(followed.follower.take());
     let due = pending.due().unwrap();
     assert!(
@@ -355,7 +355,11 @@ fn report(id: &str, (arrived, made): (u64, u64), what: Reported) -> Reports {
         occurrence: id.into(),
         attempt: Some(1),
         arrived: ago(arrived),
-        begun: Some(ago(arrived)),
+        begun: Some(Begun {
+            at: ago(arrived),
+            worker: Arc::from("{}"),
+            trace: None,
+        }),
         made: ago(made),
         what,
     };

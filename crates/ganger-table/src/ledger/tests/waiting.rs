@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::table::OccurrenceRun;
+use ganger_queue::delivery::Begun;
 
 const QUEUED: &str =
     r#"{"cron": "* * * * *", "queue": "q", "body": "{{ slot }}", "overlap": "queue"}"#;
@@ -248,9 +249,12 @@ fn a_run_that_goes_on_after_its_end_is_waited_for_again() {
     // As a pool notes it when `ganger dead retry` has sent the message back.
     let attempt = OccurrenceRun {
         id: id.clone().into(),
-        queue: "q".into(),
         attempt: 1,
-        begun: Some(tokio::time::Instant::now()),
+        begun: Some(Begun {
+            at: tokio::time::Instant::now(),
+            worker: "{}".into(),
+            trace: None,
+        }),
         result: bytes::Bytes::new(),
     };
     let begun = change::Change::begun(&attempt);

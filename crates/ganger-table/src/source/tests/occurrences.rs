@@ -101,7 +101,7 @@ async fn an_occurrence_follows_its_message() {
             vec![Outcome::Return { suspect: false }, Outcome::Done],
             &["queued>queued 1", "queued>completed 1"],
         ),
-        // A long task continues in its own queue.
+        // A long task continues in its own queue, with the header that its reply has then.
         (
             vec![reply("q"), reply("q"), Outcome::Done],
             &["queued>queued 1 step", "queued>completed 1"],
@@ -110,7 +110,13 @@ async fn an_occurrence_follows_its_message() {
     ];
     for (outcomes, expected) in table {
         let id = trigger(&mut ledger, "s");
-        for outcome in outcomes {
+        for mut outcome in outcomes {
+            if let Outcome::Reply(step) = &mut outcome
+                && step.queue == "q"
+            {
+                step.headers
+                    .push(("x-ganger-occurrence".to_owned(), id.clone()));
+            }
             source.next().await.settle(outcome);
         }
         rig.until("SELECT count(*) = 0 FROM occurrences WHERE ended_at IS NULL")
@@ -154,7 +160,7 @@ async fn a_run_that_takes_a_while_shows_that_it_runs() {
     let mut source = rig.source(&Shared::default(), 20);
     let id = trigger(&mut ledger, "s");
     let mut delivery = source.next().await;
-    delivery.begin();
+    delivery.begin(&Arc::from("{}"));
     rig.until("SELECT state = 1 FROM occurrences").await;
     let (occurrence, _) = ledger.occurrence(&id).unwrap().unwrap();
     assert!(occurrence.started_at.is_some() && occurrence.attempt == 1);
@@ -206,7 +212,7 @@ async fn a_ledger_that_refuses_an_end_holds_up_no_message() {
     let mut source = rig.source(&Shared::default(), 20);
     source.finish_next().await;
     let mut second = source.next().await;
-    second.begin();
+    second.begin(&"{}".into());
     second.settle(Outcome::Done);
     source.end().await;
     assert_eq!(rig.get::<i64>("SELECT count(*) FROM consumer_messages"), 0);

@@ -19,7 +19,7 @@ use ganger_config::model::{LogLimits, Record, ScheduleConfig, Subscription, Tabl
 use ganger_core::names::SCHEDULE_HEADER;
 use ganger_queue::client::{Client, DeadFilter, Page, Retried, RetryTarget};
 use ganger_queue::delivery::{
-    Failure, Finished, Identity, IfTaken, IfUnsubscribed, LogLine, LogStream, MessageRecord,
+    Begun, Failure, Finished, Identity, IfTaken, IfUnsubscribed, LogLine, LogStream, MessageRecord,
     Outgoing, Post, Reason, RecordedEnd, Report, Reported, Reports, RunNote, Unique, UniqueScope,
 };
 use ganger_queue::ledger::{
@@ -377,7 +377,7 @@ async fn end_runs(rig: &Rig, ledger: &mut Ledger) {
             continue;
         }
         seen += 1;
-        next.begin();
+        next.begin(&Arc::from("{}"));
         let running = next.message.occurrence.clone().unwrap();
         rig.until(&format!(
             "SELECT count(*) = 1 FROM occurrences WHERE id = '{running}' AND state = 1"
@@ -487,7 +487,11 @@ fn recorded_end(now: tokio::time::Instant) -> RecordedEnd {
         queue: "q".into(),
         attempt: 1,
         arrived: now,
-        begun: Some(now),
+        begun: Some(Begun {
+            at: now,
+            worker: "{}".into(),
+            trace: None,
+        }),
         record: Record::All,
     };
     message.end(&Outcome::Done, &"r".into()).unwrap()
