@@ -18,6 +18,42 @@ const READ_MAX: u32 = 1000;
 /// Length of a range without an end.
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// The earliest slots of those found so far, with their instants.
+#[derive(Debug)]
+struct Earliest {
+    most: usize,
+    found: Vec<(Timestamp, UpcomingJson)>,
+    /// Later slots are not looked for.
+    latest: Timestamp,
+}
+
+impl Earliest {
+    fn new(most: usize) -> Self {
+        Self {
+            most,
+            found: Vec::new(),
+            latest: Timestamp::MAX,
+        }
+    }
+
+    /// Adds the slots of a schedule. There are never more than three times as many as wanted.
+    fn add(&mut self, slots: Vec<(Timestamp, UpcomingJson)>) {
+        self.found.extend(slots);
+        if self.found.len() >= self.most.saturating_mul(2) {
+            self.cut();
+        }
+    }
+
+    /// Drops all that are later than wanted.
+    fn cut(&mut self) {
+        self.found.sort_by_key(|(at, _)| *at);
+        self.found.truncate(self.most);
+        if let Some((at, _)) = self.found.last().filter(|_| self.found.len() == self.most) {
+            self.latest = *at;
+        }
+    }
+}
+
 /// Returns coming slots of all active schedules, the earliest first.
 pub(super) fn upcoming(
     store: &mut dyn LedgerStore,
@@ -25,10 +61,8 @@ pub(super) fn upcoming(
     range: &UpcomingRange,
 ) -> Result<Vec<UpcomingJson>, Fault> {
     let most = usize::try_from(range.limit).unwrap_or(usize::MAX);
-    let mut found = Vec::new();
+    let mut earliest = Earliest::new(most);
     let mut after = String::new();
-    // Later slots than those found so far are not looked for.
-    let mut latest = Timestamp::MAX;
     loop {
         let mut rows = Vec::new();
         let mut now = Timestamp::UNIX_EPOCH;
@@ -39,19 +73,18 @@ pub(super) fn upcoming(
         })?;
         let from = range.from.unwrap_or(now);
         let to = range.to.or_else(|| from.checked_add(DAY).ok());
-        let to = to.unwrap_or(Timestamp::MAX).min(latest);
+        let to = to.unwrap_or(Timestamp::MAX);
         for row in &rows {
-            found.extend(of_schedule(definitions, row, (from, to), range.limit));
-        }
-        found.sort_by_key(|(at, _)| *at);
-        found.truncate(most);
-        if let Some((at, _)) = found.last().filter(|_| found.len() == most) {
-            latest = *at;
+            let until = to.min(earliest.latest);
+            earliest.add(of_schedule(definitions, row, (from, until), range.limit));
         }
         let is_last = rows.len() < READ_MAX as usize;
         match rows.pop().filter(|_| !is_last) {
             Some(last) => after = last.name,
-            None => return Ok(found.into_iter().map(|(_, slot)| slot).collect()),
+            None => {
+                earliest.cut();
+                return Ok(earliest.found.into_iter().map(|(_, slot)| slot).collect());
+            }
         }
     }
 }
@@ -79,4 +112,41 @@ fn of_schedule(
         (at, UpcomingJson { schedule, slot })
     });
     shown.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(schedule: &str, seconds: std::ops::Range<i64>) -> Vec<(Timestamp, UpcomingJson)> {
+        let slot = |second| {
+            let at = Timestamp::from_second(second).unwrap();
+            let slot = SlotJson {
+                slot: at.to_string(),
+                local: String::new(),
+                note: String::new(),
+            };
+            let schedule = schedule.to_owned();
+            (at, UpcomingJson { schedule, slot })
+        };
+        seconds.map(slot).collect()
+    }
+
+    #[test]
+    fn memory_is_bounded_by_the_number_of_slots_that_are_wanted() {
+        let mut earliest = Earliest::new(10);
+        for schedule in 0..100_i64 {
+            let first = 1000 - schedule;
+            earliest.add(slots(&schedule.to_string(), first..first + 10));
+            assert!(earliest.found.len() < 20, "{}", earliest.found.len());
+        }
+        earliest.cut();
+        let first: Vec<i64> = earliest
+            .found
+            .iter()
+            .map(|(at, _)| at.as_second())
+            .collect();
+        assert_eq!(first, [901, 902, 902, 903, 903, 903, 904, 904, 904, 904]);
+        assert_eq!(earliest.latest.as_second(), 904);
+    }
 }
