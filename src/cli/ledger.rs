@@ -22,7 +22,7 @@ use ganger_queue::ledger::shown::{
 };
 use ganger_queue::ledger::{
     LedgerClient, LedgerError, OccurrenceFilter, Triggered, UPCOMING_MAX, UpcomingRange,
-    all_schedules, definition_of, some_occurrences,
+    all_schedules, definition_of, overlap, some_occurrences,
 };
 use ganger_schedule::occurrence::OccurrenceState;
 use ganger_schedule::spec::Spec;
@@ -228,10 +228,7 @@ pub(super) fn run(command: &KeptCommand) -> CommandResult {
             let (body, reason) = (body.as_deref(), reason.as_deref());
             let triggered = ledger.trigger(name, body, reason, *force);
             match triggered.map_err(refusal)? {
-                Triggered::Overlaps => bail!(
-                    "an occurrence of schedule `{name}` is open, and it allows one at a time: wait for its \
-                     end, or use --force"
-                ),
+                Triggered::Overlaps => bail!(overlap(name)),
                 Triggered::Sent(id) => match output.format {
                     Format::Json => output::json(&json!({ "occurrence": id }))?,
                     Format::Text => output::line(id)?,
@@ -241,11 +238,9 @@ pub(super) fn run(command: &KeptCommand) -> CommandResult {
         }
         KeptCommand::Remove { name, address } => {
             let configured = backend::configured_schedules(address)?;
-            if configured.iter().any(|one| one.name() == name) {
-                bail!("schedule `{name}` is in the configuration: remove it there");
-            }
-            // One that a configuration has left behind, too.
-            let removed = ledger(address)?.remove(name, true, None);
+            // One that a configuration has left behind may be removed.
+            let is_configured = configured.iter().any(|one| one.name() == name);
+            let removed = ledger(address)?.remove(name, !is_configured, None);
             removed.map_err(refusal)?;
             output::line(format!("removed {name}"))?;
             Ok(ExitCode::SUCCESS)

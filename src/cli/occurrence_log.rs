@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use miette::{Report, bail};
+use miette::bail;
 
+use super::backend::refusal;
 use super::common::{CommandResult, Format};
 use super::output;
 use ganger_core::foreign;
@@ -26,9 +27,7 @@ pub(super) fn print(
     let mut printer = Printer::new(format, is_followed);
     loop {
         let after = place.after();
-        let read = ledger
-            .log(id, after, LOG_LINES_MAX)
-            .map_err(Report::from_err)?;
+        let read = ledger.log(id, after, LOG_LINES_MAX).map_err(refusal)?;
         let Some(log) = read else {
             match after {
                 None => bail!("there is no occurrence {}", foreign::line(id)),

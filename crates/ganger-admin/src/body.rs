@@ -16,8 +16,9 @@ use super::answer::Problem;
 use super::context::Context;
 use ganger_core::budget::{Budget, Hold};
 
-/// Maximum size of the body of a request that publishes nothing, in bytes.
-pub(super) const BODY_BYTES_MAX: usize = 1 << 20;
+/// Maximum size of the body of a request that publishes nothing, in bytes. The message that a schedule or a run is
+/// given has at most 1 MiB; as JSON each of its bytes may take six.
+pub(super) const BODY_BYTES_MAX: usize = 8 << 20;
 /// Number of bytes of a body that are counted at a time. This many are accepted of each body in any
 /// case.
 const STEP: usize = 1 << 20;

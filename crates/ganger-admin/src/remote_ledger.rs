@@ -146,11 +146,11 @@ fn undone(name: &str, error: ClientError) -> LedgerError {
             let why = said.strip_prefix(&format!("schedule `{name}` "));
             LedgerError::Changed(name.to_owned(), why.unwrap_or(&said).to_owned())
         }
-        Some(400 | 422) => LedgerError::Refused(error.to_string()),
         _ => said(error),
     }
 }
 
+/// Converts an error about a run.
 fn undone_run(id: &str, error: ClientError) -> LedgerError {
     match status(&error) {
         Some(404) => LedgerError::NoOccurrence(id.to_owned()),
@@ -158,8 +158,12 @@ fn undone_run(id: &str, error: ClientError) -> LedgerError {
     }
 }
 
+/// Converts an error of the daemon, or of the connection to it. A request that is invalid is one of the command line.
 fn said(error: ClientError) -> LedgerError {
-    SourceFault::remote(error).into()
+    match status(&error) {
+        Some(400 | 422) => LedgerError::Refused(error.to_string()),
+        _ => SourceFault::remote(error).into(),
+    }
 }
 
 fn status(error: &ClientError) -> Option<u16> {
@@ -239,6 +243,7 @@ impl LedgerClient for RemoteLedger {
         Ok(entered(&answer))
     }
 
+    /// The daemon knows the schedules of its configuration.
     fn remove(
         &mut self,
         name: &str,

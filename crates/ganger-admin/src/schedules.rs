@@ -19,7 +19,7 @@ use ganger_config::model::{Config, ScheduleConfig};
 use ganger_config::{WrittenSchedule, patch};
 use ganger_queue::ledger::shown::{ScheduleDetailsJson, ScheduleJson};
 use ganger_queue::ledger::{
-    Entered, Expected, LedgerClient, LedgerError, SCHEDULES_MAX, ScheduleFilter, Triggered,
+    Entered, Expected, LedgerClient, LedgerError, SCHEDULES_MAX, ScheduleFilter, Triggered, overlap,
 };
 use ganger_schedule::occurrence::ScheduleState;
 use ganger_schedule::zone::Zones;
@@ -265,13 +265,14 @@ fn invalid(errors: Vec<String>) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, why).with(errors)
 }
 
-/// Remove a schedule that the API or SQL has entered; its occurrences stay.
+/// Remove a schedule that is not in the daemon's configuration; its occurrences stay. One that another configuration
+/// still has is entered again when a daemon of that configuration starts or reloads.
 #[utoipa::path(delete, path = "/v1/schedules/{name}", tag = "schedules", operation_id = "remove_schedule",
     params(("name" = String, Path, description = "The schedule"), Precondition),
     responses(
         (status = 200, description = "The schedule is removed", body = Done),
         (status = 404, description = "Unknown schedule", body = Problem),
-        (status = 409, description = "The schedule is of a configuration, or the daemon has no ledger", body = Problem),
+        (status = 409, description = "The schedule is in the daemon's configuration, or the daemon has no ledger", body = Problem),
         (status = 412, description = "The schedule has another definition than `If-Match` names", body = Problem),
         (status = 503, description = "The ledger can't be used now", body = Problem),
     ),
@@ -283,8 +284,10 @@ pub(super) async fn remove(
     precondition: Precondition,
 ) -> Result<Json<Done>, Problem> {
     let (named, expected) = (name.clone(), precondition.expected()?);
+    let config = context.daemon.overview.config();
+    let is_ours = config.schedules.iter().any(|one| one.name() == name);
     let remove = context.ledger.by(caller, move |ledger| {
-        ledger.remove(&named, false, expected.as_ref())
+        ledger.remove(&named, !is_ours, expected.as_ref())
     });
     remove.await?;
     tracing::info!(schedule = name, by = %caller, "schedule removed by an operator");
@@ -458,13 +461,7 @@ pub(super) async fn trigger(
             );
             Ok(Json(TriggeredJson { occurrence }))
         }
-        Triggered::Overlaps => {
-            let why = format!(
-                "an occurrence of schedule `{name}` is open, and it allows one at a time: wait for its end, or \
-                 send `\"force\": true`"
-            );
-            Err(Problem::new(StatusCode::CONFLICT, why))
-        }
+        Triggered::Overlaps => Err(Problem::new(StatusCode::CONFLICT, overlap(&name))),
     }
 }
 

@@ -359,7 +359,7 @@ fn bad_requests_are_told_what_would_be_right() {
     }
     assert!(api.get("/v2/status").problem(404).contains("/openapi.json"));
     api.ask("DELETE", "/v1/status", &[], "").problem(405);
-    let large = format!(r#"{{"workers": {}}}"#, "1".repeat(2 << 20));
+    let large = format!(r#"{{"workers": {}}}"#, "1".repeat(9 << 20));
     assert_eq!(api.post("/v1/pools/work/scale", &large).status, 413);
     let told = api
         .ask("GET", "/v1/events", &["Last-Event-ID: last"], "")

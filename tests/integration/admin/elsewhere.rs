@@ -23,6 +23,8 @@ trials![
     runs_of_another_daemon_are_cancelled_sent_back_and_resolved,
     an_occurrence_is_deleted_there,
     a_log_is_followed_there,
+    what_is_refused_is_refused_alike,
+    a_schedule_that_was_left_behind_is_removed_alike,
     what_does_not_answer_is_told_as_status_tells_it,
 ];
 
@@ -726,6 +728,67 @@ fn a_log_is_followed_there() {
     there.says_the_same(&["occurrence", "log", id, "-o", "json"]);
     there.says_the_same(&["occurrence", "log", "typo"]);
     there.says_the_same(&["occurrence", "show", id]);
+    there.scene.finish();
+}
+
+fn what_is_refused_is_refused_alike() {
+    let keys = "at = \"2100-01-01T00:00:00\"";
+    let once = ledger::schedule_to("queue = \"other\"", "once", keys);
+    let there = Elsewhere::of(Pool::new(&[]).after(&once));
+    there.scene.daemon.entered();
+    let body = "\u{1}".repeat(1 << 20);
+    let trigger = ["schedule", "trigger", "once", "--body", "-"];
+    let id = there.ganger_reading(&trigger, body.as_bytes()).good();
+    let id = id.trim();
+    assert!(there.waiting("other") == [body], "the body is another");
+    for (args, code, expected) in [
+        (
+            &["schedule", "trigger", "once"][..],
+            1,
+            "or trigger it with `force`",
+        ),
+        (
+            &["occurrence", "cancel", id, "--reason", " "],
+            2,
+            "the reason must not be empty",
+        ),
+        (
+            &["occurrence", "resolve", id, "--note", ""],
+            2,
+            "the note must not be empty",
+        ),
+        (
+            &["occurrence", "list", "--after", "nonsense"],
+            2,
+            "`nonsense` is not the id of an occurrence",
+        ),
+        (&["schedule", "remove", "once"], 1, "of the configuration"),
+    ] {
+        let why = there.says_the_same(args).bad(code);
+        assert!(why.contains(expected), "{args:?}: {why}");
+    }
+    there.scene.finish();
+}
+
+/// The group of the configuration had another name when it had them.
+fn a_schedule_that_was_left_behind_is_removed_alike() {
+    let there = Elsewhere::of(Pool::new(&[]).after(&ledger::schedule("off", "every = \"1h\"")));
+    there.scene.daemon.entered();
+    let left = "INSERT INTO schedules (name, definition, origin, configuration)
+        SELECT name || ?, definition, origin, 'before' FROM schedules";
+    let left = |name: &str| left.replace('?', &format!("'-{name}'"));
+    there.scene.table.run(&left("a")).unwrap();
+    there
+        .scene
+        .site
+        .ganger(&["schedule", "remove", "off-a"])
+        .good();
+    there.scene.table.run(&left("b")).unwrap();
+    assert_eq!(
+        there.ganger(&["schedule", "remove", "off-b"]).good(),
+        "removed off-b\n"
+    );
+    there.says_the_same(&["schedule", "list"]);
     there.scene.finish();
 }
 

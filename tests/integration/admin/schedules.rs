@@ -562,7 +562,7 @@ fn what_is_mistyped_in_a_query_is_told() {
         ),
         (
             "/v1/occurrences?cursor=nonsense",
-            "cursor must be the `cursor` of the list before",
+            "is not the id of an occurrence",
         ),
         (
             "/v1/occurrences/x?wait=soon",
@@ -626,7 +626,7 @@ fn what_is_mistyped_in_a_body_is_told() {
     ] {
         refused(&api, "POST", (path, body), 422, "unknown field");
     }
-    let long = json!({ "queue": "work", "every": "1h", "body": "x".repeat(1 << 20) }).to_string();
+    let long = json!({ "queue": "work", "every": "1h", "body": "x".repeat(8 << 20) }).to_string();
     refused(
         &api,
         "PUT",

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use ganger_config::model::{LedgerConfig, ScheduleConfig};
 use ganger_config::{Problem, stored_schedule};
+use ganger_core::foreign;
 use ganger_schedule::occurrence::{OccurrenceState, ScheduleState};
 use ganger_schedule::zone::Zones;
 
@@ -82,6 +83,14 @@ pub enum Triggered {
     Overlaps,
 }
 
+/// Returns the reason for which a schedule is not triggered while an occurrence of it is open, with the remedy.
+pub fn overlap(name: &str) -> String {
+    format!(
+        "an occurrence of schedule `{name}` is open, and it allows one at a time: wait for its end, or trigger it \
+         with `force`"
+    )
+}
+
 /// Result of cancelling a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancelled {
@@ -96,6 +105,8 @@ pub type OpenSource<'a> = dyn FnMut(&str) -> Result<Client, SourceFault> + 'a;
 
 /// Longest reason for which a run is cancelled, in characters.
 pub const REASON_MAX: usize = 500;
+/// Number of characters of a wrong place in a list that are shown.
+const PLACE_SHOWN: usize = 40;
 /// Longest note on a failure, in characters.
 pub const NOTE_MAX: usize = 10_000;
 
@@ -111,6 +122,25 @@ pub fn given_text<'a>(what: &str, text: &'a str, most: usize) -> Result<&'a str,
             "{what} must have at most {most} characters: it has {count}"
         ))),
         _ => Ok(text),
+    }
+}
+
+/// Checks the place after which a list of occurrences goes on.
+///
+/// # Errors
+/// If it is not the id of an occurrence, a UUID.
+pub fn place_in_list(text: &str) -> Result<&str, LedgerError> {
+    let parts: Vec<usize> = text.split('-').map(str::len).collect();
+    let is_hex = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+    match parts == [8, 4, 4, 4, 12] && text.bytes().all(is_hex) {
+        true => Ok(text),
+        false => {
+            let text: String = text.chars().take(PLACE_SHOWN).collect();
+            Err(LedgerError::Invalid(format!(
+                "`{}` is not the id of an occurrence: a list goes on after the last one of the list before",
+                foreign::line(&text)
+            )))
+        }
     }
 }
 
@@ -511,11 +541,12 @@ pub fn definition_of(
 /// Returns occurrences, and whether there are more. A mistyped name is no schedule without occurrences.
 ///
 /// # Errors
-/// If there are none, and no schedule of that name either; or if the ledger can't be read.
+/// If there are none, and no schedule of that name either; if its place is no id, or the ledger can't be read.
 pub fn some_occurrences(
     ledger: &mut dyn LedgerClient,
     filter: &OccurrenceFilter,
 ) -> Result<(Vec<OccurrenceJson>, bool), LedgerError> {
+    filter.before.as_deref().map(place_in_list).transpose()?;
     let limit = filter.limit;
     let one_more = OccurrenceFilter {
         limit: limit.saturating_add(1),
@@ -528,4 +559,24 @@ pub fn some_occurrences(
     let has_more = found.len() > limit as usize;
     found.truncate(limit as usize);
     Ok((found, has_more))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_in_a_list_is_an_id() {
+        assert!(place_in_list("0193d5a2-7c1e-7abc-8def-0123456789ab").is_ok());
+        for wrong in [
+            "",
+            "nonsense",
+            "0193d5a2-7c1e-7abc-8def-0123456789a",
+            "0193d5a2-7c1e-7abc-8def-0123456789ag",
+            "' OR 1 = 1 -- -------------------------",
+        ] {
+            let why = place_in_list(wrong).unwrap_err().to_string();
+            assert!(why.contains("is not the id of an occurrence"), "{why}");
+        }
+    }
 }
