@@ -529,7 +529,8 @@ fn auto_disable(t: &mut Reader<'_>) -> Option<auto_disable::Rules> {
                 "window",
                 duration(SECOND..=YEAR),
                 "1h",
-                "Time within which they must lie.",
+                "Time within which they must lie. It must span that many runs: `4d` for 3 failures of a nightly \
+                 schedule.",
             ),
             retry_after: t.or(
                 "retry_after",
