@@ -48,7 +48,7 @@ pub(super) enum ControlCommand {
         #[command(flatten)]
         address: Address,
     },
-    /// Delete an occurrence that has ended, with its history and its log; its slot does not run again
+    /// Delete an occurrence that has ended, with its history and its log; its slot runs again only in a backfill
     Delete {
         /// The id of the occurrence
         id: String,

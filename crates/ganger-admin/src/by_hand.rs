@@ -75,8 +75,9 @@ pub(super) struct BackfillSchedule {
     reason: Option<String>,
 }
 
-/// Run the slots of a range of the past that have not run: those that were skipped, and those without an occurrence. At
-/// most 1000 slots; their messages are sent at once, whatever `overlap` is.
+/// Run the slots of a range of the past that have not run: those that were skipped, and those without an occurrence,
+/// also if it was deleted or is older than `ledger.keep`. At most 1000 slots; their messages are sent at once, whatever
+/// `overlap` is.
 #[utoipa::path(post, path = "/v1/schedules/{name}/backfill", tag = "schedules", operation_id = "backfill_schedule",
     params(("name" = String, Path, description = "The schedule")),
     request_body = BackfillSchedule,

@@ -137,7 +137,7 @@ pub(super) async fn resolve(
     Ok(Done::json(format!("occurrence `{occurrence}` is resolved")))
 }
 
-/// Delete an occurrence that has ended, with its events and its log. Its slot does not run again.
+/// Delete an occurrence that has ended, with its events and its log. Its slot runs again only in a backfill.
 #[utoipa::path(delete, path = "/v1/occurrences/{id}", tag = "schedules", operation_id = "delete_occurrence",
     params(("id" = String, Path, description = "The id of the occurrence")),
     responses(

@@ -479,7 +479,8 @@ pub trait LedgerClient: Debug + Send {
     /// asked.
     fn resolve(&mut self, id: &str, note: &str) -> Result<(), LedgerError>;
 
-    /// Deletes an occurrence that has ended, with its events and its log, before its time. Its slot does not run again.
+    /// Deletes an occurrence that has ended, with its events and its log, before its time. Its slot runs again only in
+    /// a backfill.
     ///
     /// # Errors
     /// If there is none of that id, it has not ended, or the database did not do as asked.
