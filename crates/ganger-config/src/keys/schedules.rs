@@ -43,7 +43,7 @@ const WEEK: Duration = Misfire::GRACE_MAX;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Calendars by name, each with its keys as they were written.
-pub(super) type Calendars = BTreeMap<String, (CalendarDefinition, Json)>;
+type Calendars = BTreeMap<String, (CalendarDefinition, Json)>;
 
 /// Reads the schedules, and the ledger if there are any.
 pub(super) fn read_all(
@@ -64,7 +64,7 @@ pub(super) fn read_all(
     let meaning = "Messages that are sent at times, each kind in its own `[[schedules]]`.";
     let schedules = t.list("schedules", meaning, |t| {
         let source = source(t, sources, ledger.as_ref());
-        let schedule = read(t, source, &calendars, &zones)?;
+        let schedule = read(t, source, Some(&calendars), &zones)?;
         if !taken.insert(schedule.name().to_owned()) {
             let help = "give each schedule a name of its own";
             t.wrong("name", &Wrong::new("is taken", help));
@@ -150,7 +150,7 @@ pub fn stored(name: &str, definition: &str, zones: &Zones) -> Result<ScheduleCon
     let mut t = Reader::new(&table, Origin::default(), &report);
     // Another daemon may know the source, if this one does not.
     let source = t.maybe("source", word(), SOURCE);
-    let schedule = read(&mut t, source, &Calendars::new(), &zones);
+    let schedule = read(&mut t, source, None, &zones);
     t.finish();
     match schedule.filter(|_| report.is_clean()) {
         Some(schedule) => Ok(schedule),
@@ -217,7 +217,7 @@ fn calendar(t: &mut Reader<'_>) -> CalendarDefinition {
 pub(super) fn read(
     t: &mut Reader<'_>,
     source: Option<String>,
-    calendars: &Calendars,
+    calendars: Option<&Calendars>,
     zones: &LazyCell<Zones, impl FnOnce() -> Zones>,
 ) -> Option<ScheduleConfig> {
     let mut definition = definition(t);
@@ -568,10 +568,11 @@ fn expect(t: &mut Reader<'_>) -> Expect {
     given.unwrap_or_default()
 }
 
-/// Reads the calendar: its name, or its keys. In what is stored it stands with its keys.
+/// Reads the calendar: its name, or its keys. In what is stored it stands with its keys. Outside a configuration there
+/// are no calendars with names.
 fn only(
     t: &mut Reader<'_>,
-    calendars: &Calendars,
+    calendars: Option<&Calendars>,
     given: &mut Map<String, Json>,
 ) -> Option<CalendarDefinition> {
     let meaning =
@@ -579,6 +580,12 @@ fn only(
     match t.maybe_table("only", word(), meaning, calendar)? {
         Either::Table(calendar) => Some(calendar),
         Either::Value(name) => {
+            let Some(calendars) = calendars else {
+                let help = "write its keys: `days`, `hours`, `except`, `zone`, `outside`";
+                let rule = "must be a calendar itself: only a configuration names calendars";
+                t.wrong("only", &Wrong::new(rule, help));
+                return None;
+            };
             let Some((calendar, keys)) = calendars.get(&name) else {
                 let names = calendars.keys().map(String::as_str);
                 let help = match nearest(&name, names) {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 
 use ganger_schedule::zone::Zones;
 
-use super::schedules::{Calendars, SOURCE, check_exchange, read, source, stored};
+use super::schedules::{SOURCE, check_exchange, read, source, stored};
 use crate::environment::Environment;
 use crate::model::{Config, ScheduleConfig};
 use crate::problem::{Origin, Problems, Report};
@@ -81,7 +81,7 @@ impl WrittenSchedule<'_> {
             Some(config) => source(&mut t, &config.sources, config.ledger.as_ref()),
             None => t.maybe("source", word(), SOURCE),
         };
-        let schedule = read(&mut t, source, &Calendars::new(), &zones);
+        let schedule = read(&mut t, source, None, &zones);
         if let (Some(schedule), Some(config)) = (&schedule, self.config) {
             check_exchange(&mut t, schedule, &config.sources);
         }

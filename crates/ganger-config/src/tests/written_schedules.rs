@@ -103,6 +103,11 @@ fn mistakes_are_told_with_their_places() {
             "did you mean `policy`?",
         ),
         (None, vec![set("every", "1h"), set("body", "[1]")], "body"),
+        (
+            None,
+            vec![set("every", "1h"), text("only", "office")],
+            "--only:1: only must be a calendar itself: only a configuration names calendars: `office` (write its keys",
+        ),
         (None, vec![], "one of `cron`, `every` and `at`"),
     ] {
         let problems = read(queue(), file, given).unwrap_err();
