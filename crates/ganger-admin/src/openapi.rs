@@ -62,6 +62,7 @@ pub(super) fn with_problems(mut document: OpenApi) -> OpenApi {
             &mut path.get,
             &mut path.put,
             &mut path.post,
+            &mut path.patch,
             &mut path.delete,
         ];
         for operation in operations.into_iter().flatten() {
@@ -110,4 +111,21 @@ pub(super) fn routes(document: &OpenApi) -> Router<Context> {
     let json = [(header::CONTENT_TYPE, JSON)];
     let served = move || async move { (json, text).into_response() };
     Router::new().route("/openapi.json", get(served))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    #[test]
+    fn each_operation_can_be_refused_with_a_problem_document() {
+        let document: Value = serde_json::from_str(&crate::document()).unwrap();
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            for (method, operation) in operations.as_object().unwrap() {
+                let refused = &operation["responses"]["default"]["content"];
+                let refused = refused.get(super::PROBLEM);
+                assert!(refused.is_some(), "{method} {path}");
+            }
+        }
+    }
 }

@@ -181,6 +181,7 @@ fn namesakes() -> Router<Context> {
     let of_one = || {
         get(schedules::show)
             .put(schedules::enter)
+            .patch(schedules::change)
             .delete(schedules::remove)
     };
     Router::new()

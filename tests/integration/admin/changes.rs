@@ -122,6 +122,12 @@ fn keys_are_changed_one_by_one() {
     assert!(why.contains("change it there"), "{why}");
     let audit = api.get("/v1/audit?subject=a").json();
     assert_eq!(audit[0]["actor"], "the network");
+    // Schedules may be called like an operation on all of them.
+    for name in ["explain", "pause", "resume"] {
+        assert_eq!(put(&api, name, &first).json()["change"], "created");
+        let changed = patch(name, "", &json!({ "body": "y" }));
+        assert_eq!(changed.json()["change"], "replaced", "{name}");
+    }
     scene.finish();
 }
 
