@@ -263,6 +263,7 @@ fn told(name: &str, entered: Entered, changed: &[String], format: Format) -> Com
         Format::Text if changed.is_empty() => output::line(format!("{} {name}", entered.as_str()))?,
         Format::Text => {
             let changed = changed.join(", ");
+            let changed = foreign::line(&changed);
             output::line(format!("{} {name}: {changed}", entered.as_str()))?;
         }
     }

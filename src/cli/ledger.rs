@@ -406,7 +406,7 @@ fn show(ledger: &mut dyn LedgerClient, name: &str, format: Format) -> CommandRes
         }
     }
     for (label, text) in lines.iter().filter(|(_, text)| !text.is_empty()) {
-        output::line(format!("{label:<12}  {}", foreign::line(text)))?;
+        output::line(output::labelled(label, text))?;
     }
     if !occurrences.is_empty() {
         output::line(format!("\n{}", table_of(&occurrences).trim_end()))?;
@@ -523,7 +523,7 @@ fn in_full(shown: &OccurrenceDetailsJson) -> String {
     ];
     let mut text = String::new();
     for (label, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
-        text += &format!("{label:<12}  {}\n", foreign::line(value));
+        text += &format!("{}\n", output::labelled(label, value));
     }
     if shown.events.is_empty() {
         return text;

@@ -130,6 +130,11 @@ pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     table.trim_fmt()
 }
 
+/// Returns a line of a text with its label, both of which others may have written.
+pub(super) fn labelled(label: &str, text: &str) -> String {
+    format!("{:<12}  {}", foreign::line(label), foreign::line(text))
+}
+
 /// Prints an error with all its causes.
 pub(super) fn complain(report: &miette::Report) {
     drop(writeln!(io::stderr(), "{}", complaint(report)));
@@ -215,6 +220,8 @@ mod tests {
         let forged = "failed\nERROR forged\u{9b}";
         let rows = table(&["ERROR"], [vec![forged.to_owned()]]);
         assert_eq!(rows, " ERROR\n failed\\nERROR forged\\u{9b}");
+        let line = labelled("\u{1b}[2J", forged);
+        assert_eq!(line, "\\u{1b}[2J     failed\\nERROR forged\\u{9b}");
         let complaint = complaint(&miette!("{forged}").wrap_err("it did not work"));
         assert!(
             complaint.ends_with("failed; ERROR forged\\u{9b}"),

@@ -17,7 +17,6 @@ use super::ledger::{self, KeptCommand};
 use super::output;
 use super::report::{ReportArgs, report};
 use super::usage::wrong;
-use ganger_core::foreign;
 use ganger_core::units::duration;
 use ganger_queue::ledger::shown::SlotJson;
 use ganger_schedule::cron::Dialect;
@@ -173,7 +172,7 @@ pub(super) fn run(command: &ScheduleCommand) -> CommandResult {
 
 fn print_words<L: AsRef<str>>(words: &[(L, String)], slots: &[SlotJson]) -> miette::Result<()> {
     for (label, text) in words {
-        output::line(format!("{:<12}  {}", label.as_ref(), foreign::line(text)))?;
+        output::line(output::labelled(label.as_ref(), text))?;
     }
     match slots {
         [] => Ok(()),
