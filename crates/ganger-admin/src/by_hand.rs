@@ -32,6 +32,7 @@ pub(super) struct SkipSlot {
     request_body = Option<SkipSlot>,
     responses(
         (status = 200, description = "The slot is skipped", body = SkippedJson),
+        (status = 400, description = "The reason is empty or too long, or has a NUL", body = Problem),
         (status = 404, description = "Unknown schedule", body = Problem),
         (status = 409, description = "The schedule is broken, or the daemon has no ledger", body = Problem),
         (status = 422, description = "There is no such slot, or it is decided already", body = Problem),
@@ -83,6 +84,7 @@ pub(super) struct BackfillSchedule {
     request_body = BackfillSchedule,
     responses(
         (status = 200, description = "The slots", body = BackfillJson),
+        (status = 400, description = "The reason is empty or too long, or has a NUL", body = Problem),
         (status = 404, description = "Unknown schedule", body = Problem),
         (status = 409, description = "The schedule is broken, or the daemon has no ledger", body = Problem),
         (status = 422, description = "The range is invalid, not in the past, or has too many slots", body = Problem),

@@ -36,7 +36,7 @@ pub(super) struct CancelledJson {
     request_body = Option<CancelOccurrence>,
     responses(
         (status = 200, description = "It is cancelled, or is being cancelled", body = CancelledJson),
-        (status = 400, description = "The reason is empty or too long", body = Problem),
+        (status = 400, description = "The reason is empty or too long, or has a NUL", body = Problem),
         (status = 404, description = "Unknown occurrence", body = Problem),
         (status = 409, description = "It has ended already, or the daemon has no ledger", body = Problem),
         (status = 503, description = "The ledger can't be used now", body = Problem),
@@ -115,7 +115,7 @@ pub(super) struct ResolveOccurrence {
     request_body = ResolveOccurrence,
     responses(
         (status = 200, description = "The note is stored", body = Done),
-        (status = 400, description = "The note is empty or too long", body = Problem),
+        (status = 400, description = "The note is empty or too long, or has a NUL", body = Problem),
         (status = 404, description = "Unknown occurrence", body = Problem),
         (status = 409, description = "It has not failed, or the daemon has no ledger", body = Problem),
         (status = 503, description = "The ledger can't be used now", body = Problem),

@@ -68,6 +68,7 @@ impl Routes {
                 .fallback(unknown)
                 .method_not_allowed_fallback(wrong_method)
                 .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+                .layer(from_fn(without_nul))
                 .layer(from_fn(in_time))
                 .layer(from_fn(placed))
                 .layer(check.clone())
@@ -232,6 +233,17 @@ async fn in_time(request: Request, next: Next) -> Response {
             Problem::new(StatusCode::GATEWAY_TIMEOUT, why).into_response()
         }
     }
+}
+
+/// Refuses a path or a query with a NUL: no name has one, and not every database takes it.
+async fn without_nul(request: Request, next: Next) -> Response {
+    let uri = request.uri();
+    let parts = [Some(uri.path()), uri.query()];
+    if parts.into_iter().flatten().any(|part| part.contains("%00")) {
+        let why = "the path and the query must not have a NUL (`%00`)";
+        return Problem::bad(why).into_response();
+    }
+    next.run(request).await
 }
 
 async fn unknown(request: Request) -> Problem {

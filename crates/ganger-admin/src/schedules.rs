@@ -308,6 +308,7 @@ pub(super) struct PauseSchedule {
     request_body = Option<PauseSchedule>,
     responses(
         (status = 200, description = "The schedule is paused", body = Done),
+        (status = 400, description = "The reason is empty or too long, or has a NUL", body = Problem),
         (status = 404, description = "Unknown schedule", body = Problem),
         (status = 409, description = "The schedule is broken, or the daemon has no ledger", body = Problem),
         (status = 503, description = "The ledger can't be used now", body = Problem),
@@ -333,6 +334,7 @@ pub(super) async fn pause(
     request_body = Option<PauseSchedule>,
     responses(
         (status = 200, description = "All schedules are paused", body = Done),
+        (status = 400, description = "The reason is empty or too long, or has a NUL", body = Problem),
         (status = 409, description = "The daemon has no ledger", body = Problem),
         (status = 503, description = "The ledger can't be used now", body = Problem),
     ),
@@ -434,6 +436,7 @@ pub(super) struct TriggeredJson {
     request_body = Option<TriggerSchedule>,
     responses(
         (status = 200, description = "The message is in its queue", body = TriggeredJson),
+        (status = 400, description = "The reason is empty or too long, or has a NUL", body = Problem),
         (status = 404, description = "Unknown schedule", body = Problem),
         (status = 409, description = "An occurrence of the schedule is open, the schedule is broken, or the daemon has no ledger", body = Problem),
         (status = 503, description = "The ledger can't be used now", body = Problem),

@@ -741,6 +741,7 @@ fn what_is_refused_is_refused_alike() {
     let id = there.ganger_reading(&trigger, body.as_bytes()).good();
     let id = id.trim();
     assert!(there.waiting("other") == [body], "the body is another");
+    let long = "x".repeat(501);
     for (args, code, expected) in [
         (
             &["schedule", "trigger", "once"][..],
@@ -751,6 +752,11 @@ fn what_is_refused_is_refused_alike() {
             &["occurrence", "cancel", id, "--reason", " "],
             2,
             "the reason must not be empty",
+        ),
+        (
+            &["schedule", "pause", "--all", "--reason", &long],
+            2,
+            "the reason must have at most 500 characters: it has 501",
         ),
         (
             &["occurrence", "resolve", id, "--note", ""],

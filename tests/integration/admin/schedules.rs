@@ -25,6 +25,7 @@ trials![
     what_is_not_there_is_told,
     what_is_mistyped_in_a_query_is_told,
     what_is_mistyped_in_a_body_is_told,
+    what_no_database_stores_is_told,
     a_ledger_that_is_locked_holds_up_no_other_request,
     a_daemon_without_a_ledger_says_so,
 ];
@@ -635,6 +636,26 @@ fn what_is_mistyped_in_a_body_is_told() {
         "longer than",
     );
     assert_eq!(api.get("/v1/schedules").json().as_array().unwrap().len(), 1);
+    scene.finish();
+}
+
+fn what_no_database_stores_is_told() {
+    let (scene, api) = with(&yearly("a", ""));
+    let nul = (
+        "/v1/schedules/new%00",
+        r#"{"queue": "work", "every": "1h"}"#,
+    );
+    refused(&api, "PUT", nul, 400, "must not have a NUL");
+    for path in ["pause", "a/pause", "a/trigger", "a/skip"] {
+        for (reason, expected) in [
+            ("x".repeat(501), "at most 500 characters: it has 501"),
+            ("a\0b".to_owned(), "must not have a NUL"),
+        ] {
+            let body = json!({ "reason": reason }).to_string();
+            let path = format!("/v1/schedules/{path}");
+            refused(&api, "POST", (&path, &body), 400, expected);
+        }
+    }
     scene.finish();
 }
 

@@ -103,7 +103,7 @@ pub enum Cancelled {
 /// Connects to a source of that name.
 pub type OpenSource<'a> = dyn FnMut(&str) -> Result<Client, SourceFault> + 'a;
 
-/// Longest reason for which a run is cancelled, in characters.
+/// Longest reason of an operator, in characters.
 pub const REASON_MAX: usize = 500;
 /// Number of characters of a wrong place in a list that are shown.
 const PLACE_SHOWN: usize = 40;
@@ -113,13 +113,16 @@ pub const NOTE_MAX: usize = 10_000;
 /// Checks a text that an operator gives; blanks at its ends are left out.
 ///
 /// # Errors
-/// If it is empty or too long.
+/// If it is empty or too long, or has a NUL, which not every database takes.
 pub fn given_text<'a>(what: &str, text: &'a str, most: usize) -> Result<&'a str, LedgerError> {
     let text = text.trim();
     match text.chars().count() {
         0 => Err(LedgerError::Invalid(format!("{what} must not be empty"))),
         count if count > most => Err(LedgerError::Invalid(format!(
             "{what} must have at most {most} characters: it has {count}"
+        ))),
+        _ if text.contains('\0') => Err(LedgerError::Invalid(format!(
+            "{what} must not have a NUL character"
         ))),
         _ => Ok(text),
     }

@@ -47,7 +47,7 @@ impl LedgerClient for Ledger {
     }
 
     fn set_hold(&mut self, reason: Option<&str>) -> Result<(), LedgerError> {
-        Ok(Ledger::set_hold(self, reason)?)
+        Ok(Ledger::set_hold(self, checked(reason)?)?)
     }
 
     fn schedules(&mut self, filter: &ScheduleFilter) -> Result<Vec<ScheduleJson>, LedgerError> {
@@ -204,6 +204,7 @@ impl LedgerClient for Ledger {
 
     fn skip(&mut self, name: &str, request: &SkipRequest) -> Result<SkippedJson, LedgerError> {
         let (zones, actor) = (self.definitions.zones().clone(), self.actor.clone());
+        let reason = checked(request.reason.as_deref())?;
         let mut skipped = Err(LedgerError::NoSchedule(name.to_owned()));
         self.change(name, &mut |tx, row, versions, clock| {
             let spec = &versions.config.spec;
@@ -214,7 +215,7 @@ impl LedgerClient for Ledger {
             let slot = slot.and_then(|slot| by_hand::skip(row, spec, clock, (slot, is_undone)));
             if let Ok(slot) = &slot {
                 let action = if is_undone { "unskip" } else { "skip" };
-                let detail = json!({ "slot": slot.to_string(), "reason": request.reason });
+                let detail = json!({ "slot": slot.to_string(), "reason": reason });
                 tx.audit(actor.as_deref(), action, name, &detail)?;
             }
             skipped = slot.map(|slot| SkippedJson {
@@ -231,6 +232,7 @@ impl LedgerClient for Ledger {
         name: &str,
         request: &BackfillRequest,
     ) -> Result<BackfillJson, LedgerError> {
+        let reason = checked(request.reason.as_deref())?;
         let (slots, range, all) = self.not_run(name, request)?;
         let mut filled = BackfillJson {
             done: u64::try_from(all - slots.len()).unwrap_or(0),
@@ -250,7 +252,7 @@ impl LedgerClient for Ledger {
                 if !is_recorded && sent.is_ok() {
                     let detail = json!({
                         "from": range.0.to_string(), "to": range.1.to_string(), "slots": slots.len(),
-                        "reason": request.reason,
+                        "reason": reason,
                     });
                     tx.audit(actor.as_deref(), "backfill", name, &detail)?;
                 }
@@ -273,7 +275,7 @@ impl LedgerClient for Ledger {
     }
 
     fn pause(&mut self, name: &str, reason: Option<&str>) -> Result<(), LedgerError> {
-        Ledger::pause(self, name, reason)
+        Ledger::pause(self, name, checked(reason)?)
     }
 
     fn resume(&mut self, name: &str, make_up: bool) -> Result<(), LedgerError> {
@@ -287,7 +289,7 @@ impl LedgerClient for Ledger {
         reason: Option<&str>,
         is_forced: bool,
     ) -> Result<Triggered, LedgerError> {
-        Ledger::trigger(self, name, body, reason, is_forced)
+        Ledger::trigger(self, name, body, checked(reason)?, is_forced)
     }
 
     fn occurrences(
@@ -330,10 +332,7 @@ impl LedgerClient for Ledger {
     }
 
     fn cancel(&mut self, id: &str, reason: Option<&str>) -> Result<Cancelled, LedgerError> {
-        let reason = match reason {
-            Some(reason) => given_text("the reason", reason, REASON_MAX)?,
-            None => "cancelled by an operator",
-        };
+        let reason = checked(reason)?.unwrap_or("cancelled by an operator");
         let mut cancelled = None;
         let actor = self.actor.clone();
         let done = self.store.write(&mut |tx| {
@@ -479,6 +478,12 @@ impl LedgerClient for Ledger {
             None => Err(LedgerError::NoOccurrence(id.to_owned())),
         }
     }
+}
+
+/// Checks the reason that an operator gives.
+fn checked(reason: Option<&str>) -> Result<Option<&str>, LedgerError> {
+    let reason = reason.map(|reason| given_text("the reason", reason, REASON_MAX));
+    reason.transpose()
 }
 
 /// Returns whether a run that has ended so may have left a dead letter.

@@ -1,7 +1,7 @@
 //! Runs that operators cancel, send back and resolve, and those that newer slots replace.
 
 use super::*;
-use ganger_queue::ledger::{AuditFilter, Cancelled};
+use ganger_queue::ledger::{AuditFilter, BackfillRequest, Cancelled, LedgerClient, SkipRequest};
 
 const HOLD: Duration = Duration::from_secs(60);
 
@@ -389,4 +389,47 @@ fn long_logs_are_removed_in_several_transactions() {
     }
     // Two at a time; the newest stays.
     assert_eq!((rounds, all(&mut ledger).len()), (2, 1));
+}
+
+#[test]
+fn reasons_are_checked_before_anything_is_written() {
+    let rig = Rig::new();
+    let mut ledger = dispatched(&rig, "");
+    let id = all(&mut ledger)[0].id.clone();
+    let audit = AuditFilter {
+        limit: 100,
+        ..AuditFilter::default()
+    };
+    let before = ledger.audit(&audit).unwrap().len();
+    for (wrong, expected) in [
+        (" ".to_owned(), "must not be empty"),
+        ("x".repeat(501), "at most 500 characters: it has 501"),
+        ("a\0b".to_owned(), "must not have a NUL"),
+    ] {
+        let reason = Some(wrong.as_str());
+        let skip = SkipRequest {
+            reason: Some(wrong.clone()),
+            ..SkipRequest::default()
+        };
+        let backfill = BackfillRequest {
+            from: "2026-11-30T00:00".to_owned(),
+            to: "2026-11-30T00:01".to_owned(),
+            reason: Some(wrong.clone()),
+            ..BackfillRequest::default()
+        };
+        let client: &mut dyn LedgerClient = &mut ledger;
+        for done in [
+            client.set_hold(reason),
+            client.pause("m", reason),
+            client.trigger("m", None, reason, true).map(drop),
+            client.skip("m", &skip).map(drop),
+            client.backfill("m", &backfill).map(drop),
+            client.cancel(&id, reason).map(drop),
+        ] {
+            let refused = done.unwrap_err();
+            assert!(matches!(refused, LedgerError::Invalid(_)), "{refused}");
+            assert!(refused.to_string().contains(expected), "{refused}");
+        }
+    }
+    assert_eq!(ledger.audit(&audit).unwrap().len(), before);
 }
