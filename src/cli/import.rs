@@ -87,7 +87,7 @@ fn lines_of_cron(args: &ImportArgs, text: &str) -> CommandResult {
     if jobs.is_empty() && bad.is_empty() {
         return Err(wrong(format!("{name} has no jobs")));
     }
-    output::bytes(crontab::configuration(&jobs, &zone).as_bytes())?;
+    output::bytes(crontab::configuration(&jobs, &zone, crontab::home_of).as_bytes())?;
     if !bad.is_empty() {
         bail!(
             "{} of {} lines with jobs are not taken over",

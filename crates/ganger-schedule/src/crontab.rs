@@ -40,13 +40,17 @@ impl Job {
         found.next().map(|(_, value)| value.as_str())
     }
 
-    /// Returns the script that does what cron does: the variables, then the command with its input.
+    /// Returns the script that does what cron does: the variables, then the command with its input. A home that the
+    /// file sets is the directory of the command.
     pub fn script(&self) -> String {
         let mut script = String::new();
         for (name, value) in &self.variables {
             if !matches!(name.as_str(), "SHELL" | "MAILTO" | "CRON_TZ") {
                 script += &format!("export {name}={}\n", quoted(value));
             }
+        }
+        if self.variable("HOME").is_some() {
+            script += "cd \"$HOME\" || exit\n";
         }
         script += &self.command;
         if let Some(input) = &self.input {
@@ -288,6 +292,15 @@ mod tests {
         );
         assert_eq!(jobs[1].zone.as_deref(), Some("Europe/Berlin"));
         assert_eq!(jobs[2].zone, None);
+    }
+
+    #[test]
+    fn a_command_runs_in_the_home_that_the_file_sets() {
+        let job = one("HOME=/srv\n0 1 * * * ./x");
+        assert_eq!(
+            job.script(),
+            "export HOME='/srv'\ncd \"$HOME\" || exit\n./x\n"
+        );
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Crontabs as configurations: a schedule for each job, and the pools that run them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::text::{TakenNames, escaped, sanitised, toml};
+use nix::unistd::User;
+
+use super::text::{TakenNames, commented_out, escaped, sanitised, toml};
 use ganger_schedule::crontab::Job;
 
 /// Jobs that one pool runs: of one user and one shell.
@@ -22,8 +24,18 @@ impl Runner {
     }
 }
 
+/// Returns the home directory of a user, if this machine knows the user.
+pub(super) fn home_of(user: &str) -> Option<PathBuf> {
+    let user = User::from_name(user).ok().flatten()?;
+    Some(user.dir)
+}
+
 /// Returns the pools that run the jobs, and their schedules, as TOML.
-pub(super) fn configuration(jobs: &[Job], zone: &str) -> String {
+pub(super) fn configuration(
+    jobs: &[Job],
+    zone: &str,
+    home_of: impl Fn(&str) -> Option<PathBuf>,
+) -> String {
     let mut names = TakenNames::default();
     let runners: BTreeSet<Runner> = jobs.iter().map(Runner::of).collect();
     let pools: BTreeMap<Runner, String> = runners
@@ -45,7 +57,10 @@ pub(super) fn configuration(jobs: &[Job], zone: &str) -> String {
         if let Some(user) = &runner.user {
             text += &format!("user = {}\n", toml(user));
         }
-        text += "workers = 4\ncommand = \"ganger\"\n";
+        text += &surroundings(runner, &home_of);
+        text +=
+            "workers = 4                      # further jobs wait; cron starts them all at once\n";
+        text += "command = \"ganger\"\n";
         text += &format!(
             "args = [\"exec\", \"--\", {}, \"{{}}\"]\n",
             toml(&runner.shell)
@@ -75,6 +90,25 @@ pub(super) fn configuration(jobs: &[Job], zone: &str) -> String {
     text
 }
 
+/// Returns the directory and the variables with which cron runs the jobs; as comments if the user is unknown.
+fn surroundings(runner: &Runner, home_of: impl Fn(&str) -> Option<PathBuf>) -> String {
+    let known = runner.user.as_deref();
+    let known = known.and_then(|user| Some((user, home_of(user)?)));
+    let keys = |user: &str, home: &Path| {
+        let (user, home) = (toml(user), toml(&home.to_string_lossy()));
+        let shell = toml(&runner.shell);
+        format!("cwd = {home}\nenv = {{ HOME = {home}, LOGNAME = {user}, SHELL = {shell} }}\n")
+    };
+    match known {
+        Some((user, home)) => keys(user, &home),
+        None => format!(
+            "# cron runs a job in the home directory of its user. Without these keys a job runs in the directory of the\n\
+             # daemon, and has the HOME of the daemon:\n{}",
+            commented_out(&keys("USER", Path::new("/home/USER")))
+        ),
+    }
+}
+
 /// Returns a name for a job: that of its program.
 fn name_of(command: &str) -> String {
     let is_program = |word: &&str| {
@@ -100,7 +134,8 @@ mod tests {
     fn imported(text: &str, form: Form) -> String {
         let (jobs, bad) = read(text, form, &Zones::bundled());
         assert_eq!(bad, []);
-        configuration(&jobs, "UTC")
+        let home_of = |user: &str| (user == "ann").then(|| PathBuf::from("/home/ann"));
+        configuration(&jobs, "UTC", home_of)
     }
 
     /// Whatever a crontab has, the configuration is valid, and each body is the script.
@@ -136,6 +171,19 @@ mod tests {
         }
         assert_eq!(config.pools.len(), 1);
         assert_eq!(config.pools[0].name, "cron-u-v");
+    }
+
+    #[test]
+    fn jobs_of_a_known_user_run_where_cron_runs_them() {
+        let text = imported("SHELL=/bin/bash\n* * * * * ann x\n", Form::System);
+        let keys = "user = \"ann\"\ncwd = \"/home/ann\"\n\
+                    env = { HOME = \"/home/ann\", LOGNAME = \"ann\", SHELL = \"/bin/bash\" }\n";
+        assert!(text.contains(keys), "{text}");
+        let text = imported("* * * * * bob x\n", Form::System);
+        assert!(
+            text.contains("\n# cwd = \"/home/USER\"\n# env = { HOME"),
+            "{text}"
+        );
     }
 
     #[test]
