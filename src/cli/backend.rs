@@ -19,22 +19,65 @@ use nix::unistd::{Uid, User};
 
 use super::usage::wrong;
 use crate::kinds;
+#[cfg(feature = "admin")]
+use ganger_admin::client::Remote;
 use ganger_config::model::{Config, ScheduleConfig};
 use ganger_core::foreign;
 use ganger_queue::ledger::{LedgerClient, LedgerError};
 
+/// Place of a ledger: a configuration, which is read once, or a daemon.
+#[derive(Debug)]
+pub(super) enum Site {
+    Config(Box<Config>),
+    #[cfg(feature = "admin")]
+    Daemon(Remote),
+}
+
+impl Site {
+    pub(super) fn at(address: &Address) -> miette::Result<Self> {
+        #[cfg(feature = "admin")]
+        if address.host().is_some() {
+            return Ok(Self::Daemon(address.remote()?));
+        }
+        Ok(Self::Config(Box::new(address.load()?)))
+    }
+
+    /// Returns the configuration; none of that of a daemon.
+    pub(super) fn config(&self) -> Option<&Config> {
+        match self {
+            Self::Config(config) => Some(config),
+            #[cfg(feature = "admin")]
+            Self::Daemon(_) => None,
+        }
+    }
+
+    /// Returns the schedule of that name in the configuration.
+    pub(super) fn configured(&self, name: &str) -> Option<&ScheduleConfig> {
+        let schedules = self.config().map(|config| config.schedules.iter());
+        let mut schedules = schedules.into_iter().flatten();
+        schedules.find(|schedule| schedule.name() == name)
+    }
+
+    /// Opens the ledger.
+    pub(super) fn ledger(&self) -> miette::Result<Box<dyn LedgerClient>> {
+        let config = match self {
+            Self::Config(config) => config,
+            #[cfg(feature = "admin")]
+            Self::Daemon(remote) => {
+                let ledger = ganger_admin::RemoteLedger::of(remote.clone());
+                return Ok(Box::new(ledger.into_diagnostic()?));
+            }
+        };
+        let ledger = config.ledger.as_ref().ok_or_else(no_ledger)?;
+        let mut ledger = kinds::ledger(ledger, true).into_diagnostic()?;
+        ledger.set_actor(&user());
+        Ok(ledger)
+    }
+}
+
 /// Returns the ledger of a configuration, unless the address is that of a daemon: then that of the daemon.
 pub(super) fn ledger(address: &Address) -> miette::Result<Box<dyn LedgerClient>> {
-    #[cfg(feature = "admin")]
-    if address.host().is_some() {
-        let ledger = ganger_admin::RemoteLedger::of(address.remote()?);
-        return Ok(Box::new(ledger.into_diagnostic()?));
-    }
-    let config = address.load()?;
-    let ledger = config.ledger.as_ref().ok_or_else(no_ledger)?;
-    let mut ledger = kinds::ledger(ledger, true).into_diagnostic()?;
-    ledger.set_actor(&user());
-    Ok(ledger)
+    Site::at(address)?.ledger()
 }
 
 /// Returns the user of this command, for the record of changes.
@@ -44,29 +87,11 @@ fn user() -> String {
     user.map_or_else(|| format!("uid {uid}"), |user| user.name)
 }
 
-/// Returns the configuration; none of that of a daemon.
-pub(super) fn config(address: &Address) -> miette::Result<Option<Config>> {
-    #[cfg(feature = "admin")]
-    if address.host().is_some() {
-        return Ok(None);
-    }
-    Ok(Some(address.load()?))
-}
-
 /// Returns the report of a configuration without a ledger.
 fn no_ledger() -> miette::Report {
     wrong(
         "the configuration has neither schedules nor a ledger: write [[schedules]], or [ledger] with a source",
     )
-}
-
-/// Returns the schedules of the configuration; none of those of a daemon.
-pub(super) fn configured_schedules(address: &Address) -> miette::Result<Vec<ScheduleConfig>> {
-    #[cfg(feature = "admin")]
-    if address.host().is_some() {
-        return Ok(Vec::new());
-    }
-    Ok(address.load()?.schedules)
 }
 
 /// Returns the sources of a configuration, unless the address is that of a daemon.

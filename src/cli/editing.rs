@@ -9,11 +9,11 @@ use miette::bail;
 use serde_json::{Map, Value as Json, json};
 
 use super::backend::refusal;
-use super::backend::{self, Address, ledger};
+use super::backend::{Address, Site};
 use super::common::{CommandResult, Format, Output, environment};
 use super::output;
 use super::usage::wrong;
-use ganger_config::model::ScheduleConfig;
+use ganger_config::model::{Config, ScheduleConfig};
 use ganger_config::{GivenKey, WrittenSchedule};
 use ganger_core::foreign;
 use ganger_queue::ledger::difference::differences;
@@ -144,10 +144,9 @@ impl Keys {
         &self,
         name: &str,
         keys: Map<String, Json>,
-        address: &Address,
+        config: Option<&Config>,
     ) -> miette::Result<ScheduleConfig> {
         let file = self.file.as_ref().map(read).transpose()?;
-        let config = backend::config(address)?;
         let written = WrittenSchedule {
             name,
             keys,
@@ -156,7 +155,7 @@ impl Keys {
                 .map(|(name, text)| (name.as_str(), text.as_str())),
             environment: environment(),
             given: self.given()?,
-            config: config.as_ref(),
+            config,
         };
         Ok(written.read(&Zones::load())?)
     }
@@ -190,12 +189,12 @@ pub(super) fn run(command: &EditCommand) -> CommandResult {
             address,
             output,
         } => {
-            let configured = backend::configured_schedules(address)?;
-            if configured.iter().any(|one| one.name() == name) {
+            let site = Site::at(address)?;
+            if site.configured(name).is_some() {
                 bail!("schedule `{name}` is in the configuration: change it there");
             }
-            let schedule = keys.schedule(name, Map::new(), address)?;
-            let entered = ledger(address)?.enter(&schedule, Some(&Expected::Absent));
+            let schedule = keys.schedule(name, Map::new(), site.config())?;
+            let entered = site.ledger()?.enter(&schedule, Some(&Expected::Absent));
             told(name, entered.map_err(refusal)?, &[], output.format)
         }
         EditCommand::Edit {
@@ -219,7 +218,8 @@ fn edit(
             "there is nothing to change: give a key, such as --cron, or --unset KEY",
         ));
     }
-    let mut ledger = ledger(address)?;
+    let site = Site::at(address)?;
+    let mut ledger = site.ledger()?;
     let shown = ledger.schedule(name).map_err(refusal)?;
     if shown.schedule.origin == "file" {
         bail!("schedule `{name}` is in a configuration: change it there");
@@ -235,7 +235,7 @@ fn edit(
             )));
         }
     }
-    let schedule = keys.schedule(name, before, address)?;
+    let schedule = keys.schedule(name, before, site.config())?;
     let expected = Expected::OneOf(vec![shown.etag]);
     let entered = ledger.enter(&schedule, Some(&expected)).map_err(refusal)?;
     let after: Json = serde_json::from_str(&schedule.definition).unwrap_or_default();

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use miette::bail;
 use serde_json::{Value as Json, json};
 
-use super::backend::{self, Address, ledger, refusal};
+use super::backend::{Address, Site, ledger, refusal};
 use super::common::{CommandResult, Format, Output, read_body};
 use super::control::{self, ControlCommand};
 use super::{occurrence_log, output};
@@ -237,10 +237,10 @@ pub(super) fn run(command: &KeptCommand) -> CommandResult {
             Ok(ExitCode::SUCCESS)
         }
         KeptCommand::Remove { name, address } => {
-            let configured = backend::configured_schedules(address)?;
+            let site = Site::at(address)?;
             // One that a configuration has left behind may be removed.
-            let is_configured = configured.iter().any(|one| one.name() == name);
-            let removed = ledger(address)?.remove(name, !is_configured, None);
+            let is_configured = site.configured(name).is_some();
+            let removed = site.ledger()?.remove(name, !is_configured, None);
             removed.map_err(refusal)?;
             output::line(format!("removed {name}"))?;
             Ok(ExitCode::SUCCESS)
@@ -308,11 +308,10 @@ pub(super) fn occurrences(command: &OccurrenceCommand) -> CommandResult {
 
 /// Returns the spec of a schedule: of the ledger, or of the configuration if that is not entered yet.
 pub(super) fn spec(address: &Address, name: &str, zones: &Zones) -> miette::Result<Spec> {
-    let configured = backend::configured_schedules(address)?.into_iter();
-    let configured = configured.clone().find(|one| one.name() == name);
-    match (ledger(address)?.schedule(name), configured) {
+    let site = Site::at(address)?;
+    match (site.ledger()?.schedule(name), site.configured(name)) {
         (Ok(shown), _) => Ok(definition_of(&shown, zones).map_err(refusal)?.spec),
-        (Err(LedgerError::NoSchedule(_)), Some(configured)) => Ok(configured.spec),
+        (Err(LedgerError::NoSchedule(_)), Some(configured)) => Ok(configured.spec.clone()),
         (Err(error), _) => Err(refusal(error)),
     }
 }
@@ -323,11 +322,10 @@ pub(super) fn explained(
     name: &str,
     range: (Option<&str>, u32),
 ) -> miette::Result<ExplainedSchedule> {
-    let mut configured = backend::configured_schedules(address)?.into_iter();
-    let configured = configured.find(|one| one.name() == name);
-    let shown = match (ledger(address)?.schedule(name), configured) {
+    let site = Site::at(address)?;
+    let shown = match (site.ledger()?.schedule(name), site.configured(name)) {
         (Ok(shown), _) => shown,
-        (Err(LedgerError::NoSchedule(_)), Some(configured)) => explain::not_entered(&configured),
+        (Err(LedgerError::NoSchedule(_)), Some(configured)) => explain::not_entered(configured),
         (Err(error), _) => return Err(refusal(error)),
     };
     explain::explained(&shown, range, &Zones::load(), Timestamp::now()).map_err(refusal)
