@@ -208,14 +208,17 @@ fn completed(site: &Workspace, daemon: &Daemon, slot: Timestamp) -> Value {
 }
 
 fn slots_are_skipped_and_those_of_the_past_run() {
-    let keys = "every = \"1s\"\nbody = \"{{ slot }}\"\noverlap = \"allow\"";
+    let keys = "every = \"1s\"\nbody = \"{{ slot }}\"\noverlap = \"allow\"\n\
+                misfire = { grace = \"10m\" }";
     let (site, daemon) = site_with(&schedule("often", keys));
     seen(&site, &daemon, "often", 1);
+    // No slot is decided meanwhile, however busy the machine is.
+    said(&site, &["pause", "--all"]);
     let ahead = |seconds| {
         let now = Timestamp::now() + Duration::from_secs(seconds);
         Timestamp::from_second(now.as_second()).unwrap()
     };
-    let (slot, other) = (ahead(8), ahead(60).to_string());
+    let (slot, other) = (ahead(3), ahead(3600).to_string());
     let taken_out = slot.to_string();
     let skipped = json_of(&site, &["skip", "often", &taken_out, "--reason", "a try"]);
     assert_eq!(skipped, json!({ "slot": taken_out, "skips": [taken_out] }));
@@ -226,6 +229,7 @@ fn slots_are_skipped_and_those_of_the_past_run() {
     said(&site, &["skip", "often", &other]);
     let undone = said(&site, &["skip", "often", &other, "--undo"]);
     assert_eq!(undone, format!("often will run at {other}\n"));
+    said(&site, &["resume", "--all"]);
     completed(&site, &daemon, slot + SignedDuration::from_secs(1));
     let before = slot - SignedDuration::from_secs(1);
     completed(&site, &daemon, before);
