@@ -503,7 +503,7 @@ fn opened(
 
 /// Removes old occurrences. Returns whether there may be more.
 fn expire(ledger: &mut Ledger, config: &LedgerConfig) -> bool {
-    ledger.expire(config.keep).unwrap_or_else(|error| {
+    ledger.expire(&config.keep).unwrap_or_else(|error| {
         tracing::warn!(%error, "removing old occurrences failed; retried in a minute");
         false
     })

@@ -29,7 +29,7 @@ use ganger_core::backoff::Backoff;
 use ganger_protocol::status::Answer;
 pub use idempotency::{Idempotency, MessageKey};
 pub use network::{Host, Identity, Tls, is_loopback};
-pub use schedule::{LedgerConfig, LogLimits, Record, RunLimits, ScheduleConfig};
+pub use schedule::{Keep, LedgerConfig, LogLimits, Record, RunLimits, ScheduleConfig};
 pub use subscription::Subscription;
 pub use table::{Database, MysqlDatabase, PostgresDatabase, SslMode, TableSource};
 pub use telemetry::Otlp;

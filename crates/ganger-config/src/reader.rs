@@ -77,11 +77,7 @@ impl<'a> Reader<'a> {
         meaning: &'static str,
     ) -> K::Value {
         let node = Node::from_environment(default.into(), Origin::default());
-        let shown = match node.value {
-            Value::Text(_) => format!("{default:?}"),
-            _ => default.into(),
-        };
-        self.add_value(name, &kind, Some(shown), false, meaning);
+        self.add_value(name, &kind, Some(shown_default(default)), false, meaning);
         let value = self.read(name, &kind).unwrap_or_else(|| {
             let default = kind.read(&node);
             default.unwrap_or_else(|wrong| panic!("the default of {name} {}", wrong.rule))
@@ -539,5 +535,13 @@ impl<'a> Reader<'a> {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("known here: {}", names.collect::<Vec<_>>().join(", ")),
         }
+    }
+}
+
+/// Returns a default as it is written in a file.
+fn shown_default(default: &str) -> String {
+    match Node::from_environment(default.into(), Origin::default()).value {
+        Value::Text(_) => format!("{default:?}"),
+        _ => default.into(),
     }
 }

@@ -7,8 +7,8 @@ use ganger_core::backoff::Backoff;
 use ganger_protocol::status::Answer;
 
 use crate::model::{
-    Database, LedgerConfig, Limits, LogLimits, Options, Pipeline, PoolConfig, Prefetch, Record,
-    Recycle, Restart, Retry, TableSource, WorkerCommand, Workers,
+    Database, Keep, LedgerConfig, Limits, LogLimits, Options, Pipeline, PoolConfig, Prefetch,
+    Record, Recycle, Restart, Retry, TableSource, WorkerCommand, Workers,
 };
 
 /// Returns a ledger in that file, which records as told.
@@ -23,7 +23,7 @@ pub fn ledger(path: &str, record: Record) -> LedgerConfig {
         },
         is_embedded: false,
         group: "main".to_owned(),
-        keep: Duration::from_secs(86_400),
+        keep: Keep::all(Duration::from_secs(86_400)),
         record,
         log: LogLimits::default(),
     }

@@ -77,6 +77,15 @@ impl OccurrenceState {
         Self::Waiting,
     ];
 
+    /// States in which an occurrence stays.
+    pub const ENDS: [Self; 5] = [
+        Self::Completed,
+        Self::Failed,
+        Self::TimedOut,
+        Self::Cancelled,
+        Self::Skipped,
+    ];
+
     /// Returns the number by which it is stored.
     pub fn code(self) -> i64 {
         let at = Self::ALL.iter().position(|state| *state == self);
@@ -111,6 +120,7 @@ mod tests {
             assert_eq!(state.as_str(), *word);
             assert_eq!(state.code(), code);
             assert_eq!(word.parse(), Ok(state));
+            assert_eq!(state.is_end(), OccurrenceState::ENDS.contains(&state));
         }
         assert_eq!(OccurrenceState::of_code(9), None);
         assert_eq!(OccurrenceState::of_code(-1), None);

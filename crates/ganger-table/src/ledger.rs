@@ -20,6 +20,7 @@ mod outbox;
 pub(crate) mod recorded;
 mod report;
 mod reports;
+mod retention;
 mod round;
 pub(crate) mod row;
 mod several_rows;
@@ -42,7 +43,7 @@ use crate::databases::database;
 use crate::table::Fault;
 use decide::Versions;
 use definitions::Definitions;
-use ganger_config::model::{Database, LedgerConfig, ScheduleConfig};
+use ganger_config::model::{Database, Keep, LedgerConfig, ScheduleConfig};
 use ganger_queue::fault::SourceFault;
 use ganger_queue::ledger::BackfillRequest;
 pub use ganger_queue::ledger::{LedgerError, Triggered};
@@ -52,6 +53,7 @@ use ganger_schedule::occurrence::ScheduleState;
 use ganger_schedule::overlap::Admission;
 use ganger_schedule::zone::Zones;
 pub use reports::{PendingReports, ReportBatch, ReportedState};
+use retention::Pass;
 pub use round::Dispatched;
 use round::{Round, compare, set_aside};
 pub use row::{
@@ -66,8 +68,6 @@ const SCHEDULES_MAX: u32 = 1000;
 const GRAIN: Duration = Duration::from_millis(1);
 /// Wait for a schedule whose row another transaction has locked.
 const HELD_WAIT: Duration = Duration::from_millis(100);
-/// Number of occurrences that one transaction removes.
-const EXPIRED_MAX: u32 = 500;
 
 /// A change of a schedule, by its row, its versions and the clocks: returns the decisions about its slots.
 type RowChange<'a> = dyn FnMut(
@@ -94,6 +94,8 @@ pub struct Ledger {
     group: String,
     store: Box<dyn LedgerStore>,
     definitions: Definitions,
+    /// Pass of retention.
+    pass: Pass,
     /// Who changes schedules, for the record of changes.
     actor: Option<String>,
     /// The clocks when they were last read.
@@ -165,6 +167,7 @@ impl Ledger {
             group: group.to_owned(),
             store,
             definitions: Definitions::new(Zones::load(), source),
+            pass: Pass::default(),
             actor: None,
             reading: None,
             monotonic,
@@ -351,33 +354,27 @@ impl Ledger {
         Ok(dispatched)
     }
 
-    /// Removes occurrences that have ended longer ago than that, but the newest of each schedule that goes on,
-    /// schedules that SQL has inserted and that ended then, and the record of changes before. Returns whether there may
-    /// be more.
+    /// Removes what need not be kept any longer, as much as one transaction does. Returns whether there may be more.
     ///
     /// # Errors
     /// If the database did not do as asked.
-    pub fn expire(&mut self, keep: Duration) -> Result<bool, SourceFault> {
+    pub fn expire(&mut self, keep: &Keep) -> Result<bool, SourceFault> {
+        let Self { store, pass, .. } = self;
         let mut old = Expired::default();
-        // Others may write while they are looked for.
-        let found = self.store.read(&mut |tx| {
-            let until = tx.clock()?.wall.checked_sub(keep);
-            old = tx.expired(until.unwrap_or(Timestamp::MIN), EXPIRED_MAX)?;
+        // Others may write while it is looked for.
+        let found = store.read(&mut |tx| {
+            old = pass.next(tx, keep)?;
             Ok(())
         });
-        found.map_err(|fault| self.fault(fault))?;
-        if old == Expired::default() {
-            return Ok(false);
+        let done = found.and_then(|()| match old == Expired::default() {
+            true => Ok(()),
+            false => store.write(&mut |tx| tx.expire(&old)),
+        });
+        if let Err(fault) = done {
+            self.pass = Pass::default();
+            return Err(self.fault(fault));
         }
-        let done = self.store.write(&mut |tx| tx.expire(&old));
-        done.map_err(|fault| self.fault(fault))?;
-        let most = [
-            old.occurrences.len(),
-            old.schedules.len(),
-            old.changes.len(),
-        ];
-        let most = most.into_iter().max().unwrap_or(0);
-        Ok(old.has_more || most >= EXPIRED_MAX as usize)
+        Ok(self.pass.goes_on())
     }
 
     fn fault(&self, fault: Fault) -> SourceFault {

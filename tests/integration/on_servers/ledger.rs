@@ -33,18 +33,21 @@ fn long() -> Pool {
 }
 
 /// The statements that create the tables of the queue, and those of each version of the ledger.
-fn schema(site: &Workspace) -> [String; 3] {
+fn schema(site: &Workspace) -> [String; 4] {
     let schema = site.ganger(&["schema", "--source", "main"]).good();
     let (queue, ledger) = schema.split_once("-- Ledger, version 1").unwrap();
-    let (first, second) = ledger.split_once("-- Ledger, version 2").unwrap();
-    [queue, &format!("--{first}"), &format!("--{second}")].map(str::to_owned)
+    let (first, later) = ledger.split_once("-- Ledger, version 2").unwrap();
+    let (second, third) = later.split_once("-- Ledger, version 3").unwrap();
+    let ledger = [first, second, third].map(|step| format!("--{step}"));
+    let [first, second, third] = ledger;
+    [queue.to_owned(), first, second, third]
 }
 
 fn a_ledger_that_may_not_be_made_is_asked_for() {
     let site = Workspace::on("", "declare = false", Some(Database::shared()));
     let pools = [long()];
     site.configure_commands(&pools);
-    let [queue, first, second] = schema(&site);
+    let [queue, first, second, third] = schema(&site);
     let server = site.database();
     let lacks = |version: usize| {
         let refused = site.ganger(&["check", "--online"]).bad(1);
@@ -64,6 +67,8 @@ fn a_ledger_that_may_not_be_made_is_asked_for() {
     let daemon = site.start(&pools);
     daemon.logged(AWAY);
     server.ask(&second);
+    lacks(3);
+    server.ask(&third);
     daemon.entered();
     site.ganger(&["check", "--online"]).good();
     daemon.stop();
@@ -73,7 +78,7 @@ fn a_ledger_of_the_first_version_is_upgraded() {
     let site = Workspace::on("", "", Some(Database::shared()));
     let pools = [ledger::secondly()];
     site.configure_commands(&pools);
-    let [queue, first, second] = schema(&site);
+    let [queue, first, second, third] = schema(&site);
     let server = site.database();
     server.ask(&queue);
     server.ask(&first);
@@ -90,12 +95,13 @@ fn a_ledger_of_the_first_version_is_upgraded() {
     daemon.eventually("a slot to run", || {
         !site.record().all(Event::Done).is_empty()
     });
-    assert_eq!(server.ask("SELECT version FROM ledger"), "2");
+    assert_eq!(server.ask("SELECT version FROM ledger"), "3");
     let early = site.ganger(&["occurrence", "show", "early", "-o", "json"]);
     assert_eq!(early.json()["state"], "completed");
     if let Database::Mariadb(_) = server {
         // By hand it can be done again.
         server.ask(&second);
+        server.ask(&third);
     }
     daemon.signal(Signal::SIGTERM);
     daemon.exit();

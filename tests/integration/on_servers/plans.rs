@@ -59,9 +59,9 @@ SELECT (SELECT count(*) FROM consumer_messages WHERE queue = 'work' AND body <> 
 const LEDGER: &str = "
 INSERT INTO occurrences (id, schedule, version, queue, state, queued_at, ended_at)
 VALUES ('00000000-ROUND', 'gone', 1, 'work', 2, 1, 1), ('00000001-ROUND', 'other', 1, 'work', 2, 1, 1);
-INSERT INTO schedules (name, definition, state, CURSOR, wake_at) VALUES ('overROUND', '{}', 'ended', 1, NULL);
+INSERT INTO schedules (name, definition, state, CURSOR, wake_at) VALUES ('overROUND', '{}', 'ended', -4102444800000, NULL);
 INSERT INTO schedules (name, definition) VALUES ('theirsROUND', '{}');
-INSERT INTO ledger_audit (at, action, subject) VALUES (1, 'pause', 'gone');";
+INSERT INTO ledger_audit (at, action, subject) VALUES (-4102444800000, 'pause', 'gone');";
 
 /// What there is to be of a schedule that an operator has added: a version that leaves none of the first ones, and
 /// an occurrence of a slot that was skipped.
@@ -100,6 +100,7 @@ queue = "work"
 body = "mode:until-cancelled,answer:500"
 
 [ledger]
+keep = { completed = "90d", failed = "36500d", per_schedule = 100000 }
 log = { lines = 10 }
 "#;
 
@@ -112,6 +113,10 @@ const READS_ON: &[(&str, &str)] = &[
     ),
     ("GROUP BY state", "it counts all schedules"),
     ("GROUP BY source", "it counts what is on its way"),
+    (
+        "ORDER BY id DESC LIMIT 1 OFFSET",
+        "it counts the occurrences of a schedule that are kept",
+    ),
     (
         "SELECT count(*) FROM consumer_messages WHERE queue =",
         "a message that was deleted is looked for among all",

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::shared::{DAY, HOUR, ReadContext};
-use crate::model::{Database, LedgerConfig, LogLimits, Record, SourceConfig, TableSource};
+use crate::model::{Database, Keep, LedgerConfig, LogLimits, Record, SourceConfig, TableSource};
 use crate::reader::Reader;
+use crate::reader::either::Either;
 use crate::value_types::choice::{Choice, choice};
 use crate::value_types::{Wrong, duration, integer, name, size, word};
 use ganger_core::suggest::nearest;
+use ganger_schedule::occurrence::OccurrenceState;
 
 /// Longest time for which occurrences are kept.
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -44,7 +46,7 @@ pub(super) fn record_of_pool(t: &mut Reader<'_>) -> Option<Record> {
 struct LedgerKeys {
     source: Option<String>,
     group: String,
-    keep: Duration,
+    keep: Keep,
     record: Record,
     log: LogLimits,
 }
@@ -54,7 +56,7 @@ impl Default for LedgerKeys {
         Self {
             source: None,
             group: GROUP.to_owned(),
-            keep: KEEP,
+            keep: Keep::all(KEEP),
             record: Record::default(),
             log: LogLimits::default(),
         }
@@ -124,13 +126,7 @@ fn keys(t: &mut Reader<'_>, tables: &BTreeMap<&str, &TableSource>) -> LedgerKeys
          entered and no longer has: configurations with other schedules on the same ledger need \
          other names.",
     );
-    let keep = t.or(
-        "keep",
-        duration(HOUR..=CENTURY),
-        "90d",
-        "Time for which occurrences are kept after they have ended; the newest of each schedule stays. \
-         The record of what operators have changed is kept as long.",
-    );
+    let keep = keep(t);
     let record = t.or(
         "record",
         RECORD,
@@ -145,6 +141,45 @@ fn keys(t: &mut Reader<'_>, tables: &BTreeMap<&str, &TableSource>) -> LedgerKeys
         keep,
         record,
         log,
+    }
+}
+
+/// Reads which occurrences are kept.
+fn keep(t: &mut Reader<'_>) -> Keep {
+    let meaning = "Time for which occurrences are kept after they have ended; the newest of each schedule stays, and its \
+         last one that completed. The record of what operators have changed is kept as long. A table has a time for \
+         each state.";
+    let time = || duration(HOUR..=CENTURY);
+    let either = t.or_table("keep", time(), "90d", meaning, |t| {
+        let completed = t.or("completed", time(), "90d", "Time for those that completed.");
+        let failed = t.or("failed", time(), "90d", "Time for those that failed.");
+        let timed_out = t.maybe(
+            "timed_out",
+            time(),
+            "Time for those that timed out. If omitted, that of `failed`.",
+        );
+        let cancelled = t.or("cancelled", time(), "90d", "Time for those that were cancelled.");
+        let skipped = t.or("skipped", time(), "90d", "Time for slots that were skipped.");
+        let per_schedule = t.maybe(
+            "per_schedule",
+            integer(1..=100_000),
+            "Maximum number of occurrences of each schedule: the oldest that have ended are removed within minutes of \
+             a new one.",
+        );
+        Keep {
+            times: [
+                (OccurrenceState::Completed, completed),
+                (OccurrenceState::Failed, failed),
+                (OccurrenceState::TimedOut, timed_out.unwrap_or(failed)),
+                (OccurrenceState::Cancelled, cancelled),
+                (OccurrenceState::Skipped, skipped),
+            ],
+            per_schedule,
+        }
+    });
+    match either {
+        Either::Value(time) => Keep::all(time),
+        Either::Table(keep) => keep,
     }
 }
 

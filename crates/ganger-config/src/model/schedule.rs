@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ganger_schedule::occurrence::OccurrenceState;
 use ganger_schedule::spec::Spec;
 use ganger_schedule::template::Template;
 
@@ -19,12 +20,37 @@ pub struct LedgerConfig {
     pub is_embedded: bool,
     /// Name of this configuration among those that share the ledger.
     pub group: String,
-    /// Time for which occurrences are kept that have ended.
-    pub keep: Duration,
+    /// Occurrences that are kept after their end.
+    pub keep: Keep,
     /// Messages that it has a record of, unless their pool says otherwise.
     pub record: Record,
     /// Limits of the log of each occurrence.
     pub log: LogLimits,
+}
+
+/// Occurrences that are kept after their end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keep {
+    /// Time, for each state in which they end.
+    pub times: [(OccurrenceState, Duration); OccurrenceState::ENDS.len()],
+    /// Maximum number of each schedule; none for any number.
+    pub per_schedule: Option<u32>,
+}
+
+impl Keep {
+    /// Keeps all for that time.
+    pub fn all(time: Duration) -> Self {
+        Self {
+            times: OccurrenceState::ENDS.map(|state| (state, time)),
+            per_schedule: None,
+        }
+    }
+
+    /// Returns the longest of the times.
+    pub fn longest(&self) -> Duration {
+        let times = self.times.iter().map(|(_, time)| *time);
+        times.max().unwrap_or_default()
+    }
 }
 
 /// Messages that the ledger has a record of.

@@ -1,6 +1,6 @@
 //! Keys that take one value or a table, and keys whose table has a meaning by being there.
 
-use super::Reader;
+use super::{Reader, shown_default};
 use crate::description::Shape;
 use crate::print::Shown;
 use crate::tree::{Value, join};
@@ -28,7 +28,7 @@ impl<'a> Reader<'a> {
         let shape = Shape::Either {
             kind: kind.describe(),
             schema: kind.schema(),
-            default: Some(default.into()),
+            default: Some(shown_default(default)),
             keys: self.keys_of(&mut read),
         };
         let either = match self.table_of(name, read) {

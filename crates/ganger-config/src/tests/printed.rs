@@ -43,7 +43,7 @@ const SCHEDULES: &str = r#"
 [ledger]
 source = "main"
 group = "g"
-keep = "7d"
+keep = { completed = "7d", failed = "180d", timed_out = "8d", skipped = "1d", per_schedule = 1000 }
 record = "all"
 log = { lines = 500, bytes = "64KiB" }
 [calendars.office]

@@ -1,9 +1,12 @@
 //! `[[schedules]]`, `[calendars]` and `[ledger]`.
 
+use std::time::Duration;
+
+use ganger_schedule::occurrence::OccurrenceState;
 use ganger_schedule::zone::Zones;
 
 use super::super::{Environment, parse, stored_schedule};
-use crate::model::{Config, LogLimits};
+use crate::model::{Config, Keep, LogLimits};
 
 const BEGIN: &str = "\
 [sources.main]
@@ -208,6 +211,38 @@ fn the_ledger_is_the_only_table_or_is_named() {
     assert_eq!(limits("log = { lines = 0 }\n").unwrap(), few);
     let problems = limits("log = { bytes = \"1\" }\n").unwrap_err();
     assert!(problems[0].contains("ledger.log.bytes"), "{problems:?}");
+}
+
+#[test]
+fn the_ledger_keeps_occurrences_by_their_states() {
+    let keep = |keep: &str| {
+        let keys = format!("[ledger]\nkeep = {keep}\n");
+        config(&keys).map(|config| config.ledger.unwrap().keep)
+    };
+    let hours = |keep: Keep| keep.times.map(|(_, time)| time.as_secs() / 3600);
+    assert_eq!(
+        keep("\"2h\"").unwrap(),
+        Keep::all(Duration::from_secs(7200))
+    );
+    let table = keep("{ completed = \"1h\", failed = \"3h\", skipped = \"1d\" }").unwrap();
+    assert_eq!(table.longest(), Duration::from_secs(90 * 86_400));
+    assert_eq!(table.times.map(|(state, _)| state), OccurrenceState::ENDS);
+    assert_eq!(hours(table), [1, 3, 3, 90 * 24, 24]);
+    let counted = keep("{ timed_out = \"2h\", per_schedule = 7 }").unwrap();
+    assert_eq!(counted.per_schedule, Some(7));
+    assert_eq!(hours(counted)[2], 2);
+    for (wrong, problem) in [
+        (
+            "{ complete = \"1h\" }",
+            "ledger.keep.complete is not a known key (did you mean `completed`?)",
+        ),
+        ("{ failed = \"1s\" }", "ledger.keep.failed must be"),
+        ("{ per_schedule = 0 }", "ledger.keep.per_schedule must be"),
+        ("7", "ledger.keep must be a duration"),
+    ] {
+        let problems = keep(wrong).unwrap_err();
+        assert!(problems[0].contains(problem), "{problems:?}");
+    }
 }
 
 const RABBIT: &str = "[sources.rabbit]\nkind = \"rabbitmq\"\nurl = \"amqp://h/\"\n";

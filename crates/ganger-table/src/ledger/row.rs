@@ -16,6 +16,18 @@ pub(super) const OF_FILE: &str = "file";
 /// Origin of those that the API has entered.
 pub(super) const OF_API: &str = "api";
 
+/// An occurrence that has ended, as retention sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OldOccurrence {
+    pub(crate) id: String,
+    pub(crate) schedule: String,
+    pub(crate) ended_at: Timestamp,
+    /// Number of lines of its log.
+    pub(crate) log_lines: u64,
+    /// It is the newest of a schedule that goes on, or its last one that completed.
+    pub(crate) must_stay: bool,
+}
+
 /// A schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleRow {

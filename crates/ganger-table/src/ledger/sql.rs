@@ -11,7 +11,7 @@ use super::row::{
     OccurrenceFilter, OpenRun, ScheduleRow, WaitingRun,
 };
 use super::several_rows::parts;
-use super::store::{Expired, HistoryTransaction, LedgerTransaction};
+use super::store::{HistoryTransaction, LedgerTransaction};
 use super::values::{SqlRow, SqlValue, time};
 use crate::table::Fault;
 use ganger_queue::delivery::Outgoing;
@@ -108,9 +108,6 @@ SELECT id, schedule, version, slot, last_slot, queue, state, reason, attempt, qu
   ended_at, error, missed, result, source, message_id, cancel_request, resolved, progress, heard_at,
   log_lines, log_dropped, worker, trace_id
 FROM occurrences";
-
-/// Number of lines of logs from which on a transaction removes no further occurrence.
-const EXPIRED_LINES_MAX: u64 = 5000;
 
 /// Operations of the ledger within a transaction.
 #[derive(Debug)]
@@ -508,67 +505,6 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
         self.0.each(note, &named(ids)).map(drop)
     }
 
-    fn expired(&mut self, until: Timestamp, most: u32) -> Result<Expired, Fault> {
-        let until_ms = until.as_millisecond();
-        let first_id = first_id(until);
-        let old = [SqlValue::from(&first_id), until_ms.into(), most.into()];
-        // Ids are ordered in time, and those that are not ended are few. Records are of no schedule. The newest of a
-        // schedule is read by an index; servers read all for a maximum that depends on the row.
-        let by = self.by("occurrences_of_schedule");
-        let expired = format!(
-            "SELECT id, schedule, log_lines FROM occurrences one
-             WHERE id < ? AND ended_at < ?
-               AND (NOT EXISTS (SELECT 1 FROM schedules WHERE name = one.schedule AND state <> 'ended')
-                 OR id < (SELECT other.id FROM occurrences other{by}
-                          WHERE other.schedule = one.schedule ORDER BY other.id DESC LIMIT 1))
-             ORDER BY id LIMIT ?"
-        );
-        let mut occurrences = self.0.query(&expired, &old)?;
-        let found = occurrences.len();
-        let mut lines = 0;
-        occurrences.retain(|row| {
-            let has_room = lines < EXPIRED_LINES_MAX;
-            lines += row.count(2);
-            has_room
-        });
-        let has_more = occurrences.len() < found;
-        // Runs of one that has ended may still wait for others.
-        let by = self.by("schedules_ended");
-        let ended = format!(
-            "SELECT name FROM schedules{by}
-             WHERE state = 'ended' AND origin = 'sql' AND \"cursor\" < ?
-               AND NOT EXISTS (SELECT 1 FROM occurrences WHERE schedule = name AND ended_at IS NULL) LIMIT ?"
-        );
-        let schedules = self.0.query(&ended, &[until_ms.into(), most.into()])?;
-        let names = |rows: Vec<SqlRow>| rows.iter().map(|row| row.name(0)).collect();
-        let of = occurrences.iter().map(|row| row.name(1)).collect();
-        Ok(Expired {
-            occurrences: names(occurrences),
-            of,
-            schedules: names(schedules),
-            has_more,
-            changes: self.expired_changes(until, most)?,
-        })
-    }
-
-    fn expire(&mut self, expired: &Expired) -> Result<(), Fault> {
-        let ended = "DELETE FROM schedules WHERE name = ? AND state = 'ended'
-          AND NOT EXISTS (SELECT 1 FROM occurrences WHERE schedule = name AND ended_at IS NULL)";
-        self.0.each(ended, &named(&expired.schedules))?;
-        let remove = "DELETE FROM occurrences WHERE id = ? AND ended_at IS NOT NULL";
-        let ids = named(&expired.occurrences);
-        let removed = self.0.each(remove, &ids)?;
-        let removed = ids.into_iter().zip(removed).filter(|(_, rows)| *rows > 0);
-        let removed: Vec<_> = removed.map(|(id, _)| id).collect();
-        let events = "DELETE FROM occurrence_events WHERE occurrence = ?";
-        self.0.each(events, &removed)?;
-        let log = "DELETE FROM occurrence_logs WHERE occurrence = ?";
-        self.0.each(log, &removed)?;
-        let gone = expired.of.iter().chain(&expired.schedules).cloned();
-        self.forget_versions(&gone.collect())?;
-        self.forget_changes(&expired.changes)
-    }
-
     fn occurrences(&mut self, filter: &OccurrenceFilter) -> Result<Vec<Occurrence>, Fault> {
         if filter.is_unresolved && filter.state.is_none() {
             let mut found = Vec::new();
@@ -695,7 +631,7 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
     }
 }
 
-fn named(ids: &[String]) -> Vec<Vec<SqlValue<'_>>> {
+pub(super) fn named(ids: &[String]) -> Vec<Vec<SqlValue<'_>>> {
     ids.iter().map(|id| vec![SqlValue::from(id)]).collect()
 }
 

@@ -11,8 +11,8 @@ use serde_json::Value as Json;
 use super::reports::ReportedState;
 use super::row::{
     AuditRow, CancelRequest, CountedRun, EndedRun, LoggedLine, NewOccurrence, NewVersion,
-    Occurrence, OccurrenceEvent, OccurrenceFilter, OpenRun, OutboxCount, OutboxRow, ScheduleRow,
-    Version, WaitingRun,
+    Occurrence, OccurrenceEvent, OccurrenceFilter, OldOccurrence, OpenRun, OutboxCount, OutboxRow,
+    ScheduleRow, Version, WaitingRun,
 };
 use crate::table::Fault;
 use ganger_config::model::LogLimits;
@@ -21,7 +21,7 @@ use ganger_queue::ledger::{AuditFilter, Cancelled};
 use ganger_schedule::clock::Clock;
 use ganger_schedule::occurrence::{OccurrenceState, ScheduleState};
 
-/// Names of what is old.
+/// Rows that one transaction removes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Expired {
     /// Ids of occurrences.
@@ -30,8 +30,6 @@ pub(crate) struct Expired {
     pub(crate) of: BTreeSet<String>,
     /// Names of schedules.
     pub(crate) schedules: Vec<String>,
-    /// More occurrences are old than one transaction removes.
-    pub(crate) has_more: bool,
     /// Numbers of changes by operators.
     pub(crate) changes: Vec<i64>,
 }
@@ -123,6 +121,40 @@ pub(crate) trait HistoryTransaction {
     fn forget_changes(&mut self, changes: &[i64]) -> Result<(), Fault>;
 }
 
+/// Operations of retention, within a transaction.
+pub(crate) trait RetentionTransaction {
+    /// Returns occurrences of a state that ended before a time, the oldest first, after that one of them.
+    fn ended_before(
+        &mut self,
+        state: OccurrenceState,
+        until: Timestamp,
+        after: Option<&OldOccurrence>,
+        most: u32,
+    ) -> Result<Vec<OldOccurrence>, Fault>;
+
+    /// Returns the ids and the schedules of occurrences with ids between these, the oldest first.
+    fn entered(
+        &mut self,
+        after: &str,
+        until: &str,
+        most: u32,
+    ) -> Result<Vec<(String, String)>, Fault>;
+
+    /// Returns occurrences of a schedule that have ended, but its newest ones, the oldest first.
+    fn beyond(
+        &mut self,
+        schedule: &str,
+        newest: u32,
+        most: u32,
+    ) -> Result<Vec<OldOccurrence>, Fault>;
+
+    /// Returns the names of schedules that SQL has inserted, that ended before a time, and of which nothing is open.
+    fn ended_schedules(&mut self, until: Timestamp, most: u32) -> Result<Vec<String>, Fault>;
+
+    /// Removes these, but what has not ended any more.
+    fn expire(&mut self, expired: &Expired) -> Result<(), Fault>;
+}
+
 /// Operations on slots that have passed, within a transaction.
 pub(crate) trait SlotTransaction {
     /// Returns the id and the state of the occurrence of a slot.
@@ -173,7 +205,12 @@ pub(crate) trait NotesTransaction {
 
 /// Operations within a transaction.
 pub(crate) trait LedgerTransaction:
-    OutboxTransaction + HistoryTransaction + SlotTransaction + ControlTransaction + NotesTransaction
+    OutboxTransaction
+    + HistoryTransaction
+    + RetentionTransaction
+    + SlotTransaction
+    + ControlTransaction
+    + NotesTransaction
 {
     /// Reads the clocks.
     fn clock(&mut self) -> Result<Clock, Fault>;
@@ -250,13 +287,6 @@ pub(crate) trait LedgerTransaction:
 
     /// Notes that the ends of these occurrences were looked at.
     fn looked_at(&mut self, ids: &[String]) -> Result<(), Fault>;
-
-    /// Returns occurrences that were entered and have ended before a time, but the newest of each schedule
-    /// that goes on, and schedules that SQL has inserted and that ended then.
-    fn expired(&mut self, until: Timestamp, most: u32) -> Result<Expired, Fault>;
-
-    /// Removes them, but those that have not ended any more.
-    fn expire(&mut self, expired: &Expired) -> Result<(), Fault>;
 
     /// Returns occurrences, the newest first.
     fn occurrences(&mut self, filter: &OccurrenceFilter) -> Result<Vec<Occurrence>, Fault>;

@@ -8,6 +8,7 @@ mod expecting;
 mod history;
 mod noted;
 mod report;
+mod retention;
 mod stopped;
 mod upcoming;
 mod waiting;
@@ -514,8 +515,8 @@ fn a_single_time_that_sql_inserts_runs_though_no_daemon_was_there() {
         .execute("UPDATE occurrences SET id = '0'", [])
         .unwrap();
     rig.pass(100);
-    ledger.expire(Duration::from_secs(10)).unwrap();
-    ledger.expire(Duration::from_secs(10)).unwrap();
+    ledger.expire(&Keep::all(Duration::from_secs(10))).unwrap();
+    ledger.expire(&Keep::all(Duration::from_secs(10))).unwrap();
     assert_eq!(ledger.schedules().unwrap(), []);
     assert_eq!(slots(&mut ledger, "once"), [""; 0]);
 }

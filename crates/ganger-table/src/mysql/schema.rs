@@ -16,7 +16,11 @@ const MIGRATIONS: &[&str] = &[
 ];
 
 /// Migrations of the tables of the ledger, which are made where there is one.
-const LEDGER_MIGRATIONS: &[&str] = &[include_str!("ledger.sql"), include_str!("ledger_v2.sql")];
+const LEDGER_MIGRATIONS: &[&str] = &[
+    include_str!("ledger.sql"),
+    include_str!("ledger_v2.sql"),
+    include_str!("ledger_v3.sql"),
+];
 
 /// Statements for messages to topics, also in place of the first version's table. They need triggers,
 /// which a server with a binary log may allow only an administrator to create; everything else works

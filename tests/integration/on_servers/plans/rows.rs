@@ -42,7 +42,7 @@ pub(super) fn counted() -> &'static str {
 }
 
 /// So many rows of each kind that nobody is to read: another queue's with keys, for a later time, in another
-/// daemon's hands, given up, finished, published.
+/// daemon's hands, given up, finished, published; of occurrences the failed ones ended long ago, but are kept.
 pub(super) fn among(rows: u32) -> String {
     let numbers = numbers(rows);
     let (key, token, zero) = match Base::of_this_test() {
@@ -62,7 +62,8 @@ pub(super) fn among(rows: u32) -> String {
          INSERT INTO finished_messages (source, queue, {key}, emit_id, step, finished_at, expires_at{token})
          SELECT 'main', 'work', n, '', 0, 1, 4102444800000{zero} FROM {numbers};
          INSERT INTO occurrences (id, schedule, version, slot, queue, message_id, state, queued_at, ended_at)
-         SELECT CONCAT('ffff-', 10000000 + n), 'other', 1, n, 'work', n, 2 + n % 2, 1, 4102444800000
+         SELECT CONCAT('ffff-', 10000000 + n), 'other', 1, n, 'work', n, 2 + n % 2, 1,
+           CASE n % 2 WHEN 0 THEN 4102444800000 ELSE 1 END
          FROM {numbers};
          INSERT INTO occurrence_events (occurrence, at, to_state, attempt)
          SELECT CONCAT('ffff-', 10000000 + n), 1, 2, 1 FROM {numbers};

@@ -149,7 +149,7 @@ fn versions_of_a_removed_schedule_go_with_its_occurrences() {
     ledger.remove("ran", false, None).unwrap();
     rig.pass(600);
     assert_eq!(audited(&mut ledger, None).len(), 6);
-    ledger.expire(Duration::from_secs(60)).unwrap();
+    ledger.expire(&Keep::all(Duration::from_secs(60))).unwrap();
     assert!(ledger.versions("ran").is_err());
     assert!(audited(&mut ledger, None).is_empty());
 }

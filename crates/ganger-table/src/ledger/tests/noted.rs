@@ -142,7 +142,7 @@ fn the_log_of_an_occurrence_expires_with_it_and_one_that_is_gone_gets_none() {
     let ended = "UPDATE occurrences SET state = 2, ended_at = queued_at";
     rig.sql().execute(ended, []).unwrap();
     rig.pass(3600);
-    ledger.expire(Duration::from_secs(60)).unwrap();
+    ledger.expire(&Keep::all(Duration::from_secs(60))).unwrap();
     assert_eq!(logs(&rig), [newest]);
     write(&mut ledger, note(&old, ["late".to_owned()]), limits);
     assert_eq!(logs(&rig).len(), 1);

@@ -282,14 +282,20 @@ fn a_schedule_that_has_ended_is_kept_while_runs_wait() {
     run(&mut ledger);
     assert_eq!(ledger.schedule("m").unwrap().state, ScheduleState::Ended);
     rig.pass(7200);
-    while ledger.expire(Duration::from_secs(3600)).unwrap() {}
+    while ledger
+        .expire(&Keep::all(Duration::from_secs(3600)))
+        .unwrap()
+    {}
     for _ in 0..2 {
         assert_eq!(ledger.schedule("m").unwrap().state, ScheduleState::Ended);
         end_first(&rig, OccurrenceState::Completed);
         run(&mut ledger);
     }
     rig.pass(7200);
-    while ledger.expire(Duration::from_secs(3600)).unwrap() {}
+    while ledger
+        .expire(&Keep::all(Duration::from_secs(3600)))
+        .unwrap()
+    {}
     assert!(ledger.schedule("m").is_err());
 }
 

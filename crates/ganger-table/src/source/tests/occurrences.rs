@@ -3,7 +3,7 @@
 use super::*;
 use crate::ledger::{Ledger, OccurrenceFilter, Triggered};
 use crate::sqlite::tests_support::OtherOwner;
-use ganger_config::model::{LedgerConfig, LogLimits, Record, ScheduleConfig};
+use ganger_config::model::{Keep, LedgerConfig, LogLimits, Record, ScheduleConfig};
 use ganger_config::stored_schedule;
 use ganger_queue::delivery::{Failure, Reason};
 use ganger_schedule::zone::Zones;
@@ -16,7 +16,7 @@ pub(super) fn ledger(rig: &Rig) -> Ledger {
         table: rig.config(),
         group: "main".to_owned(),
         is_embedded: false,
-        keep: NEVER,
+        keep: Keep::all(NEVER),
         log: LogLimits::default(),
     };
     Ledger::open(&config, true).unwrap()
@@ -243,7 +243,7 @@ fn occurrences_are_listed_newest_first_and_expire() {
          UPDATE occurrence_events SET occurrence = '00' || substr(occurrence, 3)",
     );
     let ids: Vec<String> = ids.iter().map(|id| format!("00{}", &id[2..])).collect();
-    assert!(!ledger.expire(Duration::ZERO).unwrap());
+    assert!(!ledger.expire(&Keep::all(Duration::ZERO)).unwrap());
     // One is open, one the newest.
     assert_eq!(list(&mut ledger, None), [&*ids[4], &*ids[0]]);
     assert_eq!(rig.get::<i64>("SELECT count(*) FROM occurrence_events"), 2);

@@ -15,7 +15,7 @@ use crate::databases::database;
 use crate::ledger::{Ledger, OccurrenceFilter, PendingReports};
 use crate::sqlite::tests_support::{OtherOwner, Run, has_run, runs};
 use crate::table::finished::Entry;
-use ganger_config::model::{LogLimits, Record, ScheduleConfig, Subscription, TableSource};
+use ganger_config::model::{Keep, LogLimits, Record, ScheduleConfig, Subscription, TableSource};
 use ganger_core::names::SCHEDULE_HEADER;
 use ganger_queue::client::{Client, DeadFilter, Page, Retried, RetryTarget};
 use ganger_queue::delivery::{
@@ -36,6 +36,9 @@ const ROWS_IN_THE_LONG_RUN: u32 = 1_000_000;
 const STEPS: i32 = 2_000;
 const STEPS_PER_ROW: i32 = 1_000;
 
+/// Time for which the ledger keeps what has ended in 1970.
+const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// Parts of statements that are allowed to read more, each with the reason.
 const READS_ON: &[(&str, &str)] = &[
     (
@@ -48,6 +51,10 @@ const READS_ON: &[(&str, &str)] = &[
     ),
     ("SELECT COUNT(*) FROM (SELECT 1", "likewise, up to a limit"),
     ("GROUP BY state", "it counts all schedules"),
+    (
+        "ORDER BY id DESC LIMIT 1 OFFSET",
+        "it counts the occurrences of a schedule that are kept",
+    ),
     ("GROUP BY source", "it counts what is on its way"),
     (
         "FROM poisoned_messages WHERE ?1 IS NULL AND ?2 IS NULL AND id > ?3",
@@ -137,7 +144,8 @@ fn among(rows: u32) -> String {
          {numbers} INSERT INTO finished_messages (source, queue, key, emit_id, step, finished_at, expires_at)
          SELECT 'main', 'q', n, '', 0, 1, 4102444800000 FROM numbers;
          {numbers} INSERT INTO occurrences (id, schedule, version, slot, queue, message_id, state, queued_at, ended_at)
-         SELECT printf('00000000-%04x-7%03x', n / 4096, n % 4096), 'plain', 1, n, 'q', n, 2 + n % 2, 1, 4102444800000
+         SELECT printf('00000000-%04x-7%03x', n / 4096, n % 4096), 'plain', 1, n, 'q', n, 2 + n % 2, 1,
+           CASE n % 2 WHEN 0 THEN 4102444800000 ELSE 1 END
          FROM numbers;
          {numbers} INSERT INTO occurrence_events (occurrence, at, to_state, attempt)
          SELECT printf('00000000-%04x-7%03x', n / 4096, n % 4096), 1, 2, 1 FROM numbers;
@@ -314,13 +322,24 @@ async fn ledger(rig: &Rig, round: i64) {
     let entered = occurrences::schedule("entered", r#""limit": 1"#);
     by_hand(rig, &mut ledger, &entered, round);
     elsewhere(&mut ledger);
+    // Failures are kept for longer, however many there are, and as many of a schedule.
+    let mut keep = Keep::all(CENTURY);
+    keep.per_schedule = Some(100_000);
+    while ledger.expire(&keep).unwrap() {}
     // Those of the previous round ended long ago.
     rig.execute(&format!(
         "UPDATE occurrences SET id = '0000000{round}' || substr(id, 9), ended_at = 1;
-         UPDATE ledger_audit SET at = 1;
-         INSERT INTO schedules (name, definition, state, cursor) VALUES ('over', '{{}}', 'ended', 1)"
+         UPDATE ledger_audit SET at = -4102444800000;
+         INSERT INTO schedules (name, definition, state, cursor) VALUES ('over', '{{}}', 'ended', -4102444800000)"
     ));
-    ledger.expire(Duration::ZERO).unwrap();
+    for (_, time) in keep
+        .times
+        .iter_mut()
+        .filter(|(state, _)| *state != OccurrenceState::Failed)
+    {
+        *time = Duration::ZERO;
+    }
+    ledger.expire(&keep).unwrap();
     ledger.sync(&[]).unwrap();
 }
 
