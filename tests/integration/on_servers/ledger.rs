@@ -13,6 +13,7 @@ trials_on![
     a_ledger_that_may_not_be_made_is_asked_for,
     a_ledger_of_the_first_version_is_upgraded,
     a_ledger_that_is_locked_is_used_again_once_it_is_free,
+    a_schedule_that_is_locked_holds_up_no_other,
     a_server_that_is_killed_costs_no_slot_of_a_schedule,
     a_server_whose_clock_is_set_repeats_no_slot_and_loses_none,
     a_failover_costs_no_slot_of_a_schedule,
@@ -135,6 +136,46 @@ fn a_ledger_that_is_locked_is_used_again_once_it_is_free() {
     ledger::each_slot_was_one_occurrence(&site);
     daemon.signal(Signal::SIGTERM);
     daemon.exit();
+}
+
+/// By a program with a long transaction. The end of its run counts once it is free.
+fn a_schedule_that_is_locked_holds_up_no_other() {
+    let site = Workspace::on("", "", Some(Database::shared()));
+    let failing = "at = \"2100-01-01T00:00:00\"\nbody = \"mode:wait:go,answer:500\"\n\
+                   retry = { attempts = 1 }\nauto_disable = { failures = 1 }";
+    let other =
+        "every = \"1s\"\noverlap = \"allow\"\nbody = \"other\"\nexpect = { every = \"1h\" }";
+    let pool = Pool::new(&[]).after(&format!(
+        "{}{}",
+        ledger::schedule("failing", failing),
+        ledger::schedule("other", other)
+    ));
+    let pools = [pool.set("workers", "2").set("prefetch", "1")];
+    site.configure_commands(&pools);
+    let daemon = site.start(&pools);
+    daemon.entered();
+    let id = ledger::trigger(&site, "failing");
+    ledger::becomes(&site, &daemon, &id, "running");
+    let locks = site.database().table();
+    locks.run("BEGIN").unwrap();
+    locks.ask("SELECT name FROM schedules WHERE name = 'failing' FOR UPDATE");
+    site.touch("go");
+    ledger::becomes(&site, &daemon, &id, "failed");
+    let counted = || {
+        let uncounted = "SELECT count(*) FROM occurrences WHERE schedule = 'other' AND watched = 0";
+        site.database().ask(uncounted).parse::<u32>().unwrap()
+    };
+    let before = counted();
+    daemon.eventually("ends of the other to be counted", || counted() > before + 2);
+    assert_eq!(daemon.times_logged(AWAY), 0);
+    let state = || {
+        let state = "SELECT state FROM schedules WHERE name = 'failing'";
+        site.database().ask(state)
+    };
+    assert_eq!(state(), "active");
+    locks.run("COMMIT").unwrap();
+    daemon.eventually("its run to be counted", || state() == "disabled");
+    daemon.stop();
 }
 
 fn a_server_that_is_killed_costs_no_slot_of_a_schedule() {

@@ -57,8 +57,8 @@ SELECT (SELECT count(*) FROM consumer_messages WHERE queue = 'work' AND body <> 
 /// What the ledger is to look at or to remove in each round: ends of long ago, and schedules that SQL has
 /// inserted, one of them nonsense.
 const LEDGER: &str = "
-INSERT INTO occurrences (id, schedule, version, queue, state, queued_at, ended_at)
-VALUES ('00000000-ROUND', 'gone', 1, 'work', 2, 1, 1), ('00000001-ROUND', 'other', 1, 'work', 2, 1, 1);
+INSERT INTO occurrences (id, schedule, version, queue, state, queued_at, ended_at, watched)
+VALUES ('00000000-ROUND', 'gone', 1, 'work', 2, 1, 1, 1), ('00000001-ROUND', 'other', 1, 'work', 2, 1, 1, 0);
 INSERT INTO schedules (name, definition, state, CURSOR, wake_at) VALUES ('overROUND', '{}', 'ended', -4102444800000, NULL);
 INSERT INTO schedules (name, definition) VALUES ('theirsROUND', '{}');
 INSERT INTO ledger_audit (at, action, subject) VALUES (-4102444800000, 'pause', 'gone');";

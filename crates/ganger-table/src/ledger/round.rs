@@ -1,6 +1,6 @@
 //! One transaction of a dispatch: which schedules are looked at, and what is written for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::control::REPLACED;
 use super::decide::{self, Versions};
 use super::definitions::{Definitions, with_skips};
-use super::row::{Expectation, NewOccurrence, NewVersion, ScheduleRow};
+use super::row::{EndedRun, Expectation, NewOccurrence, NewVersion, ScheduleRow};
 use super::store::LedgerTransaction;
 use super::{expect, message};
 use crate::table::Fault;
@@ -105,16 +105,11 @@ impl Round {
         definitions: &mut Definitions,
         now: Timestamp,
     ) -> Result<(), Fault> {
-        let ends = tx.ended(ENDS_MAX)?;
         let due = tx.reviews(now, REVIEWS_MAX)?.into_iter();
         let mut rows: BTreeMap<String, ScheduleRow> =
             due.map(|row| (row.name.clone(), row)).collect();
+        let ends = free_ends(tx, &mut rows)?;
         for end in &ends {
-            if !rows.contains_key(&end.schedule)
-                && let Some(row) = tx.schedule(&end.schedule)?
-            {
-                rows.insert(end.schedule.clone(), row);
-            }
             let Some(row) = rows.get_mut(&end.schedule) else {
                 continue;
             };
@@ -388,6 +383,29 @@ impl Round {
         tx.keep_versions(&std::mem::take(&mut self.versions))?;
         tx.save(rows)
     }
+}
+
+/// Returns the ends that were not looked at yet, with the schedules that these need besides. Ends of schedules that
+/// others have locked are left for later.
+fn free_ends(
+    tx: &mut dyn LedgerTransaction,
+    rows: &mut BTreeMap<String, ScheduleRow>,
+) -> Result<Vec<EndedRun>, Fault> {
+    let mut ends = tx.ended(ENDS_MAX)?;
+    let names: BTreeSet<&String> = ends.iter().map(|end| &end.schedule).collect();
+    let mut locked = BTreeSet::new();
+    for name in names {
+        if rows.contains_key(name) {
+            continue;
+        }
+        match tx.schedule_if_free(name)? {
+            Some(row) => drop(rows.insert(name.clone(), row)),
+            None if tx.has_schedule(name)? => drop(locked.insert(name.clone())),
+            None => {}
+        }
+    }
+    ends.retain(|end| !locked.contains(&end.schedule));
+    Ok(ends)
 }
 
 /// Compares the clocks with those of the last dispatch. Returns them as they are now.

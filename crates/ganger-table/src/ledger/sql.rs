@@ -195,6 +195,13 @@ impl<S: LedgerSql> InTransaction<S> {
         )
     }
 
+    fn schedule_of(&mut self, name: &str, lock: &str) -> Result<Option<ScheduleRow>, Fault> {
+        let all = self.schedule_query();
+        let of_name = format!("{all} WHERE name = ?{lock}");
+        let row = self.first(&of_name, &[name.into()])?;
+        Ok(row.as_ref().map(schedule_row))
+    }
+
     fn save_statement(&self) -> String {
         let LedgerDialect {
             replace,
@@ -270,10 +277,17 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
 
     fn schedule(&mut self, name: &str) -> Result<Option<ScheduleRow>, Fault> {
         let lock = self.lock();
-        let all = self.schedule_query();
-        let of_name = format!("{all} WHERE name = ?{lock}");
-        let row = self.first(&of_name, &[name.into()])?;
-        Ok(row.as_ref().map(schedule_row))
+        self.schedule_of(name, lock)
+    }
+
+    fn schedule_if_free(&mut self, name: &str) -> Result<Option<ScheduleRow>, Fault> {
+        let lock = self.lock_free();
+        self.schedule_of(name, lock)
+    }
+
+    fn has_schedule(&mut self, name: &str) -> Result<bool, Fault> {
+        let there = self.first("SELECT 1 FROM schedules WHERE name = ?", &[name.into()])?;
+        Ok(there.is_some())
     }
 
     fn schedules_of(&mut self, configuration: &str) -> Result<Vec<ScheduleRow>, Fault> {

@@ -239,6 +239,12 @@ pub(crate) trait LedgerTransaction:
     /// Returns the schedule of that name.
     fn schedule(&mut self, name: &str) -> Result<Option<ScheduleRow>, Fault>;
 
+    /// Returns the schedule of that name, unless others have locked it.
+    fn schedule_if_free(&mut self, name: &str) -> Result<Option<ScheduleRow>, Fault>;
+
+    /// Returns whether there is a schedule of that name, locked or not.
+    fn has_schedule(&mut self, name: &str) -> Result<bool, Fault>;
+
     /// Returns the schedules of a configuration, by name.
     fn schedules_of(&mut self, configuration: &str) -> Result<Vec<ScheduleRow>, Fault>;
 

@@ -280,7 +280,9 @@ async fn ledger(rig: &Rig, round: i64) {
     // One is spent before it runs, one runs for a while, and one fails.
     let id = occurrences::trigger(&mut ledger, "plain");
     rig.execute(&format!(
-        "UPDATE consumer_messages SET lapses = 30 WHERE message_id = '{id}'"
+        "UPDATE consumer_messages SET lapses = 30 WHERE message_id = '{id}';
+         INSERT INTO occurrences (id, schedule, version, queue, state, queued_at, ended_at, watched)
+         VALUES ('        -gone-{round}', 'gone', 1, 'q', 2, 1, 1, 1)"
     ));
     end_runs(rig, &mut ledger).await;
     ledger.dispatch().unwrap();
