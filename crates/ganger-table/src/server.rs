@@ -24,6 +24,7 @@ pub(crate) mod rejected;
 pub(crate) mod selection;
 pub(crate) mod sql;
 pub(crate) mod store;
+pub(crate) mod tables;
 mod take_back;
 mod time_limits;
 pub(crate) mod writer_queue;

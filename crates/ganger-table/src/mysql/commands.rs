@@ -19,6 +19,7 @@ use super::row::Row;
 use super::{claim, topics, unique};
 use crate::server::client::{Commands, ServerClient};
 use crate::server::selection::Selection;
+use crate::server::tables::Tables;
 use ganger_config::model::{MysqlDatabase, Subscription};
 use ganger_core::names::PAUSED_QUEUE;
 use ganger_queue::client::{Depth, Reply, Subscribed};
@@ -70,7 +71,7 @@ impl Commands for Client {
     }
 
     async fn prepare(&mut self, target: &ConnectTarget) -> Result<(), MysqlError> {
-        target.prepare(self).await?;
+        target.prepare(self, Tables::Queues).await?;
         extend_time_limits(self).await
     }
 
@@ -80,7 +81,7 @@ impl Commands for Client {
     }
 
     async fn problem(&mut self, target: &ConnectTarget) -> Result<Option<String>, MysqlError> {
-        target.look(self).await
+        target.look(self, Tables::Queues).await
     }
 
     async fn is_made(&mut self, target: &ConnectTarget) -> Result<bool, MysqlError> {

@@ -9,6 +9,7 @@ use super::client::{Client, Product, ServerInfo};
 use super::error::{CallError, MysqlError, connect_error, failed, has_no_tls, has_other_tls};
 use super::{schema, tls};
 use crate::server::names::Names;
+use crate::server::tables::Tables;
 use ganger_config::model::{Host, MysqlDatabase, SslMode};
 use ganger_core::threads::or_refused;
 
@@ -88,18 +89,28 @@ impl ConnectTarget {
         })
     }
 
-    /// Connects, and makes sure that the tables exist.
+    /// Connects, and makes sure that the tables of the queues exist.
     pub(crate) async fn connect(&self) -> Result<Client, MysqlError> {
         let mut client = self.connect_bare().await?;
-        self.prepare(&mut client).await?;
+        self.prepare(&mut client, Tables::Queues).await?;
         Ok(client)
     }
 
     /// Makes sure that the tables exist, and creates missing ones if that is configured.
-    pub(crate) async fn prepare(&self, client: &mut Client) -> Result<(), MysqlError> {
+    pub(crate) async fn prepare(
+        &self,
+        client: &mut Client,
+        tables: Tables,
+    ) -> Result<(), MysqlError> {
         // Boxed, since it is large and rarely used: otherwise every future that contains it would be as
         // large.
-        Box::pin(schema::prepare(client, &self.database, self.declare)).await
+        Box::pin(schema::prepare(
+            client,
+            tables,
+            &self.database,
+            self.declare,
+        ))
+        .await
     }
 
     /// Makes sure that the table for messages to topics exists, which not every account may create.
@@ -107,26 +118,17 @@ impl ConnectTarget {
         schema::prepare_topics(client, self.declare).await
     }
 
-    /// Makes sure that the tables of the ledger exist, and creates them if that is configured.
-    pub(crate) async fn prepare_ledger(&self, client: &mut Client) -> Result<(), MysqlError> {
-        Box::pin(schema::prepare_ledger(client, &self.database, self.declare)).await
-    }
-
     /// Returns the problem with the tables, if there is one; tables that will be created are none.
     /// Creates nothing.
-    pub(crate) async fn look(&self, client: &mut Client) -> Result<Option<String>, MysqlError> {
-        as_problem(schema::look(client, &self.database, self.declare).await)
-    }
-
-    /// Returns the problem with the tables of the ledger, likewise.
-    pub(crate) async fn look_for_ledger(
+    pub(crate) async fn look(
         &self,
         client: &mut Client,
+        tables: Tables,
     ) -> Result<Option<String>, MysqlError> {
-        as_problem(schema::look_for_ledger(client, &self.database, self.declare).await)
+        as_problem(schema::look(client, tables, &self.database, self.declare).await)
     }
 
-    /// Returns whether all tables exist in their current form.
+    /// Returns whether all tables of the queues exist in their current form.
     pub(crate) async fn is_made(&self, client: &mut Client) -> Result<bool, MysqlError> {
         schema::is_made(client, &self.database).await
     }

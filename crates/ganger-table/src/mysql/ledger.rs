@@ -11,6 +11,7 @@ use crate::ledger::values::{SqlRow, SqlValue};
 use crate::server::ledger::{LOCKS, LedgerConnection};
 use crate::server::reconnecting::Openable;
 use crate::server::sql::Sql;
+use crate::server::tables::Tables;
 use ganger_queue::delivery::Outgoing;
 
 /// Has the server end a transaction soon if the client falls silent in it: others wait for it.
@@ -99,7 +100,7 @@ impl Openable for LedgerClient {
 
     async fn open(target: &ConnectTarget) -> Result<Self, MysqlError> {
         let mut client = target.connect().await?;
-        target.prepare_ledger(&mut client).await?;
+        target.prepare(&mut client, Tables::Ledger).await?;
         Ok(Self(client))
     }
 
@@ -155,7 +156,7 @@ impl LedgerConnection for LedgerClient {
 
     async fn problem(target: &ConnectTarget) -> Result<Option<String>, MysqlError> {
         let mut client = target.connect_bare().await?;
-        target.look_for_ledger(&mut client).await
+        target.look(&mut client, Tables::Ledger).await
     }
 
     async fn begin(&mut self) -> Result<(), CallError> {

@@ -5,6 +5,7 @@ use super::client::Client;
 use super::error::{CallError, MysqlError, failed, is_made_or_in_use, is_trigger_denied, sentence};
 use super::value::Value;
 use crate::server::names::Names;
+use crate::server::tables::{LEDGER_KNOWN_BY, Tables};
 
 /// Migrations from one version of the tables to the next, the first from an empty database. A released
 /// migration is never changed. Each can be run again from its beginning: DDL is not transactional, so an
@@ -35,7 +36,7 @@ const NO_TOPICS: &str = "DROP TABLE IF EXISTS published_messages_new";
 
 /// Tables that are checked for being ganger's, each with a column that another program's table is
 /// unlikely to have.
-const KNOWN_BY: [(&str, &str); 7] = [
+const KNOWN_BY: &[(&str, &str)] = &[
     ("consumer_messages", "unique_hold"),
     ("finished_messages", "emit_id"),
     ("ganger_version", "version"),
@@ -43,18 +44,6 @@ const KNOWN_BY: [(&str, &str); 7] = [
     ("poisoned_messages", "unique_until"),
     ("published_messages", "unsubscribed"),
     ("subscriptions", "subscribed_at"),
-];
-
-/// The same for the tables of the ledger.
-const LEDGER_KNOWN_BY: [(&str, &str); 8] = [
-    ("ledger", "seen_at"),
-    ("ledger_audit", "subject"),
-    ("occurrence_events", "to_state"),
-    ("occurrence_logs", "occurrence"),
-    ("occurrences", "watched"),
-    ("schedule_outbox", "held_until"),
-    ("schedule_versions", "definition"),
-    ("schedules", "trial_slot"),
 ];
 
 /// Named lock for the creation of the tables, by the database and the table names.
@@ -80,86 +69,31 @@ pub(crate) fn statements(prefix: &str) -> String {
     Names::with_prefix(prefix).apply_to(&all).into_owned()
 }
 
+fn migrations(tables: Tables) -> &'static [&'static str] {
+    match tables {
+        Tables::Queues => MIGRATIONS,
+        Tables::Ledger => LEDGER_MIGRATIONS,
+    }
+}
+
 /// Makes sure that the tables exist, and creates them if that is configured. Two daemons that do so wait
 /// for each other.
 pub(super) async fn prepare(
     client: &mut Client,
+    tables: Tables,
     database: &str,
     declare: bool,
 ) -> Result<(), MysqlError> {
-    if is_to_be_made(client, database, declare).await? {
+    if is_to_be_made(client, tables, database, declare).await? {
         // After an error the connection is not used any more, and its end releases the lock.
         lock(client).await?;
-        migrate(client, database).await?;
+        migrate(client, tables, database).await?;
         unlock(client).await?;
     }
-    match declare {
-        true => prepare_ids(client).await,
-        false => Ok(()),
+    match tables {
+        Tables::Queues if declare => prepare_ids(client).await,
+        Tables::Queues | Tables::Ledger => Ok(()),
     }
-}
-
-/// Makes sure that the tables of the ledger exist, and creates them if that is configured.
-pub(super) async fn prepare_ledger(
-    client: &mut Client,
-    database: &str,
-    declare: bool,
-) -> Result<(), MysqlError> {
-    if !is_ledger_to_be_made(client, database, declare).await? {
-        return Ok(());
-    }
-    lock(client).await?;
-    let done = ledger_found(client, database).await?;
-    for step in LEDGER_MIGRATIONS.iter().skip(done) {
-        let made = client.batch_execute(step).await;
-        made.map_err(failed("making the tables of the ledger"))?;
-    }
-    unlock(client).await
-}
-
-/// Checks that the tables of the ledger exist or will be created.
-pub(super) async fn look_for_ledger(
-    client: &mut Client,
-    database: &str,
-    declare: bool,
-) -> Result<(), MysqlError> {
-    is_ledger_to_be_made(client, database, declare)
-        .await
-        .map(drop)
-}
-
-async fn is_ledger_to_be_made(
-    client: &mut Client,
-    database: &str,
-    declare: bool,
-) -> Result<bool, MysqlError> {
-    let done = ledger_found(client, database).await?;
-    let is_there = done == LEDGER_MIGRATIONS.len();
-    if is_there || declare {
-        return Ok(!is_there);
-    }
-    Err(MysqlError::NoLedger {
-        database: database.to_owned(),
-        version: done + 1,
-    })
-}
-
-/// Returns the number of migrations of the ledger that were run.
-async fn ledger_found(client: &mut Client, database: &str) -> Result<usize, MysqlError> {
-    let looking = || failed("looking for the tables of the ledger");
-    let tables = known(client, &LEDGER_KNOWN_BY).await.map_err(looking())?;
-    if let Some(table) = tables.foreign {
-        let database = database.to_owned();
-        return Err(MysqlError::Foreign { database, table });
-    }
-    // The one that is made last.
-    if !tables.there.contains(&"ledger") {
-        return Ok(0);
-    }
-    let version = "SELECT COALESCE(MAX(version), 0) FROM ledger";
-    let version = client.query_one(version, &[]).await;
-    let version = version.and_then(|row| row.get(0)).map_err(looking())?;
-    known_steps(version, LEDGER_MIGRATIONS, database)
 }
 
 /// Creates the trigger that assigns the ids of all messages, unless it exists or triggers may not be
@@ -217,24 +151,31 @@ async fn unlock(client: &mut Client) -> Result<(), MysqlError> {
 /// Checks that the tables exist or will be created.
 pub(super) async fn look(
     client: &mut Client,
+    tables: Tables,
     database: &str,
     declare: bool,
 ) -> Result<(), MysqlError> {
-    is_to_be_made(client, database, declare).await.map(drop)
+    let looked = is_to_be_made(client, tables, database, declare).await;
+    looked.map(drop)
 }
 
-/// Returns whether all tables exist in their current form.
+/// Returns whether all tables of the queues exist in their current form.
 pub(super) async fn is_made(client: &mut Client, database: &str) -> Result<bool, MysqlError> {
-    Ok(found_in_peace(client, database).await? == MIGRATIONS.len())
+    let done = found_in_peace(client, Tables::Queues, database).await?;
+    Ok(done == MIGRATIONS.len())
 }
 
 /// Returns the number of migrations that were run, while none is.
-async fn found_in_peace(client: &mut Client, database: &str) -> Result<usize, MysqlError> {
-    match found(client, database).await {
+async fn found_in_peace(
+    client: &mut Client,
+    tables: Tables,
+    database: &str,
+) -> Result<usize, MysqlError> {
+    match found(client, tables, database).await {
         // A table that is being altered shows no columns. The session that alters it holds the lock.
         Err(MysqlError::Foreign { .. }) => {
             lock(client).await?;
-            let again = found(client, database).await;
+            let again = found(client, tables, database).await;
             unlock(client).await?;
             again
         }
@@ -244,31 +185,35 @@ async fn found_in_peace(client: &mut Client, database: &str) -> Result<usize, My
 
 async fn is_to_be_made(
     client: &mut Client,
+    tables: Tables,
     database: &str,
     declare: bool,
 ) -> Result<bool, MysqlError> {
-    let done = found_in_peace(client, database).await?;
-    let is_there = done == MIGRATIONS.len();
+    let done = found_in_peace(client, tables, database).await?;
+    let is_there = done == migrations(tables).len();
     if is_there || declare {
         return Ok(!is_there);
     }
-    Err(MysqlError::Missing {
-        database: database.to_owned(),
-        version: done + 1,
+    let (database, version) = (database.to_owned(), done + 1);
+    Err(match tables {
+        Tables::Queues => MysqlError::Missing { database, version },
+        Tables::Ledger => MysqlError::NoLedger { database, version },
     })
 }
 
 /// Runs the missing migrations.
-async fn migrate(client: &mut Client, database: &str) -> Result<(), MysqlError> {
-    let done = found(client, database).await?;
+async fn migrate(client: &mut Client, tables: Tables, database: &str) -> Result<(), MysqlError> {
+    let done = found(client, tables, database).await?;
     let making = || failed("making the tables");
-    // Before the migrations: after an interruption in between, the version shows that something is left
-    // to do.
-    match make_topics(client).await {
-        Err(error) if is_trigger_denied(&error) => {}
-        made => made.map_err(making())?,
+    if tables == Tables::Queues {
+        // Before the migrations: after an interruption in between, the version shows that something is left
+        // to do.
+        match make_topics(client).await {
+            Err(error) if is_trigger_denied(&error) => {}
+            made => made.map_err(making())?,
+        }
     }
-    for step in MIGRATIONS.iter().skip(done) {
+    for step in migrations(tables).iter().skip(done) {
         client.batch_execute(step).await.map_err(making())?;
     }
     Ok(())
@@ -315,29 +260,29 @@ async fn make_topics(client: &mut Client) -> Result<(), CallError> {
 }
 
 /// Returns the number of migrations that were run.
-async fn found(client: &mut Client, database: &str) -> Result<usize, MysqlError> {
+async fn found(client: &mut Client, tables: Tables, database: &str) -> Result<usize, MysqlError> {
     let looking = || failed("looking for the tables");
-    let tables = known(client, &KNOWN_BY).await.map_err(looking())?;
-    if let Some(table) = tables.foreign {
-        let database = database.to_owned();
+    let database = database.to_owned();
+    let known_by = match tables {
+        Tables::Queues => KNOWN_BY,
+        Tables::Ledger => LEDGER_KNOWN_BY,
+    };
+    let there = known(client, known_by).await.map_err(looking())?;
+    if let Some(table) = there.foreign {
         return Err(MysqlError::Foreign { database, table });
     }
-    if !tables.there.contains(&"ganger_version") {
+    let versioned = tables.versioned();
+    if !there.there.contains(&versioned) {
         return Ok(0);
     }
-    let version = "SELECT COALESCE(MAX(version), 0) FROM ganger_version";
-    let version = client.query_one(version, &[]).await;
-    let version = version.and_then(|row| row.get(0)).map_err(looking())?;
-    known_steps(version, MIGRATIONS, database)
-}
-
-/// Returns the number of migrations that a version of the tables stands for.
-fn known_steps(found: i64, migrations: &[&str], database: &str) -> Result<usize, MysqlError> {
-    let known = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
+    let version = format!("SELECT COALESCE(MAX(version), 0) FROM {versioned}");
+    let version = client.query_one(&version, &[]).await;
+    let found: i64 = version.and_then(|row| row.get(0)).map_err(looking())?;
+    let known = i64::try_from(migrations(tables).len()).unwrap_or(i64::MAX);
     match usize::try_from(found) {
         Ok(steps) if found <= known => Ok(steps),
         _ => Err(MysqlError::Newer {
-            database: database.to_owned(),
+            database,
             found,
             known,
         }),
