@@ -12,11 +12,10 @@ use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::client::{Client, Product};
-use super::columns::{Sent, message, message_values};
 use super::connect::ConnectTarget;
 use super::error::{CallError, MysqlError, failed};
 use super::row::Row;
-use super::{claim, topics, unique};
+use super::{claim, settle, topics, unique};
 use crate::server::client::{Commands, ServerClient};
 use crate::server::selection::Selection;
 use crate::server::tables::Tables;
@@ -33,13 +32,6 @@ const TIME_LIMITS_OF_MYSQL: &str = "SET SESSION max_execution_time = 600000, loc
 
 /// Interval between two polls for a reply: MySQL sends no notifications.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-pub(super) const INSERT: &str = concat!(
-    "INSERT INTO consumer_messages (queue, ",
-    message!(),
-    ") VALUES "
-);
-pub(super) const VALUES: &str = concat!("(?, ", message_values!(), ")");
 
 /// Connects for commands.
 pub(crate) fn open(database: &MysqlDatabase) -> Result<ServerClient<Client>, MysqlError> {
@@ -115,9 +107,8 @@ impl Commands for Client {
     }
 
     async fn publish(&mut self, messages: &[&Outgoing]) -> Result<(), CallError> {
-        let sent: Vec<Sent<'_>> = messages.iter().map(|message| Sent::of(message)).collect();
         let mut script = self.script();
-        script.add_rows(INSERT, VALUES, sent.iter().map(Sent::values));
+        settle::publish(&mut script, messages.iter().copied());
         self.run(script).await.map(drop)
     }
 

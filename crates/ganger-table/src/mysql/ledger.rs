@@ -1,10 +1,10 @@
 //! The ledger in MySQL and MariaDB.
 
 use super::client::{Answer, Client, Product};
-use super::columns::Sent;
-use super::commands::{INSERT, VALUES, cancel};
+use super::commands::cancel;
 use super::connect::ConnectTarget;
 use super::error::{CallError, MysqlError};
+use super::settle;
 use super::value::{Value, now_ms};
 use crate::ledger::sql::LedgerDialect;
 use crate::ledger::values::{SqlRow, SqlValue};
@@ -183,9 +183,8 @@ impl LedgerConnection for LedgerClient {
     }
 
     async fn publish(&mut self, messages: &[Outgoing]) -> Result<(), CallError> {
-        let sent: Vec<Sent<'_>> = messages.iter().map(Sent::of).collect();
         let mut script = self.0.script();
-        script.add_rows(INSERT, VALUES, sent.iter().map(Sent::values));
+        settle::publish(&mut script, messages.iter());
         self.0.run(script).await.map(drop)
     }
 

@@ -10,6 +10,18 @@ use crate::server::delays::delay_ms;
 use crate::table::{Claim, headers};
 use ganger_queue::delivery::{Failure, Outgoing};
 
+/// Returns the occurrence of a row, by the header in a column: also of JSON that the server can't read.
+macro_rules! occurrence {
+    ($headers:literal) => {
+        concat!(
+            "substring(",
+            $headers,
+            "::text from '\"x-ganger-occurrence\"[[:space:]]*:[[:space:]]*\"([0-9A-Za-z-]+)\"')"
+        )
+    };
+}
+pub(super) use occurrence;
+
 /// The columns that a dead letter has in addition to its message.
 #[derive(Debug, Default)]
 pub(super) struct DeadLetterColumns<'a> {

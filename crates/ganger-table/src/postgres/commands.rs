@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
+use super::columns::occurrence;
 use super::connect::{ConnectTarget, RawConnection};
 use super::error::{PostgresError, failed};
 use super::owners::{listen, request_notifications, withdraw_request};
@@ -21,6 +22,7 @@ use crate::server::client::{Commands, ServerClient};
 use crate::server::occurrences;
 use crate::server::registry::NotifyState;
 use crate::server::selection::Selection;
+use crate::server::tables::Tables;
 use crate::table::headers;
 use ganger_config::model::{PostgresDatabase, Subscription};
 use ganger_core::names::PAUSED_QUEUE;
@@ -102,12 +104,12 @@ impl Commands for CommandConnection {
     }
 
     async fn prepare(&mut self, target: &ConnectTarget) -> Result<(), PostgresError> {
-        target.prepare(&self.raw.client).await
+        target.prepare(&self.raw.client, Tables::Queues).await
     }
 
     async fn problem(&mut self, target: &ConnectTarget) -> Result<Option<String>, PostgresError> {
         pooler::reject_pooled(target, &self.raw).await?;
-        target.look(&self.raw.client).await
+        target.look(&self.raw.client, Tables::Queues).await
     }
 
     async fn is_made(&mut self, target: &ConnectTarget) -> Result<bool, PostgresError> {
@@ -331,7 +333,8 @@ SELECT $1, queue, $6, $7, attempts, crashes, lapses, 0, '[]', coalesce(first_fai
   body_bytes, headers, correlation_id, reply_to, message_id, content_type, key, priority, created_at,
   unique_key, unique_scope, unique_until, id
 FROM gone, now ORDER BY id
-RETURNING substring(headers::text from '\"x-ganger-occurrence\"[[:space:]]*:[[:space:]]*\"([0-9A-Za-z-]+)\"')"
+RETURNING ",
+    occurrence!("headers")
 );
 
 /// Takes the first reply in the order of the index. In the order of ids, the server would read the rows

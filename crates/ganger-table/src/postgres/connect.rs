@@ -16,6 +16,7 @@ use super::ledger_statements::LedgerStatements;
 use super::schema;
 use super::tls::Encryption;
 use crate::server::names::Names;
+use crate::server::tables::Tables;
 use ganger_config::model::{Host, PostgresDatabase, SslMode};
 use ganger_core::threads::or_refused;
 
@@ -139,40 +140,35 @@ impl ConnectTarget {
         })
     }
 
-    /// Connects, and makes sure that the tables exist.
+    /// Connects, and makes sure that the tables of the queues exist.
     pub(crate) async fn connect(&self) -> Result<RawConnection, PostgresError> {
         let raw = self.connect_bare().await?;
-        self.prepare(&raw.client).await?;
+        self.prepare(&raw.client, Tables::Queues).await?;
         Ok(raw)
     }
 
     /// Makes sure that the tables exist, and creates missing ones if that is configured.
-    pub(crate) async fn prepare(&self, client: &Client) -> Result<(), PostgresError> {
+    pub(crate) async fn prepare(
+        &self,
+        client: &Client,
+        tables: Tables,
+    ) -> Result<(), PostgresError> {
         // Boxed, since it is large and rarely used: otherwise every future that contains it would be as
         // large.
-        Box::pin(schema::prepare(client, &self.schema, self.declare)).await
-    }
-
-    /// Makes sure that the tables of the ledger exist, and creates them if that is configured.
-    pub(crate) async fn prepare_ledger(&self, client: &Client) -> Result<(), PostgresError> {
-        Box::pin(schema::prepare_ledger(client, &self.schema, self.declare)).await
+        Box::pin(schema::prepare(client, tables, &self.schema, self.declare)).await
     }
 
     /// Returns the problem with the tables, if there is one; tables that will be created are none.
     /// Creates nothing.
-    pub(crate) async fn look(&self, client: &Client) -> Result<Option<String>, PostgresError> {
-        as_problem(schema::look(client, &self.schema, self.declare).await)
-    }
-
-    /// Returns the problem with the tables of the ledger, likewise.
-    pub(crate) async fn look_for_ledger(
+    pub(crate) async fn look(
         &self,
         client: &Client,
+        tables: Tables,
     ) -> Result<Option<String>, PostgresError> {
-        as_problem(schema::look_for_ledger(client, &self.schema, self.declare).await)
+        as_problem(schema::look(client, tables, &self.schema, self.declare).await)
     }
 
-    /// Returns whether all tables exist in their current form.
+    /// Returns whether all tables of the queues exist in their current form.
     pub(crate) async fn is_made(&self, client: &Client) -> Result<bool, PostgresError> {
         schema::is_made(client, &self.schema).await
     }

@@ -6,6 +6,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Row};
 
 use super::client::Parameter;
+use super::columns::occurrence;
 use super::commands::cancel;
 use super::connect::{ConnectTarget, RawConnection};
 use super::error::PostgresError;
@@ -15,6 +16,7 @@ use crate::ledger::values::{SqlCell, SqlRow, SqlValue};
 use crate::server::ledger::{LOCKS, LedgerConnection};
 use crate::server::reconnecting::Openable;
 use crate::server::sql::Sql;
+use crate::server::tables::Tables;
 use ganger_queue::delivery::Outgoing;
 
 impl Sql for &RawConnection {
@@ -22,7 +24,7 @@ impl Sql for &RawConnection {
 
     const NOW_MS: &'static str = concat!("SELECT ", now_ms!());
 
-    const OCCURRENCE: &'static str = "substring(m.headers::text from '\"x-ganger-occurrence\"[[:space:]]*:[[:space:]]*\"([0-9A-Za-z-]+)\"')";
+    const OCCURRENCE: &'static str = occurrence!("m.headers");
 
     const BY_OWNER: &'static str = "";
 
@@ -110,7 +112,7 @@ impl Openable for LedgerClient {
 
     async fn open(target: &ConnectTarget) -> Result<Self, PostgresError> {
         let raw = target.connect().await?;
-        target.prepare_ledger(&raw.client).await?;
+        target.prepare(&raw.client, Tables::Ledger).await?;
         Ok(Self {
             raw,
             statements: OnceCell::new(),
@@ -168,7 +170,7 @@ impl LedgerConnection for LedgerClient {
 
     async fn problem(target: &ConnectTarget) -> Result<Option<String>, PostgresError> {
         let raw = target.connect_bare().await?;
-        target.look_for_ledger(&raw.client).await
+        target.look(&raw.client, Tables::Ledger).await
     }
 
     async fn begin(&mut self) -> Result<(), Error> {

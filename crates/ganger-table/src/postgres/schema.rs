@@ -6,6 +6,7 @@ use tokio_postgres::Error;
 use super::client::Client;
 use super::error::{PostgresError, failed};
 use crate::server::names::Names;
+use crate::server::tables::{LEDGER_KNOWN_BY, Tables};
 
 /// The oldest supported server, as `server_version_num`.
 pub(super) const OLDEST_SERVER: i32 = 120_000;
@@ -28,15 +29,18 @@ const LEDGER_MIGRATIONS: &[&str] = &[
 ];
 
 /// Tables that must all exist if one of them does: otherwise it belongs to another program.
-const TABLES: [&str; 4] = [
+const TABLES: &[&str] = &[
     "consumer_messages",
     "ganger_version",
     "owners",
     "poisoned_messages",
 ];
 
+/// The same for the ledger.
+const LEDGER_TABLES: &[&str] = &["ledger", "occurrence_events", "occurrences", "schedules"];
+
 /// Column by which each table is recognised: another program's is unlikely to have it.
-const KNOWN_BY: [(&str, &str); 7] = [
+const KNOWN_BY: &[(&str, &str)] = &[
     ("consumer_messages", "body_bytes"),
     ("finished_messages", "emit_id"),
     ("ganger_version", "version"),
@@ -44,18 +48,6 @@ const KNOWN_BY: [(&str, &str); 7] = [
     ("poisoned_messages", "body_bytes"),
     ("published_messages", "unsubscribed"),
     ("subscriptions", "subscribed_at"),
-];
-
-/// The same for the tables of the ledger.
-const LEDGER_KNOWN_BY: [(&str, &str); 8] = [
-    ("ledger", "seen_at"),
-    ("ledger_audit", "subject"),
-    ("occurrence_events", "to_state"),
-    ("occurrence_logs", "occurrence"),
-    ("occurrences", "watched"),
-    ("schedule_outbox", "held_until"),
-    ("schedule_versions", "definition"),
-    ("schedules", "trial_slot"),
 ];
 
 /// Returns the statements that create the tables in that schema, for people who run them by hand: a transaction for each
@@ -67,15 +59,18 @@ pub(crate) fn statements(schema: &str, prefix: &str) -> String {
         other => format!("CREATE SCHEMA IF NOT EXISTS {};\n", quoted(other)),
     };
     let mut transactions = Vec::new();
-    for (table, steps, mut before) in [
-        ("ganger_version", MIGRATIONS, create_schema),
-        ("ledger", LEDGER_MIGRATIONS, String::new()),
+    for (tables, mut before) in [
+        (Tables::Queues, create_schema),
+        (Tables::Ledger, String::new()),
     ] {
-        for (done, step) in steps.iter().enumerate() {
+        for (done, step) in migrations(tables).iter().enumerate() {
             let (title, step) = step.split_once("\n\n").unwrap_or_default();
             let follows = match done {
                 0 => String::new(),
-                done => format!("SELECT 1 / count(*) FROM {table} WHERE version = {done};\n\n"),
+                done => {
+                    let versioned = tables.versioned();
+                    format!("SELECT 1 / count(*) FROM {versioned} WHERE version = {done};\n\n")
+                }
             };
             transactions.push(format!(
                 "{title}\n\nBEGIN;\n{}SET LOCAL search_path = {};\n\n{}COMMIT;\n",
@@ -93,91 +88,25 @@ pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
+fn migrations(tables: Tables) -> &'static [&'static str] {
+    match tables {
+        Tables::Queues => MIGRATIONS,
+        Tables::Ledger => LEDGER_MIGRATIONS,
+    }
+}
+
 /// Makes sure that the tables exist, and creates them if that is configured. Two daemons that do so wait
 /// for each other.
 pub(super) async fn prepare(
     client: &Client,
+    tables: Tables,
     schema: &str,
     declare: bool,
 ) -> Result<(), PostgresError> {
-    if !is_to_be_made(client, schema, declare).await? {
+    if !is_to_be_made(client, tables, schema, declare).await? {
         return Ok(());
     }
-    or_roll_back(client, migrate(client, schema).await).await
-}
-
-/// Makes sure that the tables of the ledger exist, and creates them if that is configured.
-pub(super) async fn prepare_ledger(
-    client: &Client,
-    schema: &str,
-    declare: bool,
-) -> Result<(), PostgresError> {
-    if !is_ledger_to_be_made(client, schema, declare).await? {
-        return Ok(());
-    }
-    or_roll_back(client, migrate_ledger(client, schema).await).await
-}
-
-async fn migrate_ledger(client: &Client, schema: &str) -> Result<(), PostgresError> {
-    begin(client, schema).await?;
-    let done = ledger_found(client, schema).await?;
-    for step in LEDGER_MIGRATIONS.iter().skip(done) {
-        let made = client.batch_execute(step).await;
-        made.map_err(failed("making the tables of the ledger"))?;
-    }
-    let committed = client.commit().await;
-    committed.map_err(failed("making the tables of the ledger"))
-}
-
-/// Checks that the tables of the ledger exist or will be created.
-pub(super) async fn look_for_ledger(
-    client: &Client,
-    schema: &str,
-    declare: bool,
-) -> Result<(), PostgresError> {
-    is_ledger_to_be_made(client, schema, declare)
-        .await
-        .map(drop)
-}
-
-async fn is_ledger_to_be_made(
-    client: &Client,
-    schema: &str,
-    declare: bool,
-) -> Result<bool, PostgresError> {
-    let done = ledger_found(client, schema).await?;
-    let is_there = done == LEDGER_MIGRATIONS.len();
-    if is_there || declare {
-        return Ok(!is_there);
-    }
-    Err(PostgresError::NoLedger {
-        schema: schema.to_owned(),
-        version: done + 1,
-    })
-}
-
-/// Returns the number of migrations of the ledger that were run.
-async fn ledger_found(client: &Client, schema: &str) -> Result<usize, PostgresError> {
-    let looking = || failed("looking for the tables of the ledger");
-    let foreign = foreign(client, schema, &LEDGER_KNOWN_BY).await;
-    if let Some(table) = foreign.map_err(looking())? {
-        let schema = schema.to_owned();
-        return Err(PostgresError::Foreign { schema, table });
-    }
-    let there = "SELECT to_regclass('ledger') IS NOT NULL";
-    let there = client.query_one(there, &[]).await.map_err(looking())?;
-    if !there.get::<_, bool>(0) {
-        return Ok(0);
-    }
-    let version = "SELECT max(version) FROM ledger";
-    let version = client.query_one(version, &[]).await.map_err(looking())?;
-    known_steps(version.get(0), LEDGER_MIGRATIONS, schema)
-}
-
-async fn or_roll_back(
-    client: &Client,
-    made: Result<(), PostgresError>,
-) -> Result<(), PostgresError> {
+    let made = migrate(client, tables, schema).await;
     if made.is_err() {
         // Best effort: the first error is returned, and the connection is not used any more.
         drop(client.roll_back().await);
@@ -188,41 +117,46 @@ async fn or_roll_back(
 /// Checks that the tables exist or will be created.
 pub(super) async fn look(
     client: &Client,
+    tables: Tables,
     schema: &str,
     declare: bool,
 ) -> Result<(), PostgresError> {
-    is_to_be_made(client, schema, declare).await.map(drop)
+    let looked = is_to_be_made(client, tables, schema, declare).await;
+    looked.map(drop)
 }
 
-/// Returns whether all tables exist in their current form.
+/// Returns whether all tables of the queues exist in their current form.
 pub(super) async fn is_made(client: &Client, schema: &str) -> Result<bool, PostgresError> {
-    Ok(found(client, schema).await? == Some(MIGRATIONS.len()))
+    Ok(found(client, Tables::Queues, schema).await? == MIGRATIONS.len())
 }
 
 async fn is_to_be_made(
     client: &Client,
+    tables: Tables,
     schema: &str,
     declare: bool,
 ) -> Result<bool, PostgresError> {
-    let done = found(client, schema).await?.unwrap_or(0);
-    let is_there = done == MIGRATIONS.len();
+    let done = found(client, tables, schema).await?;
+    let is_there = done == migrations(tables).len();
     if is_there || declare {
         return Ok(!is_there);
     }
-    Err(PostgresError::Missing {
-        schema: schema.to_owned(),
-        version: done + 1,
+    let (schema, version) = (schema.to_owned(), done + 1);
+    Err(match tables {
+        Tables::Queues => PostgresError::Missing { schema, version },
+        Tables::Ledger => PostgresError::NoLedger { schema, version },
     })
 }
 
-async fn migrate(client: &Client, schema: &str) -> Result<(), PostgresError> {
+/// Runs the missing migrations.
+async fn migrate(client: &Client, tables: Tables, schema: &str) -> Result<(), PostgresError> {
     begin(client, schema).await?;
     let making = || failed("making the tables");
-    let done = found(client, schema).await?.unwrap_or(0);
+    let done = found(client, tables, schema).await?;
     if done == 0 {
         make_schema(client, schema).await?;
     }
-    for step in MIGRATIONS.iter().skip(done) {
+    for step in migrations(tables).iter().skip(done) {
         client.batch_execute(step).await.map_err(making())?;
     }
     client.commit().await.map_err(making())
@@ -253,49 +187,42 @@ async fn make_schema(client: &Client, schema: &str) -> Result<(), PostgresError>
     made.map_err(failed("making the schema"))
 }
 
-/// Returns the number of migrations that were run; none if there are no tables.
-async fn found(client: &Client, schema: &str) -> Result<Option<usize>, PostgresError> {
+/// Returns the number of migrations that were run.
+async fn found(client: &Client, tables: Tables, schema: &str) -> Result<usize, PostgresError> {
     let looking = || failed("looking for the tables");
-    let tables = "SELECT relname::text FROM pg_catalog.pg_class
-                  JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
-                  WHERE nspname = $1 AND relname = ANY($2::text[])
-                  ORDER BY relname";
-    let names: Vec<_> = TABLES
-        .iter()
-        .map(|table| client.table_name(table))
-        .collect();
-    let tables = client.query(tables, &[&schema, &names]).await;
-    let tables = tables.map_err(looking())?;
-    let tables: Vec<String> = tables.iter().map(|row| row.get(0)).collect();
-    if tables.is_empty() {
-        return Ok(None);
-    }
-    let foreign = foreign(client, schema, &KNOWN_BY).await;
+    let (all, known_by) = match tables {
+        Tables::Queues => (TABLES, KNOWN_BY),
+        Tables::Ledger => (LEDGER_TABLES, LEDGER_KNOWN_BY),
+    };
+    let there = "SELECT relname::text FROM pg_catalog.pg_class
+                 JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
+                 WHERE nspname = $1 AND relname = ANY($2::text[])
+                 ORDER BY relname";
+    let names = all.iter().map(|table| client.table_name(table));
+    let names: Vec<String> = names.collect();
+    let there = client.query(there, &[&schema, &names]).await;
+    let there = there.map_err(looking())?;
+    let foreign = foreign(client, schema, known_by).await;
     let foreign = match foreign.map_err(looking())? {
-        None if tables.len() < TABLES.len() => tables.into_iter().next(),
+        None if there.is_empty() => return Ok(0),
+        None if there.len() < all.len() => there.first().map(|row| row.get(0)),
         foreign => foreign,
     };
+    let schema = schema.to_owned();
     if let Some(table) = foreign {
-        let schema = schema.to_owned();
         return Err(PostgresError::Foreign { schema, table });
     }
-    let version = "SELECT max(version) FROM ganger_version";
-    let version = client.query_one(version, &[]).await.map_err(looking())?;
-    known_steps(version.get(0), MIGRATIONS, schema).map(Some)
-}
-
-/// Returns the number of migrations that a version of the tables stands for.
-fn known_steps(
-    version: Option<i32>,
-    migrations: &[&str],
-    schema: &str,
-) -> Result<usize, PostgresError> {
-    let found = version.unwrap_or(0);
-    let known = i32::try_from(migrations.len()).unwrap_or(i32::MAX);
+    let version = format!("SELECT max(version) FROM {}", tables.versioned());
+    let version = client
+        .query_one(version.as_str(), &[])
+        .await
+        .map_err(looking())?;
+    let found = version.get::<_, Option<i32>>(0).unwrap_or(0);
+    let known = i32::try_from(migrations(tables).len()).unwrap_or(i32::MAX);
     match usize::try_from(found) {
         Ok(steps) if found <= known => Ok(steps),
         _ => Err(PostgresError::Newer {
-            schema: schema.to_owned(),
+            schema,
             found,
             known,
         }),
