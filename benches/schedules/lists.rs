@@ -1,6 +1,6 @@
 //! Pages of occurrences among many of them, at any depth: all of them, and the failures.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use ganger_config::model::Record;
@@ -135,6 +135,7 @@ fn record(ledger: &mut Ledger, numbers: std::ops::Range<usize>) -> miette::Resul
             },
             made: Instant::now(),
             end,
+            id: OnceLock::new(),
         });
     }
     let mut pending = PendingReports::default();

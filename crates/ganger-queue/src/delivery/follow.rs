@@ -325,6 +325,7 @@ impl MessageRecord {
             message: self,
             made: Instant::now(),
             end,
+            id: OnceLock::new(),
         })
     }
 }
@@ -367,6 +368,8 @@ pub struct RecordedEnd {
     pub made: Instant,
     /// The end.
     pub end: MessageEnd,
+    /// Id of its record, from the first try to write that on: so a try whose result is unknown is repeated safely.
+    pub id: OnceLock<String>,
 }
 
 impl RecordedEnd {

@@ -124,6 +124,11 @@ impl<S: LedgerSql> OutboxTransaction for InTransaction<S> {
             return Ok(());
         }
         let now_ms = self.0.now_ms()?;
+        // Those that were tried before may be there: the answer to a commit can be lost.
+        let tried = ends.iter().filter_map(|end| end.id.get());
+        let tried: Vec<_> = tried.map(|id| vec![SqlValue::from(id)]).collect();
+        self.0
+            .each("DELETE FROM occurrences WHERE id = ?", &tried)?;
         let rows: Vec<_> = ends.iter().map(|end| RecordRow::new(end, now_ms)).collect();
         let values = rows.iter().map(RecordRow::values);
         self.0.each(RECORD, &values.collect::<Vec<_>>()).map(drop)

@@ -21,7 +21,7 @@ VALUES (?, '', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 /// A record.
 #[derive(Debug)]
 pub(crate) struct RecordRow<'a> {
-    id: String,
+    id: &'a str,
     end: &'a RecordedEnd,
     now_ms: i64,
     state: OccurrenceState,
@@ -33,7 +33,8 @@ pub(crate) struct RecordRow<'a> {
 impl<'a> RecordRow<'a> {
     /// Makes the record of an end, at that time of the ledger's clock.
     pub(crate) fn new(end: &'a RecordedEnd, now_ms: i64) -> Self {
-        let id = message::id(Timestamp::from_millisecond(now_ms).unwrap_or_default());
+        let now = || Timestamp::from_millisecond(now_ms).unwrap_or_default();
+        let id = end.id.get_or_init(|| message::id(now()));
         let (state, reason, error, result) = match &end.end {
             MessageEnd::Done(result) => {
                 (OccurrenceState::Completed, None, None, result_text(result))
@@ -60,7 +61,7 @@ impl<'a> RecordRow<'a> {
         let at = |time: tokio::time::Instant| before(self.now_ms, time.elapsed());
         let [started, worker, trace] = beginning(record.begun.as_ref(), self.now_ms);
         vec![
-            SqlValue::from(&self.id),
+            SqlValue::from(self.id),
             (&*record.queue).into(),
             record.source.as_deref().into(),
             record.message_id.as_deref().into(),

@@ -9,8 +9,8 @@ use super::*;
 use ganger_config::model::Record;
 use ganger_config::sample;
 use ganger_queue::delivery::{
-    Begun, Delivery, Failure, Follower, Following, History, Message, Outcome, PoolEnd, Reason,
-    Report, Reported, Reports, SourceEnd, link,
+    Begun, Delivery, Failure, Follower, Following, History, Message, MessageRecord, Outcome, PoolEnd,
+    Reason, Report, Reported, Reports, SourceEnd, link,
 };
 
 const ELSEWHERE: &str =
@@ -409,4 +409,67 @@ fn a_clock_that_was_set_back_keeps_no_report_out() {
     rig.jump(-3600);
     let failure = Failure::new(Reason::Failed, "why");
     assert_eq!(write(Reported::Buried(failure)), "failed");
+}
+
+/// A database whose answers to commits are lost.
+#[derive(Debug)]
+struct Mute(SqliteLedger);
+
+impl LedgerStore for Mute {
+    fn write(&mut self, work: &mut store::LedgerWork<'_>) -> Result<(), Fault> {
+        self.0.write(work)?;
+        Err(Fault::transient("no answer"))
+    }
+
+    fn write_beside(&mut self, work: &mut store::LedgerWork<'_>) -> Result<(), Fault> {
+        self.0.write_beside(work)
+    }
+
+    fn read(&mut self, work: &mut store::LedgerWork<'_>) -> Result<(), Fault> {
+        self.0.read(work)
+    }
+}
+
+#[test]
+fn an_end_whose_commit_had_no_answer_is_recorded_once() {
+    let rig = Rig::new();
+    let (mut ledger, id) = dispatched(&rig, ELSEWHERE);
+    let clock = WallClock::of(&rig.now_ms);
+    let mute = SqliteLedger::open(&rig.path(), 0o600, clock).unwrap();
+    let mut mute = Ledger::new(("main", "main"), Box::new(Mute(mute)), || PASSED.get());
+    let mut pending = PendingReports::default();
+    let failure = || Failure::new(Reason::Failed, "why");
+    let end = |message: &str| {
+        let message = MessageRecord {
+            message_id: Some(message.to_owned()),
+            source: Some("rabbit".to_owned()),
+            queue: "q".into(),
+            attempt: 1,
+            arrived: Instant::now(),
+            begun: None,
+            record: Record::All,
+        };
+        let failed = Outcome::DeadLetter(Box::new(failure()));
+        message.end(&failed, &"".into()).unwrap()
+    };
+    let mut reports = report(&id, (2, 0), Reported::Buried(failure()));
+    // Two messages may have the same id.
+    reports.ends.push(end("a"));
+    reports.ends.push(end("a"));
+    pending.add(reports);
+    for _ in 0..2 {
+        let mut batch = pending.take(None);
+        mute.report(&mut batch).unwrap_err();
+        pending.failed(batch);
+        rig.pass(1);
+    }
+    let mut later = Reports::default();
+    later.ends.push(end("b"));
+    pending.add(later);
+    ledger.report(&mut pending.take(None)).unwrap();
+    let records =
+        "SELECT group_concat(message_id ORDER BY id) FROM occurrences WHERE schedule = ''";
+    let records: String = rig.sql().query_row(records, [], |row| row.get(0)).unwrap();
+    assert_eq!(records, "a,a,b");
+    assert_eq!(events(&mut ledger, &id).len(), 2);
 }
