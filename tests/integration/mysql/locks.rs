@@ -1,6 +1,8 @@
 //! What the sources of one queue lock of each other's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::harness::mariadb::MariaDatabase;
 use crate::harness::{DEADLINE, NewMessage, Pool, Workspace, trials};

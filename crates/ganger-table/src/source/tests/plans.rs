@@ -324,6 +324,12 @@ async fn ledger(rig: &Rig, round: i64) {
     let entered = occurrences::schedule("entered", r#""limit": 1"#);
     by_hand(rig, &mut ledger, &entered, round);
     elsewhere(&mut ledger);
+    expire(rig, &mut ledger, round);
+    ledger.sync(&[]).unwrap();
+}
+
+/// Removes occurrences and what else is old.
+fn expire(rig: &Rig, ledger: &mut Ledger, round: i64) {
     // Failures are kept for longer, however many there are, and as many of a schedule.
     let mut keep = Keep::all(CENTURY);
     keep.per_schedule = Some(100_000);
@@ -342,7 +348,6 @@ async fn ledger(rig: &Rig, round: i64) {
         *time = Duration::ZERO;
     }
     ledger.expire(&keep).unwrap();
-    ledger.sync(&[]).unwrap();
 }
 
 /// Runs what operators do with a schedule of the API, with its versions, of which there are many, and with single slots of it: one of the
