@@ -35,6 +35,8 @@ pub const OCCURRENCE_HEADER: &str = "x-ganger-occurrence";
 pub const ATTEMPTS_MAX_HEADER: &str = "x-ganger-attempts-max";
 /// Greatest number of attempts that a message may ask for by that header, which whoever may publish can write.
 pub const ATTEMPTS_MAX: u32 = 1000;
+/// Headers of the run that a message belongs to: the next step of a long task keeps them.
+pub const RUN_HEADERS: [&str; 2] = [OCCURRENCE_HEADER, ATTEMPTS_MAX_HEADER];
 /// Headers of ganger's own that belong to the message itself: every copy keeps them.
 pub const KEPT_HEADERS: [&str; 3] = [STEP_HEADER, OCCURRENCE_HEADER, ATTEMPTS_MAX_HEADER];
 /// Header with the name of the schedule that has sent a message.

@@ -7,8 +7,7 @@ use std::time::Duration;
 use super::publish_to::allows;
 use ganger_config::model::{Options, PoolConfig};
 use ganger_core::names::{
-    ATTEMPTS_MAX_HEADER, CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, OCCURRENCE_HEADER,
-    OWN_HEADER_PREFIX, STEP_HEADER,
+    CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER,
 };
 use ganger_protocol::output::Output;
 use ganger_protocol::status::{Answer, Meaning, Status};
@@ -220,12 +219,7 @@ fn reply(output: Output, case: Case<'_>) -> Outcome {
 fn continued(queue: String, output: Output, case: Case<'_>) -> Outgoing {
     let mut next = outgoing(queue, output, case);
     if *case.message.queue == *next.queue {
-        let most = case.history.attempts_max.map(|most| most.to_string());
-        let occurrence = case.message.occurrence.as_deref().map(str::to_owned);
-        for (name, value) in [(ATTEMPTS_MAX_HEADER, most), (OCCURRENCE_HEADER, occurrence)] {
-            next.headers
-                .extend(value.map(|value| (name.to_owned(), value)));
-        }
+        next.headers.extend(case.history.of_run(case.message));
     }
     next
 }

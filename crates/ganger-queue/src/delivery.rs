@@ -38,6 +38,7 @@ pub use follow::{
 };
 pub use ganger_core::log_name::{LogName, write_numbers};
 pub use ganger_core::message::{Headers, Message, Outgoing, Property};
+use ganger_core::names::RUN_HEADERS;
 use ganger_core::trace_context::{Recording, SpanContext};
 pub use outcome::{CANCELLED, Exit, Failure, Outcome, Reason};
 pub use post::{IfTaken, IfUnsubscribed, Post, Unique, UniqueScope};
@@ -73,6 +74,17 @@ pub struct History {
     pub followed: bool,
     /// A ledger keeps its result, so that a reply needs no destination.
     pub keeps_result: bool,
+}
+
+impl History {
+    /// Returns the headers of the run that the message belongs to, if it belongs to one.
+    pub fn of_run(&self, message: &Message) -> Headers {
+        let most = self.attempts_max.map(|most| most.to_string());
+        let occurrence = message.occurrence.as_deref().map(str::to_owned);
+        let values = RUN_HEADERS.into_iter().zip([occurrence, most]);
+        let given = values.filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        given.collect()
+    }
 }
 
 /// One message on its way to a worker. Settled exactly once; if dropped, it goes back uncharged.
@@ -145,6 +157,15 @@ impl Delivery {
         }
         if let Some(run) = &self.run {
             run.begin();
+        }
+    }
+
+    /// Returns the next step of its task in its own queue, still empty: it is of the same run.
+    pub fn next_step(&self) -> Outgoing {
+        Outgoing {
+            queue: self.message.queue.to_string(),
+            headers: self.history.of_run(&self.message),
+            ..self.message.continued()
         }
     }
 

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use super::outcome::Outcome;
 use ganger_core::message::{Headers, Outgoing};
+use ganger_core::names::RUN_HEADERS;
 
 /// Identity by which two messages are the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,7 +45,7 @@ pub struct Finished {
     pub body: String,
     /// Time for which a repetition is recognised.
     pub window: Duration,
-    /// Message that continues this one, still empty.
+    /// Next step of its task, still empty.
     pub continued: Outgoing,
     /// Held until the entry is written, or will not be.
     pub entry_notice: Option<Arc<EntryNotice>>,
@@ -70,23 +71,30 @@ impl Finished {
 }
 
 /// Returns the outcome of a repetition of a finished message: the reply, if there was one, is sent again.
-/// One that was for the caller goes to this message's caller, if it has one.
+/// One that was for the caller goes to this message's caller, if it has one. The next step of a long task is of the
+/// run of this message.
 pub fn repeated(stored: Option<StoredReply>, continued: &Outgoing) -> Outcome {
     let Some(StoredReply {
         queue,
         body,
-        headers,
+        mut headers,
     }) = stored
     else {
         return Outcome::Done;
     };
     match queue.or_else(|| continued.reply_to.clone()) {
-        Some(queue) => Outcome::Reply(Box::new(Outgoing {
-            queue,
-            body,
-            headers,
-            ..continued.clone()
-        })),
+        Some(queue) => {
+            headers.retain(|(name, _)| !RUN_HEADERS.contains(&name.as_str()));
+            if queue == continued.queue {
+                headers.extend(continued.headers.iter().cloned());
+            }
+            Outcome::Reply(Box::new(Outgoing {
+                queue,
+                body,
+                headers,
+                ..continued.clone()
+            }))
+        }
         None => Outcome::Done,
     }
 }

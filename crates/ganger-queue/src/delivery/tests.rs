@@ -339,6 +339,32 @@ fn a_message_that_another_has_is_not_reported() {
 }
 
 #[test]
+fn a_step_that_is_repeated_is_of_the_run_of_this_message() {
+    let (source, mut pool, _follower) = followed(Some("ledger.db"), None);
+    source.deliver(7, of_occurrence(), History::default());
+    let delivery = pool.deliveries.try_recv().unwrap();
+    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let other = [
+        header("a", "1"),
+        header("x-ganger-occurrence", "other"),
+        header("x-ganger-attempts-max", "9"),
+    ];
+    for (queue, run) in [("q", Some("o")), ("answers", None)] {
+        let stored = StoredReply {
+            queue: Some(queue.to_owned()),
+            body: Bytes::new(),
+            headers: other.to_vec(),
+        };
+        let Outcome::Reply(reply) = repeated(Some(stored), &delivery.next_step()) else {
+            panic!("no reply");
+        };
+        let of_run = run.map(|id| header("x-ganger-occurrence", id));
+        let expected = [header("a", "1")].into_iter().chain(of_run);
+        assert_eq!(reply.headers, expected.collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn a_message_whose_run_is_cancelled_does_not_reach_the_pool() {
     let (mut source, mut pool, follower) = followed(Some("a.db"), Some("a.db"));
     follower.cancel_arriving([Arc::from("o")].into());

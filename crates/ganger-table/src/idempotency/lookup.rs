@@ -175,7 +175,7 @@ impl Gate {
             body,
             delivery,
         } = asked;
-        let continued = delivery.message.continued();
+        let continued = delivery.next_step();
         match found {
             Some(found) if !found.is_of(&body) => {
                 tracing::warn!(

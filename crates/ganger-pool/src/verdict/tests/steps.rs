@@ -2,7 +2,7 @@
 
 use super::*;
 use ganger_config::model::{KafkaOptions, Topics};
-use ganger_core::names::ATTEMPTS_MAX_HEADER;
+use ganger_core::names::{ATTEMPTS_MAX_HEADER, OCCURRENCE_HEADER};
 
 /// Returns the outcome of a message of this step that a worker answers, naming a queue or not.
 fn replied(policy: &PoolConfig, message: &Message, step: u32, queue: Option<&str>) -> Outcome {
