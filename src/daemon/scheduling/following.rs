@@ -99,6 +99,7 @@ impl Writing {
     /// Writes to this ledger from now on.
     fn write_to(&mut self, config: LedgerConfig) {
         // What is here is for the one before, if that can be written.
+        self.not_before = Instant::now();
         self.begin_turn(None);
         self.config = config;
         self.not_before = Instant::now();

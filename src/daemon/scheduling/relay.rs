@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
-use std::{io, thread};
+use std::{io, slice, thread};
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -104,6 +104,7 @@ impl Relay {
     ) -> io::Result<Self> {
         // Room for a result of each source, and to be woken.
         let (events, incoming) = sync_channel(config.sources.len() + 1);
+        overview.set_outgoing(Vec::new());
         let (tell, ended) = oneshot::channel();
         let held = Arc::new(());
         let sources = config.sources.iter();
@@ -367,7 +368,10 @@ impl RelayWork {
         if self.next_count <= now {
             self.next_count = now + COUNT_EVERY;
             let counts = ledger.outgoing()?;
-            self.show(counts);
+            // Another shows them by now if it has ended meanwhile.
+            if self.held.strong_count() > 0 {
+                self.show(counts);
+            }
         }
         Ok(())
     }
@@ -514,16 +518,23 @@ impl Publisher {
             let why = format!("a source of kind `{kind}` has no exchanges: name a queue");
             return Err(Unpublished::Refused(why));
         }
-        let Err(halted) = self.connected()?.send(&[message]) else {
-            return Ok(());
-        };
-        if !matches!(halted.error.kind(), FaultKind::NoQueue | FaultKind::Refused) {
-            // Either the connection is lost, or the source closes it for this message. One that can be reached takes
-            // the others.
-            self.client = None;
-            self.connected()?;
+        loop {
+            let is_new = self.client.is_none();
+            let sent = self.connected()?.send(slice::from_ref(&message));
+            let Err(halted) = sent else {
+                return Ok(());
+            };
+            if !matches!(halted.error.kind(), FaultKind::NoQueue | FaultKind::Refused) {
+                self.client = None;
+                // Either the connection was lost, or the source closes it for this message, as it does with a new one.
+                if !is_new {
+                    continue;
+                }
+                // One that can be reached takes the others.
+                self.connected()?;
+            }
+            return Err(Unpublished::Refused(halted.error.to_string()));
         }
-        Err(Unpublished::Refused(halted.error.to_string()))
     }
 
     fn connected(&mut self) -> Result<&mut Client, Unpublished> {
