@@ -196,7 +196,7 @@ fn the_higher_priority_goes_first() {
 fn a_delayed_message_waits() {
     let scene = Scene::of(Pool::new(&[]));
     scene.site.configure_commands(&[Pool::new(&[])]);
-    let lines = "{\"body\":\"later\",\"delay\":\"300ms\"}\n{\"body\":\"much later\",\"delay\":\"1h\"}\n{\"body\":\"now\"}";
+    let lines = "{\"body\":\"later\",\"delay\":\"2s\"}\n{\"body\":\"much later\",\"delay\":\"1h\"}\n{\"body\":\"now\"}";
     scene.site.put("messages", lines, false);
     scene
         .site
