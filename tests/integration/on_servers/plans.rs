@@ -170,6 +170,10 @@ const NOT_RUN: &[(&str, &str)] = &[
         "only after the clock was set: all schedules",
     ),
     (
+        "SET watched = 1 WHERE schedule",
+        "only while a run is open: it reads these by their index, as others do that are run",
+    ),
+    (
         "SELECT id FROM occurrences WHERE id IN",
         "of occurrences that another transaction has locked just then",
     ),

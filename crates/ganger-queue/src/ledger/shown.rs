@@ -176,10 +176,10 @@ pub struct OccurrenceJson {
     /// Number of lines that its log has dropped.
     #[serde(default)]
     pub log_dropped: u64,
-    /// The worker that had its last attempt; none before the first.
+    /// The last worker that had its message; none before the first.
     #[serde(default)]
     pub worker: Option<RunWorkerJson>,
-    /// Trace of the last attempt, in 32 hexadecimal digits; none if that was not traced.
+    /// Trace of the attempt of that worker, in 32 hexadecimal digits; none if that was not traced.
     #[serde(default)]
     pub trace_id: Option<String>,
 }

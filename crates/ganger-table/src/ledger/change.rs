@@ -20,15 +20,15 @@ WHERE id = ? AND state = coalesce(?, state) AND (state <> ? OR attempt <> coales
   AND (? = 1 OR NOT EXISTS (SELECT 1 FROM occurrence_events WHERE occurrence = ? LIMIT 1 OFFSET 999))";
 
 /// Makes it. An occurrence that the ledger no longer has is not missed. An end takes the request to cancel it
-/// with it, and what was said of a failure before is over. The end of a run that goes on after an end is looked at
-/// again. MySQL assigns in this order, and reads what it has assigned.
+/// with it, and what was said of a failure before is over. If the end of a run was evaluated, that after it is again.
+/// MySQL assigns in this order, and reads what it has assigned.
 pub(crate) const CHANGE: &str = "
 UPDATE occurrences SET
-  watched = CASE WHEN ended_at IS NOT NULL AND state <> 7 THEN 1 ELSE watched END, state = ?,
+  watched = CASE WHEN ended_at IS NOT NULL AND watched = 2 THEN 1 ELSE watched END, state = ?,
   reason = CASE WHEN ? = 4 AND cancel_request = 'replaced' THEN cancel_request ELSE ? END,
   attempt = coalesce(?, attempt), error = coalesce(?, error), result = coalesce(?, result),
-  started_at = coalesce(?, started_at), worker = coalesce(?, worker), trace_id = coalesce(?, trace_id), ended_at = ?,
-  resolved = NULL,
+  started_at = coalesce(?, started_at), trace_id = CASE WHEN ? IS NULL THEN trace_id ELSE ? END,
+  worker = coalesce(?, worker), ended_at = ?, resolved = NULL,
   cancel_request = CASE WHEN ? = 1 THEN NULL ELSE cancel_request END
 WHERE id = ? AND state = coalesce(?, state)";
 
@@ -257,6 +257,7 @@ impl<'a> Change<'a> {
             started,
             worker,
             trace,
+            worker,
             self.to.is_end().then(|| self.at(now_ms)).into(),
             self.to.is_end().into(),
             self.id.into(),

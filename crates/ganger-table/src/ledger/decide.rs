@@ -161,7 +161,7 @@ fn try_again(
         row.is_now(ScheduleState::Disabled, Some("its last runs have failed"));
     }
     // One that has ended, and whose end nobody has told, is followed by another.
-    row.failing.trial = row.failing.trial.filter(|_| row.open > 0);
+    row.failing.trial = row.failing.trial.filter(|_| row.open > row.waiting);
     if row.failing.trial.is_some() {
         row.wake = clock.wall.checked_add(TRIAL_LOOK).ok();
         return Ok(Vec::new());

@@ -280,6 +280,8 @@ impl Round {
                         false => dispatch.waits,
                     };
                     if waits {
+                        // Also for runs from before it was to wait for them.
+                        tx.watch(&row.name)?;
                         occurrence.state = OccurrenceState::Waiting;
                         occurrence.reason = Some(Reason::Overlap.as_str());
                     }

@@ -515,8 +515,16 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
     }
 
     fn looked_at(&mut self, ids: &[String]) -> Result<(), Fault> {
-        let note = "UPDATE occurrences SET watched = 0 WHERE id = ?";
+        let note = "UPDATE occurrences SET watched = 2 WHERE id = ?";
         self.0.each(note, &named(ids)).map(drop)
+    }
+
+    fn watch(&mut self, schedule: &str) -> Result<(), Fault> {
+        let by = self.by("occurrences_open");
+        let watch = format!(
+            "UPDATE occurrences{by} SET watched = 1 WHERE schedule = ? AND ended_at IS NULL"
+        );
+        self.run(&watch, &[schedule.into()])
     }
 
     fn occurrences(&mut self, filter: &OccurrenceFilter) -> Result<Vec<Occurrence>, Fault> {

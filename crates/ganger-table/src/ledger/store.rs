@@ -294,6 +294,9 @@ pub(crate) trait LedgerTransaction:
     /// Notes that the ends of these occurrences were looked at.
     fn looked_at(&mut self, ids: &[String]) -> Result<(), Fault>;
 
+    /// Has the ends of the open occurrences of a schedule looked at.
+    fn watch(&mut self, schedule: &str) -> Result<(), Fault>;
+
     /// Returns occurrences, the newest first.
     fn occurrences(&mut self, filter: &OccurrenceFilter) -> Result<Vec<Occurrence>, Fault>;
 

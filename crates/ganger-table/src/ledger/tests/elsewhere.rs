@@ -9,8 +9,8 @@ use super::*;
 use ganger_config::model::Record;
 use ganger_config::sample;
 use ganger_queue::delivery::{
-    Begun, Delivery, Failure, Follower, Following, History, Message, MessageRecord, Outcome, PoolEnd,
-    Reason, Report, Reported, Reports, SourceEnd, link,
+    Begun, Delivery, Failure, Follower, Following, History, Message, MessageRecord, Outcome,
+    PoolEnd, Reason, Report, Reported, Reports, SourceEnd, link,
 };
 
 const ELSEWHERE: &str =

@@ -218,6 +218,23 @@ fn what_waits_goes_on_when_no_other_would_wait() {
 }
 
 #[test]
+fn what_is_to_wait_from_now_on_goes_on_at_the_end_of_runs_before() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    let allowing = QUEUED.replace("\"queue\"}", "\"allow\"}");
+    assert_ne!(allowing, QUEUED);
+    ledger.sync(&[config("m", &allowing)]).unwrap();
+    run(&mut ledger);
+    rig.pass(30);
+    assert_eq!(run(&mut ledger).sent, 1);
+    ledger.sync(&[config("m", QUEUED)]).unwrap();
+    rig.pass(60);
+    assert_eq!(run(&mut ledger).sent, 0);
+    end_first(&rig, OccurrenceState::Completed);
+    assert_eq!(run(&mut ledger).sent, 1);
+}
+
+#[test]
 fn what_is_expected_of_a_run_is_looked_at_no_more_often_while_others_wait() {
     let rig = Rig::new();
     let mut ledger = rig.daemon();
