@@ -316,6 +316,12 @@ fn a_ledger_that_is_left_while_it_is_away_is_no_problem() {
     let without = Pool::new(&[]).text("source", "other").after(other);
     site.reconfigure(&daemon, &[without]);
     daemon.signal(Signal::SIGHUP);
+    daemon.logged("configuration reloaded");
+    proxy.flow(Flow {
+        refuses: true,
+        ..Flow::default()
+    });
+    proxy.cut();
     daemon.logged(
         "schedules of the configuration stay in the ledger that is left: a daemon that has it dispatches them; \
          remove them with `ganger schedule remove`",
