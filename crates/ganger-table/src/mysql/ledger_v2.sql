@@ -24,8 +24,6 @@ SET @ganger_step = (
       ADD COLUMN result LONGTEXT,
       ADD COLUMN source VARCHAR(64),
       ADD COLUMN message_id VARCHAR(255),
-      ADD COLUMN worker TEXT,
-      ADD COLUMN trace_id VARCHAR(32),
       ADD COLUMN progress TEXT,
       ADD COLUMN heard_at BIGINT,
       ADD COLUMN log_lines BIGINT NOT NULL DEFAULT 0,

@@ -11,8 +11,6 @@ ALTER TABLE occurrences
   ADD COLUMN result text,
   ADD COLUMN source text COLLATE "C",
   ADD COLUMN message_id text COLLATE "C",
-  ADD COLUMN worker text,
-  ADD COLUMN trace_id text,
   ADD COLUMN progress text,
   ADD COLUMN heard_at bigint,
   ADD COLUMN log_lines bigint NOT NULL DEFAULT 0,

@@ -1,4 +1,8 @@
--- Ledger, version 3: the occurrences that ended first are found for each state.
+-- Ledger, version 3: the worker and the trace of each occurrence; those that ended first are found for each state.
+
+ALTER TABLE occurrences
+  ADD COLUMN worker text,
+  ADD COLUMN trace_id text;
 
 CREATE INDEX occurrences_ended ON occurrences (state, ended_at, id) WHERE ended_at IS NOT NULL;
 

@@ -8,8 +8,6 @@ ALTER TABLE schedules ADD COLUMN skips TEXT;
 ALTER TABLE occurrences ADD COLUMN result TEXT;
 ALTER TABLE occurrences ADD COLUMN source TEXT;
 ALTER TABLE occurrences ADD COLUMN message_id TEXT;
-ALTER TABLE occurrences ADD COLUMN worker TEXT;
-ALTER TABLE occurrences ADD COLUMN trace_id TEXT;
 ALTER TABLE occurrences ADD COLUMN progress TEXT;
 ALTER TABLE occurrences ADD COLUMN heard_at INTEGER;
 ALTER TABLE occurrences ADD COLUMN log_lines INTEGER NOT NULL DEFAULT 0;
