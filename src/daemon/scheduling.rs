@@ -39,6 +39,8 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 const FIGURES_EVERY: Duration = Duration::from_secs(10);
 /// Number of schedules that are shown because they are broken or disabled, and because they are overdue.
 const SHOWN_MAX: u32 = 20;
+/// Time that a dispatch in progress has at the end.
+const DISPATCHED_WITHIN: Duration = Duration::from_secs(1);
 /// Time that messages have at the end that are being published.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(2);
 /// Time after a panic until it begins anew.
@@ -63,6 +65,7 @@ pub(super) struct Scheduling {
 struct ScheduleThread {
     held: SyncSender<()>,
     thread: JoinHandle<()>,
+    ended: oneshot::Receiver<()>,
 }
 
 impl Scheduling {
@@ -103,12 +106,18 @@ impl Scheduling {
         self.ending = self.relay.take().and_then(Relay::end);
     }
 
-    /// Waits until what was published is noted and the last reports are written, as far as there is time.
+    /// Waits until nothing is dispatched or cancelled any more, what was published is noted, and the last reports are
+    /// written, as far as there is time.
     pub(super) async fn end(self) {
+        let dispatching = self.dispatching.map(|thread| {
+            drop(thread.held);
+            thread.ended
+        });
         let following = self.following.map(|following| following.ended);
         let noting = self.noting.map(|noting| noting.ended);
         let last = following::LAST_WITHIN + Duration::from_secs(1);
         for (end, within) in [
+            (dispatching, DISPATCHED_WITHIN),
             (self.ending, PUBLISHED_WITHIN),
             (following, last),
             (noting, last),
@@ -134,28 +143,25 @@ fn dispatch(
     };
     let left = ledger_before.filter(is_left).cloned();
     let schedules = config.schedules.clone();
-    let earlier = before.map(|ScheduleThread { held, thread }| {
-        drop(held);
-        thread
+    let earlier = before.map(|before| {
+        drop(before.held);
+        before.thread
     });
     if ledger.is_none() && left.is_none() {
         return None;
     }
     let (held, given_up) = sync_channel(1);
-    let (shown, source) = (
-        overview.clone(),
-        config.ledger.as_ref().map(|ledger| ledger.source.clone()),
-    );
-    let overview = overview.clone();
+    let (tell, ended) = oneshot::channel::<()>();
+    let shown = overview.clone();
     let work = move || {
         if let Some(earlier) = earlier {
             drop(earlier.join());
         }
         // What it has counted of the same ledger goes on.
-        let shown = overview.ledger();
-        overview.set_ledger(shown.filter(|shown| {
+        let status = shown.ledger();
+        shown.set_ledger(status.filter(|status| {
             let ledger = ledger.as_ref();
-            ledger.is_some_and(|ledger| ledger.source == shown.source)
+            ledger.is_some_and(|ledger| ledger.source == status.source)
         }));
         let heart = Heartbeat::of_this_thread();
         let pause = Pause {
@@ -167,17 +173,22 @@ fn dispatch(
             pause.away(|| leave(&left));
         }
         if let Some(ledger) = ledger {
-            keep_on(&ledger, &schedules, (&overview, waker), &pause);
+            keep_on(&ledger, &schedules, (&shown, waker), &pause);
         }
+        drop(tell);
     };
     let thread = std::thread::Builder::new().name("schedules".to_owned());
     match thread.spawn(work) {
-        Ok(thread) => Some(ScheduleThread { held, thread }),
+        Ok(thread) => Some(ScheduleThread {
+            held,
+            thread,
+            ended,
+        }),
         Err(error) => {
             tracing::error!(%error, "no schedule is dispatched until a restart: no thread for it");
-            if let Some(source) = source {
+            if let Some(ledger) = &config.ledger {
                 let problem = format!("no thread for it: {error}");
-                LedgerView::new(&source, shown, None).failed(problem);
+                LedgerView::new(&ledger.source, overview.clone(), None).failed(problem);
             }
             None
         }
@@ -190,15 +201,16 @@ fn follow(
     ledger: Option<&LedgerConfig>,
     follower: &Follower,
 ) -> Option<WriterThread> {
-    // Before a thread ends, which takes all reports, with the settlements that wait for them.
-    follower.follow_for(ledger);
+    if ledger.is_none() {
+        // Before the thread ends, which takes all reports, with the settlements that wait for them.
+        follower.follow_for(None);
+    }
     let lost = "the ledger does not show what becomes of messages on other sources";
     let thread = write_to(before, ledger, lost, |ledger| {
         following::begin(ledger, follower)
     });
-    if thread.is_none() {
-        follower.follow_for(None);
-    }
+    // Without a thread a report, and the settlement that waits for it, would stay for ever.
+    follower.follow_for(ledger.filter(|_| thread.is_some()));
     thread
 }
 

@@ -237,6 +237,7 @@ struct RelayWork {
     overview: Overview,
     /// Results that the ledger does not have yet.
     unnoted: Vec<Published>,
+    /// Time at which it was to end and nothing was in hand any more.
     over_since: Option<Instant>,
     next_count: Instant,
     /// Failures of the ledger, in a row.
@@ -245,8 +246,8 @@ struct RelayWork {
 }
 
 impl RelayWork {
-    /// Works until it is to end, nothing is in hand and that is noted. Messages whose hold has passed are published
-    /// by others anyway.
+    /// Works until it is to end, nothing is in hand, and all results are noted. Messages whose hold has passed are
+    /// published by others anyway.
     fn run(&mut self, incoming: &Receiver<RelayEvent>) {
         let heart = Heartbeat::of_this_thread();
         loop {
@@ -416,7 +417,7 @@ struct Publisher {
     source: SourceConfig,
     overview: Overview,
     client: Option<Client>,
-    /// Number of failures in a row of places that could not be published to.
+    /// Number of failures in a row, of destinations that could not be published to.
     failures: BTreeMap<Destination, u32>,
     held: Weak<()>,
 }
@@ -474,11 +475,11 @@ impl Publisher {
                 published.back.push((occurrence, Duration::ZERO));
                 continue;
             }
-            let place: Destination = message
+            let destination: Destination = message
                 .as_ref()
                 .ok()
                 .map(|message| (message.exchange.clone(), message.queue.clone()));
-            if place.is_some() && refusing.contains(&place) {
+            if destination.is_some() && refusing.contains(&destination) {
                 published.back.push((occurrence, PUT_OFF.max));
                 continue;
             }
@@ -487,16 +488,16 @@ impl Publisher {
                 .and_then(|message| self.publish_one(message))
             {
                 Ok(()) => {
-                    self.failures.remove(&place);
+                    self.failures.remove(&destination);
                     published.sent.push(occurrence);
                 }
                 Err(Unpublished::Refused(why)) => {
-                    let failures = self.failures.entry(place.clone()).or_default();
+                    let failures = self.failures.entry(destination.clone()).or_default();
                     *failures += 1;
                     let put_off = PUT_OFF.wait(*failures, fastrand::f64());
                     published.back.push((occurrence, put_off));
                     published.problem.get_or_insert(why);
-                    refusing.insert(place);
+                    refusing.insert(destination);
                 }
                 Err(Unpublished::Down(why)) => {
                     published.back.push((occurrence, Duration::ZERO));
@@ -512,6 +513,7 @@ impl Publisher {
         published
     }
 
+    /// Publishes a message, on a new connection if it fails on one that may have been lost meanwhile.
     fn publish_one(&mut self, message: Outgoing) -> Result<(), Unpublished> {
         let kind = self.source.kind();
         if message.exchange.is_some() && kind != "rabbitmq" {
@@ -537,6 +539,7 @@ impl Publisher {
         }
     }
 
+    /// Returns the connection, or opens one.
     fn connected(&mut self) -> Result<&mut Client, Unpublished> {
         let client = match self.client.take() {
             Some(client) => client,
