@@ -371,7 +371,7 @@ impl Ledger {
             false => store.write(&mut |tx| tx.expire(&old)),
         });
         if let Err(fault) = done {
-            self.pass = Pass::default();
+            self.pass.fail();
             return Err(self.fault(fault));
         }
         Ok(self.pass.goes_on())

@@ -14,7 +14,8 @@ use crate::table::Fault;
 use ganger_config::model::Keep;
 use ganger_schedule::occurrence::OccurrenceState;
 
-/// Number of occurrences that a step looks at, and of other rows that it removes.
+/// Number of occurrences that a step looks at, and of other rows that it removes. Half of it after a failure: the server
+/// may have had too much to do.
 const STEP_MAX: u32 = 500;
 /// Number of new occurrences whose schedules a step notes, and age of the first that is new to the first pass.
 const ENTERED_MAX: u32 = 5000;
@@ -25,8 +26,9 @@ const LINES_MAX: u64 = 5000;
 const COUNTED_MAX: u32 = 20_000;
 
 /// A pass through the ledger: first what is too old, state by state, then what schedules have too many.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pass {
+    step_max: u32,
     /// Time at which it began; none before that.
     begun: Option<Timestamp>,
     /// Number of states that are done.
@@ -39,7 +41,28 @@ pub(super) struct Pass {
     schedules: BTreeSet<String>,
 }
 
+impl Default for Pass {
+    fn default() -> Self {
+        Self {
+            step_max: STEP_MAX,
+            begun: None,
+            states: 0,
+            after: None,
+            entered: None,
+            schedules: BTreeSet::new(),
+        }
+    }
+}
+
 impl Pass {
+    /// Begins anew after a failure, in smaller steps.
+    pub(super) fn fail(&mut self) {
+        *self = Self {
+            step_max: (self.step_max / 2).max(1),
+            ..Self::default()
+        };
+    }
+
     /// Returns whether the pass has not ended.
     pub(super) fn goes_on(&self) -> bool {
         self.begun.is_some()
@@ -59,19 +82,21 @@ impl Pass {
         let until = before(now, keep.longest());
         let mut step = Step {
             expired: Expired {
-                schedules: tx.ended_schedules(until, STEP_MAX)?,
-                changes: tx.expired_changes(until, STEP_MAX)?,
+                schedules: tx.ended_schedules(until, self.step_max)?,
+                changes: tx.expired_changes(until, self.step_max)?,
                 ..Expired::default()
             },
-            ..Step::default()
+            room: self.step_max,
+            lines: 0,
         };
-        let is_full = |rows: usize| rows >= STEP_MAX as usize;
+        let step_max = self.step_max as usize;
+        let is_full = |rows: usize| rows >= step_max;
         let is_last = self.take_old(tx, keep, now, &mut step)?
             && self.take_surplus(tx, keep, now, &mut step)?
             && !is_full(step.expired.schedules.len())
             && !is_full(step.expired.changes.len());
         if is_last {
-            (self.begun, self.states) = (None, 0);
+            (self.begun, self.states, self.step_max) = (None, 0, STEP_MAX);
         }
         Ok(step.expired)
     }
@@ -85,7 +110,7 @@ impl Pass {
         step: &mut Step,
     ) -> Result<bool, Fault> {
         while let Some((state, time)) = keep.times.get(self.states) {
-            let (until, room) = (before(now, *time), step.room());
+            let (until, room) = (before(now, *time), step.room);
             let found = tx.ended_before(*state, until, self.after.as_ref(), room)?;
             let is_last = found.len() < room as usize;
             for one in found {
@@ -132,7 +157,7 @@ impl Pass {
             let Some(schedule) = self.schedules.first().cloned() else {
                 break;
             };
-            let room = step.room();
+            let room = step.room;
             let surplus = tx.beyond(&schedule, newest, room)?;
             let is_full = surplus.len() >= room as usize;
             if !surplus.into_iter().all(|one| step.take(one)) || is_full {
@@ -145,22 +170,18 @@ impl Pass {
 }
 
 /// A step of a pass.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Step {
     expired: Expired,
-    looked_at: u32,
+    /// Number of occurrences that it may still look at.
+    room: u32,
     lines: u64,
 }
 
 impl Step {
-    /// Returns the number of occurrences that it may still look at.
-    fn room(&self) -> u32 {
-        STEP_MAX.saturating_sub(self.looked_at)
-    }
-
     /// Takes an occurrence, unless it must stay. Returns whether there is room for more.
     fn take(&mut self, one: OldOccurrence) -> bool {
-        self.looked_at += 1;
+        self.room = self.room.saturating_sub(1);
         if !one.must_stay {
             self.lines += one.log_lines;
             self.expired.occurrences.push(one.id);

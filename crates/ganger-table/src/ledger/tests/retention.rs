@@ -134,18 +134,22 @@ fn a_schedule_keeps_its_newest_runs() {
     assert_eq!(left(&mut ledger).len(), 6);
 }
 
-/// Whatever there is to be removed.
-#[test]
-fn a_pass_takes_small_steps() {
-    let rig = Rig::new();
-    let (mut ledger, mut keep) = with_runs(&rig, &[OccurrenceState::Completed]);
-    // Later ones of the same millisecond.
+/// Adds runs that failed, later in the same millisecond as the only one of `m`.
+fn add_many(rig: &Rig) {
     let many =
         "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1200)
          INSERT INTO occurrences (id, schedule, version, queue, state, queued_at, ended_at)
          SELECT substr(id, 1, 14) || printf('8%06d', n), 'm', 1, 'q', 3, queued_at, ended_at
          FROM numbers, (SELECT * FROM occurrences LIMIT 1)";
     assert_eq!(rig.sql().execute(many, []), Ok(1200));
+}
+
+/// Whatever there is to be removed.
+#[test]
+fn a_pass_takes_small_steps() {
+    let rig = Rig::new();
+    let (mut ledger, mut keep) = with_runs(&rig, &[OccurrenceState::Completed]);
+    add_many(&rig);
     keep.per_schedule = Some(1000);
     assert_eq!(expire(&mut ledger, &keep), 1);
     assert_eq!(states(&mut ledger).len(), 1001);
@@ -153,4 +157,26 @@ fn a_pass_takes_small_steps() {
     assert_eq!(expire(&mut ledger, &Keep::all(DAY / 2)), 3);
     // The newest, and the last that completed.
     assert_eq!(states(&mut ledger).len(), 2);
+}
+
+/// A server that is asked for too much at once would be asked for the same again and again.
+#[test]
+fn a_pass_that_fails_is_tried_again_in_smaller_steps() {
+    let rig = Rig::new();
+    let (mut ledger, _) = with_runs(&rig, &[OccurrenceState::Completed]);
+    add_many(&rig);
+    rig.pass(86_400);
+    let keep = Keep::all(DAY / 2);
+    // A trigger that refuses the transaction from its 300th row on.
+    let refuse = "CREATE TABLE removed (n);
+        CREATE TRIGGER refuse BEFORE DELETE ON occurrences BEGIN
+          INSERT INTO removed VALUES (1);
+          SELECT raise(ABORT, 'too many') WHERE (SELECT count(*) FROM removed) % 300 = 0;
+        END";
+    rig.sql().execute_batch(refuse).unwrap();
+    ledger.expire(&keep).unwrap_err();
+    rig.sql().execute_batch("DELETE FROM removed").unwrap();
+    assert!(ledger.expire(&keep).unwrap());
+    // One of the 250 that it looks at stays.
+    assert_eq!(states(&mut ledger).len(), 1201 - 249);
 }
