@@ -98,6 +98,10 @@ pub(super) fn source(
     ledger: Option<&LedgerConfig>,
 ) -> Option<String> {
     let given = t.maybe("source", word(), SOURCE);
+    if sources.is_empty() {
+        // That is an error of its own.
+        return given;
+    }
     let own = ledger.filter(|ledger| !ledger.is_embedded);
     let own = own.map(|ledger| ledger.source.as_str());
     let only = || match sources.keys().collect::<Vec<_>>()[..] {
