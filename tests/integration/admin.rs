@@ -30,6 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         crowds::trials(),
         description::trials(),
         elsewhere::trials(),
+        elsewhere::schedules::trials(),
         logs::trials(),
         messages::trials(),
         metrics::trials(),

@@ -5,12 +5,14 @@ use lapin::types::AMQPValue;
 use nix::sys::signal::Signal;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use serde_json::json;
 
 use crate::harness::collector::{Attributes, Collector, with_variables, word, words};
 use crate::harness::kafka::KafkaSite;
 use crate::harness::rabbit::{Letter, Vhost, rabbit_site, text};
 use crate::harness::tls::Authority;
 use crate::harness::{Daemon, Event, Launch, NewMessage, Pool, Record, Scene, Workspace, trials};
+use crate::ledger;
 
 trials![
     a_message_leaves_two_spans_below_its_producers,
@@ -20,6 +22,7 @@ trials![
     what_is_not_sampled_passes_unchanged,
     without_a_collector_nothing_is_added,
     a_ratio_decides_for_what_has_no_parent,
+    the_ledger_names_the_trace_of_a_run_and_of_a_record,
     rabbitmq_messages_carry_their_trace,
     kafka_records_carry_their_trace,
     http_with_compression_and_headers,
@@ -353,6 +356,33 @@ fn a_ratio_decides_for_what_has_no_parent() {
         scene.finish();
         assert_eq!(collector.spans().len(), count);
     }
+}
+
+fn the_ledger_names_the_trace_of_a_run_and_of_a_record() {
+    let collector = Collector::grpc();
+    let schedule = ledger::schedule("once", "at = \"2100-01-01T00:00:00\"");
+    let pool = Pool::new(&[]).after(&format!("[ledger]\nrecord = \"all\"\n{schedule}"));
+    let scene = traced(&collector, pool.clone());
+    scene.site.configure_commands(&[pool]);
+    scene.daemon.entered();
+    let run = ledger::trigger(&scene.site, "once");
+    let run = ledger::becomes(&scene.site, &scene.daemon, &run, "completed");
+    let spans = collector.has_spans(2);
+    assert_eq!(run["trace_id"], hex(&tasks(&spans)[0].trace_id));
+    let message = NewMessage::new("a")
+        .message_id("m")
+        .header("traceparent", sampled());
+    scene.table.insert(&[message]);
+    let record = scene.daemon.eventually_some("the record", || {
+        let shown = ["occurrence", "show", "m", "-o", "json"];
+        let shown = scene.site.ganger(&shown);
+        (shown.code == Some(0)).then(|| shown.json())
+    });
+    assert_eq!(
+        (&record["trace_id"], &record["worker"]["pool"]),
+        (&json!(TRACE), &json!("work"))
+    );
+    scene.finish();
 }
 
 fn rabbitmq_messages_carry_their_trace() {

@@ -215,8 +215,13 @@ fn messages_of_rabbitmq_are_recorded() {
         .ganger(&["occurrence", "show", bodies[1], "-o", "json"])
         .json();
     assert_eq!(
-        (&shown["source"], &shown["attempt"]),
-        (&json!("main"), &json!(2))
+        (
+            &shown["source"],
+            &shown["attempt"],
+            &shown["worker"]["pool"],
+            &shown["trace_id"]
+        ),
+        (&json!("main"), &json!(2), &json!("work"), &Value::Null)
     );
     scene.finish();
 }
