@@ -51,6 +51,8 @@ struct State {
     flow: Flow,
     is_closed: bool,
     accepted: usize,
+    /// Number of connections whose bytes to the server are held back.
+    held_back: usize,
     /// The open connections, both ends of each.
     pairs: Vec<Arc<Pair>>,
 }
@@ -91,6 +93,11 @@ impl Proxy {
     /// How many connections there have been, the refused ones too.
     pub(crate) fn accepted(&self) -> usize {
         self.shared.lock().accepted
+    }
+
+    /// How many connections have bytes for the server that are held back: their clients wait for an answer.
+    pub(crate) fn held_back(&self) -> usize {
+        self.shared.lock().held_back
     }
 
     /// From now on bytes go like that, what is held back included.
@@ -228,8 +235,13 @@ impl Shared {
             };
             is_stalled && !pair.is_ended.load(Ordering::Relaxed)
         };
-        let state = self.changed.wait_while(self.lock(), waits);
-        state.unwrap_or_else(PoisonError::into_inner).flow
+        let counted = usize::from(matches!(direction, Direction::Up));
+        let mut state = self.lock();
+        state.held_back += counted;
+        let state = self.changed.wait_while(state, waits);
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        state.held_back -= counted;
+        state.flow
     }
 
     /// Ends all connections; those who carry for them notice.

@@ -308,10 +308,11 @@ fn a_ledger_that_is_left_while_it_is_away_is_no_problem() {
     daemon.entered();
     proxy.flow(Flow {
         up_is_stalled: true,
-        down_is_stalled: true,
         ..Flow::default()
     });
-    daemon.logged(AWAY);
+    daemon.eventually("the dispatch and the relay to wait for it", || {
+        proxy.held_back() >= 2
+    });
     let other = "[sources.other]\nkind = \"table\"\nurl = \"sqlite:other.db\"\n";
     let without = Pool::new(&[]).text("source", "other").after(other);
     site.reconfigure(&daemon, &[without]);
