@@ -25,7 +25,7 @@ use ganger_schedule::zone::Zones;
 use super::ledger;
 use super::shared::{MILLISECOND, MONTH, ReadContext, YEAR};
 use crate::model::{LedgerConfig, PoolConfig, Record, RunLimits, ScheduleConfig, SourceConfig};
-use crate::problem::{Origin, Problems, Report};
+use crate::problem::{Problems, Report};
 use crate::reader::Reader;
 use crate::reader::either::Either;
 use crate::tree::{Node, Table};
@@ -151,7 +151,7 @@ pub fn stored(name: &str, definition: &str, zones: &Zones) -> Result<ScheduleCon
     let mut table: Table = Node::table_of(&keys);
     table.insert("name".to_owned(), Node::entry_of(&Json::from(name)));
     let zones = LazyCell::new(|| zones.clone());
-    let mut t = Reader::new(&table, Origin::default(), &report);
+    let mut t = Reader::of_values(&table, &report);
     // Another daemon may know the source, if this one does not.
     let source = t.maybe("source", word(), SOURCE);
     let schedule = read(&mut t, source, None, &zones);

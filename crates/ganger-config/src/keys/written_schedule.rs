@@ -76,7 +76,7 @@ impl WrittenSchedule<'_> {
         merge(&mut table, later);
         check_name(&mut table, self.name, &report);
         let zones = LazyCell::new(|| zones.clone());
-        let mut t = Reader::new(&table, Origin::default(), &report);
+        let mut t = Reader::of_values(&table, &report);
         let source = match self.config {
             Some(config) => source(&mut t, &config.sources, config.ledger.as_ref()),
             None => t.maybe("source", word(), SOURCE),

@@ -25,12 +25,13 @@ impl<'a> Reader<'a> {
         meaning: &'static str,
         mut read: impl FnMut(&mut Reader<'a>) -> T,
     ) -> Either<K::Value, T> {
-        let shape = Shape::Either {
+        let keys = self.keys_of(&mut read);
+        let shape = self.shape(|| Shape::Either {
             kind: kind.describe(),
             schema: kind.schema(),
             default: Some(shown_default(default)),
-            keys: self.keys_of(&mut read),
-        };
+            keys,
+        });
         let either = match self.table_of(name, read) {
             Some(value) => Either::Table(value),
             None => Either::Value(self.or(name, kind, default, meaning)),
@@ -48,12 +49,13 @@ impl<'a> Reader<'a> {
         meaning: &'static str,
         mut read: impl FnMut(&mut Reader<'a>) -> T,
     ) -> Option<Either<K::Value, T>> {
-        let shape = Shape::Either {
+        let keys = self.keys_of(&mut read);
+        let shape = self.shape(|| Shape::Either {
             kind: kind.describe(),
             schema: kind.schema(),
             default: None,
-            keys: self.keys_of(&mut read),
-        };
+            keys,
+        });
         let either = match self.table_of(name, read) {
             Some(value) => Some(Either::Table(value)),
             None => self.maybe(name, kind, meaning).map(Either::Value),
@@ -92,7 +94,8 @@ impl<'a> Reader<'a> {
             let value = read(&mut reader);
             (value, reader.finish().1)
         });
-        self.add(name, Shape::Table(keys), false, meaning);
+        let shape = self.shape(|| Shape::Table(keys));
+        self.add(name, shape, false, meaning);
         let (value, page) = given.unzip();
         self.page.set(name, page.map(Shown::Table));
         value
