@@ -5,11 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::model::Config;
+use super::model::{AdminConfig, Config};
 use super::print;
 
 /// Keys that take effect only when the daemon is started again, and sections of such keys.
-const AT_RESTART: [&str; 3] = ["daemon.log_format", "admin", "telemetry"];
+const AT_RESTART: [&str; 5] = [
+    "daemon.log_format",
+    "admin.listen",
+    "admin.socket",
+    "admin.token",
+    "telemetry",
+];
 
 /// Keys of the effective configuration by dotted name, each with its value as printed.
 pub type Effective = BTreeMap<String, String>;
@@ -67,7 +73,11 @@ impl ChangedKeys {
 /// Returns the configuration in effect after a reload from `old` to `new`: keys that need a restart keep
 /// their old values.
 pub fn taken_up(old: &Config, mut new: Config) -> Config {
-    new.admin = old.admin.clone();
+    new.admin = AdminConfig {
+        tokens: new.admin.tokens,
+        proxy_auth: new.admin.proxy_auth,
+        ..old.admin.clone()
+    };
     new.telemetry = old.telemetry.clone();
     new.daemon.log_format = old.daemon.log_format;
     new.effective.retain(|key, _| !takes_restart(key));
@@ -110,7 +120,8 @@ fn sections(old: &Config, new: &Config) -> Vec<String> {
         }
     };
     note(old.daemon != new.daemon, "daemon".to_owned());
-    note(old.admin != new.admin, "admin".to_owned());
+    let token = old.admin.token != new.admin.token;
+    note(token, "admin.token".to_owned());
     note(old.telemetry != new.telemetry, "telemetry".to_owned());
     note(old.alerts != new.alerts, "alerts".to_owned());
     let subscriptions = old.subscriptions != new.subscriptions;
@@ -146,6 +157,10 @@ mod tests {
 
     #[test]
     fn each_difference_is_listed_by_its_key() {
+        let token = |role: &str, hash: &str| {
+            let hash = hash.repeat(32);
+            format!("[[admin.tokens]]\nname = \"t\"\nrole = \"{role}\"\nsha256 = \"{hash}\"")
+        };
         let server = |password| {
             format!("[sources.s]\nkind = \"rabbitmq\"\nurl = \"amqp://u:{password}@h/\"")
         };
@@ -154,7 +169,7 @@ mod tests {
                 "[[pools]]\nname = \"new\"\nqueue = \"{queue}\"\ncommand = \"true\"\nsource = \"main\"\n{more}"
             )
         };
-        let table: [(String, String, &[&str]); 8] = [
+        let table: [(String, String, &[&str]); 11] = [
             (String::new(), String::new(), &[]),
             (String::new(), pool("r", ""), &["added pools.new"]),
             (pool("r", ""), String::new(), &["removed pools.new"]),
@@ -176,6 +191,21 @@ mod tests {
                 String::new(),
                 "[admin]\nlisten = \"127.0.0.1:1\"\n[telemetry]\nprometheus = false".into(),
                 &["restart admin.listen", "restart telemetry.prometheus"],
+            ),
+            (
+                "[admin]\ntoken = \"a\"".into(),
+                "[admin]\ntoken = \"b\"".into(),
+                &["restart admin.token"],
+            ),
+            (
+                token("viewer", "ab"),
+                token("admin", "ab"),
+                &["changed admin.tokens.t.role"],
+            ),
+            (
+                token("viewer", "ab"),
+                token("viewer", "cd"),
+                &["changed admin.tokens.t.sha256"],
             ),
             (server("one"), server("two"), &["changed sources.s"]),
             (String::new(), server("one"), &["added sources.s"]),
@@ -199,12 +229,14 @@ mod tests {
     #[test]
     fn what_takes_a_restart_is_listed_until_there_is_one() {
         let old = config("[admin]\nlisten = \"127.0.0.1:1\"");
-        let new = config("[admin]\nlisten = \"127.0.0.1:2\"");
+        let proxy = "proxy_auth = { header = \"x-user\", from = \"10.0.0.0/8\" }";
+        let new = config(&format!("[admin]\nlisten = \"127.0.0.1:2\"\n{proxy}"));
         let runs = taken_up(&old, new.clone());
         assert_eq!(
             ChangedKeys::between(&runs, &new).restart_needed,
             ["admin.listen"]
         );
-        assert_eq!(ChangedKeys::between(&runs, &old), ChangedKeys::default());
+        assert_eq!(runs.admin.listen, old.admin.listen);
+        assert_eq!(runs.admin.proxy_auth, new.admin.proxy_auth);
     }
 }

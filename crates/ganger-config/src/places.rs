@@ -9,7 +9,7 @@ use super::problem::{Problem, Report};
 use super::tree::{Node, Table, Value};
 use super::{overrides, tree};
 
-/// Path of a key from the root. A pool is called by its name.
+/// Path of a key from the root. An entry of a list, such as a pool, is called by its name.
 type KeyPath<'a> = [&'a str];
 
 /// The keys that are set, each with its place.
@@ -89,8 +89,10 @@ impl Places {
         let mut depth = 0;
         while let Some(name) = path.get(depth) {
             let (keys, node) = match child(table, name) {
-                Some(list) if *name == "pools" => (2, pool(list, path.get(depth + 1)?)?),
-                Some(node) => (1, node),
+                Some(node) => match path.get(depth + 1).and_then(|name| entry(node, name)) {
+                    Some(entry) => (2, entry),
+                    None => (1, node),
+                },
                 None => break,
             };
             depth += keys;
@@ -115,9 +117,10 @@ fn as_table(node: &Node) -> Option<&Table> {
     }
 }
 
-fn pool<'a>(list: &'a Node, name: &str) -> Option<&'a Node> {
+/// Returns the entry of a list of tables that has that name.
+fn entry<'a>(list: &'a Node, name: &str) -> Option<&'a Node> {
     match &list.value {
-        Value::List(pools) => pools.iter().find(|pool| pool.name() == Some(name)),
+        Value::List(entries) => entries.iter().find(|entry| entry.name() == Some(name)),
         _ => None,
     }
 }

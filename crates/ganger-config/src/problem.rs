@@ -218,6 +218,9 @@ impl Report {
     pub(super) fn shown(&self, origin: &Origin) -> String {
         let text = self.texts[origin.text].source.inner();
         let text = text.get(origin.span.clone()).unwrap_or_default();
+        if self.hidden.borrow().contains(origin) {
+            return "*".repeat(text.len());
+        }
         let words: Vec<&str> = text.split_whitespace().collect();
         let line = words.join(" ");
         match line.char_indices().nth(SHOWN_CHARS_MAX) {

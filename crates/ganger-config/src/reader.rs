@@ -323,6 +323,13 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Hides the value of a key in problems.
+    pub(super) fn hide(&self, name: &str) {
+        if let Some(node) = self.node(name) {
+            node.hide_in(self.report);
+        }
+    }
+
     /// Reports nothing more of this table, since its subject is wrong.
     pub(super) fn give_up(&mut self) {
         self.lenient = true;

@@ -1,6 +1,9 @@
 //! Warnings about a valid configuration that is likely to end badly: other users may write or read it,
 //! passwords go unencrypted, work may take too long. The caller decides whether that is an error.
 
+use ipnet::IpNet;
+use jiff::Timestamp;
+
 use super::model::{
     Config, Database, KafkaSource, PoolConfig, RabbitMqSource, SourceConfig, SslMode, is_loopback,
 };
@@ -28,6 +31,8 @@ const WEBHOOK_FILES: [&str; 3] = [
 pub fn warnings(config: &Config, places: &Places) -> Vec<Problem> {
     let mut warnings = rights::faults(places.files());
     warnings.extend(exposed_file(&["admin", "token_file"], places));
+    warnings.extend(expired_tokens(config, places));
+    warnings.extend(open_proxy(config, places));
     warnings.extend(exposed_of_webhooks(places));
     warnings.extend(plain_webhooks(config, places));
     for (name, source) in &config.sources {
@@ -54,6 +59,33 @@ fn exposed(key: &[&str], file: &str, places: &Places) -> Option<Problem> {
     let Fault { words, help } = rights::fault_of_secret(&file)?;
     let message = format!("{} {words}", key.join("."));
     Some(places.about(&[key], message, help))
+}
+
+fn expired_tokens(config: &Config, places: &Places) -> Vec<Problem> {
+    let now = Timestamp::now();
+    let expired = config.admin.tokens.iter().filter_map(|token| {
+        let expires = token.expires.filter(|expires| *expires <= now)?;
+        let name = token.name.as_str();
+        let message = format!("admin.tokens.{name} has expired: `{expires}`");
+        let key = ["admin", "tokens", name, "expires"];
+        let help = "make another one with `ganger token new`, or remove it";
+        Some(places.about(&[&key], message, help))
+    });
+    expired.collect()
+}
+
+/// Warns of a proxy that any program on this machine can take the place of, a worker too.
+fn open_proxy(config: &Config, places: &Places) -> Option<Problem> {
+    let proxy = config.admin.proxy_auth.as_ref()?;
+    let is_local = |network: &&IpNet| network.addr().is_loopback();
+    let local = proxy.from.iter().find(is_local)?;
+    let message = format!(
+        "admin.proxy_auth.from has a loopback address, so that every program on this machine, a worker too, \
+         can name any user: `{local}`"
+    );
+    let help =
+        "run the proxy where it has an address of its own, unless all programs here are trusted";
+    Some(places.about(&[&["admin", "proxy_auth", "from"]], message, help))
 }
 
 fn exposed_of_webhooks(places: &Places) -> Vec<Problem> {
@@ -357,6 +389,28 @@ mod tests {
                 "{said:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_token_that_has_expired_and_a_proxy_on_this_machine_are_told_of() {
+        let with = |lines: &str| {
+            let sha256 = "ab".repeat(32);
+            let text = lines.replace("HASH", &format!("sha256 = \"{sha256}\""));
+            said(&format!("{}{text}", rabbit("amqp://localhost/", "", "")))
+        };
+        let token = "[[admin.tokens]]\nname = \"t\"\nrole = \"viewer\"\nHASH\nexpires = ";
+        assert_eq!(with(&format!("{token}\"2999-01-01T00:00:00Z\"")), []);
+        let told = with(&format!("{token}\"2001-01-01T00:00:00+01:00\""));
+        let message = "admin.tokens.t has expired: `2000-12-31T23:00:00Z`".to_owned();
+        let path = "admin.tokens.t.expires".to_owned();
+        assert_eq!(told, [(path, Some(15), message)]);
+        let proxy = "[admin]\nproxy_auth = { header = \"x-user\", from = FROM }";
+        assert_eq!(with(&proxy.replace("FROM", "\"10.0.0.0/8\"")), []);
+        let told = with(&proxy.replace("FROM", "[\"10.0.0.0/8\", \"127.0.0.1\"]"));
+        assert!(
+            told[0].2.ends_with("can name any user: `127.0.0.1/32`"),
+            "{told:?}"
+        );
     }
 
     #[test]

@@ -1,17 +1,22 @@
 //! The keys of `[admin]` and `[telemetry]`: the addresses of the admin API and the metrics, and the
 //! telemetry sent.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::secret_file::secret_file;
 use super::shared::ReadContext;
-use crate::model::{AdminConfig, Otlp, Secret, TelemetryConfig};
+use crate::model::{AdminConfig, NamedToken, Otlp, ProxyAuth, Role, Secret, TelemetryConfig};
 use crate::print;
 use crate::reader::Reader;
 use crate::redact::redact;
-use crate::value_types::address::{Listen, listen};
-use crate::value_types::{Wrong, boolean, collector, word};
+use crate::value_types::address::{Listen, listen, network};
+use crate::value_types::choice::choice;
+use crate::value_types::compound::one_or_more;
+use crate::value_types::{
+    Wrong, boolean, bytes_of, collector, header_name, instant, name, sha256, word,
+};
 
 /// [`model::LISTEN`](crate::model::LISTEN) as text.
 const LISTEN: &str = "127.0.0.1:9464";
@@ -31,10 +36,10 @@ pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig 
     let given = t.maybe(
         "token",
         word(),
-        "Bearer token that requests over the network must carry; preferably from a variable, as in \
-         `\"${GANGER_TOKEN}\"`. The socket needs none. If omitted, the daemon creates a token at \
-         the start, in a file beside the socket that only its own user can read (`NAME.token` \
-         beside `NAME.sock`), and `/metrics` needs none.",
+        "Bearer token for requests over the network, with the role admin; preferably from a variable, \
+         as in `\"${GANGER_TOKEN}\"`. The socket needs none. Without this and `tokens`, the daemon \
+         creates a token at the start, in a file beside the socket that only its own user can read \
+         (`NAME.token` beside `NAME.sock`), and `/metrics` needs none.",
     );
     let file = secret_file(
         t,
@@ -45,11 +50,15 @@ pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig 
     );
     let token = given.or(file);
     t.print("token", token.as_ref().map(|_| print::hidden("token")));
+    let tokens = tokens(t);
+    let meaning = "Proxy that authenticates the users of its requests and names them in a header.";
+    let proxy_auth = t.table_if_given("proxy_auth", meaning, proxy_auth);
     if let Listen::On(address) = address
         && !address.ip().is_loopback()
         && token.is_none()
+        && tokens.is_empty()
     {
-        let help = "add a token or a token_file, or listen on 127.0.0.1 or [::1]";
+        let help = "add a token, a token_file or [[admin.tokens]], or listen on 127.0.0.1 or [::1]";
         let wrong = Wrong::new(
             "must be a loopback address unless a token is configured",
             help,
@@ -60,6 +69,94 @@ pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig 
         listen: on(address),
         socket,
         token: token.map(Secret::new),
+        tokens,
+        proxy_auth,
+    }
+}
+
+/// Reads `[[admin.tokens]]`.
+fn tokens(t: &mut Reader<'_>) -> Vec<NamedToken> {
+    let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());
+    let meaning = "Further tokens for requests over the network, each in its own `[[admin.tokens]]`, which \
+         `ganger token new` prints. They take effect at a reload; removing one revokes it and its sessions.";
+    let is_given = t.has("tokens");
+    let tokens = t.list("tokens", meaning, |t| {
+        let name = t.must(
+            "name",
+            name(),
+            "Name of the token, which the log and the record of changes show.",
+        );
+        let role = t.must(
+            "role",
+            choice(Role::ALL),
+            "Permission of its holder: to read; to change messages too, and to steer pools and schedules; or \
+             everything.",
+        );
+        // It may be the token itself, by mistake.
+        t.hide("sha256");
+        let hash = t.must(
+            "sha256",
+            sha256(),
+            "SHA-256 of the token in hexadecimal. The token itself is nowhere in the configuration.",
+        );
+        let expires = t.maybe(
+            "expires",
+            instant(),
+            "Time from which on the token is refused, such as `\"2027-06-30T00:00:00Z\"`.",
+        );
+        if !name.is_empty() && !names.insert(name.clone()) {
+            let help = "give each token a name of its own";
+            t.wrong("name", &Wrong::new("is taken", help));
+        }
+        let hash = bytes_of(&hash).unwrap_or_default();
+        if t.has("sha256") && hash != [0; 32] && !hashes.insert(hash) {
+            let help = "make a token of its own: `ganger token new`";
+            t.wrong("sha256", &Wrong::new("is that of another token", help));
+        }
+        NamedToken {
+            name,
+            role,
+            sha256: hash,
+            expires: expires.and_then(|text| text.parse().ok()),
+        }
+    });
+    if !is_given {
+        t.print("tokens", None);
+    }
+    tokens
+}
+
+/// Reads `admin.proxy_auth`.
+fn proxy_auth(t: &mut Reader<'_>) -> ProxyAuth {
+    let header = t.must(
+        "header",
+        header_name(),
+        "Header in which the proxy names the user, such as `X-Forwarded-User`. The proxy must replace what a \
+         client sends.",
+    );
+    let from = t.must(
+        "from",
+        one_or_more(network()),
+        "Addresses and networks of the proxy, such as `[\"10.0.0.0/8\", \"192.0.2.7\"]`. From other addresses the \
+         headers are ignored.",
+    );
+    let role = t.or(
+        "role",
+        choice(Role::ALL),
+        "viewer",
+        "Role of the users, unless `role_header` gives one.",
+    );
+    let role_header = t.maybe(
+        "role_header",
+        header_name(),
+        "Header in which the proxy gives the user's role.",
+    );
+    let lower = |name: String| name.to_ascii_lowercase();
+    ProxyAuth {
+        header: lower(header),
+        from,
+        role,
+        role_header: role_header.map(lower),
     }
 }
 

@@ -92,6 +92,16 @@ const ADMIN: &str = r#"
 listen = "0.0.0.0:9464"
 socket = "a.sock"
 token = "${TOKEN}"
+proxy_auth = { header = "X-User", from = ["10.0.0.0/8", "::1"], role = "operator", role_header = "X-Role" }
+[[admin.tokens]]
+name = "grafana"
+role = "viewer"
+sha256 = "0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef"
+expires = "2027-06-30T00:00:00Z"
+[[admin.tokens]]
+name = "ops"
+role = "operator"
+sha256 = "f123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 [telemetry]
 prometheus = false
 listen = "[::1]:9465"

@@ -415,3 +415,58 @@ fn a_tier_keeps_a_message_for_longer_than_it_waits() {
     );
     assert_eq!(messages(with("10m", "")), [rule]);
 }
+
+#[test]
+fn tokens_are_checked_and_never_shown() {
+    let hash = "ab".repeat(32);
+    let token = |name: &str, more: &str| format!("[[admin.tokens]]\nname = \"{name}\"\n{more}\n");
+    let good = |name: &str| token(name, &format!("role = \"viewer\"\nsha256 = \"{hash}\""));
+    for (lines, expected) in [
+        (token("a", ""), "admin.tokens.a.role is missing"),
+        (
+            token("a", "role = \"root\""),
+            "admin.tokens.a.role must be `\"viewer\"`, `\"operator\"` or `\"admin\"`: `\"root\"`",
+        ),
+        (
+            token("a", "role = \"admin\"\nsha256 = \"t0ps3cret\""),
+            "admin.tokens.a.sha256 must be the SHA-256 of the token, 64 hexadecimal digits",
+        ),
+        (good("a") + &good("a"), "admin.tokens.a.name is taken"),
+        (
+            good("a") + &good("b"),
+            "admin.tokens.b.sha256 is that of another token",
+        ),
+        (
+            good("a") + "expires = \"tomorrow\"",
+            "admin.tokens.a.expires must be a time with `Z` or an offset",
+        ),
+        (
+            good("a") + "expires = 2027-06-30T00:00:00Z",
+            "admin.tokens.a.expires must be text",
+        ),
+        (
+            "[admin.proxy_auth]\nheader = \"X User\"\nfrom = \"10.0.0.1\"".to_owned(),
+            "admin.proxy_auth.header must be the name of an HTTP header",
+        ),
+        (
+            "[admin.proxy_auth]\nheader = \"X-User\"\nfrom = [\"10.0.0.0/33\"]".to_owned(),
+            "admin.proxy_auth.from[0] must be an IP address or a network",
+        ),
+        (
+            "[admin.proxy_auth]\nheader = \"X-User\"\nfrom = \"0.0.0.0/0\"".to_owned(),
+            "admin.proxy_auth.from must not be every address",
+        ),
+        (
+            "[admin.proxy_auth]\nheader = \"X-User\"".to_owned(),
+            "admin.proxy_auth.from is missing",
+        ),
+    ] {
+        let text = format!("{LEAST}\n{lines}");
+        let page = rendered(&read(&text, &[]).unwrap_err());
+        assert!(!page.contains("t0ps3cret"), "{page}");
+        let said = messages(read(&text, &[]));
+        let is_it =
+            |message: &String| message.starts_with(expected) && !message.contains("t0ps3cret");
+        assert!(said.iter().any(is_it), "{said:?} for {lines}");
+    }
+}

@@ -211,6 +211,45 @@ pub(super) fn file_mode(text: &str) -> u32 {
     }
 }
 
+/// Makes the kind for a SHA-256 in hexadecimal, as [`bytes_of`] reads it.
+pub(super) fn sha256() -> Text {
+    Text {
+        description: "64 hexadecimal digits",
+        pattern: Some(r"^[0-9A-Fa-f]{64}$|\$\{"),
+        rule: "must be the SHA-256 of the token, 64 hexadecimal digits: `ganger token new` prints one",
+        holds: |text| bytes_of(text).is_some(),
+    }
+}
+
+/// Returns the bytes of a SHA-256 in hexadecimal.
+pub(super) fn bytes_of(hex: &str) -> Option<[u8; 32]> {
+    let digits: Option<Vec<u32>> = hex.chars().map(|digit| digit.to_digit(16)).collect();
+    let bytes = digits.filter(|digits| digits.len() == 64)?;
+    let bytes = bytes.chunks(2).map(|pair| pair[0] << 4 | pair[1]);
+    let bytes: Result<Vec<u8>, _> = bytes.map(u8::try_from).collect();
+    bytes.ok()?.try_into().ok()
+}
+
+/// Makes the kind for an instant, in RFC 3339.
+pub(super) fn instant() -> Text {
+    Text {
+        description: "time in RFC 3339",
+        pattern: Some(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ].+$|\$\{"),
+        rule: "must be a time with `Z` or an offset, such as `\"2027-06-30T00:00:00Z\"`",
+        holds: |text| text.parse::<jiff::Timestamp>().is_ok(),
+    }
+}
+
+/// Makes the kind for the name of an HTTP header.
+pub(super) fn header_name() -> Text {
+    Text {
+        description: "header name",
+        pattern: Some(r"^[A-Za-z0-9_-]{1,64}$|\$\{"),
+        rule: "must be the name of an HTTP header, such as `X-Forwarded-User`",
+        holds: |text| is_name(text) && !text.contains('.'),
+    }
+}
+
 /// Makes the kind for the name of a pool or a source.
 pub(super) fn name() -> Text {
     Text {
