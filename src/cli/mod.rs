@@ -29,6 +29,8 @@ mod schema;
 mod send;
 mod signals;
 mod subscriptions;
+#[cfg(feature = "admin")]
+mod token;
 mod usage;
 mod warnings;
 mod worker;
@@ -75,6 +77,10 @@ enum Command {
     #[cfg(feature = "admin")]
     #[command(flatten)]
     Live(live::LiveCommand),
+    /// Make tokens for the admin API
+    #[cfg(feature = "admin")]
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     /// Put messages into a queue
     Send(send::SendArgs),
     /// List, retry or delete dead letters
@@ -131,6 +137,8 @@ fn execute(cli: Cli) -> ExitCode {
         Command::Schema(args) => schema::run(&args),
         #[cfg(feature = "admin")]
         Command::Live(command) => live::run(&command),
+        #[cfg(feature = "admin")]
+        Command::Token(command) => token::run(&command),
         Command::Send(args) => send::run(args),
         Command::Dead(command) => dead::run(command),
         Command::Subscriptions(command) => subscriptions::run(&command),

@@ -11,6 +11,7 @@ mod logs;
 mod messages;
 mod metrics;
 mod pausing;
+mod roles;
 mod schedules;
 mod steering;
 mod top;
@@ -35,6 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         messages::trials(),
         metrics::trials(),
         pausing::trials(),
+        roles::trials(),
         schedules::trials(),
         steering::trials(),
         top::trials(),

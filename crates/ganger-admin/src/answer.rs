@@ -1,7 +1,7 @@
 //! Answers to requests: JSON, or a problem document (RFC 9457) with the error and its remedy.
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{FormRejection, JsonRejection, PathRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -74,6 +74,15 @@ impl Problem {
         }
     }
 
+    pub(super) fn is(&self, status: StatusCode) -> bool {
+        self.status == status.as_u16()
+    }
+
+    /// Returns the error and its remedy.
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// Returns a problem for a bad request.
     pub(super) fn bad(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
@@ -98,6 +107,12 @@ impl From<SteerError> for Problem {
             SteerError::Busy(_) => StatusCode::GATEWAY_TIMEOUT,
         };
         Self::new(status, error.to_string())
+    }
+}
+
+impl From<FormRejection> for Problem {
+    fn from(rejection: FormRejection) -> Self {
+        Self::new(rejection.status(), rejection.body_text())
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::{AcquireError, Semaphore, TryAcquireError};
 use tokio::task::spawn_blocking;
 
 use super::answer::Problem;
-use super::guard::Interface;
+use super::caller::Caller;
 use ganger_config::model::LedgerConfig;
 use ganger_pool::overview::Overview;
 use ganger_queue::fault::SourceFault;
@@ -68,11 +68,12 @@ impl AtLedger {
     /// Does work on the ledger for a caller, whom the record of changes names.
     pub(super) async fn by<T: Send + 'static>(
         &self,
-        caller: Interface,
+        caller: &Caller,
         work: impl FnOnce(&mut dyn LedgerClient) -> Result<T, LedgerError> + Send + 'static,
     ) -> Result<T, Problem> {
+        let actor = caller.to_string();
         self.with(move |ledger| {
-            ledger.set_actor(&caller.to_string());
+            ledger.set_actor(&actor);
             work(ledger)
         })
         .await

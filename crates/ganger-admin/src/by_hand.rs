@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use super::answer::Problem;
 use super::body::{JsonBody, JsonIfGiven};
+use super::caller::Caller;
 use super::context::Context;
-use super::guard::Interface;
 use super::schedules::ScheduleName;
 use ganger_queue::ledger::shown::{BackfillJson, SkippedJson};
 use ganger_queue::ledger::{BackfillRequest, SkipRequest};
@@ -41,7 +41,7 @@ pub(super) struct SkipSlot {
 )]
 pub(super) async fn skip(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
     ScheduleName(name): ScheduleName,
     JsonIfGiven(SkipSlot { slot, undo, reason }): JsonIfGiven<SkipSlot>,
 ) -> Result<Json<SkippedJson>, Problem> {
@@ -53,7 +53,7 @@ pub(super) async fn skip(
     };
     let skip = context
         .ledger
-        .by(caller, move |ledger| ledger.skip(&named, &request));
+        .by(&caller, move |ledger| ledger.skip(&named, &request));
     let skipped = skip.await?;
     let slot = &skipped.slot;
     tracing::info!(schedule = name, slot, undo, by = %caller, "slot skipped by an operator");
@@ -93,7 +93,7 @@ pub(super) struct BackfillSchedule {
 )]
 pub(super) async fn backfill(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
     ScheduleName(name): ScheduleName,
     JsonBody(wanted): JsonBody<BackfillSchedule>,
 ) -> Result<Json<BackfillJson>, Problem> {
@@ -112,7 +112,7 @@ pub(super) async fn backfill(
     };
     let backfill = context
         .ledger
-        .by(caller, move |ledger| ledger.backfill(&named, &request));
+        .by(&caller, move |ledger| ledger.backfill(&named, &request));
     let filled = backfill.await?;
     let slots = filled.slots.len();
     if !dry_run && slots > 0 {

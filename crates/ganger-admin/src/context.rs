@@ -11,6 +11,7 @@ use tokio::task::spawn_blocking;
 use super::answer::Problem;
 use super::answer::bad_gateway;
 use super::at_ledger::AtLedger;
+use super::credentials::Credentials;
 use super::session::Sessions;
 use super::waits::Waits;
 use ganger_config::Problems;
@@ -52,6 +53,7 @@ pub(super) struct Context {
     pub(super) daemon: Daemon,
     pub(super) telemetry: Arc<TelemetryConfig>,
     pub(super) sessions: Sessions,
+    pub(super) credentials: Credentials,
     /// Network address of the API, once it listens.
     pub(super) address: Arc<OnceLock<SocketAddr>>,
     /// Places for requests that ask a broker, each on a thread that may block: fewer than the
@@ -146,6 +148,7 @@ pub(super) mod tests {
 
     use ganger_queue::fault::SourceFault;
 
+    use super::super::credentials::Token;
     use super::*;
     use ganger_config as config;
     use ganger_core::budget::Budget;
@@ -171,6 +174,7 @@ pub(super) mod tests {
             daemon: daemon.clone(),
             telemetry: Arc::default(),
             sessions: Sessions::default(),
+            credentials: Credentials::new(&Token::Made(None), daemon.overview.clone()),
             address: Arc::default(),
             at_brokers: Arc::new(Semaphore::new(AT_BROKERS_MAX)),
             ledger: AtLedger::new(daemon.overview, daemon.open_ledger),

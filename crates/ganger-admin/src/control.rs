@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::{Done, Problem};
 use super::body::{JsonBody, JsonIfGiven};
+use super::caller::Caller;
 use super::context::Context;
-use super::guard::Interface;
 use ganger_queue::ledger::Cancelled;
 
 /// Reason to cancel a run.
@@ -44,7 +44,7 @@ pub(super) struct CancelledJson {
 )]
 pub(super) async fn cancel(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<String>, PathRejection>,
     JsonIfGiven(wanted): JsonIfGiven<CancelOccurrence>,
 ) -> Result<Json<CancelledJson>, Problem> {
@@ -52,7 +52,7 @@ pub(super) async fn cancel(
     let (id, reason) = (occurrence.clone(), wanted.reason.clone());
     let cancel = context
         .ledger
-        .by(caller, move |ledger| ledger.cancel(&id, reason.as_deref()));
+        .by(&caller, move |ledger| ledger.cancel(&id, reason.as_deref()));
     let ended = cancel.await? == Cancelled::Ended;
     let reason = wanted.reason;
     tracing::info!(occurrence, reason, ended, by = %caller, "run cancelled by an operator");
@@ -80,17 +80,17 @@ pub(super) struct RetryOccurrence {
 )]
 pub(super) async fn retry(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<String>, PathRejection>,
     JsonIfGiven(RetryOccurrence { body }): JsonIfGiven<RetryOccurrence>,
 ) -> Result<Json<Done>, Problem> {
     let Path(occurrence) = id?;
     let (config, open) = (context.ledger.config()?, context.ledger.open);
-    let (sources, id) = (context.sources(), occurrence.clone());
+    let (sources, id, actor) = (context.sources(), occurrence.clone(), caller.to_string());
     let retry = move || {
         let mut connect = |name: &str| sources.connect(name);
         let mut ledger = open(&config)?;
-        ledger.set_actor(&caller.to_string());
+        ledger.set_actor(&actor);
         let retried = ledger.retry(&id, body.as_deref(), &mut connect);
         retried.map_err(Problem::from)
     };
@@ -123,7 +123,7 @@ pub(super) struct ResolveOccurrence {
 )]
 pub(super) async fn resolve(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<String>, PathRejection>,
     JsonBody(ResolveOccurrence { note }): JsonBody<ResolveOccurrence>,
 ) -> Result<Json<Done>, Problem> {
@@ -131,7 +131,7 @@ pub(super) async fn resolve(
     let (id, text) = (occurrence.clone(), note.clone());
     let resolve = context
         .ledger
-        .by(caller, move |ledger| ledger.resolve(&id, &text));
+        .by(&caller, move |ledger| ledger.resolve(&id, &text));
     resolve.await?;
     tracing::info!(occurrence, note, by = %caller, "failure resolved by an operator");
     Ok(Done::json(format!("occurrence `{occurrence}` is resolved")))
@@ -149,12 +149,12 @@ pub(super) async fn resolve(
 )]
 pub(super) async fn delete(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Done>, Problem> {
     let Path(occurrence) = id?;
     let id = occurrence.clone();
-    let delete = context.ledger.by(caller, move |ledger| ledger.delete(&id));
+    let delete = context.ledger.by(&caller, move |ledger| ledger.delete(&id));
     delete.await?;
     tracing::info!(occurrence, by = %caller, "occurrence deleted by an operator");
     Ok(Done::json(format!("occurrence `{occurrence}` is deleted")))

@@ -1,24 +1,25 @@
-//! Access control. The socket admits the daemon's own user and root; TCP requires the token or a session, on
-//! loopback too, where every program of every user could connect. Probes are public, and so are metrics
-//! unless a token is configured.
+//! Access control: who a request is from, and whether they may send it. The socket admits the daemon's own user and
+//! root; TCP requires a token, a session or a trusted proxy, on loopback too, where every program of every user could
+//! connect. Probes are public, and so are metrics unless a token is configured.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::http::uri::Authority;
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
 use nix::unistd::Uid;
 
 use super::answer::Problem;
-use super::session::{Sessions, hash, is_of};
-use ganger_config::model::Secret;
-
-/// Name of the cookie that carries a session.
-pub(super) const SESSION_COOKIE: &str = "ganger_session";
+use super::browser::{LOGIN, check_host, check_origin, check_page, sessions, to_login, wants_page};
+use super::caller::{Caller, Identity};
+use super::credentials::Credentials;
+use super::roles::{self, PROBES};
+use super::session::Sessions;
+use ganger_config::model::Role;
 
 /// Interface on which a request arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,177 +30,133 @@ pub(super) enum Interface {
         peer: Option<u32>,
     },
     /// `admin.listen`.
-    Network,
+    Network {
+        /// Address of the other side.
+        peer: IpAddr,
+    },
     /// `telemetry.listen`, which needs no token and serves only a few routes.
     Telemetry,
-}
-
-impl fmt::Display for Interface {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Socket { peer: Some(uid) } => write!(f, "uid {uid} on the socket"),
-            Self::Socket { peer: None } => f.write_str("the socket"),
-            Self::Network | Self::Telemetry => f.write_str("the network"),
-        }
-    }
-}
-
-/// Scope of the answers to a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
-    /// Everything.
-    Full,
-    /// Public information only.
-    Public,
-}
-
-/// Token that requests over TCP bring, and its origin.
-#[derive(Debug, Clone)]
-pub(super) enum Token {
-    /// From the configuration: metrics on the API's address require it too.
-    Configured(Secret),
-    /// Generated at the start; none if that failed.
-    Made(Option<Secret>),
 }
 
 /// Admits or refuses requests.
 #[derive(Debug, Clone)]
 pub(super) struct Guard {
-    /// Hash of the token; without one nobody is admitted over TCP.
-    token: Option<[u8; 32]>,
-    metrics_are_public: bool,
+    credentials: Credentials,
     sessions: Sessions,
     own: u32,
 }
 
 impl Guard {
-    pub(super) fn new(token: &Token, sessions: Sessions) -> Self {
-        let (secret, metrics_are_public) = match token {
-            Token::Configured(secret) => (Some(secret), false),
-            Token::Made(secret) => (secret.as_ref(), true),
-        };
+    pub(super) fn new(credentials: Credentials, sessions: Sessions) -> Self {
         Self {
-            token: secret.map(|secret| hash(secret.expose())),
-            metrics_are_public,
+            credentials,
             sessions,
             own: Uid::effective().as_raw(),
         }
     }
 
+    /// Admits a request to a route; none as its caller if it is public.
     fn check(
         &self,
         door: Interface,
-        method: &Method,
-        path: &str,
+        (method, path, route): (&Method, &str, Option<&str>),
         headers: &HeaderMap,
-    ) -> Result<Access, Problem> {
+    ) -> Result<Option<Caller>, Problem> {
         if let Interface::Socket { peer } = door {
-            return self.check_peer(peer).map(|()| Access::Full);
+            return self.check_peer(peer).map(Some);
         }
-        if self.has_token(headers) {
-            return Ok(Access::Full);
-        }
-        if door == Interface::Network && self.has_session(headers) {
-            return check_same_origin(method, headers).map(|()| Access::Full);
+        let caller = self.caller(door, method, headers);
+        if let Ok(Some(caller)) = caller {
+            roles::check(&caller, method, route)?;
+            return Ok(Some(caller));
         }
         match path {
             // Kubelet sends an address as the host, and has no token.
-            "/livez" | "/readyz" => Ok(Access::Public),
-            _ if door == Interface::Telemetry => Ok(Access::Public),
-            "/metrics" if self.metrics_are_public => {
+            path if PROBES.contains(&path) => Ok(None),
+            _ if door == Interface::Telemetry => Ok(None),
+            "/metrics" if !self.credentials.are_configured() => {
                 check_host(headers)?;
-                check_origin(headers).map(|()| Access::Public)
+                check_origin(headers).map(|()| None)
             }
-            // The code that it brings is looked at there.
-            "/ui/login" => Ok(Access::Public),
-            _ => Err(Problem::new(StatusCode::UNAUTHORIZED, NEEDS_TOKEN)),
+            // The code or the token that it brings is looked at there.
+            LOGIN => Ok(None),
+            _ => {
+                let needs_token = || Problem::new(StatusCode::UNAUTHORIZED, NEEDS_TOKEN);
+                Err(caller.err().unwrap_or_else(needs_token))
+            }
         }
     }
 
-    fn check_peer(&self, peer: Option<u32>) -> Result<(), Problem> {
-        if peer.is_some_and(|uid| uid == self.own || uid == 0) {
-            return Ok(());
+    /// Returns the caller of a request over TCP; none if it proves no identity.
+    fn caller(
+        &self,
+        door: Interface,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Option<Caller>, Problem> {
+        let by_token = bearer(headers).map(|token| self.credentials.of_token(token));
+        if let Some(caller) = by_token.transpose()?.flatten() {
+            return Ok(Some(caller));
         }
-        let why = "the socket is for the daemon's own user and root";
-        Err(Problem::new(StatusCode::FORBIDDEN, why))
+        let Interface::Network { peer } = door else {
+            return Ok(None);
+        };
+        let by_session = sessions(headers).find_map(|session| self.in_session(session));
+        let caller = match by_session {
+            Some(caller) => Some(caller),
+            None => self.credentials.of_proxy(peer, headers)?,
+        };
+        // A browser sends these by itself, whatever page has made it ask.
+        if caller.is_some() {
+            check_page(method, headers)?;
+        }
+        Ok(caller)
     }
 
-    fn has_token(&self, headers: &HeaderMap) -> bool {
-        let given = headers.get(header::AUTHORIZATION);
-        let given = given.and_then(|value| value.to_str().ok());
-        let given = given.and_then(|value| {
-            let (scheme, token) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-        });
-        let token = self.token.as_ref();
-        given
-            .zip(token)
-            .is_some_and(|(given, token)| is_of(given, token))
+    fn check_peer(&self, peer: Option<u32>) -> Result<Caller, Problem> {
+        match peer.filter(|uid| *uid == self.own || *uid == 0) {
+            Some(uid) => Ok(Caller {
+                identity: Identity::Socket { uid },
+                role: Role::Admin,
+            }),
+            None => {
+                let why = "the socket is for the daemon's own user and root";
+                Err(Problem::new(StatusCode::FORBIDDEN, why))
+            }
+        }
     }
 
-    fn has_session(&self, headers: &HeaderMap) -> bool {
-        let cookies = headers.get_all(header::COOKIE).iter();
-        let cookies = cookies.filter_map(|cookies| cookies.to_str().ok());
-        let mut pairs = cookies
-            .flat_map(|cookies| cookies.split(';'))
-            .filter_map(|cookie| cookie.trim().split_once('='));
-        pairs.any(|(name, value)| name == SESSION_COOKIE && self.sessions.holds(value))
+    fn in_session(&self, session: &str) -> Option<Caller> {
+        let identity = self.sessions.owner(session)?;
+        let role = self.credentials.role(&identity)?;
+        Some(Caller { identity, role })
     }
+}
+
+/// Returns whether an answer goes on until one side ends it.
+fn is_stream(response: &Response) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind == "text/event-stream")
+}
+
+/// Ends an answer that is a stream once the configuration no longer admits who reads it.
+fn end_with(credentials: Credentials, identity: Identity, response: Response) -> Response {
+    let (parts, body) = response.into_parts();
+    let revoked = Box::pin(async move { credentials.revoked(&identity).await });
+    let body = body.into_data_stream().take_until(revoked);
+    Response::from_parts(parts, Body::from_stream(body))
+}
+
+/// Returns the token that a request brings.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = given.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 /// Error for a request without a token.
 const NEEDS_TOKEN: &str = "send the token of the configuration's [admin], or that of the file beside the \
      daemon's socket, as `Authorization: Bearer TOKEN`; on the socket itself none is needed";
-
-/// Checks that a request that changes something in a session comes from one of our own pages.
-fn check_same_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
-    if method.is_safe() || headers.contains_key(header::ORIGIN) {
-        return check_origin(headers);
-    }
-    let site = headers.get("sec-fetch-site");
-    if site.is_some_and(|site| site == "same-origin") {
-        return Ok(());
-    }
-    let why = "a change in a session needs `Origin` or `Sec-Fetch-Site: same-origin`, which a proxy \
-               must pass on";
-    Err(Problem::new(StatusCode::FORBIDDEN, why))
-}
-
-/// Checks the `Host` header. A web page can make a browser on this machine send requests to us, under a name
-/// that resolves to it. The name is then not this machine's own.
-fn check_host(headers: &HeaderMap) -> Result<(), Problem> {
-    let host = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok());
-    let host = host.and_then(|host| host.parse::<Authority>().ok());
-    if host.is_some_and(|host| is_this_machine(host.host())) {
-        return Ok(());
-    }
-    let why = "without a token, Host must be localhost or a loopback address";
-    Err(Problem::new(StatusCode::FORBIDDEN, why))
-}
-
-fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
-    let Some(origin) = headers.get(header::ORIGIN) else {
-        return Ok(());
-    };
-    let authority = |origin: &str| origin.split_once("://")?.1.parse::<Authority>().ok();
-    let origin = origin.to_str().ok().and_then(authority);
-    let host = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok());
-    if origin.is_some_and(|origin| Some(origin.as_str()) == host) {
-        return Ok(());
-    }
-    let why = "requests from other sites' pages are rejected";
-    Err(Problem::new(StatusCode::FORBIDDEN, why))
-}
-
-fn is_this_machine(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let loopback = |address: IpAddr| address.is_loopback();
-    host.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(loopback)
-}
 
 /// Layer that all requests pass through.
 pub(super) async fn guard(
@@ -208,38 +165,62 @@ pub(super) async fn guard(
     next: Next,
 ) -> Response {
     let door = request.extensions().get::<Interface>().copied();
-    let path = request.uri().path();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map(MatchedPath::as_str);
+    let (method, uri) = (request.method(), request.uri());
     let allowed = match door {
-        Some(door) => guard.check(door, request.method(), path, request.headers()),
+        Some(door) => guard.check(door, (method, uri.path(), route), request.headers()),
         None => Err(Problem::new(
             StatusCode::FORBIDDEN,
             "the origin of the request is unknown",
         )),
     };
     match allowed {
-        Ok(access) => {
-            request.extensions_mut().insert(access);
-            next.run(request).await
+        Ok(caller) => {
+            let identity = caller.as_ref().map(|caller| caller.identity.clone());
+            if let Some(caller) = caller {
+                request.extensions_mut().insert(caller);
+            }
+            let response = next.run(request).await;
+            match identity.filter(|_| is_stream(&response)) {
+                Some(identity) => end_with(guard.credentials.clone(), identity, response),
+                None => response,
+            }
         }
         Err(problem) => {
-            tracing::warn!(path, problem = ?problem, "request to the admin API refused");
-            let mut response = problem.into_response();
-            let close = header::HeaderValue::from_static("close");
-            response.headers_mut().insert(header::CONNECTION, close);
-            if response.status() == StatusCode::UNAUTHORIZED {
-                let scheme = header::HeaderValue::from_static("Bearer");
-                response
-                    .headers_mut()
-                    .insert(header::WWW_AUTHENTICATE, scheme);
+            tracing::warn!(path = uri.path(), problem = ?problem, "request to the admin API refused");
+            match problem.is(StatusCode::UNAUTHORIZED) && wants_page(method, uri, request.headers())
+            {
+                true => to_login(uri),
+                false => refused(problem),
             }
-            response
         }
     }
 }
 
+fn refused(problem: Problem) -> Response {
+    let mut response = problem.into_response();
+    let close = header::HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
+    if response.status() == StatusCode::UNAUTHORIZED {
+        let scheme = header::HeaderValue::from_static("Bearer");
+        let headers = response.headers_mut();
+        headers.insert(header::WWW_AUTHENTICATE, scheme);
+    }
+    response
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::super::credentials::Token;
+    use super::super::session::hash;
     use super::*;
+    use ganger_config::model::{Config, Secret};
+    use ganger_config::{Environment, parse};
+    use ganger_core::budget::Budget;
+    use ganger_pool::overview::Overview;
 
     type Headers<'a> = &'a [(header::HeaderName, &'a str)];
 
@@ -249,17 +230,45 @@ mod tests {
         pairs.iter().map(pair).collect()
     }
 
-    fn status(guard: &Guard, door: Interface, asked: (&str, &str), pairs: Headers<'_>) -> u16 {
-        let (method, path) = asked;
+    const NETWORK: Interface = Interface::Network {
+        peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+    };
+
+    /// Checks a request to a route without parameters.
+    fn check(
+        guard: &Guard,
+        door: Interface,
+        (method, path): (&str, &str),
+        pairs: Headers<'_>,
+    ) -> Result<Option<Caller>, Problem> {
         let method = method.parse().unwrap();
-        match guard.check(door, &method, path, &headers(pairs)) {
+        guard.check(door, (&method, path, Some(path)), &headers(pairs))
+    }
+
+    fn status(guard: &Guard, door: Interface, asked: (&str, &str), pairs: Headers<'_>) -> u16 {
+        match check(guard, door, asked, pairs) {
             Ok(_) => 200,
             Err(problem) => problem.into_response().status().as_u16(),
         }
     }
 
+    fn config(lines: &str) -> Config {
+        let text = format!(
+            "[sources.main]\nkind = \"table\"\nurl = \"sqlite:a.db\"\n[[pools]]\nname = \"p\"\nqueue = \
+             \"q\"\ncommand = \"true\"\n{lines}"
+        );
+        parse(&text, "test.toml", &Environment::new()).unwrap()
+    }
+
+    /// Returns a guard, and the daemon whose configuration it looks at.
+    fn guard_by(token: &Token, lines: &str) -> (Guard, Overview) {
+        let overview = Overview::new(Budget::new(Some(1 << 20)), &config(lines));
+        let credentials = Credentials::new(token, overview.clone());
+        (Guard::new(credentials, Sessions::default()), overview)
+    }
+
     fn guard_with(token: Token) -> Guard {
-        Guard::new(&token, Sessions::default())
+        guard_by(&token, "").0
     }
 
     fn made() -> Guard {
@@ -282,15 +291,15 @@ mod tests {
         for guard in [&configured, &made()] {
             for (text, expected) in table {
                 let bearer = [(header::AUTHORIZATION, text)];
-                let got = status(guard, Interface::Network, STATUS, &bearer);
+                let got = status(guard, NETWORK, STATUS, &bearer);
                 assert_eq!(got, expected, "{text}");
             }
             let local = [(header::HOST, "localhost")];
-            assert_eq!(status(guard, Interface::Network, STATUS, &local), 401);
+            assert_eq!(status(guard, NETWORK, STATUS, &local), 401);
         }
         let none = guard_with(Token::Made(None));
         let empty = [(header::AUTHORIZATION, "Bearer ")];
-        assert_eq!(status(&none, Interface::Network, STATUS, &empty), 401);
+        assert_eq!(status(&none, NETWORK, STATUS, &empty), 401);
     }
 
     #[test]
@@ -308,7 +317,7 @@ mod tests {
             ("/nowhere", 401, 401),
         ];
         for (path, by_made, by_configured) in table {
-            let of = |guard: &Guard| status(guard, Interface::Network, ("GET", path), &host);
+            let of = |guard: &Guard| status(guard, NETWORK, ("GET", path), &host);
             assert_eq!(
                 (of(&made()), of(&configured)),
                 (by_made, by_configured),
@@ -334,10 +343,10 @@ mod tests {
         ];
         for (host, expected) in hosts {
             let pairs = [(header::HOST, host)];
-            let got = status(&guard, Interface::Network, metrics, &pairs);
+            let got = status(&guard, NETWORK, metrics, &pairs);
             assert_eq!(got, expected, "{host}");
         }
-        assert_eq!(status(&guard, Interface::Network, metrics, &[]), 403);
+        assert_eq!(status(&guard, NETWORK, metrics, &[]), 403);
         let host = (header::HOST, "localhost:9464");
         for (origin, expected) in [
             ("http://localhost:9464", 200),
@@ -346,43 +355,171 @@ mod tests {
             ("null", 403),
         ] {
             let pairs = [host.clone(), (header::ORIGIN, origin)];
-            let got = status(&guard, Interface::Network, metrics, &pairs);
+            let got = status(&guard, NETWORK, metrics, &pairs);
             assert_eq!(got, expected, "{origin}");
         }
     }
 
+    const PAUSE: (&str, &str) = ("POST", "/v1/schedules/pause");
+    const SITE: header::HeaderName = header::HeaderName::from_static("sec-fetch-site");
+
     #[tokio::test]
     async fn a_session_changes_things_from_our_own_pages_only() {
         let guard = made();
-        let code = guard.sessions.issue_code().unwrap();
+        let code = guard.sessions.issue_code(Identity::Token).unwrap();
         let session = guard.sessions.exchange(&code).unwrap().unwrap();
-        let cookie = format!("other=1; {SESSION_COOKIE}={session}");
+        let cookie = format!("other=1; ganger_session={session}");
         let with = |more: Headers<'_>, asked| {
             let base = [(header::HOST, "127.0.0.1:9464"), (header::COOKIE, &cookie)];
-            status(
-                &guard,
-                Interface::Network,
-                asked,
-                &[&base[..], more].concat(),
-            )
+            check(&guard, NETWORK, asked, &[&base[..], more].concat())
         };
-        let pause = ("POST", "/v1/pools/p/pause");
-        let fetch = |site| [(header::HeaderName::from_static("sec-fetch-site"), site)];
-        assert_eq!(with(&[], STATUS), 200);
+        let own = (header::ORIGIN, "http://127.0.0.1:9464");
+        let other = (header::ORIGIN, "http://127.0.0.1:8000");
+        let table: [(Headers<'_>, (&str, &str), bool); 8] = [
+            (&[], STATUS, true),
+            (std::slice::from_ref(&other), STATUS, false),
+            (&[], PAUSE, false),
+            (&[(SITE, "same-site")], PAUSE, false),
+            (&[(SITE, "same-origin")], PAUSE, true),
+            (std::slice::from_ref(&own), PAUSE, true),
+            (std::slice::from_ref(&other), PAUSE, false),
+            (
+                &[(header::ORIGIN, "null"), (SITE, "same-origin")],
+                PAUSE,
+                true,
+            ),
+        ];
+        for (more, asked, is_admitted) in table {
+            let admitted = with(more, asked);
+            assert_eq!(admitted.is_ok(), is_admitted, "{more:?} {asked:?}");
+        }
+        let refused = with(&[other, (SITE, "cross-site")], PAUSE).unwrap_err();
         assert_eq!(
-            with(&[(header::ORIGIN, "http://127.0.0.1:8000")], STATUS),
-            403
+            refused.detail(),
+            "not from a page of this daemon: origin is http://127.0.0.1:8000, host is 127.0.0.1:9464, \
+             sec-fetch-site is cross-site. A proxy must pass on Host, Origin and Sec-Fetch-Site as the browser \
+             sends them"
         );
-        assert_eq!(with(&[], pause), 403);
-        assert_eq!(with(&fetch("same-site"), pause), 403);
-        assert_eq!(with(&fetch("same-origin"), pause), 200);
-        assert_eq!(
-            with(&[(header::ORIGIN, "http://127.0.0.1:9464")], pause),
-            200
-        );
-        let forged = format!("{SESSION_COOKIE}={code}");
+        let forged = format!("ganger_session={code}");
         let forged = [(header::COOKIE, forged.as_str())];
-        assert_eq!(status(&guard, Interface::Network, STATUS, &forged), 401);
+        assert_eq!(status(&guard, NETWORK, STATUS, &forged), 401);
+    }
+
+    /// Returns the section of a token of that name, which is also the token itself.
+    fn section(name: &str, role: &str, more: &str) -> String {
+        let sha256 = hash(name).map(|byte| format!("{byte:02x}")).concat();
+        format!(
+            "[[admin.tokens]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{sha256}\"\n{more}\n"
+        )
+    }
+
+    fn with_token(guard: &Guard, asked: (&str, &str), token: &str) -> Result<String, String> {
+        let bearer = format!("Bearer {token}");
+        let admitted = check(guard, NETWORK, asked, &[(header::AUTHORIZATION, &bearer)]);
+        let shown = |caller: Option<Caller>| caller.unwrap().to_string();
+        admitted
+            .map(shown)
+            .map_err(|problem| problem.detail().to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_named_token_does_what_its_role_allows_until_it_is_removed() {
+        let all = section("grafana", "viewer", "")
+            + &section("ops", "operator", "")
+            + &section("root", "admin", "expires = \"2999-01-01T00:00:00Z\"")
+            + &section("old", "admin", "expires = \"2001-01-01T00:00:00Z\"");
+        let (guard, overview) = guard_by(&Token::Made(Some(Secret::new("s3cret"))), &all);
+        let reload = ("POST", "/v1/reload");
+        for (token, of_status, of_pause, of_reload) in [
+            ("grafana", true, false, false),
+            ("ops", true, true, false),
+            ("root", true, true, true),
+        ] {
+            for (asked, allowed) in [(STATUS, of_status), (PAUSE, of_pause), (reload, of_reload)] {
+                let told = with_token(&guard, asked, token);
+                assert_eq!(told.is_ok(), allowed, "{token} {asked:?}: {told:?}");
+                let named = told.unwrap_or_else(|why| why);
+                assert!(named.starts_with(&format!("token {token}")), "{named}");
+            }
+        }
+        let told = with_token(&guard, PAUSE, "grafana").unwrap_err();
+        assert_eq!(told, "token grafana is a viewer; this needs operator");
+        let told = with_token(&guard, reload, "ops").unwrap_err();
+        assert_eq!(told, "token ops is an operator; this needs admin");
+        let told = with_token(&guard, STATUS, "old").unwrap_err();
+        assert_eq!(told, "token old has expired, at 2001-01-01T00:00:00Z");
+        let probe = [(header::AUTHORIZATION, "Bearer old")];
+        assert_eq!(status(&guard, NETWORK, ("GET", "/livez"), &probe), 200);
+        let made = with_token(&guard, STATUS, "s3cret");
+        assert!(made.is_err(), "generated for as long as there is none");
+        let host = [(header::HOST, "localhost")];
+        assert_eq!(status(&guard, NETWORK, ("GET", "/metrics"), &host), 401);
+
+        let ops = check(
+            &guard,
+            NETWORK,
+            STATUS,
+            &[(header::AUTHORIZATION, "Bearer ops")],
+        );
+        let identity = ops.unwrap().unwrap().identity;
+        let session = guard.sessions.begin(identity.clone()).unwrap();
+        assert_eq!(guard.in_session(&session).unwrap().role, Role::Operator);
+        overview.set_config(&config(&section("ops", "viewer", "")));
+        assert_eq!(guard.in_session(&session).unwrap().role, Role::Viewer);
+        let credentials = guard.credentials.clone();
+        let stream = tokio::spawn(async move { credentials.revoked(&identity).await });
+        let other = section("other", "operator", "").replace("\"other\"", "\"ops\"");
+        overview.set_config(&config(&other));
+        assert!(with_token(&guard, STATUS, "ops").is_err());
+        assert!(guard.in_session(&session).is_none(), "another of that name");
+        stream.await.unwrap();
+        overview.set_config(&config(""));
+        assert_eq!(with_token(&guard, reload, "s3cret").unwrap(), "token");
+    }
+
+    #[test]
+    fn a_trusted_proxy_names_the_user() {
+        let proxy = "[admin]\nproxy_auth = { header = \"X-User\", from = [\"10.0.0.0/8\", \"::1\"], role = \
+                     \"operator\", role_header = \"X-Role\" }";
+        let (guard, _) = guard_by(&Token::Made(None), proxy);
+        let user = (header::HeaderName::from_static("x-user"), "ann");
+        let role = |role| (header::HeaderName::from_static("x-role"), role);
+        let same = (SITE, "same-origin");
+        let told = |peer: &str, asked, pairs: Headers<'_>| {
+            let peer = peer.parse().unwrap();
+            match check(&guard, Interface::Network { peer }, asked, pairs) {
+                Ok(caller) => caller.unwrap().to_string(),
+                Err(problem) => problem.detail().to_owned(),
+            }
+        };
+        let ann = "user ann of the proxy";
+        for peer in ["10.1.2.3", "::ffff:10.1.2.3", "::1"] {
+            assert_eq!(told(peer, STATUS, std::slice::from_ref(&user)), ann);
+        }
+        for peer in ["11.1.2.3", "127.0.0.1", "::2"] {
+            assert_eq!(told(peer, STATUS, std::slice::from_ref(&user)), NEEDS_TOKEN);
+        }
+        let from = "10.1.2.3";
+        assert_eq!(told(from, PAUSE, &[user.clone(), same.clone()]), ann);
+        let told_of = |pairs: Headers<'_>, expected: &str| {
+            let said = told(from, PAUSE, pairs);
+            assert!(said.contains(expected), "{said}");
+        };
+        told_of(std::slice::from_ref(&user), "not from a page");
+        told_of(std::slice::from_ref(&same), NEEDS_TOKEN);
+        let viewer = [user.clone(), role("viewer"), same.clone()];
+        told_of(
+            &viewer,
+            "user ann of the proxy is a viewer; this needs operator",
+        );
+        told_of(
+            &[user.clone(), role("root")],
+            "must be viewer, operator or admin: `root`",
+        );
+        let mut twice = headers(&[user]);
+        twice.append("x-user", "root".parse().unwrap());
+        let refused = guard.credentials.of_proxy(from.parse().unwrap(), &twice);
+        assert!(refused.unwrap_err().detail().contains("given twice"));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 
 use super::answer::Problem;
+use super::caller::Caller;
 use super::context::Context;
-use super::guard::Access;
 use crate::exposition::process::Processes;
 use crate::exposition::{families, prometheus};
 
@@ -49,12 +49,12 @@ impl Health {
 ))]
 pub(super) async fn livez(
     State(context): State<Context>,
-    Extension(access): Extension<Access>,
+    caller: Option<Extension<Caller>>,
 ) -> Response {
     let stalled = context.daemon.overview.stalled();
-    let reasons = match (access, stalled.len()) {
-        (Access::Full, _) | (_, 0) => stalled,
-        (Access::Public, count) => vec![format!("stalled threads: {count}")],
+    let reasons = match (caller, stalled.len()) {
+        (Some(_), _) | (_, 0) => stalled,
+        (None, count) => vec![format!("stalled threads: {count}")],
     };
     Health::answer(reasons, Vec::new())
 }
@@ -67,17 +67,17 @@ pub(super) async fn livez(
 ))]
 pub(super) async fn readyz(
     State(context): State<Context>,
-    Extension(access): Extension<Access>,
+    caller: Option<Extension<Caller>>,
 ) -> Response {
     let overview = &context.daemon.overview;
     let (status, config) = (overview.status(), overview.config());
     let alerts = config.alerts.as_ref();
     let limit = alerts.map_or(Some(WAITING), |alerts| alerts.waiting);
     let notes = limit.map_or_else(Vec::new, |limit| status.waits_long(limit));
-    match (access, notes.len()) {
-        (Access::Full, _) => Health::answer(status.not_ready(), notes),
-        (Access::Public, 0) => Health::answer(status.not_ready_unnamed(), notes),
-        (Access::Public, behind) => {
+    match (caller, notes.len()) {
+        (Some(_), _) => Health::answer(status.not_ready(), notes),
+        (None, 0) => Health::answer(status.not_ready_unnamed(), notes),
+        (None, behind) => {
             let notes = vec![format!("pools that are behind: {behind}")];
             Health::answer(status.not_ready_unnamed(), notes)
         }

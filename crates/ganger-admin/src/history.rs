@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::answer::Problem;
 use super::body::JsonBody;
+use super::caller::Caller;
 use super::context::Context;
-use super::guard::Interface;
 use super::schedules::{ScheduleEntered, ScheduleName, limit};
 use ganger_queue::ledger::shown::{AuditJson, VersionJson};
 use ganger_queue::ledger::{AUDIT_MAX, AuditFilter, Entered};
@@ -57,14 +57,14 @@ pub(super) struct RollBackSchedule {
 )]
 pub(super) async fn roll_back(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
     ScheduleName(name): ScheduleName,
     JsonBody(RollBackSchedule { version }): JsonBody<RollBackSchedule>,
 ) -> Result<Json<ScheduleEntered>, Problem> {
     let named = name.clone();
     let roll_back = context
         .ledger
-        .by(caller, move |ledger| ledger.roll_back(&named, version));
+        .by(&caller, move |ledger| ledger.roll_back(&named, version));
     let entered = roll_back.await?;
     if entered != Entered::Unchanged {
         tracing::info!(schedule = name, version, by = %caller, "schedule rolled back by an operator");

@@ -66,7 +66,8 @@ impl Listeners {
             Some(address) => Some(tcp(TELEMETRY, address, true)?),
             None => None,
         };
-        let needs_token = api.is_some() && admin.token.is_none();
+        let has_token = admin.token.is_some() || !admin.tokens.is_empty();
+        let needs_token = api.is_some() && !has_token;
         Ok(Self {
             socket: Socket::open(places, admin.socket.is_some(), needs_token)?,
             api,
@@ -88,8 +89,8 @@ impl Listeners {
     pub(super) async fn serve(self, routes: Routes) {
         tokio::join!(
             serve_unix(self.socket, &routes),
-            serve_tcp(API, self.api, &routes, Interface::Network),
-            serve_tcp(TELEMETRY, self.telemetry, &routes, Interface::Telemetry),
+            serve_tcp(API, self.api, &routes),
+            serve_tcp(TELEMETRY, self.telemetry, &routes),
         );
     }
 }
@@ -151,7 +152,7 @@ async fn serve_unix(socket: Option<Socket>, routes: &Routes) {
     }
 }
 
-async fn serve_tcp(key: &str, port: Option<Port>, routes: &Routes, door: Interface) {
+async fn serve_tcp(key: &str, port: Option<Port>, routes: &Routes) {
     let listener = match port {
         Some(Port::Had(listener)) => TcpListener::from_std(listener),
         Some(Port::Taken(address)) => Ok(bind_when_free(key, address).await),
@@ -161,7 +162,7 @@ async fn serve_tcp(key: &str, port: Option<Port>, routes: &Routes, door: Interfa
         Ok(listener) => listener,
         Err(error) => return lost(key, &error),
     };
-    if door == Interface::Network
+    if key == API
         && let Ok(address) = listener.local_addr()
     {
         routes.listens_at(address);
@@ -169,7 +170,13 @@ async fn serve_tcp(key: &str, port: Option<Port>, routes: &Routes, door: Interfa
     let connections = Connections::default();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => spawn_connection(stream, routes, door, &connections),
+            Ok((stream, peer)) => {
+                let door = match key {
+                    API => Interface::Network { peer: peer.ip() },
+                    _ => Interface::Telemetry,
+                };
+                spawn_connection(stream, routes, door, &connections);
+            }
             Err(error) => not_accepted(&error).await,
         }
     }
@@ -227,7 +234,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::super::context;
-    use super::super::guard::Token;
+    use super::super::credentials::Token;
     use super::*;
 
     #[tokio::test(start_paused = true)]

@@ -1,33 +1,31 @@
-//! Login of a browser: a command asks for a login, its URL is opened once, and a cookie holds the session
-//! from then on. There is no dashboard to show yet.
+//! Login of a browser, by a code that a command has asked for, or by a token in a form. A cookie holds the session from
+//! then on. There is no dashboard to show yet.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
-use axum::Json;
-use axum::extract::rejection::QueryRejection;
+use axum::extract::rejection::{FormRejection, QueryRejection};
 use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use axum::{Extension, Form, Json};
 use serde::{Deserialize, Serialize};
 
 use super::answer::Problem;
+use super::browser::{HOME, LOGIN, LOGOUT, check_page, cookie, page_of, sessions};
+use super::caller::{Caller, Identity};
 use super::context::Context;
-use super::guard::SESSION_COOKIE;
 use super::session::{CODE_LIFETIME, SESSION_LIFETIME};
 
-/// Path at which a code is exchanged.
-pub(super) const LOGIN: &str = "/ui/login";
-/// Path of the page after the login.
-pub(super) const HOME: &str = "/ui";
-
-/// Headers that restrict pages to being read.
+/// Headers that restrict pages to being read, and their forms to our own routes. Without a referrer within the site a
+/// browser would name no origin when it sends a form.
 const PAGE: [(header::HeaderName, &str); 4] = [
     (
         header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; frame-ancestors 'none'; base-uri 'none'",
+        "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (header::REFERRER_POLICY, "no-referrer"),
+    (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
 ];
 
@@ -40,17 +38,25 @@ pub(super) struct Login {
     expires_in: u64,
 }
 
-/// Create a login for a browser. It is valid once and for a minute.
+/// Create a login for a browser, with the role of who creates it. It is valid once and for a minute.
 #[utoipa::path(post, path = "/v1/logins", tag = "daemon", responses(
     (status = 200, description = "The login", body = Login),
-    (status = 409, description = "The API does not listen on an address for browsers", body = Problem),
+    (status = 409, description = "The API does not listen on an address for browsers, or a proxy logs its users in", body = Problem),
 ))]
-pub(super) async fn create(State(context): State<Context>) -> Result<Json<Login>, Problem> {
+pub(super) async fn create(
+    State(context): State<Context>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<Login>, Problem> {
+    if matches!(caller.identity, Identity::Proxied { .. }) {
+        let why = "the proxy logs its users in";
+        return Err(Problem::new(StatusCode::CONFLICT, why));
+    }
     let Some(address) = context.address.get() else {
         let why = "the admin API does not listen on an address: see `admin.listen` and the log";
         return Err(Problem::new(StatusCode::CONFLICT, why));
     };
-    let code = context.sessions.issue_code().map_err(no_random)?;
+    let code = context.sessions.issue_code(caller.identity);
+    let code = code.map_err(no_random)?;
     Ok(Json(Login {
         url: format!("http://{}{LOGIN}?code={code}", reachable(*address)),
         expires_in: CODE_LIFETIME.as_secs(),
@@ -70,34 +76,114 @@ fn no_random(error: std::io::Error) -> Problem {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Exchange {
-    code: String,
+pub(super) struct LoginQuery {
+    code: Option<String>,
+    next: Option<String>,
 }
 
-/// Exchanges a code for a session. It answers with a page that leads on, not with a redirect: a browser would
-/// not send the new cookie with a redirect that began at another site.
-pub(super) async fn exchange(
+/// Exchanges a code for a session, or without a code shows the form for a token. After the exchange it answers with a
+/// page that leads on, not with a redirect: a browser would not send the new cookie with a redirect that began at
+/// another site.
+pub(super) async fn page(
     State(context): State<Context>,
-    asked: Result<Query<Exchange>, QueryRejection>,
+    headers: HeaderMap,
+    asked: Result<Query<LoginQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(Exchange { code }) = asked?;
+    let Query(LoginQuery { code, next }) = asked?;
+    let Some(code) = code else {
+        return Ok(form(StatusCode::OK, &next.unwrap_or_default(), ""));
+    };
     let Some(session) = context.sessions.exchange(&code).map_err(no_random)? else {
         let why = "this login was used or has expired: `ganger open` creates another";
         return Err(Problem::new(StatusCode::UNAUTHORIZED, why));
     };
-    let age = SESSION_LIFETIME.as_secs();
-    let cookie =
-        format!("{SESSION_COOKIE}={session}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict");
+    let cookie = cookie(&session, SESSION_LIFETIME, &headers);
     let page = format!("<!doctype html><meta http-equiv=refresh content=\"0; url={HOME}\">");
     Ok((PAGE, [(header::SET_COOKIE, cookie)], Html(page)).into_response())
 }
 
-/// Shows a browser that it is logged in.
-pub(super) async fn home() -> Response {
-    let version = env!("CARGO_PKG_VERSION");
+#[derive(Deserialize)]
+pub(super) struct LoginForm {
+    token: String,
+    #[serde(default)]
+    next: String,
+}
+
+/// Exchanges a token for a session.
+pub(super) async fn enter(
+    State(context): State<Context>,
+    headers: HeaderMap,
+    entered: Result<Form<LoginForm>, FormRejection>,
+) -> Result<Response, Problem> {
+    check_page(&Method::POST, &headers)?;
+    let Form(LoginForm { token, next }) = entered?;
+    if let Some(wait) = context.sessions.refused_for() {
+        let seconds = wait.as_secs() + 1;
+        let why = format!("too many logins have failed: try again in {seconds} s");
+        let refused = form(StatusCode::TOO_MANY_REQUESTS, &next, &why);
+        return Ok(([(header::RETRY_AFTER, seconds.to_string())], refused).into_response());
+    }
+    let why = match context.credentials.of_token(token.trim()) {
+        Ok(Some(caller)) => {
+            tracing::info!(by = %caller, "login of a browser");
+            let session = context.sessions.begin(caller.identity);
+            let session = session.map_err(no_random)?;
+            let cookie = cookie(&session, SESSION_LIFETIME, &headers);
+            let next = Redirect::to(&page_of(&next));
+            return Ok(([(header::SET_COOKIE, cookie)], next).into_response());
+        }
+        Ok(None) => "this token is unknown".to_owned(),
+        Err(expired) => expired.detail().to_owned(),
+    };
+    context.sessions.note_failure();
+    tracing::warn!(why, "login of a browser refused");
+    Ok(form(StatusCode::UNAUTHORIZED, &next, &why))
+}
+
+/// Ends the session.
+pub(super) async fn leave(State(context): State<Context>, headers: HeaderMap) -> Response {
+    sessions(&headers).for_each(|session| context.sessions.end(session));
+    let cookie = cookie("", Duration::ZERO, &headers);
+    ([(header::SET_COOKIE, cookie)], Redirect::to(LOGIN)).into_response()
+}
+
+/// Returns the form for a token, with an error if there is one.
+fn form(status: StatusCode, next: &str, error: &str) -> Response {
+    let (next, error) = (escaped(&page_of(next)), escaped(error));
     let page = format!(
-        "<!doctype html><title>ganger</title><p>ganger {version}: logged in. This version has no \
-         dashboard; <a href=\"/v1/status\">status</a>, <a href=\"/openapi.json\">API</a>."
+        "<!doctype html><html lang=en><meta charset=utf-8><title>ganger: log in</title><h1>ganger</h1>\
+         <form method=post action=\"{LOGIN}\"><p role=alert>{error}</p>\
+         <p><label>Token <input type=password name=token autocomplete=current-password required autofocus>\
+         </label> <input type=hidden name=next value=\"{next}\"><button>Log in</button></p></form>\
+         <p>On the daemon's machine <code>ganger open</code> logs in without a token.</p></html>"
+    );
+    (status, PAGE, Html(page)).into_response()
+}
+
+/// Returns a text as HTML, also for an attribute in quotes.
+fn escaped(text: &str) -> String {
+    let marks = [
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+    ];
+    let mut escaped = text.to_owned();
+    for (mark, entity) in marks {
+        escaped = escaped.replace(mark, entity);
+    }
+    escaped
+}
+
+/// Shows a browser that it is logged in.
+pub(super) async fn home(Extension(caller): Extension<Caller>) -> Response {
+    let version = env!("CARGO_PKG_VERSION");
+    let (who, role) = (escaped(&caller.to_string()), caller.role);
+    let page = format!(
+        "<!doctype html><html lang=en><meta charset=utf-8><title>ganger</title><p>ganger {version}: logged in as \
+         {who} ({role}). This version has no dashboard; <a href=\"/v1/status\">status</a>, \
+         <a href=\"/openapi.json\">API</a>.</p>\
+         <form method=post action=\"{LOGOUT}\"><button>Log out</button></form></html>"
     );
     (PAGE, Html(page)).into_response()
 }
@@ -112,5 +198,12 @@ mod tests {
         assert_eq!(shown("0.0.0.0:9464"), "127.0.0.1:9464");
         assert_eq!(shown("[::]:9464"), "127.0.0.1:9464");
         assert_eq!(shown("[::1]:9464"), "[::1]:9464");
+    }
+
+    #[test]
+    fn a_text_is_no_markup() {
+        let hostile = "<script>alert(\"&quot;\")</script>";
+        let shown = "&lt;script&gt;alert(&quot;&amp;quot;&quot;)&lt;/script&gt;";
+        assert_eq!(escaped(hostile), shown);
     }
 }

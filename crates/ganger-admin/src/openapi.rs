@@ -1,9 +1,10 @@
 //! The OpenAPI description, generated from the code.
 
 use axum::Router;
-use axum::http::header;
+use axum::http::{Method, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use utoipa::openapi::extensions::ExtensionsBuilder;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, Content, ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi,
@@ -11,6 +12,7 @@ use utoipa::openapi::{
 };
 
 use super::context::Context;
+use super::roles::{PROBES, required};
 
 /// Media types of answers.
 const JSON: &str = "application/json";
@@ -28,7 +30,8 @@ pub(super) fn head() -> OpenApi {
         .description(Some(
             "The admin API of a ganger daemon, for inspecting and controlling it. No token is \
              needed on its unix socket; elsewhere it is needed for everything except health. \
-             Errors are problem documents (RFC 9457). Fields may be added, and are never renamed.",
+             `x-role` is the role that an operation requires: viewer, operator or admin, each of \
+             which includes those before it. Errors are problem documents (RFC 9457). Fields may be added, and are never renamed.",
         ))
         .license(Some(license))
         .build();
@@ -47,8 +50,8 @@ pub(super) fn head() -> OpenApi {
         .build()
 }
 
-/// Adds to each operation the problem document with which it can be refused, which is not plain
-/// JSON.
+/// Adds to each operation the role that it requires, and the problem document with which it can be refused, which is
+/// not plain JSON.
 pub(super) fn with_problems(mut document: OpenApi) -> OpenApi {
     let problem = ContentBuilder::new()
         .schema(Some(Ref::from_schema_name("Problem")))
@@ -57,15 +60,21 @@ pub(super) fn with_problems(mut document: OpenApi) -> OpenApi {
         .description("Refused, or not possible now")
         .content(PROBLEM, problem)
         .build();
-    for path in document.paths.paths.values_mut() {
+    for (path, item) in &mut document.paths.paths {
         let operations = [
-            &mut path.get,
-            &mut path.put,
-            &mut path.post,
-            &mut path.patch,
-            &mut path.delete,
+            (Method::GET, &mut item.get),
+            (Method::PUT, &mut item.put),
+            (Method::POST, &mut item.post),
+            (Method::PATCH, &mut item.patch),
+            (Method::DELETE, &mut item.delete),
         ];
-        for operation in operations.into_iter().flatten() {
+        for (method, operation) in operations {
+            let Some(operation) = operation else { continue };
+            let role = match PROBES.contains(&path.as_str()) {
+                true => "none".to_owned(),
+                false => required(&method, path).to_string(),
+            };
+            operation.extensions = Some(ExtensionsBuilder::new().add("x-role", role).build());
             if let Some(RefOr::T(body)) = &mut operation.request_body {
                 body.content.values_mut().for_each(never_null);
             }

@@ -10,7 +10,7 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tower::{Service, ServiceExt};
@@ -21,10 +21,12 @@ use utoipa_axum::routes;
 use super::answer::Problem;
 use super::at_ledger::AtLedger;
 use super::body::BODY_BYTES_MAX;
+use super::browser::{HOME, LOGIN, LOGOUT};
 use super::client::WAIT_MAX;
 use super::connections::{Connection, placed};
 use super::context::{AT_BROKERS_MAX, Context, Daemon};
-use super::guard::{Guard, Interface, Token, guard};
+use super::credentials::{Credentials, Token};
+use super::guard::{Guard, Interface, guard};
 use super::session::Sessions;
 use super::waits::Waits;
 use super::{
@@ -49,13 +51,15 @@ pub(super) struct Routes {
 impl Routes {
     pub(super) fn new(token: &Token, telemetry: &TelemetryConfig, daemon: Daemon) -> Self {
         let sessions = Sessions::default();
-        let check = Arc::new(Guard::new(token, sessions.clone()));
+        let credentials = Credentials::new(token, daemon.overview.clone());
+        let check = Arc::new(Guard::new(credentials.clone(), sessions.clone()));
         let check = from_fn_with_state(check, guard);
         let at_ledger = AtLedger::new(daemon.overview.clone(), daemon.open_ledger);
         let context = Context {
             daemon,
             telemetry: Arc::new(telemetry.clone()),
             sessions,
+            credentials,
             address: Arc::default(),
             at_brokers: Arc::new(Semaphore::new(AT_BROKERS_MAX)),
             ledger: at_ledger,
@@ -100,7 +104,7 @@ impl Routes {
     + 'static {
         let router = match door {
             Interface::Telemetry => self.telemetry.clone(),
-            Interface::Socket { .. } | Interface::Network => self.api.clone(),
+            Interface::Socket { .. } | Interface::Network { .. } => self.api.clone(),
         };
         router.map_request(move |request: hyper::Request<Incoming>| {
             let mut request = request.map(Body::new);
@@ -194,8 +198,9 @@ fn namesakes() -> Router<Context> {
 /// Returns the pages for browsers.
 fn pages() -> Router<Context> {
     Router::new()
-        .route(login::LOGIN, get(login::exchange))
-        .route(login::HOME, get(login::home))
+        .route(LOGIN, get(login::page).post(login::enter))
+        .route(LOGOUT, post(login::leave))
+        .route(HOME, get(login::home))
 }
 
 /// Returns the routes for monitoring systems.

@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 
 use super::answer::{Done, Problem};
 use super::body::{JsonBody, JsonIfGiven};
+use super::caller::Caller;
 use super::context::Context;
-use super::guard::Interface;
 use super::precondition::Precondition;
 use ganger_config::model::{Config, ScheduleConfig};
 use ganger_config::{WrittenSchedule, patch};
@@ -158,7 +158,7 @@ pub(super) struct ScheduleEntered {
 )]
 pub(super) async fn enter(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
     ScheduleName(name): ScheduleName,
     precondition: Precondition,
     JsonBody(keys): JsonBody<Map<String, Value>>,
@@ -170,7 +170,7 @@ pub(super) async fn enter(
     let read = move || definition(&named, &config, keys);
     let schedule = context.ledger.in_place(read).await??;
     let enter = move |ledger: &mut dyn LedgerClient| ledger.enter(&schedule, expected.as_ref());
-    let entered = context.ledger.by(caller, enter).await?;
+    let entered = context.ledger.by(&caller, enter).await?;
     let change = entered.as_str();
     if entered != Entered::Unchanged {
         tracing::info!(schedule = name, change, by = %caller, "schedule entered by an operator");
@@ -195,7 +195,7 @@ pub(super) async fn enter(
 )]
 pub(super) async fn change(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
     ScheduleName(name): ScheduleName,
     precondition: Precondition,
     JsonBody(change): JsonBody<Map<String, Value>>,
@@ -220,7 +220,7 @@ pub(super) async fn change(
         };
         ledger.enter(&schedule, Some(&expected)).map(Ok)
     };
-    let entered = context.ledger.by(caller, enter).await??;
+    let entered = context.ledger.by(&caller, enter).await??;
     if entered != Entered::Unchanged {
         tracing::info!(schedule = name, by = %caller, "schedule changed by an operator");
     }
@@ -279,14 +279,14 @@ fn invalid(errors: Vec<String>) -> Problem {
 )]
 pub(super) async fn remove(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
     ScheduleName(name): ScheduleName,
     precondition: Precondition,
 ) -> Result<Json<Done>, Problem> {
     let (named, expected) = (name.clone(), precondition.expected()?);
     let config = context.daemon.overview.config();
     let is_ours = config.schedules.iter().any(|one| one.name() == name);
-    let remove = context.ledger.by(caller, move |ledger| {
+    let remove = context.ledger.by(&caller, move |ledger| {
         ledger.remove(&named, !is_ours, expected.as_ref())
     });
     remove.await?;
@@ -316,14 +316,14 @@ pub(super) struct PauseSchedule {
 )]
 pub(super) async fn pause(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
     ScheduleName(name): ScheduleName,
     JsonIfGiven(PauseSchedule { reason }): JsonIfGiven<PauseSchedule>,
 ) -> Result<Json<Done>, Problem> {
     let (named, why) = (name.clone(), reason.clone());
     let pause = context
         .ledger
-        .by(caller, move |ledger| ledger.pause(&named, why.as_deref()));
+        .by(&caller, move |ledger| ledger.pause(&named, why.as_deref()));
     pause.await?;
     tracing::info!(schedule = name, reason, by = %caller, "schedule paused by an operator");
     Ok(Done::json(format!("schedule `{name}` is paused")))
@@ -341,14 +341,14 @@ pub(super) async fn pause(
 )]
 pub(super) async fn pause_all(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
     JsonIfGiven(PauseSchedule { reason }): JsonIfGiven<PauseSchedule>,
 ) -> Result<Json<Done>, Problem> {
     let reason = reason.unwrap_or_else(|| "paused by an operator".to_owned());
     let why = reason.clone();
     let pause = context
         .ledger
-        .by(caller, move |ledger| ledger.set_hold(Some(&why)));
+        .by(&caller, move |ledger| ledger.set_hold(Some(&why)));
     pause.await?;
     tracing::info!(reason, by = %caller, "all schedules paused by an operator");
     Ok(Done::json("all schedules are paused"))
@@ -376,14 +376,14 @@ pub(super) struct ResumeSchedule {
 )]
 pub(super) async fn resume(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
     ScheduleName(name): ScheduleName,
     JsonIfGiven(ResumeSchedule { make_up }): JsonIfGiven<ResumeSchedule>,
 ) -> Result<Json<Done>, Problem> {
     let named = name.clone();
     let resume = context
         .ledger
-        .by(caller, move |ledger| ledger.resume(&named, make_up));
+        .by(&caller, move |ledger| ledger.resume(&named, make_up));
     resume.await?;
     tracing::info!(schedule = name, make_up, by = %caller, "schedule resumed by an operator");
     Ok(Done::json(format!("schedule `{name}` is resumed")))
@@ -399,11 +399,11 @@ pub(super) async fn resume(
 )]
 pub(super) async fn resume_all(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
 ) -> Result<Json<Done>, Problem> {
     let resume = context
         .ledger
-        .by(caller, move |ledger| ledger.set_hold(None));
+        .by(&caller, move |ledger| ledger.set_hold(None));
     resume.await?;
     tracing::info!(by = %caller, "all schedules resumed by an operator");
     Ok(Done::json("all schedules are resumed"))
@@ -444,7 +444,7 @@ pub(super) struct TriggeredJson {
 )]
 pub(super) async fn trigger(
     State(context): State<Context>,
-    Extension(caller): Extension<Interface>,
+    Extension(caller): Extension<Caller>,
     ScheduleName(name): ScheduleName,
     JsonIfGiven(wanted): JsonIfGiven<TriggerSchedule>,
 ) -> Result<Json<TriggeredJson>, Problem> {
@@ -454,7 +454,7 @@ pub(super) async fn trigger(
         body,
     } = wanted;
     let (named, why) = (name.clone(), reason.clone());
-    let trigger = context.ledger.by(caller, move |ledger| {
+    let trigger = context.ledger.by(&caller, move |ledger| {
         ledger.trigger(&named, body.as_deref(), why.as_deref(), force)
     });
     match trigger.await? {

@@ -1,4 +1,4 @@
-//! Token of a daemon whose configuration has none: in a file beside the socket, which only the
+//! New tokens; and the token of a daemon whose configuration has none: in a file beside the socket, which only the
 //! daemon's user can read. A daemon that replaces another keeps the token that it finds.
 
 use std::fs::{self, File, OpenOptions};
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
 
+use super::session::hash;
 use ganger_config::model::Secret;
 use ganger_core::foreign;
 use ganger_queue::client::unique_name;
@@ -17,6 +18,30 @@ use ganger_queue::client::unique_name;
 const BYTES_MIN: usize = 32;
 /// Maximum size of a token file, in bytes.
 const BYTES_MAX: u64 = 256;
+
+/// A token for the configuration's `[[admin.tokens]]`.
+#[derive(Debug)]
+pub struct NewToken {
+    /// The token, which is to be shown once.
+    pub token: Secret,
+    /// Its SHA-256 in hexadecimal.
+    pub sha256: String,
+}
+
+impl NewToken {
+    /// Generates a token.
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
+    pub fn generate() -> io::Result<Self> {
+        let token = unique_name()?;
+        let digits = hash(&token).map(|byte| format!("{byte:02x}"));
+        Ok(Self {
+            sha256: digits.concat(),
+            token: Secret::new(token),
+        })
+    }
+}
 
 /// Returns the path of the token file that belongs to a socket.
 pub(super) fn beside(socket: &Path) -> PathBuf {

@@ -289,7 +289,7 @@ fn a_login_is_good_once() {
         .lines()
         .find_map(|line| line.strip_prefix("set-cookie: "));
     let cookie = cookie.unwrap();
-    for part in ["; httponly", "; samesite=strict", "; max-age=3600"] {
+    for part in ["; httponly", "; samesite=strict", "; max-age=43200"] {
         assert!(cookie.contains(part), "{cookie}");
     }
     browser.get(&path).problem(401);

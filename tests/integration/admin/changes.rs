@@ -121,7 +121,7 @@ fn keys_are_changed_one_by_one() {
     let why = patch("file", "", &json!({ "body": "y" })).problem(409);
     assert!(why.contains("change it there"), "{why}");
     let audit = api.get("/v1/audit?subject=a").json();
-    assert_eq!(audit[0]["actor"], "the network");
+    assert_eq!(audit[0]["actor"], "token");
     // Schedules may be called like an operation on all of them.
     for name in ["explain", "pause", "resume"] {
         assert_eq!(put(&api, name, &first).json()["change"], "created");
@@ -183,7 +183,7 @@ fn versions_are_listed_and_rolled_back() {
             &told[0]["actor"],
             &told[0]["definition"]
         ),
-        (&json!(2), &json!("api"), &json!("the network"), &keys("2h"))
+        (&json!(2), &json!("api"), &json!("token"), &keys("2h"))
     );
     let done = change(&api, "a", "rollback", &json!({ "version": 1 })).json();
     assert_eq!(done["change"], "replaced");
@@ -191,7 +191,7 @@ fn versions_are_listed_and_rolled_back() {
     let record = scene.daemon.logged("schedule rolled back by an operator");
     assert_eq!(
         (&record["schedule"], &record["by"]),
-        (&json!("a"), &json!("the network"))
+        (&json!("a"), &json!("token"))
     );
     let why = change(&api, "a", "rollback", &json!({ "version": 9 })).problem(422);
     assert!(why.contains("there is no version 9"), "{why}");
@@ -241,7 +241,7 @@ fn changes_are_recorded_with_their_callers() {
     );
     assert_eq!(paused["detail"], json!({ "reason": "maintenance" }));
     let (_, triggered) = &listed("subject=file")[0];
-    assert_eq!(triggered["actor"], "the network");
+    assert_eq!(triggered["actor"], "token");
     assert_eq!(triggered["detail"]["body"], "given");
     let told = scene.site.ganger(&["schedule", "audit", "-o", "json"]);
     assert_eq!(told.json(), api.get("/v1/audit?limit=50").json());

@@ -187,7 +187,7 @@ fn a_schedule_is_entered_replaced_and_removed() {
     assert_eq!(ended(&api, id)["schedule"], "invoices");
     let by = |message: &str| {
         let record = scene.daemon.logged(message);
-        assert_eq!(record["by"], "the network", "{record}");
+        assert_eq!(record["by"], "token", "{record}");
         assert_eq!(record["schedule"], "invoices", "{record}");
     };
     by("schedule entered by an operator");

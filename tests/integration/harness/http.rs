@@ -115,10 +115,11 @@ impl Api {
         }
         request += &self.authorization(headers);
         if !body.is_empty() {
-            request += &format!(
-                "Content-Type: application/json\r\nContent-Length: {}\r\n",
-                body.len()
-            );
+            let is_typed = |header: &&str| header.starts_with("Content-Type:");
+            if !headers.iter().any(is_typed) {
+                request += "Content-Type: application/json\r\n";
+            }
+            request += &format!("Content-Length: {}\r\n", body.len());
         }
         // Who is refused at once may close before all is sent.
         drop(write!(stream, "{request}\r\n{body}"));
@@ -178,6 +179,11 @@ impl Events {
                 return (id, event);
             }
         }
+    }
+
+    /// Waits for the end of the stream.
+    pub(crate) fn ends(mut self) {
+        self.0.read_to_end(&mut Vec::new()).unwrap();
     }
 
     /// Waits for the next event: its id and its data.

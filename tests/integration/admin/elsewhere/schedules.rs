@@ -84,7 +84,7 @@ fn runs_of_another_daemon_are_cancelled_sent_back_and_resolved() {
     api.get("/v1/occurrences?unresolved=true&state=failed")
         .problem(400);
     let expected =
-        ["retry", "resolve", "retry", "cancel"].map(|action| (json!(action), json!("the network")));
+        ["retry", "resolve", "retry", "cancel"].map(|action| (json!(action), json!("token")));
     assert_eq!(audit_of(&api, &id), expected);
     other.stop();
     there.scene.finish();
@@ -223,7 +223,7 @@ fn schedules_are_changed() {
     ]);
     assert!(refused.bad(2).contains("must be one of the sources"));
     let history = there.ganger(&["schedule", "history", "mine", "-o", "json"]);
-    assert_eq!(history.json()[0]["actor"], "the network");
+    assert_eq!(history.json()[0]["actor"], "token");
     for args in [
         "schedule history off",
         "schedule history mine -o json",

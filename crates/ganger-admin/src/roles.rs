@@ -1,0 +1,115 @@
+//! Roles that requests require, in one table.
+
+use axum::http::{Method, StatusCode};
+
+use super::answer::Problem;
+use super::caller::Caller;
+use ganger_config::model::Role::{self, Admin, Operator, Viewer};
+
+/// Paths that everybody may read.
+pub(super) const PROBES: [&str; 2] = ["/livez", "/readyz"];
+
+/// Operations other than reading, each with its role. One that is missing here requires [`Admin`].
+const ROLES: [(&str, &str, Role); 32] = [
+    ("POST", "/ui/logout", Viewer),
+    ("POST", "/v1/schedules/explain", Viewer),
+    ("POST", "/v1/queues/{queue}/messages", Operator),
+    ("POST", "/v1/topics/{topic}/messages", Operator),
+    ("POST", "/v1/dead/{source}/retry", Operator),
+    ("DELETE", "/v1/dead/{source}", Operator),
+    ("POST", "/v1/pools/{name}/scale", Operator),
+    ("POST", "/v1/pools/{name}/pause", Operator),
+    ("POST", "/v1/pools/{name}/resume", Operator),
+    ("POST", "/v1/pools/{name}/restart", Operator),
+    ("POST", "/v1/pools/{name}/drain", Operator),
+    ("POST", "/v1/pools/{name}/cancel", Operator),
+    ("POST", "/v1/pools/{name}/workers/{slot}/kill", Operator),
+    ("POST", "/v1/schedules/pause", Operator),
+    ("POST", "/v1/schedules/resume", Operator),
+    ("POST", "/v1/schedules/{name}/pause", Operator),
+    ("POST", "/v1/schedules/{name}/resume", Operator),
+    ("POST", "/v1/schedules/{name}/trigger", Operator),
+    ("POST", "/v1/schedules/{name}/skip", Operator),
+    ("POST", "/v1/schedules/{name}/backfill", Operator),
+    ("POST", "/v1/occurrences/{id}/cancel", Operator),
+    ("POST", "/v1/occurrences/{id}/retry", Operator),
+    ("POST", "/v1/occurrences/{id}/resolve", Operator),
+    ("DELETE", "/v1/occurrences/{id}", Operator),
+    ("PUT", "/v1/schedules/{name}", Admin),
+    ("PATCH", "/v1/schedules/{name}", Admin),
+    ("DELETE", "/v1/schedules/{name}", Admin),
+    ("POST", "/v1/schedules/{name}/rollback", Admin),
+    (
+        "DELETE",
+        "/v1/subscriptions/{source}/{topic}/{queue}",
+        Admin,
+    ),
+    ("POST", "/v1/reload", Admin),
+    ("POST", "/v1/log-level", Admin),
+    ("POST", "/v1/logins", Admin),
+];
+
+/// Returns the role that a request requires. The path is that of its route.
+pub(super) fn required(method: &Method, route: &str) -> Role {
+    if method.is_safe() {
+        return Viewer;
+    }
+    let mut roles = ROLES.iter();
+    let found = roles.find(|(of, path, _)| *of == method.as_str() && *path == route);
+    found.map_or(Admin, |(_, _, role)| *role)
+}
+
+/// Checks that a caller has the role that a request requires. An unknown path requires none.
+pub(super) fn check(caller: &Caller, method: &Method, route: Option<&str>) -> Result<(), Problem> {
+    let required = route.map_or(Viewer, |route| required(method, route));
+    if caller.role >= required {
+        return Ok(());
+    }
+    let own = match caller.role {
+        Viewer => "a viewer",
+        Operator => "an operator",
+        Admin => "an admin",
+    };
+    let why = format!("{caller} is {own}; this needs {required}");
+    Err(Problem::new(StatusCode::FORBIDDEN, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn each_operation_that_changes_something_has_a_role() {
+        let document: Value = serde_json::from_str(&crate::document()).unwrap();
+        let mut described = BTreeSet::new();
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            for (method, operation) in operations.as_object().unwrap() {
+                let method: Method = method.to_uppercase().parse().unwrap();
+                let role = match PROBES.contains(&path.as_str()) {
+                    true => "none".to_owned(),
+                    false => required(&method, path).to_string(),
+                };
+                assert_eq!(operation["x-role"], role, "{method} {path}");
+                if !method.is_safe() {
+                    described.insert((method.to_string(), path.clone()));
+                }
+            }
+        }
+        let listed = ROLES.iter().filter(|(_, path, _)| path.starts_with("/v1/"));
+        let listed = listed.map(|(method, path, _)| ((*method).to_owned(), (*path).to_owned()));
+        assert_eq!(listed.collect::<BTreeSet<_>>(), described);
+    }
+
+    #[test]
+    fn what_is_not_listed_is_for_admins() {
+        let of = |method: Method| required(&method, "/v1/unlisted");
+        assert_eq!(of(Method::GET), Viewer);
+        assert_eq!(of(Method::HEAD), Viewer);
+        assert_eq!(of(Method::POST), Admin);
+        assert_eq!(required(&Method::PUT, "/v1/schedules/pause"), Admin);
+    }
+}

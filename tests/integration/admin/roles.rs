@@ -1,0 +1,403 @@
+//! Who may do what: named tokens and their roles, the sessions of browsers, and users whom a proxy names.
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::{api, command, open, site, socket};
+use crate::harness::{Answer, Api, Pool, Scene, trials};
+
+trials![
+    a_token_is_made_and_its_section_loads,
+    a_role_allows_what_it_says,
+    a_token_is_refused_once_it_has_expired,
+    a_reload_revokes_tokens_sessions_and_streams,
+    changes_are_recorded_with_the_name_of_the_token,
+    a_login_form_takes_a_token,
+    a_login_leads_to_our_own_pages_only,
+    too_many_failed_logins_are_refused,
+    a_page_leads_to_the_login,
+    a_trusted_proxy_names_its_user,
+];
+
+/// A token, and its section of the configuration.
+struct Made {
+    token: String,
+    section: String,
+}
+
+/// Makes a token with the command.
+fn made(name: &str, role: &str) -> Made {
+    let ran = site("").ganger(&["token", "new", name, "--role", role, "-o", "json"]);
+    let made = ran.json();
+    let of = |key: &str| made[key].as_str().unwrap().to_owned();
+    let sha256 = of("sha256");
+    let section =
+        format!("[[admin.tokens]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{sha256}\"\n");
+    Made {
+        token: of("token"),
+        section,
+    }
+}
+
+fn pool(sections: &str) -> Pool {
+    Pool::new(&[]).after(sections)
+}
+
+/// A daemon whose configuration has those sections.
+fn scene(sections: &str) -> Scene {
+    let scene = Scene::at(site(""), &[pool(sections)]);
+    scene.site.configure_commands(&[pool(sections)]);
+    scene
+}
+
+fn reload(scene: &Scene, sections: &str) {
+    let times = scene.daemon.times_logged("configuration reloaded");
+    scene.site.reconfigure(&scene.daemon, &[pool(sections)]);
+    scene.daemon.signal(Signal::SIGHUP);
+    scene.daemon.eventually("the reload", || {
+        scene.daemon.times_logged("configuration reloaded") > times
+    });
+}
+
+fn with(scene: &Scene, token: &str) -> Api {
+    Api::Authorized {
+        port: open(&scene.daemon).port(),
+        token: token.to_owned(),
+    }
+}
+
+fn a_token_is_made_and_its_section_loads() {
+    let site = site("");
+    let args = [
+        "token",
+        "new",
+        "ops",
+        "--role",
+        "operator",
+        "--expires",
+        "90d",
+    ];
+    let text = site.ganger(&args).good();
+    let (head, section) = text.split_once("[[admin.tokens]]").unwrap();
+    let token = head.lines().next().unwrap().rsplit(' ').next().unwrap();
+    let section = format!("[[admin.tokens]]{section}");
+    assert!(!section.contains(token), "{text}");
+    assert!(section.contains("expires = \"20"), "{text}");
+    let scene = scene(&section);
+    assert_eq!(with(&scene, token).get("/v1/status").status, 200);
+    let printed = command(&scene, &["config", "print"]).good();
+    assert!(!printed.contains(token), "{printed}");
+    scene.finish();
+    let ran = site.ganger(&["token", "new", "a b"]).bad(2);
+    assert!(ran.contains("the name must be"), "{ran}");
+    let ran = site.ganger(&["token", "new", "a", "--role", "root"]).bad(2);
+    assert!(ran.contains("operator"), "{ran}");
+}
+
+fn a_role_allows_what_it_says() {
+    let [viewer, operator, admin] = ["viewer", "operator", "admin"].map(|role| made(role, role));
+    let sections = [&viewer, &operator, &admin].map(|made| made.section.as_str());
+    let scene = scene(&sections.concat());
+    assert!(!socket(&scene.daemon).with_extension("token").exists());
+    let table = [
+        ("GET", "/v1/status", "", "viewer"),
+        ("GET", "/v1/dead/main", "", "viewer"),
+        ("GET", "/openapi.json", "", "viewer"),
+        ("GET", "/ui", "", "viewer"),
+        ("POST", "/v1/pools/work/pause", "", "operator"),
+        ("POST", "/v1/pools/work/resume", "", "operator"),
+        (
+            "POST",
+            "/v1/pools/work/scale",
+            r#"{"workers": 1}"#,
+            "operator",
+        ),
+        (
+            "POST",
+            "/v1/queues/work/messages",
+            r#"{"body": "one"}"#,
+            "operator",
+        ),
+        ("DELETE", "/v1/dead/main", "", "operator"),
+        ("POST", "/v1/reload", "", "admin"),
+        ("POST", "/v1/logins", "", "admin"),
+        ("POST", "/v1/log-level", r#"{"level": "info"}"#, "admin"),
+        ("PUT", "/v1/schedules/a", "{}", "admin"),
+    ];
+    let roles = ["viewer", "operator", "admin"];
+    let rank = |role: &str| roles.iter().position(|one| *one == role);
+    for (method, path, body, needs) in table {
+        for made in [&viewer, &operator, &admin] {
+            let api = with(&scene, &made.token);
+            let answer = api.ask(method, path, &[], body);
+            let own = roles
+                .iter()
+                .find(|role| made.section.contains(&format!("\"{role}\"")));
+            let own = *own.unwrap();
+            if rank(own) >= rank(needs) {
+                assert_ne!(answer.status, 403, "{own} {method} {path} {answer:?}");
+                assert_ne!(answer.status, 401, "{own} {method} {path}");
+            } else {
+                let why = answer.problem(403);
+                let expected = format!("; this needs {needs}");
+                assert!(why.starts_with(&format!("token {own} is a")), "{why}");
+                assert!(why.ends_with(&expected), "{why}");
+            }
+        }
+    }
+    let api = with(&scene, &viewer.token);
+    api.ask("POST", "/v1/nowhere", &[], "").problem(404);
+    let document = api.get("/openapi.json").json();
+    assert_eq!(document["paths"]["/v1/reload"]["post"]["x-role"], "admin");
+    scene.all_done();
+    scene.finish();
+}
+
+fn a_token_is_refused_once_it_has_expired() {
+    let (old, good) = (made("old", "admin"), made("good", "viewer"));
+    let expired = format!("{}expires = \"2001-02-03T04:05:06Z\"\n", old.section);
+    let scene = scene(&(expired + &good.section));
+    let why = with(&scene, &old.token).get("/v1/status").problem(401);
+    assert_eq!(why, "token old has expired, at 2001-02-03T04:05:06Z");
+    assert_eq!(with(&scene, &good.token).get("/v1/status").status, 200);
+    let warned = scene.site.ganger(&["check"]);
+    let all = format!("{}{}", warned.out, warned.err);
+    assert!(all.contains("admin.tokens.old has expired"), "{all}");
+    scene.finish();
+}
+
+/// Logs in with the form: the answer.
+fn enter(scene: &Scene, token: &str, next: &str) -> Answer {
+    let form = "Content-Type: application/x-www-form-urlencoded";
+    let own = "Origin: http://localhost";
+    let body = format!("token={token}&next={next}");
+    open(&scene.daemon).ask("POST", "/ui/login", &[form, own], &body)
+}
+
+fn header(answer: &Answer, name: &str) -> String {
+    let start = format!("{name}: ");
+    let mut lines = answer.head.lines();
+    let found = lines.find_map(|line| line.strip_prefix(&start));
+    found
+        .unwrap_or_else(|| panic!("no {name}: {answer:?}"))
+        .to_owned()
+}
+
+/// The header with the session of an answer.
+fn session(answer: &Answer) -> String {
+    let cookie = header(answer, "set-cookie");
+    format!("Cookie: {}", cookie.split(';').next().unwrap())
+}
+
+fn a_reload_revokes_tokens_sessions_and_streams() {
+    let (kept, gone) = (made("kept", "operator"), made("gone", "operator"));
+    let scene = scene(&(kept.section.clone() + &gone.section));
+    let browser = open(&scene.daemon);
+    let cookies = [&kept, &gone].map(|made| session(&enter(&scene, &made.token, "")));
+    let statuses = || {
+        let by_token =
+            [&kept, &gone].map(|made| with(&scene, &made.token).get("/v1/status").status);
+        let asked = |cookie: &String| browser.ask("GET", "/v1/status", &[cookie], "").status;
+        (by_token, cookies.each_ref().map(asked))
+    };
+    assert_eq!(statuses(), ([200, 200], [200, 200]));
+    let mut stream = with(&scene, &gone.token).events(None);
+    assert!(stream.is_served());
+    reload(&scene, &kept.section);
+    assert_eq!(statuses(), ([200, 401], [200, 401]));
+    stream.ends();
+    let viewer = kept.section.replace("operator", "viewer");
+    reload(&scene, &viewer);
+    let pause = ["Sec-Fetch-Site: same-origin", &cookies[0]];
+    let why = browser
+        .ask("POST", "/v1/pools/work/pause", &pause, "")
+        .problem(403);
+    assert_eq!(why, "token kept is a viewer; this needs operator");
+    // Without named tokens there is none: the daemon has started with some.
+    reload(&scene, "");
+    assert_eq!(statuses(), ([401, 401], [401, 401]));
+    let socket = Api::Socket(socket(&scene.daemon));
+    assert_eq!(socket.get("/v1/status").status, 200);
+    scene.finish();
+}
+
+fn changes_are_recorded_with_the_name_of_the_token() {
+    let ops = made("ops", "admin");
+    let schedule = "[[schedules]]\nname = \"a\"\ncron = \"0 0 1 1 *\"\nqueue = \"work\"\n";
+    let scene = scene(&(ops.section.clone() + schedule));
+    let api = with(&scene, &ops.token);
+    let path = "/v1/schedules/a/pause";
+    scene.daemon.eventually("the schedule", || {
+        api.post(path, r#"{"reason": "one"}"#).status == 200
+    });
+    let cookie = session(&enter(&scene, &ops.token, ""));
+    let same = "Sec-Fetch-Site: same-origin";
+    let resumed = open(&scene.daemon).ask("POST", "/v1/schedules/a/resume", &[&cookie, same], "");
+    assert_eq!(resumed.status, 200, "{resumed:?}");
+    let changes = api.get("/v1/audit?subject=a").json();
+    let actors = changes.as_array().unwrap().iter().map(|one| &one["actor"]);
+    let actors: Vec<&Value> = actors.collect();
+    assert_eq!(actors, [&json!("token ops"), &json!("token ops")]);
+    let logged = scene.daemon.records(|record| record["by"] == "token ops");
+    assert!(logged.len() >= 3, "{logged:?}");
+    scene.finish();
+}
+
+fn a_login_form_takes_a_token() {
+    let ops = made("ops", "operator");
+    let scene = scene(&ops.section);
+    let browser = open(&scene.daemon);
+    let form = browser.get("/ui/login?next=/ui/pools%3Fa=%22%3E%3Cscript%3E");
+    assert_eq!(form.status, 200);
+    for part in ["name=token", "value=\"/ui/pools?a=%22%3E%3Cscript%3E\""] {
+        assert!(form.body.contains(part), "{form:?}");
+    }
+    assert!(form.head.contains("form-action 'self'"), "{form:?}");
+    for token in ["wrong", "", "%3Cscript%3E"] {
+        let refused = enter(&scene, token, "");
+        assert_eq!(refused.status, 401, "{refused:?}");
+        assert!(
+            refused.body.contains("this token is unknown"),
+            "{refused:?}"
+        );
+        assert!(!refused.body.contains("ops"), "no names: {refused:?}");
+    }
+    let entered = enter(&scene, &ops.token, "/ui/pools?a=b");
+    assert_eq!(entered.status, 303, "{entered:?}");
+    assert_eq!(header(&entered, "location"), "/ui/pools?a=b");
+    let cookie = header(&entered, "set-cookie");
+    for part in ["; httponly", "; samesite=strict", "; max-age=43200"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    assert!(!cookie.contains("; secure"), "{cookie}");
+    let cookie = session(&entered);
+    let home = browser.ask("GET", "/ui", &[&cookie], "");
+    assert!(home.body.contains("token ops (operator)"), "{home:?}");
+    // Another site can't log a browser in, or out.
+    let kind = "Content-Type: application/x-www-form-urlencoded";
+    let body = format!("token={}", ops.token);
+    for origin in ["Origin: https://evil.example", "Origin: null", "X-None: x"] {
+        let refused = browser.ask("POST", "/ui/login", &[kind, origin], &body);
+        assert!(refused.problem(403).contains("must pass on Host"));
+        browser
+            .ask("POST", "/ui/logout", &[&cookie, origin], "")
+            .problem(403);
+    }
+    let host = "Host: ganger.example";
+    let origin = "Origin: https://ganger.example";
+    let afar = browser.ask("POST", "/ui/login", &[kind, host, origin], &body);
+    assert!(header(&afar, "set-cookie").contains("; secure"), "{afar:?}");
+    let same = "Sec-Fetch-Site: same-origin";
+    let left = browser.ask("POST", "/ui/logout", &[&cookie, same], "");
+    assert_eq!(
+        (left.status, header(&left, "location")),
+        (303, "/ui/login".to_owned())
+    );
+    assert!(header(&left, "set-cookie").contains("max-age=0"));
+    browser
+        .ask("GET", "/v1/status", &[&cookie], "")
+        .problem(401);
+    scene.finish();
+}
+
+fn a_login_leads_to_our_own_pages_only() {
+    let ops = made("ops", "operator");
+    let scene = scene(&ops.section);
+    for (next, expected) in [
+        ("/ui/dead", "/ui/dead"),
+        ("//evil", "/ui"),
+        ("///evil/ui/", "/ui"),
+        ("https://evil", "/ui"),
+        ("https://evil/ui/", "/ui"),
+        ("/ui/../v1", "/ui"),
+        ("/ui/%252e%252e/v1", "/ui"),
+        ("/%5Cevil/ui/", "/ui"),
+        ("/ui/%0D%0Aset-cookie:a=b", "/ui/set-cookie:a=b"),
+        ("javascript:alert(1)", "/ui"),
+    ] {
+        let entered = enter(&scene, &ops.token, next);
+        assert_eq!(header(&entered, "location"), expected, "{next}");
+    }
+    scene.finish();
+}
+
+fn too_many_failed_logins_are_refused() {
+    let ops = made("ops", "operator");
+    let scene = scene(&ops.section);
+    for _ in 0..10 {
+        assert_eq!(enter(&scene, "wrong", "").status, 401);
+    }
+    for token in ["wrong", &ops.token] {
+        let refused = enter(&scene, token, "");
+        assert_eq!(refused.status, 429, "{refused:?}");
+        let seconds: u64 = header(&refused, "retry-after").parse().unwrap();
+        assert!((1..=60).contains(&seconds), "{seconds}");
+        assert!(refused.body.contains("try again in"), "{refused:?}");
+    }
+    // Requests with the token, and the single-use login, go on.
+    assert_eq!(with(&scene, &ops.token).get("/v1/status").status, 200);
+    let url = command(&scene, &["open", "--print"]).good();
+    let (_, path) = url.trim().split_once("/ui/").unwrap();
+    let page = open(&scene.daemon).get(&format!("/ui/{path}"));
+    assert_eq!(page.status, 200, "{page:?}");
+    scene.finish();
+}
+
+fn a_page_leads_to_the_login() {
+    let scene = scene("");
+    let browser = open(&scene.daemon);
+    let html = "Accept: text/html,application/xhtml+xml";
+    let led = browser.ask("GET", "/ui/pools?a=b&c", &[html], "");
+    assert_eq!(led.status, 303);
+    let location = header(&led, "location");
+    assert_eq!(location, "/ui/login?next=%2fui%2fpools%3fa%3db%26c");
+    let form = browser.get(&location);
+    assert!(
+        form.body.contains("value=\"/ui/pools?a=b&amp;c\""),
+        "{form:?}"
+    );
+    browser.get("/ui").problem(401);
+    browser.ask("GET", "/v1/status", &[html], "").problem(401);
+    browser.ask("POST", "/ui/logout", &[html], "").problem(401);
+    let token = api(&scene.daemon).token().unwrap().to_owned();
+    assert_eq!(enter(&scene, &token, "").status, 303, "the generated token");
+    scene.finish();
+}
+
+fn a_trusted_proxy_names_its_user() {
+    let proxy = |from: &str| {
+        format!(
+            "[admin.proxy_auth]\nheader = \"X-Forwarded-User\"\nfrom = [\"{from}\"]\nrole = \"operator\"\n\
+             role_header = \"X-Role\"\n"
+        )
+    };
+    let scene = scene(&proxy("127.0.0.0/8"));
+    let browser = open(&scene.daemon);
+    let (user, same) = ("X-Forwarded-User: ann", "Sec-Fetch-Site: same-origin");
+    let pause = |headers: &[&str]| browser.ask("POST", "/v1/pools/work/pause", headers, "");
+    assert_eq!(browser.ask("GET", "/v1/status", &[user], "").status, 200);
+    assert_eq!(pause(&[user, same]).status, 200);
+    pause(&[same]).problem(401);
+    let why = pause(&[user]).problem(403);
+    assert!(why.contains("must pass on Host"), "{why}");
+    let why = pause(&[user, same, "X-Role: viewer"]).problem(403);
+    assert_eq!(
+        why,
+        "user ann of the proxy is a viewer; this needs operator"
+    );
+    pause(&[user, "X-Forwarded-User: root", same]).problem(403);
+    let reload_now = |headers: &[&str]| browser.ask("POST", "/v1/reload", headers, "");
+    reload_now(&[user, same]).problem(403);
+    assert_eq!(reload_now(&[user, same, "X-Role: admin"]).status, 200);
+    let logins = browser.ask("POST", "/v1/logins", &[user, same, "X-Role: admin"], "");
+    assert!(logins.problem(409).contains("the proxy logs"));
+    let home = browser.ask("GET", "/ui", &[user], "");
+    assert!(
+        home.body.contains("user ann of the proxy (operator)"),
+        "{home:?}"
+    );
+    reload(&scene, &proxy("10.0.0.0/8"));
+    browser.ask("GET", "/v1/status", &[user], "").problem(401);
+    pause(&[user, same, "X-Role: admin"]).problem(401);
+    scene.finish();
+}
