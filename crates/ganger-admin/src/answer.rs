@@ -83,6 +83,11 @@ impl Problem {
         &self.detail
     }
 
+    /// Returns the single errors.
+    pub(super) fn errors(&self) -> &[String] {
+        &self.errors
+    }
+
     /// Returns a problem for a bad request.
     pub(super) fn bad(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)

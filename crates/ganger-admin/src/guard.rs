@@ -19,6 +19,7 @@ use super::caller::{Caller, Identity};
 use super::credentials::Credentials;
 use super::roles::{self, PROBES};
 use super::session::Sessions;
+use super::ui::ASSETS;
 use ganger_config::model::Role;
 
 /// Interface on which a request arrived.
@@ -80,6 +81,7 @@ impl Guard {
             }
             // The code or the token that it brings is looked at there.
             LOGIN => Ok(None),
+            path if path.starts_with(ASSETS) => Ok(None),
             _ => {
                 let needs_token = || Problem::new(StatusCode::UNAUTHORIZED, NEEDS_TOKEN);
                 Err(caller.err().unwrap_or_else(needs_token))

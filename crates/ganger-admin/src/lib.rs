@@ -52,6 +52,7 @@ mod session;
 mod socket;
 mod sources;
 mod token;
+mod ui;
 mod waits;
 
 use std::thread;

@@ -1,5 +1,5 @@
 //! Login of a browser, by a code that a command has asked for, or by a token in a form. A cookie holds the session from
-//! then on. There is no dashboard to show yet.
+//! then on.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -9,25 +9,15 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::{Extension, Form, Json};
+use maud::html;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Problem;
-use super::browser::{HOME, LOGIN, LOGOUT, check_page, cookie, page_of, sessions};
+use super::browser::{HOME, LOGIN, check_page, cookie, page_of, sessions};
 use super::caller::{Caller, Identity};
 use super::context::Context;
 use super::session::{CODE_LIFETIME, SESSION_LIFETIME};
-
-/// Headers that restrict pages to being read, and their forms to our own routes. Without a referrer within the site a
-/// browser would name no origin when it sends a form.
-const PAGE: [(header::HeaderName, &str); 4] = [
-    (
-        header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
-    ),
-    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (header::REFERRER_POLICY, "same-origin"),
-    (header::CACHE_CONTROL, "no-store"),
-];
+use super::ui::{PAGE, bare, text};
 
 /// A login for one browser.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -149,43 +139,19 @@ pub(super) async fn leave(State(context): State<Context>, headers: HeaderMap) ->
 
 /// Returns the form for a token, with an error if there is one.
 fn form(status: StatusCode, next: &str, error: &str) -> Response {
-    let (next, error) = (escaped(&page_of(next)), escaped(error));
-    let page = format!(
-        "<!doctype html><html lang=en><meta charset=utf-8><title>ganger: log in</title><h1>ganger</h1>\
-         <form method=post action=\"{LOGIN}\"><p role=alert>{error}</p>\
-         <p><label>Token <input type=password name=token autocomplete=current-password required autofocus>\
-         </label> <input type=hidden name=next value=\"{next}\"><button>Log in</button></p></form>\
-         <p>On the daemon's machine <code>ganger open</code> logs in without a token.</p></html>"
-    );
-    (status, PAGE, Html(page)).into_response()
-}
-
-/// Returns a text as HTML, also for an attribute in quotes.
-fn escaped(text: &str) -> String {
-    let marks = [
-        ('&', "&amp;"),
-        ('<', "&lt;"),
-        ('>', "&gt;"),
-        ('"', "&quot;"),
-    ];
-    let mut escaped = text.to_owned();
-    for (mark, entity) in marks {
-        escaped = escaped.replace(mark, entity);
-    }
-    escaped
-}
-
-/// Shows a browser that it is logged in.
-pub(super) async fn home(Extension(caller): Extension<Caller>) -> Response {
-    let version = env!("CARGO_PKG_VERSION");
-    let (who, role) = (escaped(&caller.to_string()), caller.role);
-    let page = format!(
-        "<!doctype html><html lang=en><meta charset=utf-8><title>ganger</title><p>ganger {version}: logged in as \
-         {who} ({role}). This version has no dashboard; <a href=\"/v1/status\">status</a>, \
-         <a href=\"/openapi.json\">API</a>.</p>\
-         <form method=post action=\"{LOGOUT}\"><button>Log out</button></form></html>"
-    );
-    (PAGE, Html(page)).into_response()
+    let body = html! {
+        form.login method="post" action=(LOGIN) {
+            @if !error.is_empty() { p.error role="alert" { (text(error)) } }
+            label {
+                "Token "
+                input type="password" name="token" autocomplete="current-password" required autofocus;
+            }
+            input type="hidden" name="next" value=(page_of(next));
+            button { "Log in" }
+        }
+        p.none { "On the daemon's machine " code { "ganger open" } " logs in without a token." }
+    };
+    (status, PAGE, Html(bare("Log in", &body).into_string())).into_response()
 }
 
 #[cfg(test)]
@@ -198,12 +164,5 @@ mod tests {
         assert_eq!(shown("0.0.0.0:9464"), "127.0.0.1:9464");
         assert_eq!(shown("[::]:9464"), "127.0.0.1:9464");
         assert_eq!(shown("[::1]:9464"), "[::1]:9464");
-    }
-
-    #[test]
-    fn a_text_is_no_markup() {
-        let hostile = "<script>alert(\"&quot;\")</script>";
-        let shown = "&lt;script&gt;alert(&quot;&amp;quot;&quot;)&lt;/script&gt;";
-        assert_eq!(escaped(hostile), shown);
     }
 }

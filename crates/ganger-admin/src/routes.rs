@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
-use tower::{Service, ServiceExt};
+use tower::{Layer, Service, ServiceExt};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -21,13 +21,14 @@ use utoipa_axum::routes;
 use super::answer::Problem;
 use super::at_ledger::AtLedger;
 use super::body::BODY_BYTES_MAX;
-use super::browser::{HOME, LOGIN, LOGOUT};
+use super::browser::{LOGIN, LOGOUT};
 use super::client::WAIT_MAX;
 use super::connections::{Connection, placed};
 use super::context::{AT_BROKERS_MAX, Context, Daemon};
 use super::credentials::{Credentials, Token};
 use super::guard::{Guard, Interface, guard};
 use super::session::Sessions;
+use super::ui::{self, Api};
 use super::waits::Waits;
 use super::{
     by_hand, cancel, control, dead, events, explain, health, history, ledger, log, login, messages,
@@ -78,12 +79,17 @@ impl Routes {
                 .layer(check.clone())
                 .with_state(context.clone())
         };
+        let api = api.merge(namesakes());
+        // Pages are for callers that the guard has admitted.
+        let pages = ui::routes(Api::new(api.clone().with_state(context.clone())));
+        let api = api
+            .merge(openapi::routes(&document))
+            .merge(logins())
+            .merge(pages.with_state(()))
+            .layer(from_fn(ui::decode));
         Self {
-            api: finish(
-                api.merge(namesakes())
-                    .merge(openapi::routes(&document))
-                    .merge(pages()),
-            ),
+            // The path of a form is that of no route: it is another request before one is looked for.
+            api: Router::new().fallback_service(from_fn(ui::as_request).layer(finish(api))),
             telemetry: finish(health),
             context,
         }
@@ -195,12 +201,11 @@ fn namesakes() -> Router<Context> {
         .route("/v1/schedules/resume", of_one())
 }
 
-/// Returns the pages for browsers.
-fn pages() -> Router<Context> {
+/// Returns the routes by which browsers log in and out.
+fn logins() -> Router<Context> {
     Router::new()
         .route(LOGIN, get(login::page).post(login::enter))
         .route(LOGOUT, post(login::leave))
-        .route(HOME, get(login::home))
 }
 
 /// Returns the routes for monitoring systems.

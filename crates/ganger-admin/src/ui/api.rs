@@ -1,0 +1,67 @@
+//! Requests of pages to the API, in this process.
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use serde::de::DeserializeOwned;
+use tower::ServiceExt;
+
+use crate::answer::Problem;
+use crate::caller::Caller;
+
+/// Maximum size of an answer that a page reads, in bytes.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
+
+/// The routes of the API, for pages. Their guard has admitted the caller already, who may read.
+#[derive(Clone)]
+pub(crate) struct Api {
+    routes: Router,
+    caller: Option<Caller>,
+}
+
+impl Api {
+    pub(crate) fn new(routes: Router) -> Self {
+        Self {
+            routes,
+            caller: None,
+        }
+    }
+
+    /// Returns what the API has at a path with a query.
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Problem> {
+        let mut request = Request::builder().method(Method::GET).uri(path);
+        if let Some(caller) = &self.caller {
+            request = request.extension(caller.clone());
+        }
+        let request = request.body(Body::empty());
+        let request = request.map_err(|error| broken(path, &error))?;
+        let Ok(response) = self.routes.clone().oneshot(request).await;
+        let status = response.status();
+        let body = to_bytes(response.into_body(), ANSWER_BYTES_MAX).await;
+        let body = body.map_err(|error| broken(path, &error))?;
+        if !status.is_success() {
+            let problem = serde_json::from_slice(&body);
+            return Err(problem.unwrap_or_else(|_| Problem::new(status, "no reason given")));
+        }
+        serde_json::from_slice(&body).map_err(|error| broken(path, &error))
+    }
+}
+
+fn broken(path: &str, error: &dyn std::fmt::Display) -> Problem {
+    let why = format!("{path}: {error}");
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, why)
+}
+
+/// Gives pages the API as their caller uses it.
+pub(super) async fn with_caller(
+    State(api): State<Api>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let caller = request.extensions().get::<Caller>().cloned();
+    request.extensions_mut().insert(Api { caller, ..api });
+    next.run(request).await
+}

@@ -1,0 +1,120 @@
+// What the pages do besides being read: times by the reader's clock, parts that follow what they show, keys. Without
+// this script they can be read, and their forms work.
+
+const held = new Map();
+
+// Times, by the zone of the reader. The server writes them in UTC.
+const clock = new Intl.DateTimeFormat(undefined, {
+  year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
+  timeZoneName: "short",
+});
+function localTimes(root) {
+  for (const time of root.querySelectorAll("time[datetime]")) {
+    const at = new Date(time.dateTime);
+    if (Number.isNaN(at.valueOf())) continue;
+    const utc = time.dataset.utc ?? time.title;
+    time.dataset.utc = utc;
+    time.title = `${clock.format(at)} · ${utc}`;
+    if (!time.classList.contains("ago")) time.textContent = clock.format(at);
+  }
+}
+
+// A part is left alone while somebody is about to do something in it.
+function isInUse(part) {
+  const focus = document.activeElement;
+  const selection = getSelection();
+  return (part.contains(focus) && focus !== document.body)
+    || part.querySelector("details[open], textarea:focus") !== null
+    || (selection && !selection.isCollapsed && part.contains(selection.anchorNode));
+}
+
+function put(part, html) {
+  const boxes = [...part.querySelectorAll("pre, .wide")].map((box) => [box.scrollTop, box.scrollLeft,
+    box.scrollTop + box.clientHeight >= box.scrollHeight - 4]);
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  part.replaceChildren(template.content);
+  localTimes(part);
+  [...part.querySelectorAll("pre, .wide")].forEach((box, at) => {
+    const [top, left, isAtEnd] = boxes[at] ?? [0, 0, box.classList.contains("log")];
+    // A log goes on scrolling for who reads its end.
+    box.scrollTop = isAtEnd && box.classList.contains("log") ? box.scrollHeight : top;
+    box.scrollLeft = left;
+  });
+}
+
+// Rows of a list that is being read wait until the reader asks for them.
+function hold(part, html) {
+  held.set(part.id, html);
+  if (part.querySelector(".held")) return;
+  const button = document.createElement("button");
+  button.className = "held";
+  button.textContent = "Show what has changed";
+  button.addEventListener("click", () => {
+    const newest = held.get(part.id);
+    held.delete(part.id);
+    put(part, newest);
+  });
+  part.prepend(button);
+}
+
+// The first of each part is what the page had when it was made, or a moment later.
+const seen = new Set();
+function patch({ id, html }) {
+  const part = document.getElementById(id);
+  if (!part) return;
+  const isList = part.dataset.held !== undefined;
+  const isFirst = !seen.has(id);
+  seen.add(id);
+  if (isFirst && isList) return;
+  if (isInUse(part) || (isList && scrollY > 40)) hold(part, html); else put(part, html);
+}
+
+const state = document.getElementById("state");
+function say(text) {
+  state.textContent = text;
+  state.hidden = text === "";
+}
+
+function follow() {
+  const stream = new EventSource(location.href);
+  let isLost = false;
+  stream.addEventListener("daemon", (event) => {
+    if (event.data !== document.documentElement.dataset.daemon) {
+      // Another daemon has taken over: its page may be another. What somebody is typing stays.
+      const isTyping = document.querySelector("details[open] textarea, details[open] input:focus");
+      if (isTyping) say("The daemon was restarted: reload the page once you are done here.");
+      else location.reload();
+      return;
+    }
+    if (isLost) say("");
+    isLost = false;
+  });
+  stream.addEventListener("part", (event) => patch(JSON.parse(event.data)));
+  stream.addEventListener("error", () => {
+    isLost = true;
+    const since = new Date().toLocaleTimeString();
+    if (state.hidden) say(`Connection to the daemon lost at ${since}; trying again. What is shown is from then.`);
+    if (stream.readyState === EventSource.CLOSED) setTimeout(follow, 3000);
+  });
+}
+
+// Keys: / searches, g and a letter leads to a page, ? tells them.
+let isLeading = false;
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const { target, key } = event;
+  if (target instanceof Element && target.closest("input, textarea, select, dialog")) return;
+  if (isLeading) {
+    isLeading = false;
+    const link = [...document.querySelectorAll("nav a[data-key]")].find((link) => link.dataset.key === key);
+    if (link) { event.preventDefault(); link.click(); }
+    return;
+  }
+  if (key === "g") isLeading = true;
+  if (key === "/") { event.preventDefault(); document.querySelector(".search input").focus(); }
+  if (key === "?") document.getElementById("keys").showModal();
+});
+
+localTimes(document);
+if (document.querySelector("[data-part]")) follow();

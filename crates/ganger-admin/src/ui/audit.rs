@@ -1,0 +1,48 @@
+//! The page of changes by operators.
+
+use axum::Extension;
+use axum::http::Uri;
+use ganger_queue::ledger::shown::AuditJson;
+use maud::{Markup, html};
+
+use super::api::Api;
+use super::now::path_part;
+use super::page::{Page, Section};
+use super::shown::{text, time_of};
+use crate::answer::Problem;
+
+/// Number of changes on a page.
+const ROWS: usize = 50;
+
+/// Shows who has changed what. The query is that of `/v1/audit`.
+pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
+    let query = uri.query().unwrap_or_default();
+    let changes: Vec<AuditJson> = api.get(&format!("/v1/audit?limit={ROWS}&{query}")).await?;
+    Ok(Page::new(Section::Audit, "Audit").with_list("changes", rows(&changes)))
+}
+
+fn rows(changes: &[AuditJson]) -> Markup {
+    let last = changes.last().filter(|_| changes.len() == ROWS);
+    html! {
+        div.wide {
+            table {
+                thead { tr { th { "When" } th { "Who" } th { "What" } th { "Subject" } th { "More" } } }
+                tbody {
+                    @for change in changes {
+                        tr {
+                            td { (time_of(&change.at)) }
+                            td { (text(change.actor.as_deref().unwrap_or("unknown"))) }
+                            td { (change.action.replace('_', " ")) }
+                            td { a href={ "/ui/audit?subject=" (path_part(&change.subject)) } { (text(&change.subject)) } }
+                            td { @if !change.detail.is_null() { code { (text(&change.detail.to_string())) } } }
+                        }
+                    }
+                    @if changes.is_empty() { tr { td colspan="5" { "No change is recorded." } } }
+                }
+            }
+        }
+        @if let Some(last) = last {
+            p { a href={ "/ui/audit?before=" (last.id) } { "Older changes" } }
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Forms: another encoding of requests to the API, for browsers. The form that is sent to `/ui/do/delete/v1/…` is the
+//! request `DELETE /v1/…` with its fields as JSON; all else, the guard included, is the same.
+//!
+//! A field is a text, which is left out if it is empty; one whose name ends with `:int`, `:bool`, `:json` or `:list`
+//! (of texts, each a field) is read as that. The field `if-match` is the header of that name.
+
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Redirect, Response};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::layout::{problem_page, wants_document};
+use crate::answer::Problem;
+use crate::body::BODY_BYTES_MAX;
+use crate::browser::{HOME, page_of};
+
+/// Beginning of the paths of forms.
+const FORMS: &str = "/ui/do/";
+
+/// Name of the cookie with the message that the next page shows.
+pub(super) const DONE_COOKIE: &str = "ganger_done";
+
+/// Longest message in the cookie, in characters.
+const DONE_CHARS_MAX: usize = 500;
+
+/// Size of an answer that is read for its message, in bytes.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+
+/// Mark of a request that a form has made.
+#[derive(Debug, Clone, Copy)]
+struct Sent;
+
+/// Sends forms on as the requests that they are, and answers with the page that they were on. Their bodies are read once
+/// the guard has admitted them.
+pub(crate) async fn as_request(mut request: Request, next: Next) -> Response {
+    let wanted = match *request.method() {
+        Method::POST => wanted(request.uri()),
+        _ => None,
+    };
+    let Some((method, uri)) = wanted else {
+        return next.run(request).await;
+    };
+    let back = request
+        .headers()
+        .get(header::REFERER)
+        .and_then(|back| back.to_str().ok());
+    let back = back.map_or_else(|| HOME.to_owned(), page_of_url);
+    let wants_document = wants_document(request.headers());
+    *request.method_mut() = method;
+    *request.uri_mut() = uri;
+    request.extensions_mut().insert(Sent);
+    let response = next.run(request).await;
+    match wants_document {
+        true => answer(response, &back).await,
+        false => response,
+    }
+}
+
+/// Returns the method and the path of the request that a form is; none if the path is not that of one.
+fn wanted(uri: &Uri) -> Option<(Method, Uri)> {
+    let (method, path) = uri
+        .path_and_query()?
+        .as_str()
+        .strip_prefix(FORMS)?
+        .split_once('/')?;
+    let method = match method {
+        "post" => Method::POST,
+        "put" => Method::PUT,
+        "patch" => Method::PATCH,
+        "delete" => Method::DELETE,
+        _ => return None,
+    };
+    let uri = format!("/{path}")
+        .parse()
+        .ok()
+        .filter(|uri: &Uri| uri.path().starts_with("/v1/"))?;
+    Some((method, uri))
+}
+
+/// Returns the page of ours at a URL, whatever name of this daemon it has.
+fn page_of_url(url: &str) -> String {
+    let url = Url::parse(url).ok();
+    let path = url.map(|url| match url.query() {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url.path().to_owned(),
+    });
+    page_of(&path.unwrap_or_default())
+}
+
+/// Reads the body of a form as the JSON that the API takes.
+pub(crate) async fn decode(request: Request, next: Next) -> Response {
+    if request.extensions().get::<Sent>().is_none() {
+        return next.run(request).await;
+    }
+    match decoded(request).await {
+        Ok(request) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// Returns the message that the last form has left for this page.
+pub(super) fn done(headers: &HeaderMap) -> Option<String> {
+    let cookies = headers.get_all(header::COOKIE).iter();
+    let cookies = cookies.filter_map(|cookies| cookies.to_str().ok());
+    let mut pairs = cookies
+        .flat_map(|cookies| cookies.split(';'))
+        .filter_map(|cookie| cookie.trim().split_once('='));
+    let (_, done) = pairs.find(|(name, value)| *name == DONE_COOKIE && !value.is_empty())?;
+    let done = percent_decode_str(done).decode_utf8().ok()?;
+    Some(done.into_owned())
+}
+
+async fn decoded(request: Request) -> Result<Request, Problem> {
+    let (mut parts, body) = request.into_parts();
+    let body = to_bytes(body, BODY_BYTES_MAX).await;
+    let body = body.map_err(|error| Problem::bad(format!("the form can't be read: {error}")))?;
+    let mut fields = Map::new();
+    for (name, value) in url::form_urlencoded::parse(&body) {
+        if name == "if-match" {
+            let tag = HeaderValue::from_str(&value);
+            let tag = tag.map_err(|_| Problem::bad("if-match is no value of a header"))?;
+            parts.headers.insert(header::IF_MATCH, tag);
+        } else {
+            add(&mut fields, &name, &value)?;
+        }
+    }
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.remove(header::CONTENT_TYPE);
+    if fields.is_empty() {
+        return Ok(Request::from_parts(parts, Body::empty()));
+    }
+    let json = HeaderValue::from_static("application/json");
+    parts.headers.insert(header::CONTENT_TYPE, json);
+    Ok(Request::from_parts(
+        parts,
+        Body::from(Value::Object(fields).to_string()),
+    ))
+}
+
+/// Adds a field of a form to the JSON of its request.
+fn add(fields: &mut Map<String, Value>, name: &str, value: &str) -> Result<(), Problem> {
+    let (key, kind) = name.split_once(':').unwrap_or((name, "text"));
+    let wrong = |what: &str| Problem::bad(format!("{key} must be {what}: `{value}`"));
+    if kind == "list" {
+        let list = fields
+            .entry(key)
+            .or_insert_with(|| Value::Array(Vec::new()));
+        if let Value::Array(list) = list {
+            list.push(value.into());
+        }
+        return Ok(());
+    }
+    if value.is_empty() {
+        return Ok(());
+    }
+    let read = match kind {
+        "int" => Value::from(
+            value
+                .trim()
+                .parse::<i64>()
+                .map_err(|_| wrong("a whole number"))?,
+        ),
+        "bool" => Value::from(matches!(value, "on" | "true")),
+        "json" => {
+            let read = serde_json::from_str(value);
+            read.map_err(|error| Problem::bad(format!("{key} is not JSON: {error}")))?
+        }
+        // As a browser sends it, with the line ends of a form.
+        _ => Value::from(value.replace("\r\n", "\n")),
+    };
+    fields.insert(key.to_owned(), read);
+    Ok(())
+}
+
+/// Answers a form: with the page to return to, which shows what was done, or with the problem.
+async fn answer(response: Response, back: &str) -> Response {
+    let status = response.status();
+    if !(status.is_success() || status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let body = to_bytes(response.into_body(), ANSWER_BYTES_MAX)
+        .await
+        .unwrap_or_default();
+    if !status.is_success() {
+        let problem = serde_json::from_slice(&body);
+        let problem =
+            problem.unwrap_or_else(|_| Problem::new(status, String::from_utf8_lossy(&body)));
+        return problem_page(status, &problem, None);
+    }
+    let done = message(&serde_json::from_slice(&body).unwrap_or_default());
+    let done: String = done.chars().take(DONE_CHARS_MAX).collect();
+    let done = utf8_percent_encode(&done, NON_ALPHANUMERIC);
+    let cookie = format!("{DONE_COOKIE}={done}; Path=/ui; Max-Age=60; HttpOnly; SameSite=Strict");
+    ([(header::SET_COOKIE, cookie)], Redirect::to(back)).into_response()
+}
+
+/// Returns what an answer says was done.
+fn message(answer: &Value) -> String {
+    match answer.get("done").and_then(Value::as_str) {
+        Some(done) => done.to_owned(),
+        None => {
+            let fields = answer.as_object().into_iter().flatten();
+            let fields = fields
+                .filter(|(_, value)| !value.is_null() && !value.is_array() && !value.is_object());
+            let fields: Vec<String> = fields
+                .map(|(name, value)| format!("{name} {value}"))
+                .collect();
+            match fields.is_empty() {
+                true => "done".to_owned(),
+                false => format!("done: {}", fields.join(", ")),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    async fn fields(body: &str) -> Result<Value, Problem> {
+        let request = Request::post("/v1/a")
+            .body(Body::from(body.to_owned()))
+            .unwrap();
+        let body = decoded(request).await?.into_body();
+        let body = to_bytes(body, 1000).await.unwrap();
+        Ok(serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    #[tokio::test]
+    async fn the_fields_of_a_form_are_json() {
+        let form = "reason=a%0D%0Ab&workers:int=3&force:bool=on&body:json=%5B1%5D&empty=&ids:list=x&ids:list=y";
+        let expected = json!({ "reason": "a\nb", "workers": 3, "force": true, "body": [1], "ids": ["x", "y"] });
+        assert_eq!(fields(form).await.unwrap(), expected);
+        assert_eq!(fields("").await.unwrap(), Value::Null);
+        for form in ["workers:int=x", "body:json={", "if-match=%0A"] {
+            assert!(fields(form).await.is_err(), "{form}");
+        }
+    }
+
+    #[test]
+    fn a_form_is_the_request_that_its_path_says() {
+        let of = |path: &str| {
+            wanted(&path.parse().unwrap()).map(|(method, uri)| format!("{method} {uri}"))
+        };
+        let cases = [
+            (
+                "/ui/do/post/v1/pools/p/scale?x=1",
+                Some("POST /v1/pools/p/scale?x=1"),
+            ),
+            (
+                "/ui/do/delete/v1/schedules/a%2Fb",
+                Some("DELETE /v1/schedules/a%2Fb"),
+            ),
+            ("/ui/do/get/v1/status", None),
+            ("/ui/do/post/ui/logout", None),
+            ("/ui/do/post", None),
+            ("/ui/do/p%20t/v1/a", None),
+            ("/v1/pools/p/scale", None),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(of(path).as_deref(), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_form_returns_to_a_page_of_ours() {
+        for (from, back) in [
+            (
+                "http://a.example:9464/ui/pools/p?worker=3",
+                "/ui/pools/p?worker=3",
+            ),
+            ("http://a.example/elsewhere", "/ui"),
+            ("javascript:alert(1)", "/ui"),
+            ("", "/ui"),
+        ] {
+            assert_eq!(page_of_url(from), back, "{from}");
+        }
+    }
+}

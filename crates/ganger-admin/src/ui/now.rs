@@ -1,0 +1,309 @@
+//! The first page: in one sentence how things are, what is wrong, and what the pools do.
+
+use axum::Extension;
+use ganger_pool::overview::{ActiveAlert, Status};
+use ganger_pool::status::{PoolState, PoolStatus};
+use ganger_queue::ledger::shown::UpcomingJson;
+use maud::{Markup, html};
+
+use super::api::Api;
+use super::page::{Page, Section};
+use super::shown::{count, first, since, state, text, time_of};
+use crate::answer::Problem;
+use crate::occurrences::Occurrences;
+
+/// Number of coming slots, and of failed runs.
+const SOME: usize = 10;
+
+/// A problem, and what helps.
+struct Trouble {
+    severity: &'static str,
+    what: String,
+    since: Option<std::time::SystemTime>,
+    error: Option<String>,
+    remedy: String,
+    /// Page of its subject.
+    path: Option<String>,
+}
+
+/// Shows how things are.
+pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem> {
+    let status: Status = api.get("/v1/status").await?;
+    let troubles = troubles(&status);
+    let (mut next, mut failed) = (Vec::new(), None);
+    if status
+        .ledger
+        .as_ref()
+        .is_some_and(|ledger| ledger.problem.is_none())
+    {
+        let upcoming = format!("/v1/upcoming?limit={SOME}");
+        next = api.get(&upcoming).await.unwrap_or_default();
+        let unresolved = format!("/v1/occurrences?unresolved=true&limit={SOME}");
+        failed = api.get(&unresolved).await.ok();
+    }
+    let page = Page::new(Section::Now, "Now")
+        .with("sentence", sentence(&status, &troubles))
+        .with("problems", problems(&troubles))
+        .with("pools", pools(&status.pools));
+    let page = match status.ledger {
+        Some(_) => page
+            .with("next", coming(&next))
+            .with_list("failures", failures(failed.as_ref())),
+        None => page,
+    };
+    Ok(page.with("daemon", daemon(&status)))
+}
+
+fn sentence(status: &Status, troubles: &[Trouble]) -> Markup {
+    let rate: f64 = status.pools.iter().map(|pool| pool.done_per_second).sum();
+    let workers: usize = status.pools.iter().map(|pool| pool.workers.len()).sum();
+    let waiting: u64 = status
+        .pools
+        .iter()
+        .filter_map(|pool| pool.backlog)
+        .map(|backlog| backlog.depth)
+        .sum();
+    html! {
+        p.lead {
+            @match troubles.len() {
+                0 => span.state.good { span aria-hidden="true" { "●" } " All is well" },
+                1 => span.state.bad { span aria-hidden="true" { "▲" } " One problem" },
+                many => span.state.bad { span aria-hidden="true" { "▲" } " " (many) " problems" },
+            }
+            ": " (status.pools.len()) " " (plural(status.pools.len(), "pool", "pools")) " with "
+            (workers) " " (plural(workers, "worker", "workers")) " finish " (rate_of(rate)) " per second; "
+            (count(waiting)) " " (plural(usize::try_from(waiting).unwrap_or(usize::MAX), "message waits", "messages wait")) "."
+        }
+    }
+}
+
+fn plural(number: usize, one: &'static str, many: &'static str) -> &'static str {
+    if number == 1 { one } else { many }
+}
+
+pub(super) fn rate_of(rate: f64) -> String {
+    match rate {
+        rate if rate >= 100.0 => format!("{rate:.0}"),
+        rate => format!("{rate:.1}"),
+    }
+}
+
+fn troubles(status: &Status) -> Vec<Trouble> {
+    let mut troubles: Vec<Trouble> = status
+        .alerts
+        .iter()
+        .flat_map(|alerts| &alerts.active)
+        .map(of_alert)
+        .collect();
+    let is_alerted = |pool: &PoolStatus| {
+        let active = status.alerts.iter().flat_map(|alerts| &alerts.active);
+        active
+            .filter(|alert| alert.pool.as_ref() == Some(&pool.name))
+            .count()
+            > 0
+    };
+    let of_pools = status.pools.iter().filter(|pool| !is_alerted(pool));
+    troubles.extend(of_pools.filter_map(of_pool));
+    if let Some(ledger) = &status.ledger {
+        let ours = ledger.problem.iter().map(|problem| Trouble {
+            severity: "critical",
+            what: "The ledger can't be used: no schedule is dispatched".to_owned(),
+            since: None,
+            error: Some(problem.clone()),
+            remedy: "It is tried again by itself; see the source's server.".to_owned(),
+            path: None,
+        });
+        troubles.extend(ours);
+        let held = ledger.hold.iter().map(|reason| Trouble {
+            severity: "warning",
+            what: "All schedules are paused".to_owned(),
+            since: None,
+            error: Some(reason.clone()),
+            remedy: "Resume them on the page of schedules.".to_owned(),
+            path: Some("/ui/schedules".to_owned()),
+        });
+        troubles.extend(held);
+    }
+    troubles
+}
+
+fn of_alert(alert: &ActiveAlert) -> Trouble {
+    Trouble {
+        severity: if alert.severity == "critical" {
+            "critical"
+        } else {
+            "warning"
+        },
+        what: alert.summary.clone(),
+        since: Some(alert.since),
+        error: None,
+        remedy: alert.command.clone(),
+        path: match alert.pool.as_deref() {
+            Some(pool) => Some(pool_path(pool)),
+            None => alert
+                .kind
+                .starts_with("schedule_")
+                .then(|| format!("/ui/schedules/{}", path_part(&alert.of))),
+        },
+    }
+}
+
+fn of_pool(pool: &PoolStatus) -> Option<Trouble> {
+    let (what, error, remedy) = match pool.state {
+        PoolState::Degraded => (
+            "its workers keep failing",
+            pool.last_worker_lost.clone(),
+            format!("ganger output {}", pool.name),
+        ),
+        PoolState::Open => (
+            "nearly all attempts fail; one message at a time is tried",
+            pool.breaker_error.clone(),
+            "Repair what the workers depend on: the pool goes on by itself.".to_owned(),
+        ),
+        PoolState::SourceDown => (
+            "its source can't be used",
+            pool.source_problem.clone(),
+            "It is tried again by itself; see the source's server.".to_owned(),
+        ),
+        PoolState::Starting
+        | PoolState::Running
+        | PoolState::Paused
+        | PoolState::Draining
+        | PoolState::Drained => return None,
+    };
+    Some(Trouble {
+        severity: "critical",
+        what: format!("Pool {}: {what}", pool.name),
+        since: None,
+        error,
+        remedy,
+        path: Some(pool_path(&pool.name)),
+    })
+}
+
+/// Returns the page of a pool.
+pub(super) fn pool_path(pool: &str) -> String {
+    format!("/ui/pools/{}", path_part(pool))
+}
+
+/// Returns a name as a part of a path.
+pub(super) fn path_part(name: &str) -> String {
+    percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+fn problems(troubles: &[Trouble]) -> Markup {
+    html! {
+        @if !troubles.is_empty() {
+            h2 { "Problems" }
+            ul.problems {
+                @for trouble in troubles {
+                    li.(trouble.severity) {
+                        strong {
+                            @match &trouble.path {
+                                Some(path) => a href=(path) { (text(&trouble.what)) },
+                                None => (text(&trouble.what)),
+                            }
+                        }
+                        @if let Some(at) = trouble.since { " " (since(at)) }
+                        @if let Some(error) = &trouble.error { p.error { (text(error)) } }
+                        p.remedy { code { (text(&trouble.remedy)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn pools(pools: &[PoolStatus]) -> Markup {
+    html! {
+        h2 { "Pools" }
+        div.wide {
+            table {
+                thead { tr {
+                    th { "Pool" } th { "State" } th.number { "Workers" } th.number { "Done/s" } th.number { "p50" }
+                    th.number { "Failed" } th.number { "Dead" } th.number { "Waiting" } th { "Oldest" } th { "Queue" }
+                } }
+                tbody {
+                    @for pool in pools {
+                        tr {
+                            th scope="row" { a href=(pool_path(&pool.name)) { (text(&pool.name)) } }
+                            td { (state(pool.state.as_str())) }
+                            td.number { (pool.workers.len()) "/" (pool.workers_wanted) }
+                            td.number { (rate_of(pool.done_per_second)) }
+                            td.number { (format!("{:.1} ms", pool.counts.p50_ms)) }
+                            td.number { (count(pool.details.failed.values().sum())) }
+                            td.number { (count(pool.counts.dead)) }
+                            td.number { (waiting(pool)) }
+                            td { (pool.backlog.and_then(|backlog| backlog.oldest_age()).unwrap_or_default()) }
+                            td { (text(&pool.queue)) " " span.of { (text(&pool.source)) } }
+                        }
+                    }
+                    @if pools.is_empty() { tr { td colspan="10" { "No pool is configured." } } }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the number of messages that wait for a pool, as far as it is known.
+pub(super) fn waiting(pool: &PoolStatus) -> String {
+    match pool.backlog {
+        Some(backlog) if backlog.at_least => format!("{}+", count(backlog.depth)),
+        Some(backlog) => count(backlog.depth),
+        None => "–".to_owned(),
+    }
+}
+
+fn coming(next: &[UpcomingJson]) -> Markup {
+    html! {
+        h2 { "Next slots" }
+        @if next.is_empty() { p.none { "Nothing is due within a day." } }
+        ol.plain {
+            @for slot in next {
+                li {
+                    (time_of(&slot.slot.slot)) " "
+                    a href={ "/ui/schedules/" (path_part(&slot.schedule)) } { (text(&slot.schedule)) }
+                    @if !slot.slot.note.is_empty() { " " span.of { (text(&slot.slot.note)) } }
+                }
+            }
+        }
+    }
+}
+
+fn failures(failed: Option<&Occurrences>) -> Markup {
+    html! {
+        h2 { "Last failures" }
+        @match failed {
+            None => p.none { "The ledger did not answer." },
+            Some(failed) if failed.occurrences.is_empty() => p.none { "No run has failed that is not resolved." },
+            Some(failed) => ul.plain {
+                @for run in &failed.occurrences {
+                    li {
+                        (state(&run.state)) " "
+                        a href={ "/ui/occurrences/" (path_part(&run.id)) } {
+                            (text(run.schedule.as_deref().unwrap_or(&run.queue)))
+                        }
+                        @if let Some(at) = &run.ended_at { " " (time_of(at)) }
+                        @if let Some(error) = &run.error { " " span.error { (text(&first(error, 120))) } }
+                    }
+                }
+            },
+        }
+    }
+}
+
+fn daemon(status: &Status) -> Markup {
+    html! {
+        h2 { "Daemon" }
+        p {
+            "ganger " (status.version) ", process " (status.pid) ", " (status.state) ", started " (since(status.started_at))
+            "; " (ganger_core::units::show_size(status.buffered_bytes as u64)) " of messages in memory."
+        }
+        @if status.reload.refused > 0 && !status.reload.successful {
+            p {
+                "The last reload was refused, " (since(status.reload.at)) ":"
+                @for problem in &status.reload.problems { " " span.error { (text(problem)) } }
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! A page: its parts, each of which is replaced in the browser when it changes.
+
+use std::sync::Arc;
+
+use axum::response::{IntoResponse, Response};
+use maud::Markup;
+
+/// Place of a page in the navigation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Section {
+    Now,
+    DeadLetters,
+    Schedules,
+    Occurrences,
+    Upcoming,
+    Reports,
+    Events,
+    Audit,
+    Config,
+}
+
+impl Section {
+    /// All sections in their order, each with its path, its name and the key that leads to it after `g`.
+    pub(super) const ALL: [(Self, &'static str, &'static str, char); 9] = [
+        (Self::Now, "/ui", "Now", 'n'),
+        (Self::DeadLetters, "/ui/dead", "Dead letters", 'd'),
+        (Self::Schedules, "/ui/schedules", "Schedules", 's'),
+        (Self::Occurrences, "/ui/occurrences", "Runs", 'o'),
+        (Self::Upcoming, "/ui/upcoming", "Upcoming", 'u'),
+        (Self::Reports, "/ui/reports", "Reports", 'r'),
+        (Self::Events, "/ui/events", "Events", 'e'),
+        (Self::Audit, "/ui/audit", "Audit", 'a'),
+        (Self::Config, "/ui/config", "Config", 'c'),
+    ];
+}
+
+/// A part of a page.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    /// Its id in the document.
+    pub(super) id: &'static str,
+    pub(super) body: String,
+    /// It is a list whose new rows wait until the reader asks for them.
+    pub(super) is_held: bool,
+}
+
+/// A page.
+#[derive(Debug, Clone)]
+pub(super) struct Page {
+    pub(super) title: String,
+    pub(super) section: Section,
+    pub(super) parts: Vec<Part>,
+}
+
+impl Page {
+    pub(super) fn new(section: Section, title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            section,
+            parts: Vec::new(),
+        }
+    }
+
+    /// Adds a part.
+    pub(super) fn with(self, id: &'static str, body: Markup) -> Self {
+        self.part(id, body, false)
+    }
+
+    /// Adds a list whose new rows don't move what is being read.
+    pub(super) fn with_list(self, id: &'static str, body: Markup) -> Self {
+        self.part(id, body, true)
+    }
+
+    fn part(mut self, id: &'static str, body: Markup, is_held: bool) -> Self {
+        let body = body.into_string();
+        self.parts.push(Part { id, body, is_held });
+        self
+    }
+}
+
+/// Hands the page to the layers around, which send it whole or the parts that have changed.
+impl IntoResponse for Page {
+    fn into_response(self) -> Response {
+        let mut response = Response::default();
+        response.extensions_mut().insert(Arc::new(self));
+        response
+    }
+}
