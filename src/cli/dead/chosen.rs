@@ -42,12 +42,15 @@ impl Scope {
     }
 }
 
-/// Narrowing by error, reason and time.
+/// Narrowing by error, message, reason and time.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeadLetterFilter {
     /// Only dead letters whose error contains this text
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
+    /// Only the dead letters of the message with this id; of one without an id, with this correlation id
+    #[arg(long, value_name = "ID")]
+    message_id: Option<String>,
     /// Only dead letters with this reason, such as failed, rejected or crashed
     #[arg(long, value_name = "NAME")]
     reason: Option<String>,
@@ -65,7 +68,7 @@ impl DeadLetterFilter {
         DeadFilter {
             criteria: Criteria {
                 error: self.error.clone(),
-                message_id: None,
+                message_id: self.message_id.clone(),
                 reason: self.reason.clone(),
                 since: self.since,
                 before: self.before,
@@ -97,7 +100,7 @@ pub(crate) struct Chosen {
 }
 
 /// Arguments that select dead letters without naming each.
-const NOT_BY_IDS: [&str; 5] = ["all", "error", "reason", "since", "before"];
+const NOT_BY_IDS: [&str; 6] = ["all", "error", "message_id", "reason", "since", "before"];
 
 impl Chosen {
     pub(super) fn open(&self) -> miette::Result<Sources> {

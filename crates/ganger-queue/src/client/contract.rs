@@ -220,7 +220,7 @@ pub struct DeadFilter {
 pub struct Criteria {
     /// Part of its error.
     pub error: Option<String>,
-    /// Its message id.
+    /// Its message id, or if it has none its correlation id.
     pub message_id: Option<String>,
     /// Its reason.
     pub reason: Option<String>,
@@ -241,9 +241,11 @@ impl Criteria {
         let error = self.error.as_ref();
         let reason = self.reason.as_ref();
         let id = self.message_id.as_ref();
+        let own_id = letter.message_id.as_ref();
+        let own_id = own_id.unwrap_or(&letter.correlation_id);
         let failed: Option<Timestamp> = letter.last_failed_at.parse().ok();
         error.is_none_or(|part| letter.error.contains(part))
-            && id.is_none_or(|id| letter.message_id.as_ref() == Some(id))
+            && id.is_none_or(|id| id == own_id)
             && reason.is_none_or(|reason| *reason == letter.reason)
             && self
                 .since
