@@ -116,12 +116,17 @@ fn record(ledger: &mut Ledger, numbers: std::ops::Range<usize>) -> miette::Resul
     let worker = RunWorkerJson::of("pool", 0, 1).text().into();
     for number in numbers {
         let end = match number % FAILED {
-            0 => MessageEnd::Failed(Reason::Failed, "division by zero in line 17".to_owned()),
+            0 => MessageEnd::Failed {
+                reason: Reason::Failed,
+                error: "division by zero in line 17".to_owned(),
+                exit: None,
+            },
             _ => MessageEnd::Done(Bytes::from_static(b"{\"rows\": 4000}")),
         };
         ends.push(RecordedEnd {
             message: MessageRecord {
                 message_id: Some(format!("message-{number}")),
+                correlation_id: None,
                 source: None,
                 queue: Arc::clone(&queue),
                 attempt: 1,

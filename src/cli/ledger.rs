@@ -18,7 +18,8 @@ use super::{occurrence_log, output};
 use ganger_core::foreign;
 use ganger_queue::ledger::explain::{self, ExplainedSchedule};
 use ganger_queue::ledger::shown::{
-    OccurrenceDetailsJson, OccurrenceJson, RunWorkerJson, ScheduleDetailsJson, UpcomingJson,
+    DeadLetterNameJson, OccurrenceDetailsJson, OccurrenceJson, RunWorkerJson, ScheduleDetailsJson,
+    UpcomingJson,
 };
 use ganger_queue::ledger::{
     LedgerClient, LedgerError, OccurrenceFilter, Triggered, UPCOMING_MAX, UpcomingRange,
@@ -138,6 +139,12 @@ pub(super) enum OccurrenceCommand {
         /// Only failures and timeouts that nobody has resolved
         #[arg(long, conflicts_with = "state")]
         unresolved: bool,
+        /// Only those whose last error has this fingerprint
+        #[arg(long, value_name = "DIGITS")]
+        fingerprint: Option<String>,
+        /// Only those whose messages have this correlation id
+        #[arg(long, value_name = "ID")]
+        correlation_id: Option<String>,
         /// Only those older than this one: the last one of the list before
         #[arg(long, value_name = "ID")]
         after: Option<String>,
@@ -254,6 +261,8 @@ pub(super) fn occurrences(command: &OccurrenceCommand) -> CommandResult {
             schedule,
             state,
             unresolved,
+            fingerprint,
+            correlation_id,
             after,
             limit,
             address,
@@ -263,6 +272,8 @@ pub(super) fn occurrences(command: &OccurrenceCommand) -> CommandResult {
                 schedule: schedule.clone(),
                 state: *state,
                 is_unresolved: *unresolved,
+                fingerprint: fingerprint.clone(),
+                correlation_id: correlation_id.clone(),
                 before: after.clone(),
                 limit: *limit,
             };
@@ -449,6 +460,12 @@ fn log_of(one: &OccurrenceJson) -> String {
     }
 }
 
+/// Returns the command that lists a dead letter.
+fn find(letter: &DeadLetterNameJson) -> String {
+    let [source, id] = [&letter.source, &letter.message_id].map(|text| output::shell_word(text));
+    format!("ganger dead list --source {source} --message-id {id}")
+}
+
 fn worker(one: &RunWorkerJson) -> String {
     let RunWorkerJson {
         pool,
@@ -488,7 +505,10 @@ fn table_of(occurrences: &[OccurrenceJson]) -> String {
 fn in_full(shown: &OccurrenceDetailsJson) -> String {
     let one = &shown.occurrence;
     let given = |text: &Option<String>| text.clone().unwrap_or_default();
-    let message_id = one.message_id.clone().filter(|id| *id != one.id);
+    let not_its_own = |id: &Option<String>| id.clone().filter(|id| *id != one.id);
+    let message_id = not_its_own(&one.message_id);
+    let correlation_id = not_its_own(&one.correlation_id);
+    let number = |number: Option<i64>| number.map(|number| number.to_string());
     let schedule = one.schedule.as_ref();
     let schedule = schedule.map(|name| format!("{name} (version {})", one.version));
     let lines = [
@@ -497,6 +517,7 @@ fn in_full(shown: &OccurrenceDetailsJson) -> String {
         ("slot", given(&one.slot)),
         ("last slot", given(&one.last_slot)),
         ("message id", message_id.unwrap_or_default()),
+        ("correlation", correlation_id.unwrap_or_default()),
         ("source", given(&one.source)),
         ("queue", one.queue.clone()),
         ("state", one.state.clone()),
@@ -508,6 +529,13 @@ fn in_full(shown: &OccurrenceDetailsJson) -> String {
         ("took", took(one)),
         ("result", given(&one.result)),
         ("error", given(&one.error)),
+        ("fingerprint", given(&one.fingerprint)),
+        ("exit code", number(one.exit_code).unwrap_or_default()),
+        ("signal", number(one.signal).unwrap_or_default()),
+        (
+            "dead letter",
+            one.dead_letter.as_ref().map(find).unwrap_or_default(),
+        ),
         ("cancelling", given(&one.cancel_request)),
         ("resolved", given(&one.resolved)),
         ("progress", given(&one.progress)),

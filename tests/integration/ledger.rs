@@ -2,6 +2,7 @@
 
 mod changes;
 mod control;
+mod failures;
 pub(crate) mod logs;
 pub(crate) mod milvaion;
 mod records;
@@ -44,6 +45,7 @@ pub(crate) fn all_trials_on(base: Base) -> Vec<Trial> {
         trials_on,
         changes::trials_on,
         control::trials_on,
+        failures::trials_on,
         logs::trials_on,
         milvaion::trials_on,
         records::trials_on,

@@ -30,6 +30,10 @@ pub(super) struct OccurrencesQuery {
     /// Only failures and timeouts that nobody has resolved.
     #[serde(default)]
     unresolved: bool,
+    /// Only occurrences whose last error has this fingerprint.
+    fingerprint: Option<String>,
+    /// Only occurrences whose messages have this correlation id.
+    correlation_id: Option<String>,
     /// Only the occurrence of this message, or the last if there are several.
     message_id: Option<String>,
     /// Maximum number of occurrences, 1 to 1000; 100 if omitted.
@@ -60,6 +64,8 @@ impl OccurrencesQuery {
             schedule: self.schedule,
             state,
             is_unresolved: self.unresolved,
+            fingerprint: self.fingerprint,
+            correlation_id: self.correlation_id,
             before: self.cursor,
             limit: limit(self.limit, OCCURRENCES, OCCURRENCES_MAX)?,
         })
@@ -105,12 +111,14 @@ pub(super) async fn list(
 }
 
 fn fits(one: &OccurrenceJson, filter: &OccurrenceFilter) -> bool {
-    let is_of = |schedule: &String| Some(schedule) == one.schedule.as_ref();
+    let is = |wanted: &Option<String>, value: &Option<String>| wanted.is_none() || wanted == value;
     let is_in = |state: OccurrenceState| state.as_str() == one.state;
     let is_before = |cursor: &String| one.id < *cursor;
     let is_failure = ["failed", "timed_out"].contains(&one.state.as_str());
     let is_unresolved = is_failure && one.resolved.is_none();
-    filter.schedule.as_ref().is_none_or(is_of)
+    is(&filter.schedule, &one.schedule)
+        && is(&filter.fingerprint, &one.fingerprint)
+        && is(&filter.correlation_id, &one.correlation_id)
         && (is_unresolved || !filter.is_unresolved)
         && filter.state.is_none_or(is_in)
         && filter.before.as_ref().is_none_or(is_before)

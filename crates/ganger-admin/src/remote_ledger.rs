@@ -335,6 +335,8 @@ impl LedgerClient for RemoteLedger {
                 ("schedule", filter.schedule.as_deref()),
                 ("state", filter.state.map(|state| state.as_str())),
                 ("unresolved", filter.is_unresolved.then_some("true")),
+                ("fingerprint", filter.fingerprint.as_deref()),
+                ("correlation_id", filter.correlation_id.as_deref()),
                 ("cursor", cursor.as_deref()),
                 ("limit", Some(&limit)),
             ]);

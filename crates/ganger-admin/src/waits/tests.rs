@@ -70,6 +70,11 @@ impl LedgerClient for FakeLedger {
                 log_dropped: 0,
                 worker: None,
                 trace_id: None,
+                fingerprint: None,
+                exit_code: None,
+                signal: None,
+                dead_letter: None,
+                correlation_id: None,
             },
             events: Vec::new(),
         }))

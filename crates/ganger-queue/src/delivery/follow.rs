@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
-use super::outcome::{Failure, Outcome, Reason};
+use super::outcome::{Exit, Failure, Outcome, Reason};
 use super::run::{Run, RunNotes};
 use super::settlement::Settlement;
 use ganger_config::model::{Database, LedgerConfig, PoolConfig, Record};
@@ -26,8 +26,8 @@ const END_BYTES: usize = 256;
 /// Bytes of a result that suffice for what a ledger keeps of it: 64 KiB, and a character that is cut.
 const RESULT_BYTES_MAX: usize = (64 << 10) + 4;
 
-/// Maximum bytes of a message id that the ledger keeps.
-const MESSAGE_ID_BYTES_MAX: usize = 255;
+/// Maximum bytes of a message id or correlation id that the ledger keeps.
+const ID_BYTES_MAX: usize = 255;
 
 /// Reports on their way from all pools to the one who writes them. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -180,11 +180,10 @@ impl Following {
         let policy = self.policy.borrow();
         let record = policy.record.unwrap_or(record);
         (record != Record::Scheduled && message.occurrence.is_none()).then(|| {
-            let id = message.text("message_id").or(Some(&message.correlation_id));
-            let id = id.filter(|id| !id.is_empty() && id.len() <= MESSAGE_ID_BYTES_MAX);
-            let id = id.filter(|id| !id.contains('\0'));
+            let correlation_id = message.correlation_id.as_str();
             MessageRecord {
-                message_id: id.map(str::to_owned),
+                message_id: kept_id(message.text("message_id").unwrap_or(correlation_id)),
+                correlation_id: kept_id(correlation_id),
                 source: (!is_here).then(|| policy.source.clone()),
                 queue: Arc::clone(&message.queue),
                 attempt,
@@ -288,6 +287,8 @@ enum Subject {
 pub struct MessageRecord {
     /// Its id, or else its correlation id; none if it has neither, or one that is too long.
     pub message_id: Option<String>,
+    /// Its correlation id; none if it has none, or one that is too long.
+    pub correlation_id: Option<String>,
     /// Its source; none if it is the ledger's own database.
     pub source: Option<String>,
     /// Its queue.
@@ -335,23 +336,40 @@ impl MessageRecord {
 pub enum MessageEnd {
     /// It is done, with the beginning of its result.
     Done(Bytes),
-    /// It is a dead letter for that reason, with the error.
-    Failed(Reason, String),
+    /// It is a dead letter.
+    Failed {
+        /// Kind of failure.
+        reason: Reason,
+        /// Description of the failure.
+        error: String,
+        /// Exit of the worker, if it ended.
+        exit: Option<Exit>,
+    },
 }
 
 impl MessageEnd {
     /// Makes the end of a message that is a dead letter.
     pub fn of(failure: &Failure) -> Self {
-        Self::Failed(failure.reason, failure.error.clone())
+        Self::Failed {
+            reason: failure.reason,
+            error: failure.error.clone(),
+            exit: failure.exit,
+        }
     }
 
     /// Returns the size of what it holds.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Done(result) => result.len(),
-            Self::Failed(_, error) => error.len(),
+            Self::Failed { error, .. } => error.len(),
         }
     }
+}
+
+/// Returns an id as far as a ledger keeps it.
+fn kept_id(id: &str) -> Option<String> {
+    let is_kept = !id.is_empty() && id.len() <= ID_BYTES_MAX && !id.contains('\0');
+    is_kept.then(|| id.to_owned())
 }
 
 /// Copies the beginning of a result: a part of a frame would keep all of it in memory.
@@ -374,8 +392,9 @@ pub struct RecordedEnd {
 
 impl RecordedEnd {
     fn bytes(&self) -> usize {
-        let id = self.message.message_id.as_ref().map_or(0, String::len);
-        self.end.bytes() + id + END_BYTES
+        let ids = [&self.message.message_id, &self.message.correlation_id];
+        let ids = ids.map(|id| id.as_ref().map_or(0, String::len));
+        self.end.bytes() + ids.iter().sum::<usize>() + END_BYTES
     }
 }
 

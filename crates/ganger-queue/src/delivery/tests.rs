@@ -201,6 +201,7 @@ fn ends_that_wait_are_bounded_and_keep_their_order() {
     let end = |id: usize, bytes: usize| {
         let message = MessageRecord {
             message_id: Some(id.to_string()),
+            correlation_id: None,
             source: None,
             queue: "q".into(),
             attempt: 1,

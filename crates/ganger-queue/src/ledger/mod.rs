@@ -237,6 +237,10 @@ pub struct OccurrenceFilter {
     pub state: Option<OccurrenceState>,
     /// Only failures on which no operator has noted anything.
     pub is_unresolved: bool,
+    /// Only those whose last error has this fingerprint.
+    pub fingerprint: Option<String>,
+    /// Only those whose messages have this correlation id.
+    pub correlation_id: Option<String>,
     /// Only those older than this one.
     pub before: Option<String>,
     /// Number of occurrences at most.

@@ -151,11 +151,27 @@ pub struct OccurrenceJson {
     pub duration_ms: Option<u64>,
     /// Error of the last attempt that failed.
     pub error: Option<String>,
+    /// Fingerprint of that error, 16 hexadecimal digits: errors that differ only in numbers, ids and quoted parts have the
+    /// same.
+    #[serde(default)]
+    pub fingerprint: Option<String>,
+    /// Exit code of the worker that died in that attempt, if it exited by itself.
+    #[serde(default)]
+    pub exit_code: Option<i64>,
+    /// Signal that ended the worker in that attempt, if one did.
+    #[serde(default)]
+    pub signal: Option<i64>,
+    /// Its dead letter, which may have been sent back or dropped since; none unless its end left one.
+    #[serde(default)]
+    pub dead_letter: Option<DeadLetterNameJson>,
     /// Answer of its worker, at most 64 KiB of it; none if there is none.
     #[serde(default)]
     pub result: Option<String>,
     /// Id of its message; of a message of no schedule without one its correlation id, or none.
     pub message_id: Option<String>,
+    /// Correlation id of its message; of a schedule's the id of the occurrence.
+    #[serde(default)]
+    pub correlation_id: Option<String>,
     /// Number of missed or skipped slots that it stands for besides its own.
     pub missed: u64,
     /// Reason for which it is being cancelled; none if it is not.
@@ -182,6 +198,16 @@ pub struct OccurrenceJson {
     /// Trace of the attempt of that worker, in 32 hexadecimal digits; none if that was not traced.
     #[serde(default)]
     pub trace_id: Option<String>,
+}
+
+/// A dead letter by its message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = DeadLetterName)]
+pub struct DeadLetterNameJson {
+    /// Source that holds it.
+    pub source: String,
+    /// Id of the message, or of one without an id its correlation id.
+    pub message_id: String,
 }
 
 /// A worker that has had an occurrence.
@@ -435,6 +461,8 @@ mod tests {
             "state": "completed", "state_code": 2, "reason": null, "attempt": 1,
             "queued_at": "2026-12-01T00:00:00Z", "started_at": "2026-12-01T00:00:01Z",
             "ended_at": "2026-12-01T00:00:02Z", "duration_ms": 1000, "error": null, "message_id": "i", "missed": 0,
+            "fingerprint": "f", "exit_code": 3, "signal": null, "correlation_id": "i",
+            "dead_letter": { "source": "main", "message_id": "i" },
             "result": "r", "cancel_request": null, "resolved": "n",
             "result": "r", "progress": "1 of 2", "heard_at": "2026-12-01T00:00:02Z", "log_lines": 1, "log_dropped": 0,
             "worker": { "pool": "p", "daemon": "h:1", "worker": 0, "pid": 2 }, "trace_id": "t",

@@ -4,10 +4,11 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use super::failure::KeptFailure;
 use super::values::SqlValue;
-use crate::rules::{error_text, result_text};
+use crate::rules::result_text;
 use crate::table::{OccurrenceRun, headers};
-use ganger_queue::delivery::{Begun, Failure, Outcome};
+use ganger_queue::delivery::{Begun, Exit, Failure, Outcome, Reason};
 use ganger_schedule::occurrence::OccurrenceState;
 
 /// Enters a change as an event, with the state before. The note on a cancelled run is the reason for which that
@@ -26,7 +27,10 @@ pub(crate) const CHANGE: &str = "
 UPDATE occurrences SET
   watched = CASE WHEN ended_at IS NOT NULL AND watched = 2 THEN 1 ELSE watched END, state = ?,
   reason = CASE WHEN ? = 4 AND cancel_request = 'replaced' THEN cancel_request ELSE ? END,
-  attempt = coalesce(?, attempt), error = coalesce(?, error), result = coalesce(?, result),
+  attempt = coalesce(?, attempt), error = coalesce(?, error),
+  exit_code = CASE WHEN ? IS NULL THEN exit_code ELSE ? END,
+  \"signal\" = CASE WHEN ? IS NULL THEN \"signal\" ELSE ? END,
+  fingerprint = coalesce(?, fingerprint), result = coalesce(?, result),
   started_at = coalesce(?, started_at), trace_id = CASE WHEN ? IS NULL THEN trace_id ELSE ? END,
   worker = coalesce(?, worker), ended_at = ?, resolved = NULL,
   cancel_request = CASE WHEN ? = 1 THEN NULL ELSE cancel_request END
@@ -47,25 +51,60 @@ pub(crate) struct Change<'a> {
     id: &'a str,
     /// State in which it must be; none for any.
     from: Option<OccurrenceState>,
-    to: OccurrenceState,
     /// None if it remains the same.
     attempt: Option<u32>,
-    reason: Option<&'static str>,
-    error: Option<Cow<'a, str>>,
-    result: Option<Cow<'a, str>>,
+    effect: Effect<'a>,
     /// Its beginning; none if no worker has got the message.
     begun: Option<&'a Begun>,
     /// Time since the change.
     ago: Duration,
 }
 
-/// State, reason, error and result of a change.
-pub(crate) type ReportedChange = (
-    OccurrenceState,
-    Option<&'static str>,
-    Option<String>,
-    Option<String>,
-);
+/// The state to which an occurrence changes, and what is kept of that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Effect<'a> {
+    pub(super) to: OccurrenceState,
+    pub(super) reason: Option<&'static str>,
+    pub(super) failure: Option<KeptFailure<'a>>,
+    pub(super) result: Option<Cow<'a, str>>,
+}
+
+impl<'a> Effect<'a> {
+    /// Makes the effect of nothing but another state.
+    pub(super) fn of(to: OccurrenceState, reason: Option<&'static str>) -> Self {
+        Self {
+            to,
+            reason,
+            failure: None,
+            result: None,
+        }
+    }
+
+    /// Makes the effect of a failure after which the message is a dead letter.
+    pub(super) fn dead(reason: Reason, error: &'a str, exit: Option<Exit>) -> Self {
+        Self {
+            failure: Some(KeptFailure::new(error, exit)),
+            ..Self::of(reason.end(), Some(reason.as_str()))
+        }
+    }
+
+    /// Makes the effect of work that is done, with this result.
+    pub(super) fn done(result: &'a [u8]) -> Self {
+        Self {
+            result: result_text(result),
+            ..Self::of(OccurrenceState::Completed, None)
+        }
+    }
+
+    /// Returns it with texts of its own.
+    pub(super) fn into_owned(self) -> Effect<'static> {
+        Effect {
+            failure: self.failure.map(KeptFailure::into_owned),
+            result: self.result.map(|result| Cow::Owned(result.into_owned())),
+            ..self
+        }
+    }
+}
 
 impl<'a> Change<'a> {
     /// Notes that a worker has got the message.
@@ -74,11 +113,8 @@ impl<'a> Change<'a> {
         Self {
             id: &run.id,
             from: None,
-            to: OccurrenceState::Running,
             attempt: Some(run.attempt),
-            reason: None,
-            error: None,
-            result: None,
+            effect: Effect::of(OccurrenceState::Running, None),
             begun,
             ago: begun.map(|begun| begun.at.elapsed()).unwrap_or_default(),
         }
@@ -86,66 +122,58 @@ impl<'a> Change<'a> {
 
     /// Notes the outcome of the message.
     pub(crate) fn settled(run: &'a OccurrenceRun, outcome: &'a Outcome) -> Self {
-        let (to, reason) = match outcome {
+        let waiting = |reason| Effect::of(OccurrenceState::Waiting, Some(reason));
+        let effect = match outcome {
             Outcome::Reply(reply) if headers::occurrence(&reply.headers).is_some() => {
-                (OccurrenceState::Queued, Some("step"))
+                Effect::of(OccurrenceState::Queued, Some("step"))
             }
-            Outcome::Done | Outcome::Reply(_) => (OccurrenceState::Completed, None),
-            Outcome::Requeue { .. } => (OccurrenceState::Waiting, Some("requeue")),
-            Outcome::Return { .. } => (OccurrenceState::Queued, None),
-            Outcome::ReturnAfter { .. } => (OccurrenceState::Waiting, Some("pause")),
-            Outcome::RetryAfter { .. } => (OccurrenceState::Waiting, Some("retry")),
-            Outcome::DeadLetter(failure) => (failure.reason.end(), Some(failure.reason.as_str())),
-        };
-        let result = match outcome {
-            Outcome::Done => result_text(&run.result),
-            Outcome::Reply(reply) if to == OccurrenceState::Completed => result_text(&reply.body),
-            _ => None,
+            Outcome::Done => Effect::done(&run.result),
+            Outcome::Reply(reply) => Effect::done(&reply.body),
+            Outcome::Requeue { .. } => waiting("requeue"),
+            Outcome::Return { .. } => Effect::of(OccurrenceState::Queued, None),
+            Outcome::ReturnAfter { .. } => waiting("pause"),
+            Outcome::RetryAfter { failure, .. } => Effect {
+                failure: Some(KeptFailure::new(&failure.error, failure.exit)),
+                ..waiting("retry")
+            },
+            Outcome::DeadLetter(failure) => {
+                Effect::dead(failure.reason, &failure.error, failure.exit)
+            }
         };
         Self {
-            to,
-            reason,
-            error: outcome.failure().map(error_text),
-            result,
+            effect,
             ago: Duration::ZERO,
             ..Self::begun(run)
         }
     }
 
-    /// Notes what was reported: the state, the beginning, and how long ago it changed.
+    /// Notes what was reported: the effect, the beginning, and how long ago it changed.
     pub(crate) fn reported(
         id: &'a str,
-        (to, attempt): (OccurrenceState, Option<u32>),
-        reason: Option<&'static str>,
-        (error, result): (Option<&'a str>, Option<&'a str>),
+        attempt: Option<u32>,
+        effect: Effect<'a>,
         (begun, ago): (Option<&'a Begun>, Duration),
     ) -> Self {
         Self {
             id,
             from: None,
-            to,
             attempt,
-            reason,
-            error: error.map(Cow::Borrowed),
-            result: result.map(Cow::Borrowed),
+            effect,
             begun,
             ago,
         }
     }
 
-    /// Returns the state that it leads to, with its reason and the error.
-    pub(crate) fn into_state(self) -> ReportedChange {
-        let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
-        (self.to, self.reason, owned(self.error), owned(self.result))
+    /// Returns what it does.
+    pub(crate) fn into_effect(self) -> Effect<'a> {
+        self.effect
     }
 
     /// Notes that the message has become a dead letter without an attempt.
     pub(crate) fn buried(id: &'a str, failure: &'a Failure) -> Self {
         Self {
             from: None,
-            to: failure.reason.end(),
-            reason: Some(failure.reason.as_str()),
-            error: Some(error_text(failure)),
+            effect: Effect::dead(failure.reason, &failure.error, failure.exit),
             ..Self::lost(id)
         }
     }
@@ -154,8 +182,7 @@ impl<'a> Change<'a> {
     pub(crate) fn admitted(id: &'a str) -> Self {
         Self {
             from: Some(OccurrenceState::Waiting),
-            to: OccurrenceState::Queued,
-            reason: None,
+            effect: Effect::of(OccurrenceState::Queued, None),
             ..Self::lost(id)
         }
     }
@@ -163,8 +190,7 @@ impl<'a> Change<'a> {
     /// Notes that the schedule of a run is gone that has waited for others to end.
     pub(crate) fn removed(id: &'a str) -> Self {
         Self {
-            to: OccurrenceState::Cancelled,
-            reason: Some("removed"),
+            effect: Effect::of(OccurrenceState::Cancelled, Some("removed")),
             ..Self::admitted(id)
         }
     }
@@ -173,8 +199,7 @@ impl<'a> Change<'a> {
     pub(crate) fn revived(id: &'a str, reason: &'static str) -> Self {
         Self {
             from: Some(OccurrenceState::Skipped),
-            to: OccurrenceState::Queued,
-            reason: Some(reason),
+            effect: Effect::of(OccurrenceState::Queued, Some(reason)),
             ..Self::lost(id)
         }
     }
@@ -183,8 +208,7 @@ impl<'a> Change<'a> {
     pub(crate) fn cancelled(id: &'a str, from: OccurrenceState) -> Self {
         Self {
             from: Some(from),
-            to: OccurrenceState::Cancelled,
-            reason: Some("cancelled"),
+            effect: Effect::of(OccurrenceState::Cancelled, Some("cancelled")),
             ..Self::lost(id)
         }
     }
@@ -193,8 +217,7 @@ impl<'a> Change<'a> {
     pub(crate) fn sent_back(id: &'a str, from: OccurrenceState) -> Self {
         Self {
             from: Some(from),
-            to: OccurrenceState::Queued,
-            reason: Some("sent_back"),
+            effect: Effect::of(OccurrenceState::Queued, Some("sent_back")),
             ..Self::lost(id)
         }
     }
@@ -204,11 +227,8 @@ impl<'a> Change<'a> {
         Self {
             id,
             from: Some(OccurrenceState::Running),
-            to: OccurrenceState::Unknown,
             attempt: None,
-            reason: Some("daemon_lost"),
-            error: None,
-            result: None,
+            effect: Effect::of(OccurrenceState::Unknown, Some("daemon_lost")),
             begun: None,
             ago: Duration::ZERO,
         }
@@ -226,9 +246,12 @@ impl<'a> Change<'a> {
 
     /// Returns the values of [`EVENT`].
     pub(crate) fn event(&self, now_ms: i64) -> Vec<SqlValue<'_>> {
-        let to = self.to.code();
+        let Effect { to, reason, .. } = self.effect;
+        let is_end = to.is_end();
+        let to = to.code();
         let attempt = self.attempt.map(i64::from);
-        let note = self.error.as_deref().or(self.reason);
+        let error = self.effect.failure.as_ref().map(KeptFailure::error);
+        let note = error.or(reason);
         vec![
             self.at(now_ms).into(),
             to.into(),
@@ -239,7 +262,7 @@ impl<'a> Change<'a> {
             self.from.map(OccurrenceState::code).into(),
             to.into(),
             attempt.into(),
-            self.to.is_end().into(),
+            is_end.into(),
             self.id.into(),
         ]
     }
@@ -247,19 +270,31 @@ impl<'a> Change<'a> {
     /// Returns the values of [`CHANGE`].
     pub(crate) fn change(&self, now_ms: i64) -> Vec<SqlValue<'_>> {
         let [started, worker, trace] = beginning(self.begun, now_ms);
+        let Effect {
+            to,
+            reason,
+            failure,
+            result,
+        } = &self.effect;
+        let [error, fingerprint, exit_code, signal] = KeptFailure::values(failure.as_ref());
         vec![
-            self.to.code().into(),
-            self.to.code().into(),
-            self.reason.into(),
+            to.code().into(),
+            to.code().into(),
+            (*reason).into(),
             self.attempt.map(i64::from).into(),
-            self.error.as_deref().into(),
-            self.result.as_deref().into(),
+            error,
+            fingerprint,
+            exit_code,
+            fingerprint,
+            signal,
+            fingerprint,
+            result.as_deref().into(),
             started,
             worker,
             trace,
             worker,
-            self.to.is_end().then(|| self.at(now_ms)).into(),
-            self.to.is_end().into(),
+            to.is_end().then(|| self.at(now_ms)).into(),
+            to.is_end().into(),
             self.id.into(),
             self.from.map(OccurrenceState::code).into(),
         ]

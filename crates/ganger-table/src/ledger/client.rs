@@ -15,11 +15,12 @@ use super::store::Expired;
 use super::{Ledger, LedgerError, by_hand, report, upcoming};
 use ganger_config::model::ScheduleConfig;
 use ganger_queue::client::{Criteria, DeadFilter, Page, Retried, RetryTarget};
+use ganger_queue::delivery::{CANCELLED, Reason};
 use ganger_queue::fault::SourceFault;
 use ganger_queue::ledger::shown::{
-    AuditJson, BackfillJson, LogLineJson, OccurrenceDetailsJson, OccurrenceEventJson,
-    OccurrenceJson, OccurrenceLogJson, ReportJson, RunWorkerJson, ScheduleDetailsJson,
-    ScheduleJson, SkippedJson, UpcomingJson, VersionJson,
+    AuditJson, BackfillJson, DeadLetterNameJson, LogLineJson, OccurrenceDetailsJson,
+    OccurrenceEventJson, OccurrenceJson, OccurrenceLogJson, ReportJson, RunWorkerJson,
+    ScheduleDetailsJson, ScheduleJson, SkippedJson, UpcomingJson, VersionJson,
 };
 use ganger_queue::ledger::{
     AuditFilter, BackfillRequest, Cancelled, Entered, Expected, LedgerClient, NOTE_MAX,
@@ -93,7 +94,10 @@ impl LedgerClient for Ledger {
             etag: tag(&row.definition),
             skips: row.skips.iter().map(ToString::to_string).collect(),
             definition: keys(row.definition),
-            occurrences: last.iter().map(occurrence).collect(),
+            occurrences: last
+                .iter()
+                .map(|one| occurrence(one, &self.source))
+                .collect(),
         })
     }
 
@@ -297,7 +301,10 @@ impl LedgerClient for Ledger {
         filter: &OccurrenceFilter,
     ) -> Result<Vec<OccurrenceJson>, LedgerError> {
         let found = Ledger::occurrences(self, filter)?;
-        Ok(found.iter().map(occurrence).collect())
+        Ok(found
+            .iter()
+            .map(|one| occurrence(one, &self.source))
+            .collect())
     }
 
     fn log(
@@ -326,7 +333,7 @@ impl LedgerClient for Ledger {
     fn occurrence(&mut self, id: &str) -> Result<Option<OccurrenceDetailsJson>, LedgerError> {
         let found = Ledger::occurrence(self, id)?;
         Ok(found.map(|(found, events)| OccurrenceDetailsJson {
-            occurrence: occurrence(&found),
+            occurrence: occurrence(&found, &self.source),
             events: events.into_iter().map(event).collect(),
         }))
     }
@@ -486,6 +493,19 @@ fn checked(reason: Option<&str>) -> Result<Option<&str>, LedgerError> {
     reason.transpose()
 }
 
+/// Returns whether the end of an occurrence made its message a dead letter. One that was cancelled may have ended
+/// without a message, or may have been replaced: its error tells.
+fn is_dead(one: &Occurrence) -> bool {
+    let (reason, error) = (one.reason.as_deref(), one.error.as_deref());
+    match one.state {
+        OccurrenceState::Cancelled => error.is_some_and(|error| error.starts_with(CANCELLED)),
+        state => {
+            let mut reasons = Reason::ALL.iter();
+            state.is_end() && reasons.any(|of| Some(of.as_str()) == reason)
+        }
+    }
+}
+
 /// Returns whether a run that has ended so may have left a dead letter.
 fn has_dead_letter(state: OccurrenceState) -> bool {
     use OccurrenceState::{Cancelled, Failed, TimedOut};
@@ -566,8 +586,15 @@ fn schedule(row: &ScheduleRow) -> ScheduleJson {
     }
 }
 
-fn occurrence(one: &Occurrence) -> OccurrenceJson {
+/// Shows an occurrence of a ledger in the source of that name.
+fn occurrence(one: &Occurrence, own: &str) -> OccurrenceJson {
     let has_schedule = !one.schedule.is_empty();
+    let of_message = |id: &Option<String>| match has_schedule {
+        true => Some(one.id.clone()),
+        false => id.clone(),
+    };
+    let message_id = of_message(&one.message_id);
+    let dead_letter = message_id.clone().filter(|_| is_dead(one));
     OccurrenceJson {
         id: one.id.clone(),
         schedule: has_schedule.then(|| one.schedule.clone()),
@@ -585,11 +612,16 @@ fn occurrence(one: &Occurrence) -> OccurrenceJson {
         ended_at: text(one.ended_at),
         duration_ms: duration_ms(one),
         error: one.error.clone(),
+        fingerprint: one.fingerprint.clone(),
+        exit_code: one.exit_code,
+        signal: one.signal,
+        dead_letter: dead_letter.map(|message_id| DeadLetterNameJson {
+            source: one.source.clone().unwrap_or_else(|| own.to_owned()),
+            message_id,
+        }),
         result: one.result.clone(),
-        message_id: match has_schedule {
-            true => Some(one.id.clone()),
-            false => one.message_id.clone(),
-        },
+        message_id,
+        correlation_id: of_message(&one.correlation_id),
         missed: one.missed,
         cancel_request: one.cancel_request.clone(),
         resolved: one.resolved.clone(),

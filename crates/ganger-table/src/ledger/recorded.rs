@@ -1,22 +1,19 @@
 //! Records of messages that are of no schedule: one row each, entered when the message ends. If it is in the ledger's
 //! own database, that is in the transaction that settles it.
 
-use std::borrow::Cow;
-
 use jiff::Timestamp;
 
-use super::change::{before, beginning};
+use super::change::{Effect, before, beginning};
+use super::failure::KeptFailure;
 use super::message;
 use super::values::SqlValue;
-use crate::rules::{cut_error, result_text};
 use ganger_queue::delivery::{MessageEnd, RecordedEnd};
-use ganger_schedule::occurrence::OccurrenceState;
 
 /// Enters the record. The name of its schedule is empty: none can have it.
 pub(crate) const RECORD: &str = "
-INSERT INTO occurrences (id, schedule, version, queue, source, message_id, state, reason, attempt, queued_at,
-  started_at, worker, trace_id, ended_at, error, result)
-VALUES (?, '', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+INSERT INTO occurrences (id, schedule, version, queue, source, message_id, correlation_id, state, reason, attempt,
+  queued_at, started_at, worker, trace_id, ended_at, error, fingerprint, exit_code, \"signal\", result)
+VALUES (?, '', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// A record.
 #[derive(Debug)]
@@ -24,10 +21,7 @@ pub(crate) struct RecordRow<'a> {
     id: &'a str,
     end: &'a RecordedEnd,
     now_ms: i64,
-    state: OccurrenceState,
-    reason: Option<&'static str>,
-    error: Option<Cow<'a, str>>,
-    result: Option<Cow<'a, str>>,
+    effect: Effect<'a>,
 }
 
 impl<'a> RecordRow<'a> {
@@ -35,23 +29,19 @@ impl<'a> RecordRow<'a> {
     pub(crate) fn new(end: &'a RecordedEnd, now_ms: i64) -> Self {
         let now = || Timestamp::from_millisecond(now_ms).unwrap_or_default();
         let id = end.id.get_or_init(|| message::id(now()));
-        let (state, reason, error, result) = match &end.end {
-            MessageEnd::Done(result) => {
-                (OccurrenceState::Completed, None, None, result_text(result))
-            }
-            MessageEnd::Failed(reason, error) => {
-                let error = cut_error(error);
-                (reason.end(), Some(reason.as_str()), Some(error), None)
-            }
+        let effect = match &end.end {
+            MessageEnd::Done(result) => Effect::done(result),
+            MessageEnd::Failed {
+                reason,
+                error,
+                exit,
+            } => Effect::dead(*reason, error, *exit),
         };
         Self {
             id,
             end,
             now_ms,
-            state,
-            reason,
-            error,
-            result,
+            effect,
         }
     }
 
@@ -60,21 +50,32 @@ impl<'a> RecordRow<'a> {
         let record = &self.end.message;
         let at = |time: tokio::time::Instant| before(self.now_ms, time.elapsed());
         let [started, worker, trace] = beginning(record.begun.as_ref(), self.now_ms);
+        let Effect {
+            to,
+            reason,
+            failure,
+            result,
+        } = &self.effect;
+        let [error, fingerprint, exit_code, signal] = KeptFailure::values(failure.as_ref());
         vec![
             SqlValue::from(self.id),
             (&*record.queue).into(),
             record.source.as_deref().into(),
             record.message_id.as_deref().into(),
-            self.state.code().into(),
-            self.reason.into(),
+            record.correlation_id.as_deref().into(),
+            to.code().into(),
+            (*reason).into(),
             record.attempt.into(),
             at(record.arrived).into(),
             started,
             worker,
             trace,
             at(self.end.made).into(),
-            self.error.as_deref().into(),
-            self.result.as_deref().into(),
+            error,
+            fingerprint,
+            exit_code,
+            signal,
+            result.as_deref().into(),
         ]
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::change::{Change, before};
+use super::change::{Change, Effect, before};
 use crate::table::OccurrenceRun;
 use ganger_queue::delivery::{
     Begun, PendingSettlement, RecordedEnd, RecordedEnds, Report, Reported, Reports,
@@ -30,11 +30,8 @@ const STATES_MAX: usize = 100_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportedState {
     occurrence: Arc<str>,
-    to: OccurrenceState,
     attempt: Option<u32>,
-    reason: Option<&'static str>,
-    error: Option<String>,
-    result: Option<String>,
+    effect: Effect<'static>,
     /// Time at which the source handed the message over.
     arrived: Instant,
     /// Its beginning; none if no worker has got it.
@@ -62,14 +59,11 @@ impl ReportedState {
             },
             Reported::Buried(failure) => Change::buried(&run.id, failure),
         };
-        let (to, reason, error, result) = change.into_state();
+        let effect = change.into_effect().into_owned();
         Self {
             occurrence: Arc::clone(&report.occurrence),
-            to,
             attempt: report.attempt,
-            reason,
-            error,
-            result,
+            effect,
             arrived: report.arrived,
             begun: report.begun.clone(),
             made: report.made,
@@ -85,9 +79,8 @@ impl ReportedState {
     pub(crate) fn change(&self) -> Change<'_> {
         Change::reported(
             &self.occurrence,
-            (self.to, self.attempt),
-            self.reason,
-            (self.error.as_deref(), self.result.as_deref()),
+            self.attempt,
+            self.effect.clone(),
             (self.begun.as_ref(), self.made.elapsed()),
         )
     }
@@ -95,13 +88,13 @@ impl ReportedState {
     /// Returns the values of the fence for this change, against changes that are older than others.
     pub(crate) fn fence(&self, change: &Change<'_>, now_ms: i64) -> [i64; 4] {
         let arrived = before(now_ms, self.arrived.elapsed());
-        let is_end = i64::from(self.to.is_end());
+        let is_end = i64::from(self.effect.to.is_end());
         [arrived, is_end, change.at(now_ms), now_ms]
     }
 
     /// Returns the time at which it should be shown.
     fn due(&self) -> Instant {
-        match self.to {
+        match self.effect.to {
             OccurrenceState::Running => self.made + BEGUN_AFTER,
             _ => self.made,
         }

@@ -250,6 +250,8 @@ pub struct Occurrence {
     pub source: Option<String>,
     /// Id of its message, if it is of no schedule and the message has one.
     pub message_id: Option<String>,
+    /// Correlation id of its message, if it is of no schedule and the message has one.
+    pub correlation_id: Option<String>,
     /// Its slot; none for a run that an operator has triggered.
     pub slot: Option<Timestamp>,
     /// The last of the slots that were skipped together.
@@ -270,6 +272,12 @@ pub struct Occurrence {
     pub ended_at: Option<Timestamp>,
     /// Error of the last attempt that failed.
     pub error: Option<String>,
+    /// Fingerprint of that error.
+    pub fingerprint: Option<String>,
+    /// Exit code of the worker of that attempt, if it exited by itself.
+    pub exit_code: Option<i64>,
+    /// Signal that ended that worker, if one did.
+    pub signal: Option<i64>,
     /// Answer of its worker, at most 64 KiB of it.
     pub result: Option<String>,
     /// Number of missed or skipped slots that it stands for besides its own.

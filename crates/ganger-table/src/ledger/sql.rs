@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use super::change::{CHANGE, Change, EVENT};
+use super::listed::{OCCURRENCE, occurrence, queries};
 use super::row::{
     CountedRun, EndedRun, Expectation, NewOccurrence, NewestVersion, Occurrence, OccurrenceEvent,
     OccurrenceFilter, OpenRun, ScheduleRow, WaitingRun,
@@ -18,7 +19,7 @@ use ganger_queue::delivery::Outgoing;
 use ganger_schedule::auto_disable::AutoDisable;
 use ganger_schedule::clock::Clock;
 use ganger_schedule::due::Cursor;
-use ganger_schedule::occurrence::{OccurrenceState, ScheduleState};
+use ganger_schedule::occurrence::ScheduleState;
 
 /// Words in which the databases differ.
 #[derive(Debug)]
@@ -102,12 +103,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 const ENTER_EVENT: &str = "
 INSERT INTO occurrence_events (occurrence, at, to_state, attempt, note) VALUES (?, ?, ?, 0, ?)";
-
-const OCCURRENCE: &str = "
-SELECT id, schedule, version, slot, last_slot, queue, state, reason, attempt, queued_at, started_at,
-  ended_at, error, missed, result, source, message_id, cancel_request, resolved, progress, heard_at,
-  log_lines, log_dropped, worker, trace_id
-FROM occurrences";
 
 /// Operations of the ledger within a transaction.
 #[derive(Debug)]
@@ -528,52 +523,13 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
     }
 
     fn occurrences(&mut self, filter: &OccurrenceFilter) -> Result<Vec<Occurrence>, Fault> {
-        if filter.is_unresolved && filter.state.is_none() {
-            let mut found = Vec::new();
-            for state in [OccurrenceState::Failed, OccurrenceState::TimedOut] {
-                found.extend(self.occurrences(&OccurrenceFilter {
-                    state: Some(state),
-                    ..filter.clone()
-                })?);
-            }
-            found.sort_unstable_by(|one, other| other.id.cmp(&one.id));
-            found.truncate(usize::try_from(filter.limit).unwrap_or(usize::MAX));
-            return Ok(found);
+        let mut found = Vec::new();
+        for (query, values) in queries(filter, &|index| self.by(index)) {
+            found.extend(self.0.query(&query, &values)?.iter().map(occurrence));
         }
-        let mut values = Vec::new();
-        let mut conditions = Vec::new();
-        if let Some(schedule) = &filter.schedule {
-            conditions.push("schedule = ?".to_owned());
-            values.push(SqlValue::from(schedule));
-        }
-        let (mut by, mut order) = (String::new(), "id DESC");
-        if let Some(state) = filter.state {
-            // In the text, since PostgreSQL knows how many are in a state only if it sees which.
-            conditions.push(format!("state = {}", state.code()));
-            // Most have completed; those in another state are found by indexes of theirs.
-            if !state.is_end() {
-                by = self.by("occurrences_open");
-                conditions.push("ended_at IS NULL".to_owned());
-                // In an order that no other index has.
-                order = "coalesce(ended_at, 0), id DESC";
-            } else if state != OccurrenceState::Completed {
-                by = self.by("occurrences_not_completed");
-                conditions.push("ended_at IS NOT NULL AND state <> 2".to_owned());
-            }
-        }
-        if filter.is_unresolved {
-            conditions.push("resolved IS NULL".to_owned());
-        }
-        if let Some(before) = &filter.before {
-            conditions.push("id < ?".to_owned());
-            values.push(SqlValue::from(before));
-        }
-        let all = if conditions.is_empty() { "" } else { "WHERE " };
-        let conditions = conditions.join(" AND ");
-        values.push(filter.limit.into());
-        let chosen = format!("{OCCURRENCE}{by} {all}{conditions} ORDER BY {order} LIMIT ?");
-        let rows = self.0.query(&chosen, &values)?;
-        Ok(rows.iter().map(occurrence).collect())
+        found.sort_unstable_by(|one, other| other.id.cmp(&one.id));
+        found.truncate(usize::try_from(filter.limit).unwrap_or(usize::MAX));
+        Ok(found)
     }
 
     fn occurrence(
@@ -706,36 +662,6 @@ fn instants(text: &str) -> Vec<Timestamp> {
 fn numbers(times: &BTreeSet<Timestamp>) -> Option<String> {
     let numbers: Vec<i64> = times.iter().map(|at| at.as_millisecond()).collect();
     (!numbers.is_empty()).then(|| serde_json::json!(numbers).to_string())
-}
-
-fn occurrence(row: &SqlRow) -> Occurrence {
-    Occurrence {
-        id: row.name(0),
-        schedule: row.name(1),
-        version: row.number(2).unwrap_or(0),
-        slot: row.maybe_time(3),
-        last_slot: row.maybe_time(4),
-        queue: row.name(5),
-        state: row.state(6),
-        reason: row.text(7),
-        attempt: row.small(8),
-        queued_at: row.time(9),
-        started_at: row.maybe_time(10),
-        ended_at: row.maybe_time(11),
-        error: row.text(12),
-        missed: row.count(13),
-        result: row.text(14),
-        source: row.text(15),
-        message_id: row.text(16),
-        cancel_request: row.text(17),
-        resolved: row.text(18),
-        progress: row.text(19),
-        heard_at: row.maybe_time(20),
-        log_lines: row.count(21),
-        log_dropped: row.count(22),
-        worker: row.text(23),
-        trace_id: row.text(24),
-    }
 }
 
 fn millis(time: Option<Timestamp>) -> Option<i64> {

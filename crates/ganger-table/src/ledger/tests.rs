@@ -5,6 +5,7 @@ mod control;
 mod elsewhere;
 mod entered;
 mod expecting;
+mod failing;
 mod history;
 mod noted;
 mod report;

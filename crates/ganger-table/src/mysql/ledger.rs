@@ -76,9 +76,10 @@ async fn run_each(
     client.run(script).await
 }
 
-/// Quotes the one column whose name is a word of this dialect as it wants it.
+/// Quotes the columns whose names are words of this dialect as it wants it.
 fn quoted(text: &str) -> String {
-    text.replace("\"cursor\"", "`cursor`")
+    let text = text.replace("\"cursor\"", "`cursor`");
+    text.replace("\"signal\"", "`signal`")
 }
 
 fn own<'a>(values: &[SqlValue<'a>]) -> Vec<Value<'a>> {

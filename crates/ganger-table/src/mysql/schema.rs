@@ -21,6 +21,7 @@ const LEDGER_MIGRATIONS: &[&str] = &[
     include_str!("ledger.sql"),
     include_str!("ledger_v2.sql"),
     include_str!("ledger_v3.sql"),
+    include_str!("ledger_v4.sql"),
 ];
 
 /// Statements for messages to topics, also in place of the first version's table. They need triggers,

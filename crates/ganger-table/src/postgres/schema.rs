@@ -26,6 +26,7 @@ const LEDGER_MIGRATIONS: &[&str] = &[
     include_str!("ledger.sql"),
     include_str!("ledger_v2.sql"),
     include_str!("ledger_v3.sql"),
+    include_str!("ledger_v4.sql"),
 ];
 
 /// Tables that must all exist if one of them does: otherwise it belongs to another program.
@@ -272,15 +273,15 @@ mod tests {
             ),
             ("Ledger, version 1", "CREATE TABLE schedules ("),
             (
-                "Ledger, version 3",
-                "SELECT 1 / count(*) FROM ledger WHERE version = 2;\n",
+                "Ledger, version 4",
+                "SELECT 1 / count(*) FROM ledger WHERE version = 3;\n",
             ),
         ] {
             let (_, step) = public.split_once(&format!("-- {version}")).unwrap();
             let (_, step) = step.split_once(begin).unwrap();
             assert!(step.starts_with(first), "{version}: {step}");
         }
-        assert!(public.ends_with("\nUPDATE ledger SET version = 3;\nCOMMIT;\n"));
+        assert!(public.ends_with("\nUPDATE ledger SET version = 4;\nCOMMIT;\n"));
         let own = statements("jobs", "q_");
         let created = "BEGIN;\nCREATE SCHEMA IF NOT EXISTS \"jobs\";\nSET LOCAL";
         assert_eq!(own.matches(created).count(), 1);

@@ -46,7 +46,7 @@ fn runs_of_another_daemon_are_cancelled_sent_back_and_resolved() {
     );
     let retry = ["occurrence", "retry", &id, "--body", "-"];
     there.ganger_reading(&retry, b"mode:answer:400").good();
-    becomes("failed");
+    is_found_alike(&there, &becomes("failed"));
     there.says_the_same(&["occurrence", "list", "--unresolved"]);
     let resolve = ["occurrence", "resolve", &id, "--note", "paid by hand"];
     there.ganger(&resolve).good();
@@ -88,6 +88,24 @@ fn runs_of_another_daemon_are_cancelled_sent_back_and_resolved() {
     assert_eq!(audit_of(&api, &id), expected);
     other.stop();
     there.scene.finish();
+}
+
+/// Checks that a failed run is found by each thing that it may have in common with others.
+fn is_found_alike(there: &Elsewhere, run: &Value) {
+    let text = |field: &str| run[field].as_str().unwrap();
+    assert_eq!(run["dead_letter"]["message_id"], run["id"]);
+    for (option, value) in [
+        ("--fingerprint", text("fingerprint")),
+        ("--correlation-id", text("id")),
+    ] {
+        let found = there.says_the_same(&["occurrence", "list", option, value]);
+        assert!(found.out.contains(text("id")), "{option}: {}", found.out);
+        let none = there.says_the_same(&["occurrence", "list", option, "other"]);
+        assert_eq!(none.out, "no occurrences\n");
+    }
+    let letter = ["dead", "list", "--message-id", text("id"), "-o", "json"];
+    let found = there.says_the_same(&letter);
+    assert_eq!(found.json().as_array().map(Vec::len), Some(1));
 }
 
 fn an_occurrence_is_deleted_there() {

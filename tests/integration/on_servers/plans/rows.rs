@@ -61,8 +61,9 @@ pub(super) fn among(rows: u32) -> String {
          SELECT 'other', 'work', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'x', '{{}}', 0, 1 FROM {numbers};
          INSERT INTO finished_messages (source, queue, {key}, emit_id, step, finished_at, expires_at{token})
          SELECT 'main', 'work', n, '', 0, 1, 4102444800000{zero} FROM {numbers};
-         INSERT INTO occurrences (id, schedule, version, slot, queue, message_id, state, queued_at, ended_at)
-         SELECT CONCAT('ffff-', 10000000 + n), 'other', 1, n, 'work', n, 2 + n % 2, 1,
+         INSERT INTO occurrences (id, schedule, version, slot, queue, message_id, state, queued_at, fingerprint,
+           correlation_id, ended_at)
+         SELECT CONCAT('ffff-', 10000000 + n), 'other', 1, n, 'work', n, 2 + n % 2, 1, n, n,
            CASE n % 2 WHEN 0 THEN 4102444800000 ELSE 1 END
          FROM {numbers};
          INSERT INTO occurrence_events (occurrence, at, to_state, attempt)

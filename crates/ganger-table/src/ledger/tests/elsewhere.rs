@@ -13,12 +13,12 @@ use ganger_queue::delivery::{
     PoolEnd, Reason, Report, Reported, Reports, SourceEnd, link,
 };
 
-const ELSEWHERE: &str =
+pub(super) const ELSEWHERE: &str =
     r#"{"every": "1m", "queue": "q", "source": "rabbit", "body": "{{ slot }}", "key": "k"}"#;
 const HOLD: Duration = Duration::from_secs(60);
 
 /// Enters a schedule and dispatches its first slot.
-fn dispatched(rig: &Rig, definition: &str) -> (Ledger, String) {
+pub(super) fn dispatched(rig: &Rig, definition: &str) -> (Ledger, String) {
     let mut ledger = rig.daemon();
     ledger.sync(&[config("m", definition)]).unwrap();
     run(&mut ledger);
@@ -28,7 +28,7 @@ fn dispatched(rig: &Rig, definition: &str) -> (Ledger, String) {
     (ledger, id)
 }
 
-fn newest(ledger: &mut Ledger) -> Occurrence {
+pub(super) fn newest(ledger: &mut Ledger) -> Occurrence {
     let filter = OccurrenceFilter {
         limit: 1,
         ..OccurrenceFilter::default()
@@ -345,7 +345,7 @@ fn a_run_that_has_just_begun_is_not_shown() {
 }
 
 /// Returns a report of a delivery so many seconds ago, that was made so many seconds ago.
-fn report(id: &str, (arrived, made): (u64, u64), what: Reported) -> Reports {
+pub(super) fn report(id: &str, (arrived, made): (u64, u64), what: Reported) -> Reports {
     let ago = |seconds| {
         Instant::now()
             .checked_sub(Duration::from_secs(seconds))
@@ -442,6 +442,7 @@ fn an_end_whose_commit_had_no_answer_is_recorded_once() {
     let end = |message: &str| {
         let message = MessageRecord {
             message_id: Some(message.to_owned()),
+            correlation_id: None,
             source: Some("rabbit".to_owned()),
             queue: "q".into(),
             attempt: 1,

@@ -147,9 +147,10 @@ fn among(rows: u32) -> String {
          SELECT 'other', 'q', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'x', '{{}}', 0, 1 FROM numbers;
          {numbers} INSERT INTO finished_messages (source, queue, key, emit_id, step, finished_at, expires_at)
          SELECT 'main', 'q', n, '', 0, 1, 4102444800000 FROM numbers;
-         {numbers} INSERT INTO occurrences (id, schedule, version, slot, queue, message_id, state, queued_at, ended_at)
+         {numbers} INSERT INTO occurrences (id, schedule, version, slot, queue, message_id, state, queued_at, fingerprint,
+           correlation_id, ended_at)
          SELECT printf('00000000-%04x-7%03x', n / 4096, n % 4096), 'plain', 1, n, 'q', n, 2 + n % 2, 1,
-           CASE n % 2 WHEN 0 THEN 4102444800000 ELSE 1 END
+           CASE n WHEN 1 THEN '0123456789abcdef' ELSE n END, n, CASE n % 2 WHEN 0 THEN 4102444800000 ELSE 1 END
          FROM numbers;
          {numbers} INSERT INTO occurrence_events (occurrence, at, to_state, attempt)
          SELECT printf('00000000-%04x-7%03x', n / 4096, n % 4096), 1, 2, 1 FROM numbers;
@@ -308,6 +309,18 @@ async fn ledger(rig: &Rig, round: i64) {
     ] {
         ledger.occurrences(&filter(Some("plain"), state)).unwrap();
         ledger.occurrences(&filter(None, state)).unwrap();
+    }
+    for found in [
+        OccurrenceFilter {
+            fingerprint: Some("0123456789abcdef".to_owned()),
+            ..filter(None, None)
+        },
+        OccurrenceFilter {
+            correlation_id: Some("1".to_owned()),
+            ..filter(None, None)
+        },
+    ] {
+        assert!(!ledger.occurrences(&found).unwrap().is_empty() || round == 0);
     }
     assert!(ledger.occurrence(&id).unwrap().is_some());
     control(rig, &mut ledger);
@@ -513,6 +526,7 @@ fn elsewhere(ledger: &mut Ledger) {
 fn recorded_end(now: tokio::time::Instant) -> RecordedEnd {
     let message = MessageRecord {
         message_id: Some("of a message".to_owned()),
+        correlation_id: None,
         source: Some("rabbit".to_owned()),
         queue: "q".into(),
         attempt: 1,
