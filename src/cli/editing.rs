@@ -11,6 +11,7 @@ use serde_json::{Map, Value as Json, json};
 use super::backend::refusal;
 use super::backend::{Address, Site};
 use super::common::{CommandResult, Format, Output, environment};
+use super::editor::{self, Edited};
 use super::output;
 use super::usage::wrong;
 use ganger_config::model::{Config, ScheduleConfig};
@@ -36,7 +37,8 @@ pub(super) enum EditCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Change keys of a schedule that the API or `add` has made; nothing is changed if another change comes between
+    /// Change keys of a schedule that the API or `add` has made; nothing is changed if another change comes between.
+    /// Without a key, open the definition in $VISUAL or $EDITOR
     Edit {
         /// The schedule
         name: String,
@@ -213,9 +215,10 @@ fn edit(
     unset: &[String],
     (address, format): (&Address, Format),
 ) -> CommandResult {
-    if unset.is_empty() && keys.is_empty()? {
+    let is_given = !(unset.is_empty() && keys.is_empty()?);
+    if !is_given && !editor::has_terminal() {
         return Err(wrong(
-            "there is nothing to change: give a key, such as --cron, or --unset KEY",
+            "there is nothing to change: give a key, such as --cron, or --unset KEY; on a terminal an editor opens",
         ));
     }
     let site = Site::at(address)?;
@@ -227,6 +230,29 @@ fn edit(
     let Json::Object(mut before) = shown.definition.clone() else {
         bail!("the definition of schedule `{name}` is no JSON object: replace it as a whole");
     };
+    let mut enter = |schedule: &ScheduleConfig| {
+        let expected = Expected::OneOf(vec![shown.etag.clone()]);
+        let entered = ledger.enter(schedule, Some(&expected)).map_err(refusal)?;
+        let after: Json = serde_json::from_str(&schedule.definition).unwrap_or_default();
+        let changed = differences(&shown.definition, &after).into_iter();
+        let changed = changed.map(|difference| difference.key).collect();
+        Ok::<(Entered, Vec<String>), miette::Report>((entered, changed))
+    };
+    if !is_given {
+        let text = text_of(&before)?;
+        let edited = editor::edited((&format!("ganger-{name}-"), ".toml"), &text)?;
+        if edited.text == text {
+            return told(name, Entered::Unchanged, &[], format);
+        }
+        let entered = rewritten(name, &edited, site.config()).and_then(|one| enter(&one));
+        return match entered {
+            Ok((entered, changed)) => told(name, entered, &changed, format),
+            Err(error) => {
+                edited.keep();
+                Err(error)
+            }
+        };
+    }
     for key in unset {
         if take_out(&mut before, key).is_none() {
             let key = foreign::line(key);
@@ -235,13 +261,46 @@ fn edit(
             )));
         }
     }
-    let schedule = keys.schedule(name, before, site.config())?;
-    let expected = Expected::OneOf(vec![shown.etag]);
-    let entered = ledger.enter(&schedule, Some(&expected)).map_err(refusal)?;
-    let after: Json = serde_json::from_str(&schedule.definition).unwrap_or_default();
-    let changed = differences(&shown.definition, &after).into_iter();
-    let changed: Vec<String> = changed.map(|difference| difference.key).collect();
+    let (entered, changed) = enter(&keys.schedule(name, before, site.config())?)?;
     told(name, entered, &changed, format)
+}
+
+/// Writes keys as TOML, as in `[[schedules]]`.
+fn text_of(keys: &Map<String, Json>) -> miette::Result<String> {
+    let table = toml::Value::try_from(keys).map(escaped);
+    let text = table.and_then(|table| toml::to_string(&table));
+    text.map_err(|error| {
+        miette::miette!("the definition can't be written as TOML: give the keys to change, such as --cron: {error}")
+    })
+}
+
+/// Has no text name a variable.
+fn escaped(value: toml::Value) -> toml::Value {
+    match value {
+        toml::Value::String(text) => text.replace('$', "$$").into(),
+        toml::Value::Array(list) => toml::Value::Array(list.into_iter().map(escaped).collect()),
+        toml::Value::Table(table) => {
+            let pairs = table.into_iter().map(|(key, value)| (key, escaped(value)));
+            toml::Value::Table(pairs.collect())
+        }
+        other => other,
+    }
+}
+
+/// Reads the schedule that an edited text defines as a whole.
+fn rewritten(
+    name: &str,
+    edited: &Edited,
+    config: Option<&Config>,
+) -> miette::Result<ScheduleConfig> {
+    let written = WrittenSchedule {
+        name,
+        file: Some((&edited.path(), &edited.text)),
+        environment: environment(),
+        config,
+        ..WrittenSchedule::default()
+    };
+    Ok(written.read(&Zones::load())?)
 }
 
 /// Takes a key out; that of a table within a table as in `misfire.policy`. A table that is empty then is taken out, too.
@@ -273,6 +332,23 @@ fn told(name: &str, entered: Entered, changed: &[String], format: Format) -> Com
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_definition_reads_as_it_was_written() {
+        let keys = json!({
+            "cron": ["0 1 * * *", "H H * * *"], "queue": "q", "body": "{{ slot }} $HOME\n'''", "priority": 3,
+            "headers": { "$a": "${b}" }, "misfire": { "policy": "once", "max": 3 }, "tags": ["$$"],
+        });
+        let text = text_of(keys.as_object().unwrap()).unwrap();
+        let written = WrittenSchedule {
+            name: "s",
+            file: Some(("f", &text)),
+            ..WrittenSchedule::default()
+        };
+        let schedule = written.read(&Zones::bundled()).unwrap();
+        let read: Json = serde_json::from_str(&schedule.definition).unwrap();
+        assert_eq!(read, keys);
+    }
 
     #[test]
     fn a_key_is_taken_out_of_its_table() {

@@ -10,6 +10,7 @@ mod dead;
 #[cfg(feature = "sqlite")]
 mod demo;
 mod editing;
+mod editor;
 mod exec;
 mod history;
 mod import;

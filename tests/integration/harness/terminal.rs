@@ -49,8 +49,13 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Starts the program under test there, with so many columns and lines.
-    pub(crate) fn take(dir: &Path, (columns, lines): (u16, u16), args: &[&str]) -> Self {
+    /// Starts the program under test there, with so many columns and lines, and further variables.
+    pub(crate) fn take(
+        dir: &Path,
+        (columns, lines): (u16, u16),
+        args: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let size = Winsize {
             ws_row: lines,
             ws_col: columns,
@@ -68,6 +73,7 @@ impl Seat {
             .current_dir(dir)
             .env("TERM", "xterm-256color")
             .env_remove("NO_COLOR")
+            .envs(variables.iter().copied())
             .stdin(end())
             .stdout(end())
             .stderr(end())

@@ -227,7 +227,17 @@ impl Workspace {
 
     /// Starts a command on a terminal of so many columns and lines.
     pub(crate) fn seat(&self, size: (u16, u16), args: &[&str]) -> Seat {
-        Seat::take(self.dir.path(), size, args)
+        self.seat_with(size, args, &[])
+    }
+
+    /// The same, with further variables.
+    pub(crate) fn seat_with(
+        &self,
+        size: (u16, u16),
+        args: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Seat {
+        Seat::take(self.dir.path(), size, args, variables)
     }
 
     /// Runs a command to its end with no more than that of memory of its own; returns where what it

@@ -17,6 +17,7 @@ trials_on![
     a_definition_that_is_mistyped_is_told,
     a_version_or_slot_that_is_mistyped_is_told,
     an_edit_between_refuses_the_later_one,
+    a_definition_is_edited_on_a_terminal,
 ];
 
 /// A schedule far away.
@@ -419,5 +420,76 @@ fn an_edit_between_refuses_the_later_one() {
     let shown = json_of(&site, &["show", "mine"]);
     assert_eq!(shown["definition"]["every"], "1h");
     assert_eq!(shown["definition"]["zone"], "Europe/Berlin");
+    daemon.stop();
+}
+
+/// Returns the texts of the files that the editor has left.
+fn kept(site: &Workspace) -> Vec<String> {
+    let files = std::fs::read_dir(site.path(".")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let mut kept: Vec<_> = files
+        .filter(|file| {
+            let name = file.file_name().unwrap().to_string_lossy();
+            name.starts_with("ganger-mine-")
+        })
+        .collect();
+    kept.sort();
+    let texts = kept.iter().map(|file| {
+        let text = std::fs::read_to_string(file).unwrap();
+        std::fs::remove_file(file).unwrap();
+        text
+    });
+    texts.collect()
+}
+
+fn a_definition_is_edited_on_a_terminal() {
+    let (site, daemon) = site_with(&schedule("file", YEARLY));
+    said(&site, &["add", "mine", "--every", "1h", "--queue", "work"]);
+    let run = |editor: &str, code: i32, parts: &[&str]| {
+        site.put("editor", editor, false);
+        let variables = [("VISUAL", ""), ("EDITOR", "sh ./editor"), ("TMPDIR", ".")];
+        let args = ["schedule", "edit", "mine"];
+        let seat = site.seat_with((200, 50), &args, &variables);
+        parts.iter().for_each(|part| seat.shows(part));
+        assert_eq!(seat.left().code(), Some(code), "{editor}");
+    };
+    let every = || json_of(&site, &["show", "mine"])["definition"]["every"].clone();
+    run("sed -i s/1h/2h/ \"$1\"", 0, &["replaced mine: every"]);
+    assert_eq!(every(), "2h");
+    run("exit 0", 0, &["unchanged mine"]);
+    run(
+        "exit 3",
+        1,
+        &["nothing was changed: the editor `sh ./editor`"],
+    );
+    assert!(kept(&site).is_empty());
+    let left = "the text is kept in /";
+    run(
+        "sed -i s/2h/3h/ \"$1\"; exit 1",
+        1,
+        &[left, "nothing was changed"],
+    );
+    run(
+        "echo 'zone = \"berlin\"' >> \"$1\"",
+        2,
+        &[left, "zone: time zone `berlin` is unknown"],
+    );
+    let texts = kept(&site);
+    let has = |part: &str| texts.iter().filter(|text| text.contains(part)).count();
+    assert_eq!((has("3h"), has("berlin")), (1, 1), "{texts:?}");
+    // Another change comes while the editor is open.
+    let late = "touch open; until test -e go; do sleep 0.01; done; sed -i s/2h/4h/ \"$1\"";
+    std::thread::scope(|scope| {
+        let edited = scope.spawn(|| run(late, 1, &[left, "was changed meanwhile"]));
+        daemon.eventually("the editor to be open", || site.path("open").exists());
+        said(&site, &["edit", "mine", "--zone", "Europe/Berlin"]);
+        site.touch("go");
+        edited.join().unwrap();
+    });
+    assert_eq!((every(), kept(&site).len()), (json!("2h"), 1));
+    let args = ["schedule", "edit", "mine"];
+    let seat = site.seat_with((200, 50), &args, &[("VISUAL", ""), ("EDITOR", "")]);
+    seat.shows("there is no editor: set VISUAL or EDITOR");
+    assert_eq!(seat.left().code(), Some(2));
     daemon.stop();
 }
