@@ -7,6 +7,7 @@
 mod by_hand;
 pub(crate) mod change;
 mod client;
+mod clocks;
 mod control;
 mod decide;
 mod definitions;
@@ -44,13 +45,14 @@ use serde_json::json;
 
 use crate::databases::database;
 use crate::table::Fault;
+use clocks::{ClockWatch, Clocks, monotonic, next_look};
 use decide::Versions;
 use definitions::Definitions;
 use ganger_config::model::{Database, Keep, LedgerConfig, ScheduleConfig};
 use ganger_queue::fault::SourceFault;
 use ganger_queue::ledger::BackfillRequest;
 pub use ganger_queue::ledger::{LedgerError, Triggered};
-use ganger_schedule::clock::{Clock, Reading, step};
+use ganger_schedule::clock::Clock;
 use ganger_schedule::due::Decision;
 use ganger_schedule::occurrence::ScheduleState;
 use ganger_schedule::overlap::Admission;
@@ -58,7 +60,7 @@ use ganger_schedule::zone::Zones;
 pub use reports::{PendingReports, ReportBatch, ReportedState};
 use retention::Pass;
 pub use round::Dispatched;
-use round::{Round, compare, set_aside};
+use round::{Round, set_aside};
 pub use row::{
     CancelRequests, Occurrence, OccurrenceEvent, OccurrenceFilter, OutboxCount, OutboxRow,
     ScheduleRow,
@@ -67,8 +69,6 @@ use store::{ALL, Expired, LedgerStore, LedgerTransaction};
 
 /// Number of schedules that one transaction decides about.
 const SCHEDULES_MAX: u32 = 1000;
-/// Grain of the wall clock.
-const GRAIN: Duration = Duration::from_millis(1);
 /// Wait for a schedule whose row another transaction has locked.
 const HELD_WAIT: Duration = Duration::from_millis(100);
 
@@ -101,10 +101,7 @@ pub struct Ledger {
     pass: Pass,
     /// Who changes schedules, for the record of changes.
     actor: Option<String>,
-    /// The clocks when they were last read.
-    reading: Option<Reading>,
-    /// A clock that no one sets, and that goes on while the machine sleeps.
-    monotonic: fn() -> Duration,
+    clocks: ClockWatch,
 }
 
 /// Changes by a comparison with the configuration.
@@ -172,8 +169,7 @@ impl Ledger {
             definitions: Definitions::new(Zones::load(), source),
             pass: Pass::default(),
             actor: None,
-            reading: None,
-            monotonic,
+            clocks: ClockWatch::new(monotonic),
         }
     }
 
@@ -197,10 +193,10 @@ impl Ledger {
     /// # Errors
     /// If the database did not do as asked.
     pub fn dispatch(&mut self) -> Result<Dispatched, SourceFault> {
-        let begun = (self.monotonic)();
+        let begun = self.clocks.monotonic();
         let mut dispatched = self.dispatch_due()?;
         // The clock was read before the transaction was written.
-        let passed = (self.monotonic)().saturating_sub(begun);
+        let passed = self.clocks.monotonic().saturating_sub(begun);
         let wait = dispatched.wait;
         dispatched.wait = wait.map(|wait| wait.saturating_sub(passed));
         dispatched.late.iter_mut().for_each(|late| *late += passed);
@@ -208,8 +204,15 @@ impl Ledger {
     }
 
     fn dispatch_due(&mut self) -> Result<Dispatched, SourceFault> {
-        let due = self.is_due().map_err(|fault| self.fault(fault))?;
-        if let Some(wait) = due {
+        let Self { store, clocks, .. } = self;
+        let look = clocks.look(&mut **store);
+        let look = look.map_err(|fault| self.fault(fault))?;
+        let jump = match look.clocks {
+            Clocks::Changed => self.clocks.note(&mut *self.store),
+            Clocks::Due | Clocks::Noted => Ok(None),
+        };
+        let jump = jump.map_err(|fault| self.fault(fault))?;
+        if let Some(wait) = look.wait {
             return Ok(Dispatched {
                 wait: Some(wait).filter(|wait| *wait < Duration::MAX),
                 ..Dispatched::default()
@@ -229,7 +232,15 @@ impl Ledger {
             dispatched => dispatched,
         };
         let dispatched = dispatched.map_err(|fault| self.fault(fault))?;
-        Ok(reviewed.then(dispatched))
+        let later = match look.clocks {
+            // What is dispatched is dispatched: if this fails, the next look tells of it.
+            Clocks::Due => self.clocks.note(&mut *self.store).unwrap_or_default(),
+            Clocks::Changed | Clocks::Noted => None,
+        };
+        Ok(Dispatched {
+            jump: jump.or(later),
+            ..reviewed.then(dispatched)
+        })
     }
 
     /// Takes the ends of runs into account that count for their schedules, and looks whether what is expected
@@ -259,49 +270,22 @@ impl Ledger {
         Ok(reviewed)
     }
 
-    /// Returns the time until something is due; none if something is.
-    fn is_due(&mut self) -> Result<Option<Duration>, Fault> {
-        let Some(before) = self.reading else {
-            return Ok(None);
-        };
-        let monotonic = self.monotonic;
-        let mut wait = None;
-        let mut reading = before;
-        self.store.read(&mut |tx| {
-            reading = read_clocks(tx, monotonic)?;
-            let is_held = tx.hold()?.is_some();
-            let next = match is_held {
-                true => None,
-                false => next_look(tx, reading.clock)?,
-            };
-            let next = next.unwrap_or(Duration::MAX);
-            let has_ends = !is_held && !tx.ended(1)?.is_empty();
-            wait = (!has_ends && !next.is_zero()).then_some(next);
-            Ok(())
-        })?;
-        let step = step(before, reading);
-        if step.jump.is_some() || step.ahead != reading.clock.ahead {
-            return Ok(None);
-        }
-        self.reading = Some(reading);
-        Ok(wait)
-    }
-
+    /// Dispatches schedules that are due, beside other daemons that do so.
     fn dispatch_some(&mut self, which: Which<'_>) -> Result<Dispatched, Fault> {
         let Self {
             store,
             definitions,
-            reading,
-            monotonic,
+            clocks,
             ..
         } = self;
         let mut dispatched = Dispatched::default();
-        let mut read = None;
-        store.write(&mut |tx| {
+        store.write_together(&mut |tx| {
             let mut round = Round::default();
-            let now = read_clocks(tx, *monotonic)?;
-            let clock = compare(tx, *reading, now, &mut round)?;
-            read = Some(Reading { clock, ..now });
+            let Some(clock) = clocks.read(tx)? else {
+                // The next look notes that first.
+                dispatched.wait = Some(Duration::ZERO);
+                return Ok(());
+            };
             if tx.hold()?.is_none() {
                 let mut due = which.due(tx, clock)?;
                 let is_held = due.is_empty();
@@ -318,7 +302,6 @@ impl Ledger {
             dispatched = round.dispatched;
             Ok(())
         })?;
-        *reading = read;
         Ok(dispatched)
     }
 
@@ -727,32 +710,4 @@ fn sync(
         synced.removed.push(name);
     }
     Ok(synced)
-}
-
-fn read_clocks(
-    tx: &mut dyn LedgerTransaction,
-    monotonic: fn() -> Duration,
-) -> Result<Reading, Fault> {
-    let sent = monotonic();
-    let clock = tx.clock()?;
-    // The wall clock is read in whole milliseconds.
-    Ok(Reading {
-        clock,
-        sent: sent.saturating_sub(GRAIN),
-        received: monotonic() + GRAIN,
-    })
-}
-
-/// Returns the time until a schedule is due, or is to be reviewed; none if none is.
-fn next_look(tx: &mut dyn LedgerTransaction, clock: Clock) -> Result<Option<Duration>, Fault> {
-    let next = tx.next_wake()?.into_iter().chain(tx.next_review()?).min();
-    let wait = next.map(|next| next.duration_since(clock.wall));
-    Ok(wait.map(|wait| Duration::try_from(wait).unwrap_or_default()))
-}
-
-/// Returns the time of a clock that no one sets, and that goes on while the machine sleeps.
-fn monotonic() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }

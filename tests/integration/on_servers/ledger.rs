@@ -13,6 +13,7 @@ trials_on![
     a_ledger_that_may_not_be_made_is_asked_for,
     a_ledger_of_the_first_version_is_upgraded,
     a_ledger_that_is_locked_is_used_again_once_it_is_free,
+    a_dispatch_holds_up_no_other,
     a_schedule_that_is_locked_holds_up_no_other,
     a_server_that_is_killed_costs_no_slot_of_a_schedule,
     a_server_whose_clock_is_set_repeats_no_slot_and_loses_none,
@@ -135,6 +136,35 @@ fn a_ledger_that_is_locked_is_used_again_once_it_is_free() {
     daemon.exit();
 }
 
+/// One that notes the clocks is alone: here that was done in the future.
+fn a_dispatch_holds_up_no_other() {
+    let site = Workspace::on("", "", Some(Database::shared()));
+    let pools = [ledger::secondly()];
+    site.configure_commands(&pools);
+    let daemon = site.start(&pools);
+    let done = || site.record().all(Event::Done).len();
+    daemon.eventually("some slots to run", || done() > 2);
+    let (server, dispatch) = (site.database(), site.database().table());
+    dispatch.run("BEGIN").unwrap();
+    let far = server.now_ms() + 3_600_000;
+    dispatch
+        .run(&format!("UPDATE ledger SET seen_at = {far}"))
+        .unwrap();
+    dispatch.run("COMMIT").unwrap();
+    let lock = match server {
+        Database::Postgres(_) => "FOR SHARE",
+        Database::Mariadb(_) => "LOCK IN SHARE MODE",
+    };
+    dispatch.run("BEGIN").unwrap();
+    dispatch.ask(&format!("SELECT id FROM ledger WHERE id = 1 {lock}"));
+    let before = done();
+    daemon.eventually("further slots to run", || done() > before + 60);
+    assert_eq!(daemon.times_logged(AWAY), 0);
+    dispatch.run("COMMIT").unwrap();
+    ledger::each_slot_was_one_occurrence(&site);
+    daemon.stop();
+}
+
 /// By a program with a long transaction. The end of its run counts once it is free.
 fn a_schedule_that_is_locked_holds_up_no_other() {
     let site = Workspace::on("", "", Some(Database::shared()));
@@ -189,7 +219,7 @@ fn a_server_that_is_killed_costs_no_slot_of_a_schedule() {
     other.logged(AWAY);
     server.start_again();
     let before = done();
-    other.eventually("further slots to run", || done() > before + 20);
+    other.eventually("further slots to run", || done() > before + 60);
     ledger::each_slot_was_one_occurrence(&scene.site);
     other.stop();
     scene.daemon.stop();

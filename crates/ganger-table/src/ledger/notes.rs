@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::change::before;
 use super::row::LoggedLine;
+use super::several_rows::list_of;
 use super::sql::{InTransaction, LedgerSql};
 use super::store::{LedgerStore, NotesTransaction};
 use super::values::SqlValue;
@@ -142,17 +143,6 @@ fn excess(lines: &[LineSize], limits: LogLimits) -> Range<usize> {
         bytes += lines[newest].1;
     }
     first..newest
-}
-
-/// Returns a list of so many values in parentheses. There are few lengths of lists, so that statements can be prepared.
-fn list_of(values: &mut Vec<SqlValue<'_>>) -> String {
-    let length = [1, 10, RUNS_MAX]
-        .into_iter()
-        .find(|length| *length >= values.len());
-    if let (Some(length), Some(last)) = (length, values.last().copied()) {
-        values.resize(length, last);
-    }
-    format!("({})", vec!["?"; values.len()].join(", "))
 }
 
 /// Returns the counts of these occurrences, which are locked, and the ids of those that others have locked.

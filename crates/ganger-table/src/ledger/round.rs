@@ -16,7 +16,7 @@ use crate::table::Fault;
 use ganger_config::model::ScheduleConfig;
 use ganger_queue::ledger::Cancelled;
 use ganger_schedule::auto_disable;
-use ganger_schedule::clock::{Clock, Jump, Reading, step};
+use ganger_schedule::clock::{Clock, Jump};
 use ganger_schedule::due::{Decision, Reason};
 use ganger_schedule::occurrence::{OccurrenceState, ScheduleState};
 
@@ -408,32 +408,6 @@ fn free_ends(
     }
     ends.retain(|end| !locked.contains(&end.schedule));
     Ok(ends)
-}
-
-/// Compares the clocks with those of the last dispatch. Returns them as they are now.
-pub(super) fn compare(
-    tx: &mut dyn LedgerTransaction,
-    before: Option<Reading>,
-    now: Reading,
-    round: &mut Round,
-) -> Result<Clock, Fault> {
-    let ahead = now.clock.ahead;
-    let (ahead, is_set) = match before {
-        Some(before) => {
-            let step = step(before, now);
-            round.dispatched.jump = step.jump;
-            (step.ahead, step.jump.is_some() || step.ahead != ahead)
-        }
-        // It may have been set while no daemon ran.
-        None => (ahead, now.clock.wall < tx.seen()?),
-    };
-    if is_set {
-        // Schedules are due at other times of this clock.
-        tx.wake_all()?;
-    }
-    let clock = Clock { ahead, ..now.clock };
-    tx.set_clock(clock)?;
-    Ok(clock)
 }
 
 /// Marks a schedule that can't be dispatched: it alone.

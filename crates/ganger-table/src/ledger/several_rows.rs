@@ -1,4 +1,4 @@
-//! Inserts of several rows by one statement, which cost a server less than a statement for each.
+//! Several rows by one statement, which cost a server less than a statement for each.
 
 use std::borrow::Cow;
 
@@ -39,6 +39,20 @@ fn several_rows(one: &str, rows: usize) -> String {
     let (row, end) = rest.split_once(')').unwrap_or((rest, ""));
     let rows = vec![format!("({row})"); rows].join(", ");
     format!("{begin}VALUES {rows}{end}")
+}
+
+/// Longest list.
+pub(super) const LIST_MAX: usize = 1000;
+/// Lengths of lists. There are few of them, so that statements can be prepared.
+const LENGTHS: [usize; 4] = [1, 10, 100, LIST_MAX];
+
+/// Returns a list of so many values in parentheses. The last one is repeated up to the next length.
+pub(super) fn list_of(values: &mut Vec<SqlValue<'_>>) -> String {
+    let length = LENGTHS.into_iter().find(|length| *length >= values.len());
+    if let (Some(length), Some(last)) = (length, values.last().copied()) {
+        values.resize(length, last);
+    }
+    format!("({})", vec!["?"; values.len()].join(", "))
 }
 
 /// Returns the size of the texts of rows.

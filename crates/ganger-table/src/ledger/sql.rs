@@ -11,7 +11,7 @@ use super::row::{
     CountedRun, EndedRun, Expectation, NewOccurrence, NewestVersion, Occurrence, OccurrenceEvent,
     OccurrenceFilter, OpenRun, ScheduleRow, WaitingRun,
 };
-use super::several_rows::parts;
+use super::several_rows::{LIST_MAX, list_of, parts};
 use super::store::{HistoryTransaction, LedgerTransaction};
 use super::values::{SqlRow, SqlValue, time};
 use crate::table::Fault;
@@ -261,13 +261,25 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
     }
 
     fn due(&mut self, now: Timestamp, most: u32) -> Result<Vec<ScheduleRow>, Fault> {
-        let lock = self.lock_free();
-        let (all, by) = (self.schedule_query(), self.by("schedules_wake"));
-        let due = format!("{all}{by} WHERE wake_at <= ? ORDER BY wake_at LIMIT ?{lock}");
-        let rows = self
+        let (lock, by) = (self.lock_free(), self.by("schedules_wake"));
+        let due = format!(
+            "SELECT name FROM schedules{by} WHERE wake_at <= ? ORDER BY wake_at LIMIT ?{lock}"
+        );
+        let due = self
             .0
             .query(&due, &[now.as_millisecond().into(), most.into()])?;
-        Ok(rows.iter().map(schedule_row).collect())
+        // Read once they are locked: what belongs to them may have changed since the statement that has locked them
+        // began.
+        let names: Vec<String> = due.iter().map(|row| row.name(0)).collect();
+        let mut rows = Vec::with_capacity(names.len());
+        for names in names.chunks(LIST_MAX) {
+            let mut names: Vec<_> = names.iter().map(SqlValue::from).collect();
+            let (all, list) = (self.schedule_query(), list_of(&mut names));
+            let of_names = format!("{all} WHERE name IN {list}");
+            rows.extend(self.0.query(&of_names, &names)?.iter().map(schedule_row));
+        }
+        rows.sort_by_key(|row: &ScheduleRow| row.wake);
+        Ok(rows)
     }
 
     fn schedule(&mut self, name: &str) -> Result<Option<ScheduleRow>, Fault> {

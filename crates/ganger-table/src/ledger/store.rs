@@ -43,6 +43,13 @@ pub(crate) trait LedgerStore: Debug + Send {
     /// it.
     fn write(&mut self, work: &mut LedgerWork<'_>) -> Result<(), Fault>;
 
+    /// Does all of the work in one transaction, or none of it. No [`LedgerStore::write`] changes the schedules beside
+    /// it, but others of its kind may: it changes only those that it has locked before it has read them. A file is locked
+    /// as a whole.
+    fn write_together(&mut self, work: &mut LedgerWork<'_>) -> Result<(), Fault> {
+        self.write(work)
+    }
+
     /// Does all of the work in one transaction, or none of it. It changes only rows that it has locked itself, and
     /// holds up nobody who changes schedules.
     fn write_beside(&mut self, work: &mut LedgerWork<'_>) -> Result<(), Fault>;

@@ -155,6 +155,8 @@ impl LedgerConnection for LedgerClient {
         lock: Some(LOCKS),
     };
 
+    const LOCK_TOGETHER: &'static str = "SELECT id FROM ledger WHERE id = 1 LOCK IN SHARE MODE";
+
     async fn problem(target: &ConnectTarget) -> Result<Option<String>, MysqlError> {
         let mut client = target.connect_bare().await?;
         target.look(&mut client, Tables::Ledger).await

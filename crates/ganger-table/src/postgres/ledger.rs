@@ -168,6 +168,8 @@ impl LedgerConnection for LedgerClient {
         lock: Some(LOCKS),
     };
 
+    const LOCK_TOGETHER: &'static str = "SELECT id FROM ledger WHERE id = 1 FOR SHARE";
+
     async fn problem(target: &ConnectTarget) -> Result<Option<String>, PostgresError> {
         let raw = target.connect_bare().await?;
         target.look(&raw.client, Tables::Ledger).await

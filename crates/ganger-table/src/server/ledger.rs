@@ -1,5 +1,5 @@
-//! The ledger on a server. A transaction that changes schedules holds the lock of the ledger's row: so daemons and
-//! commands change them one after the other, as in a file.
+//! The ledger on a server. A transaction that changes schedules holds the lock of the ledger's row: so commands change
+//! them one after the other, as in a file. Dispatches share it: each changes schedules that it has locked.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -35,6 +35,9 @@ pub(crate) trait LedgerConnection:
     + Send
 {
     const DIALECT: LedgerDialect;
+
+    /// Locks the ledger as others do that use this statement.
+    const LOCK_TOGETHER: &'static str;
 
     /// Returns the problem with the tables, if there is one. Creates nothing.
     async fn problem(target: &Self::Target) -> Result<Option<String>, Self::Refusal>;
@@ -76,6 +79,8 @@ enum Access {
     Read,
     /// The rows that it asks for.
     Rows,
+    /// The ledger's row with others of its kind, before the rows that it asks for.
+    Together,
     /// The ledger's row, before all others.
     Ledger,
 }
@@ -156,6 +161,10 @@ impl<C: LedgerConnection> LedgerStore for ServerLedger<C> {
         self.transact(Access::Ledger, work)
     }
 
+    fn write_together(&mut self, work: &mut LedgerWork<'_>) -> Result<(), Fault> {
+        self.transact(Access::Together, work)
+    }
+
     fn write_beside(&mut self, work: &mut LedgerWork<'_>) -> Result<(), Fault> {
         self.transact(Access::Rows, work)
     }
@@ -204,8 +213,13 @@ impl<C: LedgerConnection> ServerStatements<'_, C> {
 
     fn begin_and_work(&mut self, work: &mut LedgerWork<'_>) -> Result<(), Fault> {
         self.ask(async |connection| connection.begin().await)?;
-        if self.access == Access::Ledger {
-            self.ask(async |connection| connection.query(LOCK, &[]).await)?;
+        let lock = match self.access {
+            Access::Read | Access::Rows => None,
+            Access::Together => Some(C::LOCK_TOGETHER),
+            Access::Ledger => Some(LOCK),
+        };
+        if let Some(lock) = lock {
+            self.ask(async |connection| connection.query(lock, &[]).await)?;
         }
         work(&mut InTransaction(&mut *self))
     }
