@@ -2,6 +2,7 @@
 //! commands that use it.
 
 mod access;
+mod browser;
 mod cancel;
 mod changes;
 mod crowds;
@@ -36,6 +37,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         messages::trials(),
         metrics::trials(),
         pausing::trials(),
+        browser::trials(),
         roles::trials(),
         schedules::trials(),
         steering::trials(),

@@ -24,7 +24,7 @@ function isInUse(part) {
   const focus = document.activeElement;
   const selection = getSelection();
   return (part.contains(focus) && focus !== document.body)
-    || part.querySelector("details[open], textarea:focus") !== null
+    || part.querySelector("details.ask[open], textarea:focus") !== null
     || (selection && !selection.isCollapsed && part.contains(selection.anchorNode));
 }
 
@@ -76,14 +76,30 @@ function say(text) {
   state.hidden = text === "";
 }
 
+function isTyping() {
+  return [...document.querySelectorAll("textarea, details[open] input:not([type=hidden])")]
+    .some((field) => field.value !== field.defaultValue || field === document.activeElement);
+}
+
+// Whether the reader is still logged in; undefined if the daemon can't be reached.
+async function isLoggedIn() {
+  try {
+    const answer = await fetch(location.href, { method: "HEAD", redirect: "manual" });
+    return answer.type !== "opaqueredirect" && answer.status !== 401;
+  } catch {
+    return undefined;
+  }
+}
+
+const LOGGED_OUT = "Your session has ended. Log in in another tab, then go on here: what you have typed is kept.";
+
+let isLost = false;
 function follow() {
   const stream = new EventSource(location.href);
-  let isLost = false;
   stream.addEventListener("daemon", (event) => {
     if (event.data !== document.documentElement.dataset.daemon) {
       // Another daemon has taken over: its page may be another. What somebody is typing stays.
-      const isTyping = document.querySelector("details[open] textarea, details[open] input:focus");
-      if (isTyping) say("The daemon was restarted: reload the page once you are done here.");
+      if (isTyping()) say("The daemon was restarted: reload the page once you are done here.");
       else location.reload();
       return;
     }
@@ -91,13 +107,34 @@ function follow() {
     isLost = false;
   });
   stream.addEventListener("part", (event) => patch(JSON.parse(event.data)));
-  stream.addEventListener("error", () => {
+  stream.addEventListener("error", async () => {
+    if (!isLost) {
+      const since = new Date().toLocaleTimeString();
+      say(`Connection to the daemon lost at ${since}; trying again. What is shown is from then.`);
+    }
     isLost = true;
-    const since = new Date().toLocaleTimeString();
-    if (state.hidden) say(`Connection to the daemon lost at ${since}; trying again. What is shown is from then.`);
-    if (stream.readyState === EventSource.CLOSED) setTimeout(follow, 3000);
+    if (stream.readyState !== EventSource.CLOSED) return;
+    if (await isLoggedIn() === false) {
+      if (!isTyping()) location.reload();
+      else say(LOGGED_OUT);
+    }
+    setTimeout(follow, 3000);
   });
 }
+
+// A form whose session has ended is not sent: its text would be gone.
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (form.method !== "post" || form.dataset.checked || form.closest(".who")) return;
+  event.preventDefault();
+  const { submitter } = event;
+  if (await isLoggedIn() === false) {
+    say(LOGGED_OUT);
+    return;
+  }
+  form.dataset.checked = "yes";
+  form.requestSubmit(submitter);
+});
 
 // Keys: / searches, g and a letter leads to a page, ? tells them.
 let isLeading = false;
@@ -117,4 +154,4 @@ addEventListener("keydown", (event) => {
 });
 
 localTimes(document);
-if (document.querySelector("[data-part]")) follow();
+if (document.querySelector("[data-part][id]:not(#problem)")) follow();

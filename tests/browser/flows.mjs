@@ -1,0 +1,169 @@
+// The dashboard in a browser: each flow is what a person does there. Called as `node flows.mjs FLOW URL [FILE]`, where
+// the URL is a login that is valid once. A flow that fails says where, and exits with 1.
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { chromium } from "playwright-core";
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const [flow, login, file] = process.argv.slice(2);
+const origin = new URL(login).origin;
+const WITHIN = 20_000;
+
+/** Paths of the pages of all sections, with a page of each kind below them. */
+const PAGES = ["/ui", "/ui/pools/work", "/ui/audit"];
+
+const browser = await chromium.launch({
+  executablePath: process.env.GANGER_TEST_CHROMIUM ?? "/usr/bin/chromium",
+  args: ["--no-sandbox"],
+});
+const problems = [];
+
+/** A browser that is logged in, as a reader with these options. */
+async function reader(options = {}) {
+  const context = await browser.newContext({ locale: "en-GB", timezoneId: "UTC", ...options });
+  context.setDefaultTimeout(WITHIN);
+  return context;
+}
+
+async function open(context, path) {
+  const page = await context.newPage();
+  page.on("pageerror", (error) => problems.push(`${page.url()}: ${error.message}`));
+  page.on("console", (message) => {
+    if (message.type() === "error") problems.push(`${page.url()}: ${message.text()}`);
+  });
+  await page.goto(origin + path);
+  return page;
+}
+
+/** Logs in, and returns the cookies for other readers. */
+async function loggedIn() {
+  const context = await reader();
+  const page = await context.newPage();
+  await page.goto(login);
+  await page.waitForURL("**/ui");
+  return context.storageState();
+}
+
+const flows = {
+  /** All pages, in both themes, at the width of a phone and of a desk: no error, no sideways scrolling, and nothing
+   *  that axe finds. */
+  async pages(state) {
+    for (const [width, colorScheme] of [[320, "light"], [1280, "dark"], [1280, "light"]]) {
+      const context = await reader({ storageState: state, colorScheme, viewport: { width, height: 800 } });
+      for (const path of PAGES) {
+        const page = await open(context, path);
+        const at = `${path} at ${width}, ${colorScheme}`;
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        assert.ok(wide <= 0, `${at} is ${wide} too wide`);
+        await page.evaluate(axe);
+        const found = await page.evaluate(() => axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"] }));
+        const told = found.violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(" ")}`);
+        assert.deepEqual(told, [], at);
+        await page.close();
+      }
+      await context.close();
+    }
+  },
+
+  /** An operator pauses a pool; another one, who looks at the same page, sees it without a reload. */
+  async operator(state) {
+    const context = await reader({ storageState: state });
+    const [one, other] = [await open(context, "/ui/pools/work"), await open(context, "/ui/pools/work")];
+    await other.getByText("running:").or(other.locator("#summary .state", { hasText: "running" })).first().waitFor();
+    await one.getByRole("button", { name: "Pause" }).click();
+    await one.getByRole("status").filter({ hasText: "pool `work`" }).waitFor();
+    await one.waitForURL("**/ui/pools/work");
+    await other.locator("#summary .state", { hasText: "paused" }).waitFor();
+    // By the keyboard alone.
+    const resume = other.getByRole("button", { name: "Resume" });
+    await resume.focus();
+    await other.keyboard.press("Enter");
+    await one.locator("#summary .state", { hasText: "running" }).waitFor();
+    // The message is shown once.
+    await one.reload();
+    assert.equal(await one.locator(".done").count(), 0);
+  },
+
+  /** Without a script pages can be read, and forms work. */
+  async without_script(state) {
+    const context = await reader({ storageState: state, javaScriptEnabled: false });
+    const page = await open(context, "/ui/pools/work");
+    await page.getByText("Scale…").click();
+    await page.getByLabel("Workers").fill("3");
+    await page.getByRole("button", { name: "Scale", exact: true }).click();
+    await page.getByText("target set to 3 workers").waitFor();
+    await page.waitForURL("**/ui/pools/work");
+    await page.getByLabel("Search").waitFor();
+  },
+
+  /** Keys lead to pages; letters that are typed into a field do not. */
+  async keys(state) {
+    const context = await reader({ storageState: state });
+    const page = await open(context, "/ui");
+    await page.keyboard.press("g");
+    await page.keyboard.press("a");
+    await page.waitForURL("**/ui/audit");
+    await page.keyboard.press("/");
+    await page.keyboard.type("gn?");
+    assert.equal(await page.getByLabel("Search").inputValue(), "gn?");
+    await page.keyboard.press("Escape");
+    await page.locator("h1").click();
+    await page.keyboard.press("?");
+    await page.getByRole("dialog").getByText("These keys").waitFor();
+  },
+
+  /** Times are those of the reader's zone. */
+  async zones(state) {
+    const hours = [];
+    for (const timezoneId of ["UTC", "Asia/Tokyo"]) {
+      const context = await reader({ storageState: state, timezoneId });
+      const page = await open(context, "/ui/audit");
+      const time = page.locator("#changes time").first();
+      await time.waitFor();
+      const instant = await time.getAttribute("datetime");
+      hours.push([instant, await time.textContent()]);
+    }
+    assert.equal(hours[0][0], hours[1][0]);
+    const hour = (text) => Number(text.match(/(\d\d):\d\d:\d\d/)[1]);
+    assert.equal((hour(hours[0][1]) + 9) % 24, hour(hours[1][1]), hours.join());
+  },
+
+  /** What an operator is about to do is not moved or closed by what changes meanwhile; a selection stays. */
+  async in_use(state) {
+    const context = await reader({ storageState: state });
+    const page = await open(context, "/ui/pools/work");
+    await page.getByText("Scale…").click();
+    await page.getByLabel("Workers").fill("7");
+    writeFileSync(file, "typed");
+    // The pool is paused by another then.
+    await page.locator("#summary .state", { hasText: "paused" }).waitFor();
+    assert.equal(await page.getByLabel("Workers").inputValue(), "7");
+    await page.getByRole("button", { name: "Show what has changed" }).click();
+    await page.getByRole("button", { name: "Resume" }).waitFor();
+  },
+
+  /** A daemon that is gone is told of; the one after it is found. */
+  async restart(state) {
+    const context = await reader({ storageState: state });
+    const page = await open(context, "/ui");
+    await page.locator("#pools table").waitFor();
+    problems.length = 0;
+    writeFileSync(file, "open");
+    await page.getByRole("status").filter({ hasText: "Connection to the daemon lost" }).waitFor();
+    // Its sessions ended with it.
+    await page.waitForURL("**/ui/login**", { timeout: 60_000 });
+    problems.length = 0;
+  },
+};
+
+try {
+  const state = await loggedIn();
+  await flows[flow](state);
+  assert.deepEqual(problems, []);
+} catch (error) {
+  console.error(error);
+  process.exitCode = 1;
+} finally {
+  await browser.close();
+}

@@ -1,0 +1,123 @@
+//! The dashboard in a real browser: Chromium, driven by the flows of `tests/browser`.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::Signal;
+
+use super::{command, site};
+use crate::harness::{Pool, Scene, Workspace, trials};
+use crate::servers::process::free_port;
+
+trials![
+    pages_are_accessible_and_fit_a_phone,
+    two_operators_see_the_same,
+    forms_work_without_a_script,
+    keys_lead_to_pages,
+    times_are_those_of_the_reader,
+    what_is_in_use_is_left_alone,
+    a_daemon_that_was_restarted_is_found_again,
+];
+
+/// A schedule, so that there is a ledger.
+const LEDGER: &str = "[[schedules]]\nname = \"nightly\"\nqueue = \"work\"\ncron = \"30 2 * * *\"\n";
+
+fn pools() -> [Pool; 1] {
+    [Pool::new(&[]).after(LEDGER)]
+}
+
+fn scene() -> Scene {
+    at(site(""))
+}
+
+fn at(site: Workspace) -> Scene {
+    let pools = pools();
+    let scene = Scene::at(site, &pools);
+    scene.site.configure_commands(&pools);
+    scene.daemon.entered();
+    scene
+}
+
+/// A flow in a browser that is logged in.
+fn begin(scene: &Scene, flow: &str) -> Child {
+    let url = command(scene, &["open", "--print"]).good();
+    let prepared = |variable: &str| {
+        let path = std::env::var_os(variable).map(PathBuf::from);
+        path.unwrap_or_else(|| panic!("{variable} is not set: run tests/run"))
+    };
+    let flows = prepared("GANGER_TEST_BROWSER").join("flows.mjs");
+    let node = prepared("GANGER_TEST_PRODUCERS").join("node/bin/node");
+    let mut command = Command::new(node);
+    command.arg(flows).args([flow, url.trim()]);
+    command.arg(scene.site.path("told")).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn end(flow: Child) {
+    let ended = flow.wait_with_output().unwrap();
+    assert!(
+        ended.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
+}
+
+fn run(flow: &str) {
+    let scene = scene();
+    end(begin(&scene, flow));
+    scene.finish();
+}
+
+fn pages_are_accessible_and_fit_a_phone() {
+    run("pages");
+}
+
+fn two_operators_see_the_same() {
+    run("operator");
+}
+
+fn forms_work_without_a_script() {
+    run("without_script");
+}
+
+fn keys_lead_to_pages() {
+    run("keys");
+}
+
+fn times_are_those_of_the_reader() {
+    let scene = scene();
+    command(&scene, &["schedule", "pause", "nightly"]).good();
+    end(begin(&scene, "zones"));
+    scene.finish();
+}
+
+fn what_is_in_use_is_left_alone() {
+    let scene = scene();
+    let flow = begin(&scene, "in_use");
+    let told = scene.site.path("told");
+    scene
+        .daemon
+        .eventually("a number to be typed", || told.exists());
+    command(&scene, &["pause", "work"]).good();
+    end(flow);
+    scene.finish();
+}
+
+fn a_daemon_that_was_restarted_is_found_again() {
+    let sections = format!(
+        "[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"\n\
+         [admin]\nlisten = \"127.0.0.1:{}\"\n",
+        free_port()
+    );
+    let mut scene = at(Workspace::make("", &sections));
+    let flow = begin(&scene, "restart");
+    let told = scene.site.path("told");
+    scene
+        .daemon
+        .eventually("a page to be open", || told.exists());
+    scene.daemon.signal(Signal::SIGTERM);
+    scene.daemon.exit();
+    scene.daemon = scene.site.start(&pools());
+    end(flow);
+    scene.finish();
+}
