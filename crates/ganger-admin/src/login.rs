@@ -47,8 +47,11 @@ pub(super) async fn create(
     };
     let code = context.sessions.issue_code(caller.identity);
     let code = code.map_err(no_random)?;
+    let config = context.daemon.overview.config();
+    let own = || format!("http://{}", reachable(*address));
+    let base = config.admin.public_url.clone().unwrap_or_else(own);
     Ok(Json(Login {
-        url: format!("http://{}{LOGIN}?code={code}", reachable(*address)),
+        url: format!("{base}{LOGIN}?code={code}"),
         expires_in: CODE_LIFETIME.as_secs(),
     }))
 }

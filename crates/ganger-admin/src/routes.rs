@@ -81,7 +81,8 @@ impl Routes {
         };
         let api = api.merge(namesakes());
         // Pages are for callers that the guard has admitted.
-        let pages = ui::routes(Api::new(api.clone().with_state(context.clone())));
+        let pages = Api::new(api.clone().with_state(context.clone()));
+        let pages = ui::routes(pages, context.daemon.overview.clone());
         let api = api
             .merge(openapi::routes(&document))
             .merge(logins())

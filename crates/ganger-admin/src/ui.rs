@@ -14,17 +14,34 @@ mod now;
 mod pool;
 
 use axum::Router;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use ganger_pool::overview::Overview;
 
+use crate::answer::Problem;
 pub(super) use api::Api;
 pub(super) use assets::ASSETS;
 pub(super) use form::{as_request, decode};
 pub(super) use layout::{PAGE, bare};
+pub(super) use now::{path_part, pool_path};
 pub(super) use shown::text;
 
+/// Returns that there is nothing, if the configuration has the dashboard off.
+async fn unless_off(State(overview): State<Overview>, request: Request, next: Next) -> Response {
+    match overview.config().admin.ui {
+        true => next.run(request).await,
+        false => {
+            let why = "the dashboard is off: `ui = false` in [admin]";
+            Problem::new(StatusCode::NOT_FOUND, why).into_response()
+        }
+    }
+}
+
 /// Returns the pages. They ask these routes, which are those of the API without its guard.
-pub(super) fn routes(api: Api) -> Router {
+pub(super) fn routes(api: Api, overview: Overview) -> Router {
     Router::new()
         .route("/ui", get(now::page))
         .route("/ui/pools/{name}", get(pool::page))
@@ -32,5 +49,6 @@ pub(super) fn routes(api: Api) -> Router {
         .layer(from_fn_with_state(api.clone(), api::with_caller))
         .layer(from_fn(live::follow))
         .layer(from_fn(layout::dress))
+        .layer(from_fn_with_state(overview, unless_off))
         .route(&format!("{ASSETS}{{name}}"), get(assets::asset))
 }

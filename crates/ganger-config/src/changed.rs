@@ -74,9 +74,10 @@ impl ChangedKeys {
 /// their old values.
 pub fn taken_up(old: &Config, mut new: Config) -> Config {
     new.admin = AdminConfig {
-        tokens: new.admin.tokens,
-        proxy_auth: new.admin.proxy_auth,
-        ..old.admin.clone()
+        listen: old.admin.listen,
+        socket: old.admin.socket.clone(),
+        token: old.admin.token.clone(),
+        ..new.admin
     };
     new.telemetry = old.telemetry.clone();
     new.daemon.log_format = old.daemon.log_format;

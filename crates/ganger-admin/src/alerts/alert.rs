@@ -4,6 +4,9 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
+use crate::browser::HOME;
+use crate::ui::{path_part, pool_path};
+
 /// Kind of an alert. A closed set: it labels metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AlertKind {
@@ -312,6 +315,15 @@ pub(super) struct Finding {
 }
 
 impl Finding {
+    /// Returns the path of the page about its subject.
+    pub(super) fn page(&self) -> String {
+        match (&self.pool, self.kind.scope()) {
+            (Some(pool), _) => pool_path(pool),
+            (None, Scope::Schedule) => format!("/ui/schedules/{}", path_part(&self.subject)),
+            (None, Scope::Pool | Scope::Source | Scope::Daemon) => HOME.to_owned(),
+        }
+    }
+
     /// Returns its identity.
     pub(super) fn key(&self) -> AlertKey {
         (self.kind, self.subject.clone())

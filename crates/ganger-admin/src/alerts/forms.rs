@@ -62,6 +62,7 @@ fn plain(notice: &Notice<'_>) -> Value {
         "error": finding.error,
         "stderr": finding.stderr,
         "command": finding.command,
+        "url": notice.url,
         "since": seconds(notice.since),
         "at": seconds(notice.at),
         "ended": notice.ended,
@@ -86,13 +87,18 @@ fn lines(notice: &Notice<'_>) -> Vec<String> {
     let stderr = notice.stderr(LINES_MAX).iter();
     lines.extend(stderr.map(|line| format!("stderr: {}", cut(line, LINE_CHARS_MAX))));
     lines.extend(notice.command().map(|command| format!("run: {command}")));
+    lines.extend(notice.url.iter().map(|url| format!("see: {url}")));
     lines
         .iter()
         .map(|line| foreign::line(line).into_owned())
         .collect()
 }
 
-fn signature(Sender { host, version, pid }: &Sender) -> String {
+fn signature(
+    Sender {
+        host, version, pid, ..
+    }: &Sender,
+) -> String {
     format!("ganger {version} on {host}, process {pid}")
 }
 
@@ -156,6 +162,9 @@ fn pagerduty(notice: &Notice<'_>) -> Value {
     });
     if notice.ended.is_none() {
         event["client"] = "ganger".into();
+        if let Some(url) = &notice.url {
+            event["client_url"] = url.as_str().into();
+        }
         event["payload"] = json!({
             "summary": cut(&foreign::line(&notice.summary), PAGERDUTY_SUMMARY_CHARS_MAX),
             "source": notice.sender.host,
@@ -217,12 +226,16 @@ fn alertmanager(notice: &Notice<'_>) -> Value {
         None => notice.at + ALERTMANAGER_ENDS_AFTER,
         Some(_) => notice.at,
     };
-    json!([{
+    let mut alert = json!({
         "labels": labels,
         "annotations": annotations,
         "startsAt": rfc3339(notice.since),
         "endsAt": rfc3339(ends),
-    }])
+    });
+    if let Some(url) = &notice.url {
+        alert["generatorURL"] = url.as_str().into();
+    }
+    json!([alert])
 }
 
 fn rfc3339(at: SystemTime) -> String {

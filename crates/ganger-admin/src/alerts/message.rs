@@ -28,6 +28,11 @@ pub(super) fn body(
         at: message.end.map_or(at, |end| end.at),
         ended: message.end.map(|end| end.why.as_str()),
         sender,
+        url: sender
+            .url
+            .as_ref()
+            .filter(|_| message.end.is_none())
+            .map(|url| format!("{url}{}", finding.page())),
         integration_key: key.map_or("", |key| key.expose()),
     };
     let written = serde_json::to_vec(&form(config.form)(&notice));

@@ -145,7 +145,9 @@ impl<'a> Watch<'a> {
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let config_now = self.overview.config();
             for sending in &mut self.sendings {
+                sending.reached_at(config_now.admin.public_url.as_ref());
                 sending.begin_next(Instant::now());
             }
             self.overview.set_alerts(Some(self.status()));

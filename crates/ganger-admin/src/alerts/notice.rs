@@ -16,6 +16,9 @@ pub(super) struct Sender {
     pub(super) version: &'static str,
     /// Its process id.
     pub(super) pid: u32,
+    /// URL at which people reach it, if that is known.
+    #[serde(skip)]
+    pub(super) url: Option<String>,
 }
 
 impl Sender {
@@ -25,6 +28,7 @@ impl Sender {
             host: host(),
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
+            url: None,
         }
     }
 }
@@ -46,6 +50,8 @@ pub(super) struct Notice<'a> {
     pub(super) ended: Option<&'static str>,
     /// Its sender.
     pub(super) sender: &'a Sender,
+    /// Page of the dashboard about its subject; none if it is resolved, or if the URL of the daemon is not configured.
+    pub(super) url: Option<String>,
     /// Integration key of PagerDuty.
     pub(super) integration_key: &'a str,
 }

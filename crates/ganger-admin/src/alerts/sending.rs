@@ -117,6 +117,11 @@ impl Sending {
         &self.status
     }
 
+    /// Sets the URL at which people reach the daemon: links begin with it.
+    pub(super) fn reached_at(&mut self, public_url: Option<&String>) {
+        self.sender.url = public_url.cloned();
+    }
+
     /// Sends the next message, if there is one and it is due.
     pub(super) fn begin_next(&mut self, now: Instant) {
         if self.on_its_way.is_some() || self.not_before.is_some_and(|until| now < until) {

@@ -182,12 +182,12 @@ fn of_pool(pool: &PoolStatus) -> Option<Trouble> {
 }
 
 /// Returns the page of a pool.
-pub(super) fn pool_path(pool: &str) -> String {
+pub(crate) fn pool_path(pool: &str) -> String {
     format!("/ui/pools/{}", path_part(pool))
 }
 
 /// Returns a name as a part of a path.
-pub(super) fn path_part(name: &str) -> String {
+pub(crate) fn path_part(name: &str) -> String {
     percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 

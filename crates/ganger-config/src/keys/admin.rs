@@ -15,7 +15,7 @@ use crate::value_types::address::{Listen, listen, network};
 use crate::value_types::choice::choice;
 use crate::value_types::compound::one_or_more;
 use crate::value_types::{
-    Wrong, boolean, bytes_of, collector, header_name, instant, name, sha256, word,
+    Wrong, boolean, bytes_of, collector, header_name, instant, name, sha256, web_url, word,
 };
 
 /// [`model::LISTEN`](crate::model::LISTEN) as text.
@@ -53,6 +53,18 @@ pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig 
     let tokens = tokens(t);
     let meaning = "Proxy that authenticates the users of its requests and names them in a header.";
     let proxy_auth = t.table_if_given("proxy_auth", meaning, proxy_auth);
+    let ui = t.or(
+        "ui",
+        boolean(),
+        "true",
+        "Serve the dashboard under `/ui`. `false` leaves the API alone.",
+    );
+    let public_url = t.maybe(
+        "public_url",
+        web_url(),
+        "URL at which people reach the daemon, as behind a proxy: `ganger open` and the links in alerts \
+         begin with it.",
+    );
     if let Listen::On(address) = address
         && !address.ip().is_loopback()
         && token.is_none()
@@ -71,6 +83,8 @@ pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig 
         token: token.map(Secret::new),
         tokens,
         proxy_auth,
+        ui,
+        public_url: public_url.map(|url| url.trim_end_matches('/').to_owned()),
     }
 }
 

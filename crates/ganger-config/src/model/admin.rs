@@ -27,6 +27,10 @@ pub struct AdminConfig {
     pub tokens: Vec<NamedToken>,
     /// The proxy that names the users of its requests.
     pub proxy_auth: Option<ProxyAuth>,
+    /// The dashboard is served.
+    pub ui: bool,
+    /// URL at which people reach the daemon, without a slash at its end; none for its own address.
+    pub public_url: Option<String>,
 }
 
 /// Permission of a caller of the admin API; each role includes those before it.

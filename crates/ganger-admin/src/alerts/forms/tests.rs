@@ -35,6 +35,7 @@ fn sent(message: &Message, form: AlertForm) -> Value {
         host: "host".into(),
         version: "1.2.3",
         pid: 7,
+        url: Some("https://ganger.example".to_owned()),
     };
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
     let config = WebhookConfig {
@@ -61,6 +62,7 @@ fn the_json_form_is_as_it_is_documented() {
         "error": "no module <b>",
         "stderr": ["line 1", "line 2"],
         "command": "ganger status --pool p",
+        "url": "https://ganger.example/ui/pools/p",
         "since": 1.5,
         "at": 100.0,
         "ended": null,
@@ -72,7 +74,7 @@ fn the_json_form_is_as_it_is_documented() {
         &message("it has stopped", Some(Ended::Over)),
         AlertForm::Json,
     );
-    let changed = ["state", "summary", "at", "ended"];
+    let changed = ["state", "summary", "url", "at", "ended"];
     for (name, value) in over.as_object().unwrap() {
         assert_eq!(
             *value == expected[name],
@@ -94,7 +96,8 @@ fn what_others_wrote_is_nothing_but_text_for_slack() {
     let text = text["text"].as_str().unwrap();
     let expected = "[firing] &lt;!channel&gt; &lt;https://evil|click&gt; &amp; \\u{1b}[2J\\nforged\n\
                     last error: no module &lt;b&gt;\nstderr: line 1\nstderr: line 2\n\
-                    run: ganger status --pool p\nganger 1.2.3 on host, process 7";
+                    run: ganger status --pool p\n\
+                    see: https://ganger.example/ui/pools/p\nganger 1.2.3 on host, process 7";
     assert_eq!(text, expected);
     let over = sent(&message("x", Some(Ended::PoolGone)), AlertForm::Slack);
     let over = over["text"].as_str().unwrap();
@@ -164,7 +167,8 @@ fn teams_is_shown_a_card_of_plain_text() {
         .collect();
     assert_eq!(texts[0], "[firing] [click](https://evil)");
     assert_eq!(texts[4], "run: ganger status --pool p");
-    assert_eq!(texts[5], "ganger 1.2.3 on host, process 7");
+    assert_eq!(texts[5], "see: https://ganger.example/ui/pools/p");
+    assert_eq!(texts[6], "ganger 1.2.3 on host, process 7");
 }
 
 #[test]
@@ -186,6 +190,7 @@ fn alertmanager_is_told_of_one_alert_and_its_end() {
         },
         "startsAt": "1970-01-01T00:00:01.5Z",
         "endsAt": "1970-01-01T00:06:40Z",
+        "generatorURL": "https://ganger.example/ui/pools/p",
     }]);
     assert_eq!(firing, expected);
     let over = sent(&message("x", Some(Ended::Over)), AlertForm::Alertmanager);
