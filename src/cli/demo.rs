@@ -3,6 +3,7 @@
 //! records that the workers themselves have written.
 
 mod burst;
+mod dashboard;
 mod records;
 mod show;
 mod stage;
@@ -10,6 +11,7 @@ mod summary;
 mod worker;
 
 use std::fs::{File, Permissions};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
@@ -24,6 +26,7 @@ use nix::unistd::Pid;
 use tokio::time::Instant;
 
 use super::common::{CommandResult, Output};
+use dashboard::Dashboard;
 use ganger_pool::status::PoolStatus;
 use ganger_queue::client::{Page, unique_name};
 use ganger_telemetry as telemetry;
@@ -46,9 +49,12 @@ pub(super) enum DemoCommand {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoArgs {
-    /// Number of messages to send
-    #[arg(long, default_value_t = 5000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    messages: u32,
+    /// Number of messages to send [default: 5000, with --ui 100000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    messages: Option<u32>,
+    /// Serve the dashboard meanwhile, and print its URL. On a terminal the demo begins and ends with Enter
+    #[arg(long)]
+    ui: bool,
     /// Number of schedules that are due each second and send these messages, instead of all at once
     #[arg(long, value_name = "N", conflicts_with = "source", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     schedules: Option<u32>,
@@ -72,6 +78,13 @@ pub(super) struct DemoArgs {
     /// the queue, since your worker keeps no record
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
+}
+
+impl DemoArgs {
+    fn messages(&self) -> u32 {
+        let unless_given = if self.ui { 100_000 } else { 5000 };
+        self.messages.unwrap_or(unless_given)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -118,21 +131,24 @@ fn demo(args: DemoArgs) -> CommandResult {
         record: &record,
         concurrency: 1,
         schedules: args.schedules.map(|count| Schedules {
-            count: count.min(args.messages),
-            messages: args.messages,
+            count: count.min(args.messages()),
+            messages: args.messages(),
         }),
     };
-    let config = plan.config()?;
+    let mut config = plan.config()?;
+    config.admin.listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let _log = telemetry::start_log(&config.daemon, None).into_diagnostic()?;
     let stage = Stage::start(config)?;
+    let dashboard = args.ui.then(|| Dashboard::open(&stage, directory.path()));
+    let dashboard = dashboard.transpose()?;
     let feeder = match plan.schedules {
-        Some(_) => Feeder::of_schedules(&stage, args.messages),
-        None => Feeder::of_messages(&stage, args.messages),
+        Some(_) => Feeder::of_schedules(&stage, args.messages()),
+        None => Feeder::of_messages(&stage, args.messages()),
     }?;
     let demo = Demo {
         show: Show::new(
             args.output.format,
-            args.messages.into(),
+            args.messages().into(),
             args.workers as usize,
         ),
         stage,
@@ -140,6 +156,7 @@ fn demo(args: DemoArgs) -> CommandResult {
         killed: 0,
         started: Instant::now(),
         args: &args,
+        dashboard,
     };
     let mut summary = demo.run(feeder)?;
     let unless_said = if args.command.is_empty() {
@@ -210,6 +227,7 @@ impl Feeder {
 
 struct Demo<'a> {
     args: &'a DemoArgs,
+    dashboard: Option<Dashboard>,
     stage: Stage,
     records: Records,
     show: Show,
@@ -224,6 +242,9 @@ impl Demo<'_> {
         let elapsed = self.started.elapsed();
         let status = self.stage.status();
         self.show.finish();
+        if self.dashboard.take().is_some() {
+            dashboard::pause("All is done. Press Enter to end the demo and its dashboard.");
+        }
         let Self {
             args,
             mut stage,
@@ -290,7 +311,7 @@ impl Demo<'_> {
         };
         let gone = sent.saturating_sub(left);
         let figures = Figures {
-            messages: self.args.messages.into(),
+            messages: self.args.messages().into(),
             done: match self.args.command.is_empty() {
                 true => self.records.done(),
                 false => gone.saturating_sub(status.counts.dead),
@@ -343,7 +364,7 @@ fn sum_up(
     elapsed: Duration,
 ) -> miette::Result<Summary> {
     records.read().into_diagnostic()?;
-    let sent = u64::from(args.messages);
+    let sent = u64::from(args.messages());
     let mut dead: u64 = 0;
     let count = |_| {
         dead += 1;

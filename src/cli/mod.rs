@@ -42,6 +42,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 use nix::errno::Errno;
 
 use ganger_config::Problems;
+#[cfg(feature = "admin")]
+use live::surface;
+#[cfg(not(feature = "admin"))]
+use no_surface as surface;
 use usage::WrongUsage;
 
 /// Turns any program into a reliable consumer of a message queue.

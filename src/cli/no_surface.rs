@@ -1,5 +1,6 @@
 //! Replaces `live/surface.rs` in a build without the admin API.
 
+use miette::miette;
 use tokio::sync::mpsc;
 
 use super::common::ConfigFile;
@@ -8,10 +9,10 @@ use ganger_config::model::{AdminConfig, Config, TelemetryConfig};
 use ganger_pool::overview::Overview;
 use ganger_pool::request::Request;
 
-/// Surface of a build without the admin API: empty.
+/// The interfaces of a build without the admin API: empty.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct NoSurface;
+pub(crate) struct Surface;
 
 #[expect(clippy::unnecessary_wraps, reason = "its twin may fail")]
 pub(super) fn open(
@@ -19,6 +20,13 @@ pub(super) fn open(
     _: Overview,
     _: mpsc::Sender<Request>,
     _: impl Fn() -> Result<Config, Problems>,
-) -> miette::Result<NoSurface> {
-    Ok(NoSurface)
+) -> miette::Result<Surface> {
+    Ok(Surface)
+}
+
+/// Says that there is no dashboard.
+pub(super) fn login(_: &ConfigFile) -> miette::Result<String> {
+    Err(miette!(
+        "this build has no dashboard; `cargo demo-ui` builds and runs one that does"
+    ))
 }

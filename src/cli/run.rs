@@ -12,12 +12,8 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use tokio::sync::mpsc;
 
 use super::common::{CommandResult, ConfigFile, environment, load};
-#[cfg(feature = "admin")]
-use super::live::surface;
-#[cfg(not(feature = "admin"))]
-use super::no_surface as surface;
 use super::signals::Signals;
-use super::{output, warnings};
+use super::{output, surface, warnings};
 use crate::collector;
 use crate::daemon::Daemon;
 use crate::daemon::service::Service;

@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::harness::postgres::PgDatabase;
-use crate::harness::{Event, Pool, Workspace, trials};
+use crate::harness::{Api, Event, Pool, Seat, Workspace, trials};
 use crate::modes_worker;
 
 trials![
@@ -14,6 +14,7 @@ trials![
     the_demo_of_schedules_loses_no_slot,
     the_demo_for_people,
     the_demo_on_a_terminal,
+    the_demo_in_a_browser,
     the_demo_with_ones_own_worker,
     the_demo_with_a_worker_that_fails,
     the_demo_on_a_server,
@@ -184,6 +185,34 @@ fn the_demo_on_a_terminal() {
     for part in ["worker 12 ", "without work"] {
         assert!(!text.contains(part), "{part:?} in {text:?}");
     }
+}
+
+/// It begins when somebody has the page open, and ends when they have seen enough.
+fn the_demo_in_a_browser() {
+    let site = Workspace::new();
+    let args = ["demo", "--ui", "--messages", "300", "--burst", "0"];
+    let mut seat = Seat::take(&site.path(""), (200, 50), &args, &[]);
+    seat.shows("Open it, then press Enter");
+    let text = seat.text();
+    let (_, url) = text.split_once("http://127.0.0.1:").unwrap();
+    let url = url.split_whitespace().next().unwrap();
+    let (port, path) = url.split_once('/').unwrap();
+    let browser = Api::Port(port.parse().unwrap());
+    let page = browser.get(&format!("/{path}"));
+    assert_eq!(page.status, 200, "{page:?}");
+    let cookie = page
+        .head
+        .lines()
+        .find_map(|line| line.strip_prefix("set-cookie: "));
+    let cookie = format!("Cookie: {}", cookie.unwrap().split(';').next().unwrap());
+    let home = || browser.ask("GET", "/ui", &[&cookie], "").body;
+    assert!(home().contains(" pool with "), "{}", home());
+    seat.press("\n");
+    seat.shows("Press Enter to end");
+    let done = home();
+    assert!(done.contains("All is well"), "{done}");
+    seat.press("\n");
+    assert!(seat.left().success());
 }
 
 /// The tests' own worker, told by a shell where to record.

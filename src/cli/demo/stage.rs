@@ -10,7 +10,8 @@ use bytes::Bytes;
 use miette::{IntoDiagnostic, miette};
 use tokio::sync::mpsc;
 
-use super::super::common::environment;
+use super::super::common::{ConfigFile, environment};
+use super::super::surface;
 use super::worker::{CONCURRENCY, RECORD};
 use crate::daemon::{Daemon, DaemonError};
 use ganger_config as config;
@@ -182,6 +183,18 @@ impl Stage {
             overview,
             config,
         })
+    }
+
+    /// Opens the admin API of the daemon, beside that configuration.
+    pub(super) fn open_surface(&self, file: &ConfigFile) -> miette::Result<surface::Surface> {
+        let (admin, telemetry) = (&self.config.admin, &self.config.telemetry);
+        let config = self.config.clone();
+        surface::open(
+            (file, admin, telemetry),
+            self.overview.clone(),
+            self.requests.clone(),
+            move || Ok(config.clone()),
+        )
     }
 
     pub(super) fn client(&mut self) -> &mut Client {

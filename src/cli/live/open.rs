@@ -34,7 +34,7 @@ pub(super) fn run(args: &OpenArgs) -> CommandResult {
 }
 
 /// Returns the URL to open: as the daemon gives it, or under the address at which the daemon was asked.
-fn login_url(login: &Value, host: Option<&Url>) -> miette::Result<Url> {
+pub(super) fn login_url(login: &Value, host: Option<&Url>) -> miette::Result<Url> {
     let url: Option<Url> = login["url"].as_str().and_then(|url| url.parse().ok());
     let url = url.ok_or_else(|| miette!("the daemon gave no URL; is it another version?"))?;
     let Some(host) = host else { return Ok(url) };

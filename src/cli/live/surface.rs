@@ -6,9 +6,12 @@ use std::sync::Arc;
 use miette::IntoDiagnostic;
 use tokio::sync::mpsc;
 
+use super::open::login_url;
+use super::remote::block_on;
 use crate::cli::common::ConfigFile;
 use crate::kinds;
 use ganger_admin::alerts::{self, Alerts};
+use ganger_admin::client::{Remote, Target};
 use ganger_admin::{Admin, Daemon};
 use ganger_config::Problems;
 use ganger_config::model::{AdminConfig, Config, TelemetryConfig};
@@ -21,6 +24,13 @@ use ganger_pool::request::Request;
 pub(crate) struct Surface {
     _alerts: Alerts,
     _admin: Admin,
+}
+
+/// Returns the URL of the dashboard of the daemon with that configuration. It is valid once and for a minute.
+pub(crate) fn login(file: &ConfigFile) -> miette::Result<String> {
+    let remote = Remote::new(Target::Here(file.places(None)));
+    let login = block_on(remote.post("/v1/logins", None))?.into_diagnostic()?;
+    Ok(login_url(&login, None)?.into())
 }
 
 /// Opens the admin API and starts the alerts.

@@ -124,7 +124,7 @@ fn document(page: &Page, caller: Option<&Caller>, done: Option<&str>) -> Markup 
         (DOCTYPE)
         html lang="en" data-daemon=(started()) {
             (head(&page.title))
-            body {
+            body data-role=[caller.map(|caller| caller.role.to_string())] {
                 a.skip href="#main" { "Skip to the content" }
                 header.top {
                     a.brand href="/ui" { "ganger" }
