@@ -13,6 +13,7 @@ use super::answer::bad_gateway;
 use super::at_ledger::AtLedger;
 use super::credentials::Credentials;
 use super::session::Sessions;
+use super::trends::Trends;
 use super::waits::Waits;
 use ganger_config::Problems;
 use ganger_config::model::{Config, TelemetryConfig};
@@ -63,6 +64,8 @@ pub(super) struct Context {
     pub(super) ledger: AtLedger,
     /// Requests that wait for ends of occurrences.
     pub(super) waits: Waits,
+    /// Figures of the last hour.
+    pub(super) trends: Trends,
 }
 
 /// Maximum number of requests that ask brokers at once.
@@ -179,6 +182,7 @@ pub(super) mod tests {
             at_brokers: Arc::new(Semaphore::new(AT_BROKERS_MAX)),
             ledger: AtLedger::new(daemon.overview, daemon.open_ledger),
             waits: Waits::default(),
+            trends: Trends::default(),
         }
     }
 

@@ -52,6 +52,7 @@ mod session;
 mod socket;
 mod sources;
 mod token;
+mod trends;
 mod ui;
 mod waits;
 

@@ -91,6 +91,7 @@ impl Listeners {
             serve_unix(self.socket, &routes),
             serve_tcp(API, self.api, &routes),
             serve_tcp(TELEMETRY, self.telemetry, &routes),
+            routes.sample(),
         );
     }
 }

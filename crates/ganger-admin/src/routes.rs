@@ -28,6 +28,7 @@ use super::context::{AT_BROKERS_MAX, Context, Daemon};
 use super::credentials::{Credentials, Token};
 use super::guard::{Guard, Interface, guard};
 use super::session::Sessions;
+use super::trends::{self, Trends};
 use super::ui::{self, Api};
 use super::waits::Waits;
 use super::{
@@ -65,6 +66,7 @@ impl Routes {
             at_brokers: Arc::new(Semaphore::new(AT_BROKERS_MAX)),
             ledger: at_ledger,
             waits: Waits::default(),
+            trends: Trends::default(),
         };
         let (api, document) = documented();
         let (health, _) = watched().split_for_parts();
@@ -121,6 +123,12 @@ impl Routes {
         })
     }
 
+    /// Samples the pools for ever.
+    pub(super) async fn sample(&self) {
+        let Context { trends, daemon, .. } = &self.context;
+        trends.follow(&daemon.overview).await;
+    }
+
     /// Stores the network address of the API.
     pub(super) fn listens_at(&self, address: SocketAddr) {
         self.context.address.get_or_init(|| address);
@@ -132,6 +140,7 @@ fn documented() -> (Router<Context>, OpenApi) {
     let router = OpenApiRouter::with_openapi(openapi::head())
         .merge(watched())
         .routes(routes!(pools::status))
+        .routes(routes!(trends::trends))
         .routes(routes!(pools::all))
         .routes(routes!(pools::one))
         .routes(routes!(pools::scale))

@@ -8,9 +8,13 @@ use maud::{Markup, html};
 
 use super::api::Api;
 use super::page::{Page, Section};
-use super::shown::{count, first, since, state, text, time_of};
+use super::shown::{count, first, since, sparkline, state, text, time_of};
 use crate::answer::Problem;
 use crate::occurrences::Occurrences;
+use crate::trends::TrendsOfPools;
+
+/// Number of samples that a line shows as one point: a minute.
+const TOGETHER: usize = 6;
 
 /// Number of coming slots, and of failed runs.
 const SOME: usize = 10;
@@ -29,6 +33,7 @@ struct Trouble {
 /// Shows how things are.
 pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem> {
     let status: Status = api.get("/v1/status").await?;
+    let trends: TrendsOfPools = api.get("/v1/trends").await?;
     let troubles = troubles(&status);
     let (mut next, mut failed) = (Vec::new(), None);
     if status
@@ -44,7 +49,7 @@ pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem
     let page = Page::new(Section::Now, "Now")
         .with("sentence", sentence(&status, &troubles))
         .with("problems", problems(&troubles))
-        .with("pools", pools(&status.pools));
+        .with("pools", pools(&status.pools, &trends));
     let page = match status.ledger {
         Some(_) => page
             .with("next", coming(&next))
@@ -214,13 +219,37 @@ fn problems(troubles: &[Trouble]) -> Markup {
     }
 }
 
-fn pools(pools: &[PoolStatus]) -> Markup {
+/// Draws the messages that a pool has done in each minute of the last hour.
+pub(super) fn rates(trends: &TrendsOfPools, pool: &str) -> Markup {
+    let Some(trend) = trends.pools.get(pool) else {
+        return html! {};
+    };
+    let done: Vec<u64> = trend.done.iter().copied().collect();
+    // The newest minute is whole.
+    let minutes: Vec<u64> = done
+        .rchunks(TOGETHER)
+        .rev()
+        .map(|minute| minute.iter().sum())
+        .collect();
+    let most = minutes.iter().max().copied().unwrap_or(0);
+    let label = format!(
+        "Messages done per minute over the last hour: {} in the last minute, at most {}",
+        count(minutes.last().copied().unwrap_or(0)),
+        count(most)
+    );
+    let figures = minutes
+        .iter()
+        .map(|done| f64::from(u32::try_from(*done).unwrap_or(u32::MAX)));
+    sparkline(&figures.collect::<Vec<_>>(), &label)
+}
+
+fn pools(pools: &[PoolStatus], trends: &TrendsOfPools) -> Markup {
     html! {
         h2 { "Pools" }
         div.wide {
             table {
                 thead { tr {
-                    th { "Pool" } th { "State" } th.number { "Workers" } th.number { "Done/s" } th.number { "p50" }
+                    th { "Pool" } th { "State" } th.number { "Workers" } th.number { "Done/s" } th { "Last hour" } th.number { "p50" }
                     th.number { "Failed" } th.number { "Dead" } th.number { "Waiting" } th { "Oldest" } th { "Queue" }
                 } }
                 tbody {
@@ -230,6 +259,7 @@ fn pools(pools: &[PoolStatus]) -> Markup {
                             td { (state(pool.state.as_str())) }
                             td.number { (pool.workers.len()) "/" (pool.workers_wanted) }
                             td.number { (rate_of(pool.done_per_second)) }
+                            td { (rates(trends, &pool.name)) }
                             td.number { (format!("{:.1} ms", pool.counts.p50_ms)) }
                             td.number { (count(pool.details.failed.values().sum())) }
                             td.number { (count(pool.counts.dead)) }
@@ -238,7 +268,7 @@ fn pools(pools: &[PoolStatus]) -> Markup {
                             td { (text(&pool.queue)) " " span.of { (text(&pool.source)) } }
                         }
                     }
-                    @if pools.is_empty() { tr { td colspan="10" { "No pool is configured." } } }
+                    @if pools.is_empty() { tr { td colspan="11" { "No pool is configured." } } }
                 }
             }
         }

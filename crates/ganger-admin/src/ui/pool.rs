@@ -7,10 +7,11 @@ use ganger_pool::worker::output::LastLines;
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::now::{path_part, pool_path, rate_of, waiting};
+use super::now::{path_part, pool_path, rate_of, rates, waiting};
 use super::page::{Page, Section};
 use super::shown::{age, count, since, state, text};
 use crate::answer::Problem;
+use crate::trends::TrendsOfPools;
 
 /// Shows a pool, and of its workers one, `?worker=SLOT`.
 pub(super) async fn page(
@@ -23,18 +24,19 @@ pub(super) async fn page(
     let slot = uri
         .query()
         .and_then(|query| query.strip_prefix("worker=")?.parse::<usize>().ok());
+    let trends: TrendsOfPools = api.get("/v1/trends").await?;
     let page = Page::new(Section::Now, format!("Pool {name}"))
         .with("summary", summary(&pool))
         .with("actions", actions(&pool))
         .with("workers", workers(&pool, slot));
     let Some(slot) = slot else {
-        return Ok(page.with("figures", figures(&pool)));
+        return Ok(page.with("figures", figures(&pool, &trends)));
     };
     let lines = api.get(&format!("{at}/workers/{slot}/output")).await;
     let worker = pool.workers.iter().find(|worker| worker.slot == slot);
     Ok(page
         .with("worker", chosen(&pool, slot, worker, lines))
-        .with("figures", figures(&pool)))
+        .with("figures", figures(&pool, &trends)))
 }
 
 fn summary(pool: &PoolStatus) -> Markup {
@@ -213,8 +215,10 @@ fn chosen(
     }
 }
 
-fn figures(pool: &PoolStatus) -> Markup {
+fn figures(pool: &PoolStatus, trends: &TrendsOfPools) -> Markup {
     html! {
+        h2 { "Last hour" }
+        (rates(trends, &pool.name))
         h2 { "Since the start" }
         dl.facts {
             dt { "Done" } dd { (count(pool.counts.done)) }

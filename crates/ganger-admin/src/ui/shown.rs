@@ -143,6 +143,28 @@ pub(super) fn state(word: &str) -> Markup {
     html! { span.state.(tone) { span aria-hidden="true" { (glyph) } " " (word.replace('_', " ")) } }
 }
 
+/// Draws figures as a line, the newest at the right. The label tells them to who does not see it.
+pub(super) fn sparkline(figures: &[f64], label: &str) -> Markup {
+    const WIDTH: f64 = 120.0;
+    const HEIGHT: f64 = 24.0;
+    let most = figures.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    let last = u32::try_from(figures.len().saturating_sub(1)).unwrap_or(u32::MAX);
+    let step = WIDTH / f64::from(last.max(1));
+    let points = (0_u32..).zip(figures).map(|(at, figure)| {
+        let (x, y) = (
+            f64::from(at) * step,
+            HEIGHT - 1.0 - figure / most * (HEIGHT - 2.0),
+        );
+        format!("{x:.1},{y:.1}")
+    });
+    let points = points.collect::<Vec<_>>().join(" ");
+    html! {
+        svg.spark viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(label) preserveAspectRatio="none" {
+            polyline points=(points) {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
