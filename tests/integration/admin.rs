@@ -6,6 +6,7 @@ mod browser;
 mod cancel;
 mod changes;
 mod crowds;
+mod daemons;
 mod description;
 mod elsewhere;
 mod logs;
@@ -38,6 +39,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         metrics::trials(),
         pausing::trials(),
         browser::trials(),
+        daemons::trials(),
         roles::trials(),
         schedules::trials(),
         steering::trials(),

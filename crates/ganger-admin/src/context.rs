@@ -12,6 +12,7 @@ use super::answer::Problem;
 use super::answer::bad_gateway;
 use super::at_ledger::AtLedger;
 use super::credentials::Credentials;
+use super::daemons::Peers;
 use super::session::Sessions;
 use super::trends::Trends;
 use super::waits::Waits;
@@ -66,6 +67,8 @@ pub(super) struct Context {
     pub(super) waits: Waits,
     /// Figures of the last hour.
     pub(super) trends: Trends,
+    /// The other daemons.
+    pub(super) peers: Peers,
 }
 
 /// Maximum number of requests that ask brokers at once.
@@ -183,6 +186,7 @@ pub(super) mod tests {
             ledger: AtLedger::new(daemon.overview, daemon.open_ledger),
             waits: Waits::default(),
             trends: Trends::default(),
+            peers: Peers::default(),
         }
     }
 

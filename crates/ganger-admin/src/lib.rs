@@ -19,6 +19,7 @@ mod connections;
 mod context;
 mod control;
 mod credentials;
+mod daemons;
 mod dead;
 mod error;
 mod events;

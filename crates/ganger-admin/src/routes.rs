@@ -26,6 +26,7 @@ use super::client::WAIT_MAX;
 use super::connections::{Connection, placed};
 use super::context::{AT_BROKERS_MAX, Context, Daemon};
 use super::credentials::{Credentials, Token};
+use super::daemons::{self, Peers};
 use super::guard::{Guard, Interface, guard};
 use super::session::Sessions;
 use super::trends::{self, Trends};
@@ -67,6 +68,7 @@ impl Routes {
             ledger: at_ledger,
             waits: Waits::default(),
             trends: Trends::default(),
+            peers: Peers::default(),
         };
         let (api, document) = documented();
         let (health, _) = watched().split_for_parts();
@@ -141,6 +143,7 @@ fn documented() -> (Router<Context>, OpenApi) {
         .merge(watched())
         .routes(routes!(pools::status))
         .routes(routes!(trends::trends))
+        .routes(routes!(daemons::daemons))
         .routes(routes!(pools::all))
         .routes(routes!(pools::one))
         .routes(routes!(pools::scale))

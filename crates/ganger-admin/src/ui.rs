@@ -10,6 +10,7 @@ mod page;
 mod shown;
 
 mod audit;
+mod daemons;
 mod now;
 mod pool;
 
@@ -46,6 +47,7 @@ pub(super) fn routes(api: Api, overview: Overview) -> Router {
         .route("/ui", get(now::page))
         .route("/ui/pools/{name}", get(pool::page))
         .route("/ui/audit", get(audit::page))
+        .route("/ui/daemons", get(daemons::page))
         .layer(from_fn_with_state(api.clone(), api::with_caller))
         .layer(from_fn(live::follow))
         .layer(from_fn(layout::dress))

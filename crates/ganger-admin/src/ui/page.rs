@@ -17,11 +17,12 @@ pub(super) enum Section {
     Events,
     Audit,
     Config,
+    Daemons,
 }
 
 impl Section {
     /// All sections in their order, each with its path, its name and the key that leads to it after `g`.
-    pub(super) const ALL: [(Self, &'static str, &'static str, char); 9] = [
+    pub(super) const ALL: [(Self, &'static str, &'static str, char); 10] = [
         (Self::Now, "/ui", "Now", 'n'),
         (Self::DeadLetters, "/ui/dead", "Dead letters", 'd'),
         (Self::Schedules, "/ui/schedules", "Schedules", 's'),
@@ -31,6 +32,7 @@ impl Section {
         (Self::Events, "/ui/events", "Events", 'e'),
         (Self::Audit, "/ui/audit", "Audit", 'a'),
         (Self::Config, "/ui/config", "Config", 'c'),
+        (Self::Daemons, "/ui/daemons", "Daemons", 'm'),
     ];
 }
 

@@ -1,13 +1,17 @@
 //! The keys of `[admin]` and `[telemetry]`: the addresses of the admin API and the metrics, and the
 //! telemetry sent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use url::Url;
+
 use super::secret_file::secret_file;
 use super::shared::ReadContext;
-use crate::model::{AdminConfig, NamedToken, Otlp, ProxyAuth, Role, Secret, TelemetryConfig};
+use crate::model::{
+    AdminConfig, AdminPeer, NamedToken, Otlp, ProxyAuth, Role, Secret, TelemetryConfig,
+};
 use crate::print;
 use crate::reader::Reader;
 use crate::redact::redact;
@@ -15,7 +19,8 @@ use crate::value_types::address::{Listen, listen, network};
 use crate::value_types::choice::choice;
 use crate::value_types::compound::one_or_more;
 use crate::value_types::{
-    Wrong, boolean, bytes_of, collector, header_name, instant, name, sha256, web_url, word,
+    NAME_RULE, Wrong, boolean, bytes_of, collector, header_name, instant, name, sha256, web_url,
+    word,
 };
 
 /// [`model::LISTEN`](crate::model::LISTEN) as text.
@@ -65,6 +70,7 @@ pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig 
         "URL at which people reach the daemon, as behind a proxy: `ganger open` and the links in alerts \
          begin with it.",
     );
+    let peers = peers(t, around);
     if let Listen::On(address) = address
         && !address.ip().is_loopback()
         && token.is_none()
@@ -85,7 +91,42 @@ pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig 
         proxy_auth,
         ui,
         public_url: public_url.map(|url| url.trim_end_matches('/').to_owned()),
+        peers,
     }
+}
+
+/// Reads `[admin.peers.NAME]`.
+fn peers(t: &mut Reader<'_>, around: ReadContext<'_>) -> BTreeMap<String, AdminPeer> {
+    let meaning = "Other daemons that the dashboard shows beside this one, each in its own `[admin.peers.NAME]`. They \
+         are asked for their status only.";
+    let check = |text: &str| match ganger_core::names::is_name(text) {
+        true => Ok(()),
+        false => Err(Wrong::new(NAME_RULE, "")),
+    };
+    let peers = t.tables("peers", meaning, check, |t| {
+        let url = t.must("url", web_url(), "URL of its admin API, such as `http://10.0.0.8:9464`.");
+        let given = t.maybe(
+            "token",
+            word(),
+            "Token that it requires; preferably from a variable. One with the role viewer suffices.",
+        );
+        let meaning = "File with the token, instead of `token`; relative to the directory of this file.";
+        let token = given.or(secret_file(t, around, "token", "token_file", meaning));
+        t.print("token", token.as_ref().map(|_| print::hidden("token")));
+        let url = Url::parse(&url).ok()?;
+        if url.scheme() != "http" {
+            let help = "the API has no TLS: write http://HOST:PORT";
+            t.wrong("url", &Wrong::new("must begin with http://", help));
+        }
+        Some(AdminPeer {
+            url,
+            token: token.map(Secret::new),
+        })
+    });
+    let peers = peers.into_iter();
+    peers
+        .filter_map(|(name, peer)| Some((name, peer?)))
+        .collect()
 }
 
 /// Reads `[[admin.tokens]]`.

@@ -1,11 +1,13 @@
 //! Addresses of the admin API and the metrics, and the telemetry sent.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
+use url::Url;
 
 use super::telemetry::Otlp;
 use crate::secret::Secret;
@@ -31,6 +33,17 @@ pub struct AdminConfig {
     pub ui: bool,
     /// URL at which people reach the daemon, without a slash at its end; none for its own address.
     pub public_url: Option<String>,
+    /// Other daemons that the dashboard shows, by name.
+    pub peers: BTreeMap<String, AdminPeer>,
+}
+
+/// `[admin.peers.NAME]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdminPeer {
+    /// URL of its admin API: `http://HOST:PORT`.
+    pub url: Url,
+    /// Token that it requires.
+    pub token: Option<Secret>,
 }
 
 /// Permission of a caller of the admin API; each role includes those before it.

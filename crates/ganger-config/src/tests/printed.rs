@@ -92,6 +92,8 @@ const ADMIN: &str = r#"
 listen = "0.0.0.0:9464"
 socket = "a.sock"
 token = "${TOKEN}"
+ui = false
+public_url = "https://ganger.example"
 proxy_auth = { header = "X-User", from = ["10.0.0.0/8", "::1"], role = "operator", role_header = "X-Role" }
 [[admin.tokens]]
 name = "grafana"
@@ -102,6 +104,9 @@ expires = "2027-06-30T00:00:00Z"
 name = "ops"
 role = "operator"
 sha256 = "f123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+[admin.peers.second]
+url = "http://10.0.0.8:9464"
+token = "${TOKEN}"
 [telemetry]
 prometheus = false
 listen = "[::1]:9465"
