@@ -2,7 +2,9 @@
 //! request `DELETE /v1/…` with its fields as JSON; all else, the guard included, is the same.
 //!
 //! A field is a text, which is left out if it is empty; one whose name ends with `:int`, `:bool`, `:json` or `:list`
-//! (of texts, each a field) is read as that. The field `if-match` is the header of that name.
+//! (of texts, each a field) is read as that. The fields of the object in the field `:json` are fields of the body. The
+//! fields `if-match` and `if-none-match` are the headers of these names. The field `back` is the page to go to if it is
+//! done, in which `{name}` is that text of the answer; else it is the page that the form was on.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
@@ -33,6 +35,10 @@ const ANSWER_BYTES_MAX: usize = 8 << 20;
 /// Mark of a request that a form has made.
 #[derive(Debug, Clone, Copy)]
 struct Sent;
+
+/// Page to go to when a request of a form is done.
+#[derive(Debug, Clone)]
+struct Back(String);
 
 /// Sends forms on as the requests that they are, and answers with the page that they were on. Their bodies are read once
 /// the guard has admitted them.
@@ -97,7 +103,14 @@ pub(crate) async fn decode(request: Request, next: Next) -> Response {
         return next.run(request).await;
     }
     match decoded(request).await {
-        Ok(request) => next.run(request).await,
+        Ok(request) => {
+            let back = request.extensions().get::<Back>().cloned();
+            let mut response = next.run(request).await;
+            if let Some(back) = back {
+                response.extensions_mut().insert(back);
+            }
+            response
+        }
         Err(problem) => problem.into_response(),
     }
 }
@@ -120,13 +133,21 @@ async fn decoded(request: Request) -> Result<Request, Problem> {
     let body = body.map_err(|error| Problem::bad(format!("the form can't be read: {error}")))?;
     let mut fields = Map::new();
     for (name, value) in url::form_urlencoded::parse(&body) {
-        if name == "if-match" {
-            let tag = HeaderValue::from_str(&value);
-            let tag = tag.map_err(|_| Problem::bad("if-match is no value of a header"))?;
-            parts.headers.insert(header::IF_MATCH, tag);
-        } else {
-            add(&mut fields, &name, &value)?;
-        }
+        let condition = match &*name {
+            "if-match" => header::IF_MATCH,
+            "if-none-match" => header::IF_NONE_MATCH,
+            "back" => {
+                parts.extensions.insert(Back(value.into_owned()));
+                continue;
+            }
+            _ => {
+                add(&mut fields, &name, &value)?;
+                continue;
+            }
+        };
+        let tag = HeaderValue::from_str(&value);
+        let tag = tag.map_err(|_| Problem::bad(format!("{name} is no value of a header")))?;
+        parts.headers.insert(condition, tag);
     }
     parts.headers.remove(header::CONTENT_LENGTH);
     parts.headers.remove(header::CONTENT_TYPE);
@@ -157,6 +178,13 @@ fn add(fields: &mut Map<String, Value>, name: &str, value: &str) -> Result<(), P
     if value.is_empty() {
         return Ok(());
     }
+    if (key, kind) == ("", "json") {
+        let whole = serde_json::from_str::<Map<String, Value>>(value);
+        let whole = whole
+            .map_err(|error| Problem::bad(format!("this is not an object in JSON: {error}")))?;
+        fields.extend(whole);
+        return Ok(());
+    }
     let read = match kind {
         "int" => Value::from(
             value
@@ -182,6 +210,7 @@ async fn answer(response: Response, back: &str) -> Response {
     if !(status.is_success() || status.is_client_error() || status.is_server_error()) {
         return response;
     }
+    let back_to = response.extensions().get::<Back>().cloned();
     let body = to_bytes(response.into_body(), ANSWER_BYTES_MAX)
         .await
         .unwrap_or_default();
@@ -191,24 +220,44 @@ async fn answer(response: Response, back: &str) -> Response {
             problem.unwrap_or_else(|_| Problem::new(status, String::from_utf8_lossy(&body)));
         return problem_page(status, &problem, None);
     }
-    let done = message(&serde_json::from_slice(&body).unwrap_or_default());
+    let told: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let back = back_to.map_or_else(|| back.to_owned(), |Back(back)| filled(&back, &told));
+    leave(&message(&told), &back)
+}
+
+/// Leads to a page, which shows what was done.
+pub(super) fn leave(done: &str, page: &str) -> Response {
     let done: String = done.chars().take(DONE_CHARS_MAX).collect();
     let done = utf8_percent_encode(&done, NON_ALPHANUMERIC);
     let cookie = format!("{DONE_COOKIE}={done}; Path=/ui; Max-Age=60; HttpOnly; SameSite=Strict");
-    ([(header::SET_COOKIE, cookie)], Redirect::to(back)).into_response()
+    ([(header::SET_COOKIE, cookie)], Redirect::to(page)).into_response()
+}
+
+/// Returns a page of ours, in whose address the texts of an answer are filled in.
+fn filled(back: &str, answer: &Value) -> String {
+    let mut back = back.to_owned();
+    for (name, value) in answer.as_object().into_iter().flatten() {
+        if let Some(value) = value.as_str() {
+            let value = utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
+            back = back.replace(&format!("{{{name}}}"), &value);
+        }
+    }
+    page_of(&back)
 }
 
 /// Returns what an answer says was done.
-fn message(answer: &Value) -> String {
+pub(super) fn message(answer: &Value) -> String {
     match answer.get("done").and_then(Value::as_str) {
         Some(done) => done.to_owned(),
         None => {
             let fields = answer.as_object().into_iter().flatten();
-            let fields = fields
-                .filter(|(_, value)| !value.is_null() && !value.is_array() && !value.is_object());
-            let fields: Vec<String> = fields
-                .map(|(name, value)| format!("{name} {value}"))
-                .collect();
+            let fields = fields.filter_map(|(name, value)| match value {
+                Value::Null | Value::Object(_) => None,
+                Value::Array(list) => Some(format!("{} {name}", list.len())),
+                Value::String(text) => Some(format!("{name} {text}")),
+                value => Some(format!("{name} {value}")),
+            });
+            let fields: Vec<String> = fields.collect();
             match fields.is_empty() {
                 true => "done".to_owned(),
                 false => format!("done: {}", fields.join(", ")),
@@ -238,7 +287,14 @@ mod tests {
         let expected = json!({ "reason": "a\nb", "workers": 3, "force": true, "body": [1], "ids": ["x", "y"] });
         assert_eq!(fields(form).await.unwrap(), expected);
         assert_eq!(fields("").await.unwrap(), Value::Null);
-        for form in ["workers:int=x", "body:json={", "if-match=%0A"] {
+        let whole = "%3Ajson=%7B%22cron%22%3A%22x%22%7D&back=%2Fui&if-none-match=*";
+        assert_eq!(fields(whole).await.unwrap(), json!({ "cron": "x" }));
+        for form in [
+            "workers:int=x",
+            "body:json={",
+            "if-match=%0A",
+            ":json=%5B1%5D",
+        ] {
             assert!(fields(form).await.is_err(), "{form}");
         }
     }
@@ -266,6 +322,20 @@ mod tests {
         for (path, expected) in cases {
             assert_eq!(of(path).as_deref(), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn a_form_leads_to_what_its_answer_names() {
+        let answer = json!({ "occurrence": "a/b", "slots": 3 });
+        for (back, page) in [
+            ("/ui/occurrences/{occurrence}", "/ui/occurrences/a%2Fb"),
+            ("/ui/schedules", "/ui/schedules"),
+            ("//elsewhere/{occurrence}", "/ui"),
+        ] {
+            assert_eq!(filled(back, &answer), page);
+        }
+        let told = json!({ "slots": ["a", "b"], "done": 3, "slot": "x", "reason": null });
+        assert_eq!(message(&told), "done: done 3, slot x, 2 slots");
     }
 
     #[test]

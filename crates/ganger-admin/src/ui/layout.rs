@@ -150,7 +150,7 @@ fn document(page: &Page, caller: Option<&Caller>, done: Option<&str>) -> Markup 
                 main #main {
                     h1 { (text(&page.title)) }
                     @for part in &page.parts {
-                        section id=(part.id) data-part data-held[part.is_held] { (maud::PreEscaped(&part.body)) }
+                        section id=(part.id) data-part[page.pace.is_some()] data-held[part.is_held] { (maud::PreEscaped(&part.body)) }
                     }
                 }
                 dialog #keys aria-label="Keys" {

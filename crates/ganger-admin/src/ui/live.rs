@@ -16,11 +16,11 @@ use futures_util::stream;
 use serde::Serialize;
 use tokio::time::sleep;
 
-use super::page::{Page, Part};
+use super::page::{LOOK_EVERY, Page, Part};
 use super::shown::started;
 
-/// Interval at which a page is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Interval at which a page is looked at that should not be followed.
+const STILL: Duration = Duration::from_secs(60);
 
 /// A part that has changed.
 #[derive(Debug, Serialize)]
@@ -57,6 +57,7 @@ pub(super) async fn follow(request: Request, next: Next) -> Response {
         parts,
         sent: Sent::default(),
         is_begun: false,
+        pace: LOOK_EVERY,
     };
     let events = stream::unfold(begin, |mut following| async {
         let events = following.look().await;
@@ -79,6 +80,7 @@ struct Following {
     parts: http::request::Parts,
     sent: Sent,
     is_begun: bool,
+    pace: Duration,
 }
 
 impl Following {
@@ -88,13 +90,14 @@ impl Following {
         match self.is_begun {
             // A browser that finds another daemon loads the page anew.
             false => events.push(Event::default().event("daemon").data(started())),
-            true => sleep(LOOK_EVERY).await,
+            true => sleep(self.pace).await,
         }
         self.is_begun = true;
         let request = Request::from_parts(self.parts.clone(), Body::empty());
         let mut response = self.next.clone().run(request).await;
         // What is no page now, as of a pool that is gone, stays as it was.
         if let Some(page) = response.extensions_mut().remove::<Arc<Page>>() {
+            self.pace = page.pace.unwrap_or(STILL);
             let patches = self.sent.changed(&page).into_iter().map(|part| Patch {
                 id: part.id,
                 html: &part.body,

@@ -1,9 +1,13 @@
 //! A page: its parts, each of which is replaced in the browser when it changes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use maud::Markup;
+
+/// Interval at which a page is looked at for changes, unless it has its own.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Place of a page in the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +56,8 @@ pub(super) struct Page {
     pub(super) title: String,
     pub(super) section: Section,
     pub(super) parts: Vec<Part>,
+    /// Interval at which it is looked at for changes; none if it does not follow what it shows.
+    pub(super) pace: Option<Duration>,
 }
 
 impl Page {
@@ -60,7 +66,19 @@ impl Page {
             title: title.into(),
             section,
             parts: Vec::new(),
+            pace: Some(LOOK_EVERY),
         }
+    }
+
+    /// Has it looked at less often, since that is costly.
+    pub(super) fn every(self, pace: Duration) -> Self {
+        let pace = Some(pace);
+        Self { pace, ..self }
+    }
+
+    /// Has it stay as it is.
+    pub(super) fn still(self) -> Self {
+        Self { pace: None, ..self }
     }
 
     /// Adds a part.
