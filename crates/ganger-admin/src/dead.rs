@@ -14,8 +14,11 @@ use super::answer::bad_gateway;
 use super::body::JsonBody;
 use super::context::Context;
 use super::pools::unknown;
+use ganger_queue::client::json::moment;
 use ganger_queue::client::shown::{DeadLetterJson, bytes};
-use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page, Retried, RetryTarget};
+use ganger_queue::client::{
+    Client, Criteria, DeadFilter, Halted, Listed, Page, Retried, RetryTarget,
+};
 use ganger_queue::dead_letter::{Group, Groups};
 
 /// Maximum and default number of dead letters in a list.
@@ -33,6 +36,16 @@ const BODY_BYTES_SHOWN: usize = 1024;
 pub(super) struct Wanted {
     /// Only dead letters of this pool.
     pool: Option<String>,
+    /// Only dead letters whose error contains this text.
+    error: Option<String>,
+    /// Only dead letters with this reason, such as `failed`, `rejected` or `crashed`.
+    reason: Option<String>,
+    /// Only the dead letters of the message with this id; of one without an id, with this correlation id.
+    message_id: Option<String>,
+    /// Only dead letters that last failed at or after this time: RFC 3339, or such as `2h` for so long ago.
+    since: Option<String>,
+    /// Only dead letters that last failed before this time, in the same forms.
+    before: Option<String>,
     /// Only dead letters after this id, the last one of the list before.
     after: Option<String>,
     /// Maximum number of dead letters, 1 to 1000; 100 if omitted.
@@ -40,6 +53,53 @@ pub(super) struct Wanted {
     /// Return complete bodies instead of the first kilobyte of each.
     #[serde(default)]
     full: bool,
+}
+
+/// Selection of the dead letters to count.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Counted {
+    /// Only dead letters of this pool.
+    pool: Option<String>,
+    /// Only dead letters whose error contains this text.
+    error: Option<String>,
+    /// Only dead letters with this reason, such as `failed`, `rejected` or `crashed`.
+    reason: Option<String>,
+    /// Only the dead letters of the message with this id; of one without an id, with this correlation id.
+    message_id: Option<String>,
+    /// Only dead letters that last failed at or after this time: RFC 3339, or such as `2h` for so long ago.
+    since: Option<String>,
+    /// Only dead letters that last failed before this time, in the same forms.
+    before: Option<String>,
+}
+
+/// Criteria as a request gives them.
+#[derive(Debug, Clone, Default)]
+struct GivenCriteria {
+    error: Option<String>,
+    reason: Option<String>,
+    message_id: Option<String>,
+    since: Option<String>,
+    before: Option<String>,
+}
+
+impl GivenCriteria {
+    fn read(self) -> Result<Criteria, Problem> {
+        let time = |name: &str, given: Option<String>| {
+            let read = given.as_deref().map(moment).transpose();
+            read.map_err(|why| {
+                Problem::bad(format!("{name}: {why}: `{}`", given.unwrap_or_default()))
+            })
+        };
+        Ok(Criteria {
+            error: self.error,
+            message_id: self.message_id,
+            reason: self.reason,
+            since: time("since", self.since)?,
+            before: time("before", self.before)?,
+        })
+    }
 }
 
 /// A list of dead letters.
@@ -73,7 +133,8 @@ pub(super) async fn list(
         )));
     }
     let pool = wanted.pool.clone().filter(|_| wanted.after.is_none());
-    let read = move |client: &mut Client| read(client, wanted, limit);
+    let page = page(&wanted, limit)?;
+    let read = move |client: &mut Client| read(client, &page, wanted.full);
     let found = with_client(context.clone(), source, read).await?;
     if found.letters.is_empty() {
         known(&context, pool.as_deref())?;
@@ -81,20 +142,32 @@ pub(super) async fn list(
     Ok(Json(found))
 }
 
-fn read(client: &mut Client, wanted: Wanted, limit: usize) -> Result<Letters, Problem> {
-    let page = Page {
-        filter: DeadFilter {
-            pool: wanted.pool,
-            ..DeadFilter::default()
-        },
-        after: wanted.after,
-        limit,
+fn page(wanted: &Wanted, limit: usize) -> Result<Page, Problem> {
+    let given = GivenCriteria {
+        error: wanted.error.clone(),
+        reason: wanted.reason.clone(),
+        message_id: wanted.message_id.clone(),
+        since: wanted.since.clone(),
+        before: wanted.before.clone(),
     };
+    Ok(Page {
+        filter: DeadFilter {
+            pool: wanted.pool.clone(),
+            criteria: given.read()?,
+            ids: None,
+        },
+        after: wanted.after.clone(),
+        limit,
+    })
+}
+
+/// Reads a page of dead letters, of each body its beginning unless they are wanted in full.
+fn read(client: &mut Client, page: &Page, full: bool) -> Result<Letters, Problem> {
     let source = client.name().to_owned();
     let (mut letters, mut bytes) = (Vec::new(), 0);
-    let listed = client.dead_list(&page, |mut letter| {
+    let listed = client.dead_list(page, |mut letter| {
         let whole = letter.body.len();
-        if !wanted.full && whole > BODY_BYTES_SHOWN {
+        if !full && whole > BODY_BYTES_SHOWN {
             letter.body.truncate(BODY_BYTES_SHOWN);
         }
         bytes += letter.body.len();
@@ -110,7 +183,7 @@ fn read(client: &mut Client, wanted: Wanted, limit: usize) -> Result<Letters, Pr
     });
     match listed.map_err(bad_gateway)? {
         Listed::Lost => {
-            let after = page.after.unwrap_or_default();
+            let after = page.after.as_deref().unwrap_or_default();
             let why = format!(
                 "the dead letter `{after}`, after which the list was to begin, does not exist (any \
                  more)"
@@ -126,7 +199,7 @@ fn read(client: &mut Client, wanted: Wanted, limit: usize) -> Result<Letters, Pr
 
 /// Count dead letters by error, most frequent first. All dead letters of the source are read.
 #[utoipa::path(get, path = "/v1/dead/{source}/groups", tag = "dead letters",
-    params(("source" = String, Path, description = "The source")),
+    params(("source" = String, Path, description = "The source"), Counted),
     responses(
         (status = 200, description = "The groups", body = Vec<Group>),
         (status = 404, description = "Unknown source", body = Problem),
@@ -136,14 +209,28 @@ fn read(client: &mut Client, wanted: Wanted, limit: usize) -> Result<Letters, Pr
 pub(super) async fn groups(
     State(context): State<Context>,
     source: Result<Path<String>, PathRejection>,
+    counted: Result<Query<Counted>, QueryRejection>,
 ) -> Result<Json<Vec<Group>>, Problem> {
-    let Path(source) = source?;
+    let (Path(source), Query(counted)) = (source?, counted?);
+    let given = GivenCriteria {
+        error: counted.error,
+        reason: counted.reason,
+        message_id: counted.message_id,
+        since: counted.since,
+        before: counted.before,
+    };
+    let filter = DeadFilter {
+        pool: counted.pool,
+        criteria: given.read()?,
+        ids: None,
+    };
+    let count = move |client: &mut Client| count(client, filter);
     with_client(context, source, count).await.map(Json)
 }
 
-fn count(client: &mut Client) -> Result<Vec<Group>, Problem> {
+fn count(client: &mut Client, filter: DeadFilter) -> Result<Vec<Group>, Problem> {
     let mut groups = Groups::default();
-    let read = client.dead_list(&Page::all(DeadFilter::default()), |letter| {
+    let read = client.dead_list(&Page::all(filter), |letter| {
         groups.add(letter);
         ControlFlow::Continue(())
     });
@@ -189,11 +276,27 @@ pub(super) struct Chosen {
     /// Ids of the dead letters.
     #[serde(default, deserialize_with = "ids")]
     pub(super) ids: Option<Vec<String>>,
-    /// All dead letters, or all of `pool` if given; either this or `ids`.
+    /// All dead letters, or all that meet the criteria (`pool`, `error`, `reason`, `message_id`, `since`, `before`);
+    /// either this or `ids`.
     #[serde(default)]
     pub(super) all: bool,
     /// Only dead letters of this pool.
     pub(super) pool: Option<String>,
+    /// With `all`, only dead letters whose error contains this text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+    /// With `all`, only dead letters with this reason, such as `failed`, `rejected` or `crashed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    /// With `all`, only the dead letters of the message with this id; of one without an id, with this correlation id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) message_id: Option<String>,
+    /// With `all`, only dead letters that last failed at or after this time: RFC 3339, or such as `2h` for so long ago.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) since: Option<String>,
+    /// With `all`, only dead letters that last failed before this time, in the same forms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) before: Option<String>,
     /// Replace the body with this text; for a single dead letter, and only to retry.
     pub(super) body: Option<String>,
     /// Replace the body with these bytes, in base64; as `body`.
@@ -237,10 +340,23 @@ impl Chosen {
             (None, true) => {}
             _ => return Err(Problem::bad("name `ids`, or say `\"all\": true`")),
         }
+        let given = GivenCriteria {
+            error: self.error.clone(),
+            reason: self.reason.clone(),
+            message_id: self.message_id.clone(),
+            since: self.since.clone(),
+            before: self.before.clone(),
+        };
+        let criteria = given.read()?;
+        if !self.all && !criteria.are_none() {
+            return Err(Problem::bad(
+                "`error`, `reason`, `message_id`, `since` and `before` narrow `all`, not `ids`",
+            ));
+        }
         Ok(DeadFilter {
             ids: self.ids.clone().map(|ids| ids.into_iter().collect()),
             pool: self.pool.clone(),
-            ..DeadFilter::default()
+            criteria,
         })
     }
 

@@ -5,19 +5,26 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event as Sse, KeepAlive};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::answer::Problem;
 use super::context::Context;
+use super::schedules::limit;
 use ganger_pool::events::{EventFeed, FeedEntry, PoolEvent};
 
 /// Interval of the signs of life on a silent stream.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
+/// Maximum and default number of events in a list.
+const EVENTS_MAX: u32 = 1000;
+const EVENTS: u32 = 100;
 
 /// Stream events as server-sent events. Each has its `id`, its kind as `event`, and as data a JSON object
 /// with both, `at` (seconds since 1970) and the fields of its kind. With `Last-Event-ID` the stream continues
@@ -51,6 +58,55 @@ pub(super) async fn events(
     Ok(axum::response::Sse::new(events)
         .keep_alive(keep_alive)
         .into_response())
+}
+
+/// Selection of kept events.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RecentEvents {
+    /// Only events of this pool.
+    pool: Option<String>,
+    /// Only events of this kind, such as `worker_ended`.
+    event: Option<String>,
+    /// Only events before the one with this id, the last one of the list before.
+    before: Option<String>,
+    /// Maximum number of events, 1 to 1000; 100 if omitted.
+    limit: Option<u32>,
+}
+
+/// List the last events, the newest first. The daemon keeps the last 4096 since its start. Each has the form of those in
+/// the stream.
+#[utoipa::path(get, path = "/v1/events/recent", tag = "status",
+    params(RecentEvents),
+    responses(
+        (status = 200, description = "The events", body = Vec<PoolEvent>),
+        (status = 400, description = "Invalid limit", body = Problem),
+        (status = 404, description = "The event in `before` is one of another daemon", body = Problem),
+    ),
+)]
+pub(super) async fn recent(
+    State(context): State<Context>,
+    wanted: Result<Query<RecentEvents>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(wanted) = wanted?;
+    let feed = context.daemon.overview.feed();
+    let limit = limit(wanted.limit, EVENTS, EVENTS_MAX)?;
+    let before = match &wanted.before {
+        None => u64::MAX,
+        Some(id) => feed.number(id).ok_or_else(|| {
+            let why = format!("the event `{id}` is not one of this daemon since its start");
+            Problem::new(StatusCode::NOT_FOUND, why)
+        })?,
+    };
+    let is = |wanted: &Option<String>, value: Option<&str>| {
+        wanted.is_none() || wanted.as_deref() == value
+    };
+    let newest = feed.newest(before, limit as usize, |event| {
+        is(&wanted.pool, event.pool()) && is(&wanted.event, Some(event.name()))
+    });
+    let newest: Vec<&FeedEntry> = newest.iter().map(|entry| &**entry).collect();
+    Ok(Json(newest).into_response())
 }
 
 /// Returns the number after which to continue, and the event to send first.

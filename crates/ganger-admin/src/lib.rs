@@ -30,6 +30,7 @@ mod golden;
 mod guard;
 mod health;
 mod history;
+mod in_force;
 mod ledger;
 mod listen;
 mod log;

@@ -9,9 +9,13 @@ use ganger_config::model::Role::{self, Admin, Operator, Viewer};
 /// Paths that everybody may read.
 pub(super) const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
-/// Operations other than reading, each with its role. One that is missing here requires [`Admin`].
-const ROLES: [(&str, &str, Role); 32] = [
+/// Operations, each with its role. One that is missing here requires [`Viewer`] if it reads, and [`Admin`] otherwise.
+const ROLES: [(&str, &str, Role); 35] = [
+    // Not every secret in a command or a variable can be recognized.
+    ("GET", "/v1/config", Admin),
     ("POST", "/ui/logout", Viewer),
+    ("POST", "/ui/queues/{name}/send", Operator),
+    ("POST", "/ui/dead/{source}/{id}/edit", Operator),
     ("POST", "/v1/schedules/explain", Viewer),
     ("POST", "/v1/queues/{queue}/messages", Operator),
     ("POST", "/v1/topics/{topic}/messages", Operator),
@@ -51,12 +55,14 @@ const ROLES: [(&str, &str, Role); 32] = [
 
 /// Returns the role that a request requires. The path is that of its route.
 pub(super) fn required(method: &Method, route: &str) -> Role {
-    if method.is_safe() {
-        return Viewer;
-    }
+    let of = match *method {
+        Method::HEAD => "GET",
+        _ => method.as_str(),
+    };
     let mut roles = ROLES.iter();
-    let found = roles.find(|(of, path, _)| *of == method.as_str() && *path == route);
-    found.map_or(Admin, |(_, _, role)| *role)
+    let found = roles.find(|(method, path, _)| *method == of && *path == route);
+    let unlisted = if method.is_safe() { Viewer } else { Admin };
+    found.map_or(unlisted, |(_, _, role)| *role)
 }
 
 /// Checks that a caller has the role that a request requires. An unknown path requires none.
@@ -99,7 +105,9 @@ mod tests {
                 }
             }
         }
-        let listed = ROLES.iter().filter(|(_, path, _)| path.starts_with("/v1/"));
+        let listed = ROLES
+            .iter()
+            .filter(|(method, path, _)| *method != "GET" && path.starts_with("/v1/"));
         let listed = listed.map(|(method, path, _)| ((*method).to_owned(), (*path).to_owned()));
         assert_eq!(listed.collect::<BTreeSet<_>>(), described);
     }
@@ -110,6 +118,8 @@ mod tests {
         assert_eq!(of(Method::GET), Viewer);
         assert_eq!(of(Method::HEAD), Viewer);
         assert_eq!(of(Method::POST), Admin);
+        assert_eq!(required(&Method::GET, "/v1/config"), Admin);
+        assert_eq!(required(&Method::HEAD, "/v1/config"), Admin);
         assert_eq!(required(&Method::PUT, "/v1/schedules/pause"), Admin);
     }
 }

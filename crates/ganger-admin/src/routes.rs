@@ -33,8 +33,9 @@ use super::trends::{self, Trends};
 use super::ui::{self, Api};
 use super::waits::Waits;
 use super::{
-    by_hand, cancel, control, dead, events, explain, health, history, ledger, log, login, messages,
-    occurrence_log, occurrences, openapi, pause, pools, reload, reports, schedules, sources,
+    by_hand, cancel, control, dead, events, explain, health, history, in_force, ledger, log, login,
+    messages, occurrence_log, occurrences, openapi, pause, pools, reload, reports, schedules,
+    sources,
 };
 use ganger_config::model::TelemetryConfig;
 
@@ -155,6 +156,7 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(pools::last_lines))
         .routes(routes!(cancel::cancel))
         .routes(routes!(reload::reload))
+        .routes(routes!(in_force::in_force))
         .routes(routes!(log::levels, log::set_level))
         .routes(routes!(login::create))
         .routes(routes!(messages::publish))
@@ -195,7 +197,8 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(control::retry))
         .routes(routes!(control::resolve))
         .routes(routes!(occurrence_log::log))
-        .routes(routes!(events::events));
+        .routes(routes!(events::events))
+        .routes(routes!(events::recent));
     let (router, document) = router.split_for_parts();
     (router, openapi::with_problems(document))
 }

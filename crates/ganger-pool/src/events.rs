@@ -84,6 +84,20 @@ pub enum PoolEvent {
 }
 
 impl PoolEvent {
+    /// Returns the pool; none for an event of the feed itself.
+    pub fn pool(&self) -> Option<&str> {
+        match self {
+            Self::PoolStarted { pool }
+            | Self::PoolEnded { pool }
+            | Self::PoolState { pool, .. }
+            | Self::Scaled { pool, .. }
+            | Self::WorkerStarted { pool, .. }
+            | Self::WorkerEnded { pool, .. }
+            | Self::DeadLetters { pool, .. } => Some(pool),
+            Self::Missed { .. } => None,
+        }
+    }
+
     /// Returns the kind, as streams name it.
     pub fn name(&self) -> &'static str {
         match self {
@@ -163,6 +177,19 @@ impl EventFeed {
                 Arc::new(self.entry(next.number - 1, event))
             }
         })
+    }
+
+    /// Returns the newest events before that number that fit, the newest first, at most `limit` of them.
+    pub fn newest(
+        &self,
+        before: u64,
+        limit: usize,
+        fits: impl Fn(&PoolEvent) -> bool,
+    ) -> Vec<Arc<FeedEntry>> {
+        let kept = self.kept();
+        let end = kept.partition_point(|entry| entry.number < before);
+        let fitting = kept.range(..end).rev().filter(|entry| fits(&entry.event));
+        fitting.take(limit).cloned().collect()
     }
 
     /// Returns the entry that reports missing events of another daemon, and the number to continue from.
@@ -309,6 +336,22 @@ mod tests {
         assert_eq!(next.event, ended());
         assert_eq!(feed.before_oldest(), 10);
         assert!(feed.after(feed.last()).is_none());
+    }
+
+    #[test]
+    fn the_newest_are_read_backwards_in_pages() {
+        let feed = feed();
+        for pool in ["p", "q", "p", "p"] {
+            feed.push(PoolEvent::PoolEnded { pool: pool.into() });
+        }
+        let numbers = |before, limit| -> Vec<u64> {
+            let of_p = |event: &PoolEvent| event.pool() == Some("p");
+            let newest = feed.newest(before, limit, of_p);
+            newest.iter().map(|entry| entry.number).collect()
+        };
+        assert_eq!(numbers(u64::MAX, 2), [4, 3]);
+        assert_eq!(numbers(3, 2), [1]);
+        assert_eq!(numbers(0, 2), [0; 0]);
     }
 
     #[test]
