@@ -14,6 +14,14 @@ mod daemons;
 mod now;
 mod pool;
 
+mod content;
+mod difference;
+mod query;
+
+mod dead;
+mod edit;
+mod letter;
+
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -48,6 +56,15 @@ pub(super) fn routes(api: Api, overview: Overview) -> Router {
         .route("/ui/pools/{name}", get(pool::page))
         .route("/ui/audit", get(audit::page))
         .route("/ui/daemons", get(daemons::page))
+        .route("/ui/dead", get(dead::overview))
+        .route("/ui/dead/{source}", get(dead::of_one))
+        .route("/ui/dead/{source}/retry", get(dead::retry_all))
+        .route("/ui/dead/{source}/drop", get(dead::drop_all))
+        .route("/ui/dead/{source}/{id}", get(letter::page))
+        .route(
+            "/ui/dead/{source}/{id}/edit",
+            get(edit::form).post(edit::enter),
+        )
         .layer(from_fn_with_state(api.clone(), api::with_caller))
         .layer(from_fn(live::follow))
         .layer(from_fn(layout::dress))

@@ -3,14 +3,17 @@
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{Method, StatusCode};
+use axum::http::request::Builder;
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tower::ServiceExt;
 
 use crate::answer::Problem;
 use crate::caller::Caller;
+use crate::roles;
 
 /// Maximum size of an answer that a page reads, in bytes.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
@@ -32,11 +35,43 @@ impl Api {
 
     /// Returns what the API has at a path with a query.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Problem> {
-        let mut request = Request::builder().method(Method::GET).uri(path);
+        // Not all that is read is for everybody who may see pages.
+        let route = path.split('?').next();
+        if let Some(caller) = &self.caller {
+            roles::check(caller, &Method::GET, route)?;
+        }
+        self.send(path, Request::builder().method(Method::GET), Body::empty())
+            .await
+    }
+
+    /// Returns the answer of an operation that changes nothing, and that takes a body: viewers may see it as well.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        asked: &Value,
+    ) -> Result<T, Problem> {
+        let request = Request::builder().method(Method::POST);
+        let request = request.header(header::CONTENT_TYPE, "application/json");
+        self.send(path, request, Body::from(asked.to_string()))
+            .await
+    }
+
+    /// Makes a change, and returns its answer. The route of the page requires the role that the change does.
+    pub(super) async fn change(&self, path: &str, wanted: &Value) -> Result<Value, Problem> {
+        self.ask(path, wanted).await
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        request: Builder,
+        body: Body,
+    ) -> Result<T, Problem> {
+        let mut request = request.uri(path);
         if let Some(caller) = &self.caller {
             request = request.extension(caller.clone());
         }
-        let request = request.body(Body::empty());
+        let request = request.body(body);
         let request = request.map_err(|error| broken(path, &error))?;
         let Ok(response) = self.routes.clone().oneshot(request).await;
         let status = response.status();

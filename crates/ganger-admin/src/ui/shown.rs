@@ -36,6 +36,11 @@ enum Piece<'a> {
     Hidden(char),
 }
 
+/// Returns whether a text has characters that are not shown as they are.
+pub(super) fn has_hidden(text: &str) -> bool {
+    text.chars().any(is_hidden)
+}
+
 /// Divides a text into what can be shown, and characters that can't.
 fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();

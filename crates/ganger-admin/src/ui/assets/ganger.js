@@ -19,12 +19,21 @@ function localTimes(root) {
   }
 }
 
+function isEdited(field) {
+  if (field.options) {
+    const usual = [...field.options].findIndex((option) => option.defaultSelected);
+    return field.selectedIndex !== Math.max(usual, 0);
+  }
+  return field.type === "checkbox" ? field.checked !== field.defaultChecked : field.value !== field.defaultValue;
+}
+
 // A part is left alone while somebody is about to do something in it.
 function isInUse(part) {
   const focus = document.activeElement;
   const selection = getSelection();
   return (part.contains(focus) && focus !== document.body)
     || part.querySelector("details.ask[open], textarea:focus") !== null
+    || [...part.querySelectorAll("input, textarea, select")].some(isEdited)
     || (selection && !selection.isCollapsed && part.contains(selection.anchorNode));
 }
 
@@ -66,7 +75,7 @@ function patch({ id, html }) {
   const isList = part.dataset.held !== undefined;
   const isFirst = !seen.has(id);
   seen.add(id);
-  if (isFirst && isList) return;
+  if (isFirst && (isList || isInUse(part))) return;
   if (isInUse(part) || (isList && scrollY > 40)) hold(part, html); else put(part, html);
 }
 
@@ -134,6 +143,15 @@ document.addEventListener("submit", async (event) => {
   }
   form.dataset.checked = "yes";
   form.requestSubmit(submitter);
+});
+
+// Boxes of a form: one ticks all, and a sentence says how many are ticked.
+addEventListener("change", ({ target }) => {
+  if (target.type !== "checkbox" || !target.form) return;
+  const boxes = [...target.form.querySelectorAll("tbody input[type=checkbox]")];
+  if (target.dataset.all !== undefined) for (const box of boxes) box.checked = target.checked;
+  const count = boxes.filter((box) => box.checked).length;
+  for (const place of target.form.querySelectorAll("[data-ticked]")) place.textContent = ` (${count})`;
 });
 
 // Keys: / searches, g and a letter leads to a page, ? tells them.

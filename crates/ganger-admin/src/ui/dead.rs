@@ -1,0 +1,589 @@
+//! Pages of dead letters: those of all sources by error, those of one source, and what a change of all that match
+//! would be.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::Path;
+use axum::http::Uri;
+use futures_util::future::join_all;
+use ganger_queue::client::SourceInfo;
+use ganger_queue::client::json::moment;
+use ganger_queue::client::shown::DeadLetterJson;
+use ganger_queue::dead_letter::{DeadLetter, Group};
+use maud::{Markup, html};
+use tokio::time::Instant;
+
+use super::api::Api;
+use super::now::{path_part, pool_path};
+use super::page::{Page, Section};
+use super::query::{Fields, at};
+use super::shown::{count, first, text, time_of};
+use crate::answer::Problem;
+use crate::dead::Letters;
+
+/// Number of rows on a page, and of examples of what would be changed.
+const ROWS: usize = 50;
+const EXAMPLES: usize = 10;
+/// Longest part of an error that a list shows, and by which it is looked for, in characters.
+const ERROR_CHARS: usize = 160;
+/// Longest parts of an error and of a body in a row, in characters.
+const LINE_CHARS: usize = 110;
+const BODY_CHARS: usize = 40;
+/// Shortest time after which dead letters are read again, and the multiple of the time that it took.
+const READ_EVERY: Duration = Duration::from_secs(5);
+const READ_SHARE: u32 = 30;
+
+/// Fields by which dead letters are filtered, in the API as well, each with its label.
+const FILTERS: [(&str, &str); 6] = [
+    ("pool", "Pool"),
+    ("reason", "Reason"),
+    ("error", "Error contains"),
+    ("message_id", "Message id"),
+    ("since", "Failed since"),
+    ("before", "Failed before"),
+];
+
+/// Fields that are asked for less often.
+const MORE: [&str; 4] = ["reason", "message_id", "since", "before"];
+
+/// Fields of a filter that are given.
+type Filter<'a> = Vec<(&'static str, &'a str)>;
+
+fn filter(fields: &Fields) -> Filter<'_> {
+    fields.only(&FILTERS.map(|(name, _)| name))
+}
+
+/// Returns the page of the dead letters of a source.
+pub(super) fn dead_path(source: &str) -> String {
+    format!("/ui/dead/{}", path_part(source))
+}
+
+/// Returns the page of a dead letter.
+pub(super) fn letter_path(source: &str, id: &str) -> String {
+    format!("{}/{}", dead_path(source), path_part(id))
+}
+
+/// Returns the path of a source's dead letters in the API.
+pub(super) fn dead_api(source: &str) -> String {
+    format!("/v1/dead/{}", path_part(source))
+}
+
+/// Reads a dead letter of an answer.
+pub(super) fn letter(json: DeadLetterJson) -> Result<DeadLetter, Problem> {
+    DeadLetter::try_from(json).map_err(Problem::bad)
+}
+
+/// Has a page look again at a pace that leaves the source alone for most of the time. A broker's dead letters are not
+/// read unasked: it has to put each back.
+fn paced(page: Page, sources: &[SourceInfo], took: Duration) -> Page {
+    match sources.iter().all(SourceInfo::is_table) {
+        true => page.every(READ_EVERY.max(took.saturating_mul(READ_SHARE))),
+        false => page.still(),
+    }
+}
+
+/// Shows the dead letters of all sources by error.
+pub(super) async fn overview(Extension(api): Extension<Api>) -> Result<Page, Problem> {
+    let sources: Vec<SourceInfo> = api.get("/v1/sources").await?;
+    let began = Instant::now();
+    let groups = sources.iter().map(|source| {
+        let path = format!("{}/groups", dead_api(&source.name));
+        let api = api.clone();
+        async move { api.get::<Vec<Group>>(&path).await }
+    });
+    let groups = join_all(groups).await;
+    let all: u64 = groups
+        .iter()
+        .flatten()
+        .flatten()
+        .map(|group| group.count)
+        .sum();
+    let page = Page::new(Section::DeadLetters, "Dead letters").with(
+        "sum",
+        html! {
+            p.lead {
+                @match all {
+                    0 => "No message was given up that is still here.",
+                    1 => "1 message was given up.",
+                    _ => { (count(all)) " messages were given up." },
+                }
+            }
+        },
+    );
+    let body = html! {
+        @for (source, groups) in sources.iter().zip(&groups) { (of_source(source, groups.as_ref())) }
+        @if sources.is_empty() { p.none { "No source is configured." } }
+    };
+    let page = page.with_list("sources", body).with(
+        "commands",
+        commands(&["ganger dead list --by-error".to_owned()]),
+    );
+    Ok(paced(page, &sources, began.elapsed()))
+}
+
+fn of_source(source: &SourceInfo, groups: Result<&Vec<Group>, &Problem>) -> Markup {
+    let elsewhere: Vec<&str> = source
+        .pools
+        .iter()
+        .filter(|pool| pool.dead_letters_at_broker)
+        .map(|pool| pool.name.as_str())
+        .collect();
+    html! {
+        h2 { a href=(dead_path(&source.name)) { (text(&source.name)) } " " span.of { (source.kind) } }
+        @for pool in elsewhere {
+            p.none { "Those of pool " (text(pool)) " go where the broker's policy sends them, and are not shown here." }
+        }
+        @match groups {
+            Err(problem) => p.error { (text(problem.detail())) },
+            Ok(groups) if groups.is_empty() => p.none { "No dead letter." },
+            Ok(groups) => {
+                div.wide {
+                    table.cards {
+                        thead { tr {
+                            th scope="col" { "Error" } th scope="col" { "Reason" } th scope="col" { "Pool" }
+                            th.number scope="col" { "Dead letters" } th scope="col" { "First" } th scope="col" { "Last" }
+                        } }
+                        tbody { @for group in groups.iter().take(ROWS) { (of_group(&source.name, group)) } }
+                    }
+                }
+                @if groups.len() > ROWS {
+                    p.none { "And " (groups.len() - ROWS) " rarer errors: " a href=(dead_path(&source.name)) { "all dead letters" } "." }
+                }
+            }
+        }
+    }
+}
+
+fn of_group(source: &str, group: &Group) -> Markup {
+    let mut sought: Filter<'_> = vec![("pool", &group.pool), ("reason", &group.reason)];
+    // A part of its first line is enough, and all of it may be too long for an address.
+    let line = group.error.lines().next().unwrap_or_default();
+    let end = line.char_indices().nth(ERROR_CHARS);
+    let error = &line[..end.map_or(line.len(), |(end, _)| end)];
+    if !error.trim().is_empty() {
+        sought.push(("error", error));
+    }
+    let shown = first(&group.error, ERROR_CHARS);
+    html! {
+        tr {
+            th.cut.main scope="row" {
+                a href=(at(&dead_path(source), &sought)) {
+                    @if shown.is_empty() { "no error told" } @else { (text(&shown)) }
+                }
+            }
+            td { (text(&group.reason)) }
+            td { a href=(pool_path(&group.pool)) { (text(&group.pool)) } }
+            td.number data-label="Dead letters" { (count(group.count)) }
+            td data-label="First" { (time_of(&group.first_failed_at)) }
+            td data-label="Last" { (time_of(&group.last_failed_at)) }
+        }
+    }
+}
+
+/// Shows the dead letters of a source, the oldest first. The query is that of `/v1/dead/{source}`.
+pub(super) async fn of_one(
+    Extension(api): Extension<Api>,
+    Path(source): Path<String>,
+    uri: Uri,
+) -> Result<Page, Problem> {
+    let fields = Fields::of(&uri);
+    let (sought, after) = (filter(&fields), fields.get("after"));
+    let rows = ROWS.to_string();
+    let mut asked = sought.clone();
+    asked.push(("limit", &rows));
+    asked.extend(after.map(|after| ("after", after)));
+    let info = at("/v1/sources", &[("source", &source)]);
+    let info: Vec<SourceInfo> = api.get(&info).await?;
+    let began = Instant::now();
+    let found: Letters = api.get(&at(&dead_api(&source), &asked)).await?;
+    let took = began.elapsed();
+    let more = found.more;
+    let letters = found.letters.into_iter().map(letter);
+    let letters = letters.collect::<Result<Vec<DeadLetter>, Problem>>()?;
+    let here = at(&dead_path(&source), &sought);
+    let page = Page::new(Section::DeadLetters, format!("Dead letters of {source}"))
+        .with("filters", filters(&source, &info, &fields))
+        .with("all", for_all(&source, &sought, letters.is_empty()))
+        .with_list("letters", listed(&source, &letters, &here))
+        .with(
+            "more",
+            onward(&source, &sought, &letters, (after.is_some(), more)),
+        )
+        .with("commands", commands(&as_commands(&source, &sought)));
+    Ok(paced(page, &info, took))
+}
+
+fn filters(source: &str, info: &[SourceInfo], fields: &Fields) -> Markup {
+    let pools = info.iter().flat_map(|source| &source.pools);
+    let chosen = fields.get("pool");
+    let mut pools: Vec<&str> = pools.map(|pool| pool.name.as_str()).collect();
+    // Dead letters outlive their pool.
+    pools.extend(chosen.filter(|chosen| !pools.contains(chosen)));
+    html! {
+        form.filters action=(dead_path(source)) {
+            label {
+                "Pool "
+                select name="pool" {
+                    option value="" { "all" }
+                    @for pool in pools { option value=(pool) selected[chosen == Some(pool)] { (pool) } }
+                }
+            }
+            (field("error", fields))
+            button { "Filter" }
+            @if !filter(fields).is_empty() { a href=(dead_path(source)) { "Show all" } }
+            details open[!fields.only(&MORE).is_empty()] {
+                summary { "More" }
+                @for name in MORE { (field(name, fields)) }
+            }
+        }
+    }
+}
+
+fn field(name: &str, fields: &Fields) -> Markup {
+    let label = FILTERS.iter().find(|(own, _)| *own == name);
+    let is_time = matches!(name, "since" | "before");
+    html! {
+        label {
+            (label.map_or(name, |(_, label)| *label)) " "
+            input name=(name) value=[fields.get(name)] placeholder=[is_time.then_some("2h, or a time in UTC")];
+        }
+    }
+}
+
+fn listed(source: &str, letters: &[DeadLetter], here: &str) -> Markup {
+    let retry = format!("/ui/do/post{}/retry", dead_api(source));
+    let drop = format!("/ui/do/delete{}", dead_api(source));
+    html! {
+        @if letters.is_empty() {
+            p.none { "No dead letter matches." }
+        } @else {
+            form method="post" action=(retry) {
+                input type="hidden" name="back" value=(here);
+                (table(source, letters, true))
+                div.actions.bar {
+                    button { "Retry the ticked" }
+                    details.ask {
+                        summary { "Drop the ticked…" }
+                        p { "The ticked dead letters" span data-ticked {} " are deleted for good, with their messages." }
+                        button.danger formaction=(drop) { "Drop" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Shows dead letters as a table; those of a form have a box to tick.
+fn table(source: &str, letters: &[DeadLetter], has_boxes: bool) -> Markup {
+    html! {
+        div.wide {
+            table.cards {
+                thead { tr {
+                    @if has_boxes { th scope="col" { input type="checkbox" data-all aria-label="Tick all on this page"; } }
+                    th scope="col" { "Id" } th scope="col" { "Last failed" } th scope="col" { "Pool" }
+                    th scope="col" { "Reason" } th scope="col" { "Error" } th scope="col" { "Message, body" }
+                } }
+                tbody { @for letter in letters { (row(source, letter, has_boxes)) } }
+            }
+        }
+    }
+}
+
+fn row(source: &str, letter: &DeadLetter, has_box: bool) -> Markup {
+    let body = &letter.body[..letter.body.len().min(4 * BODY_CHARS)];
+    html! {
+        tr {
+            @if has_box {
+                td { input type="checkbox" name="ids:list" value=(letter.id) aria-label={ "Tick " (letter.id) }; }
+            }
+            th scope="row" { a href=(letter_path(source, &letter.id)) { (text(&letter.id)) } }
+            td { (time_of(&letter.last_failed_at)) }
+            td { a href=(pool_path(&letter.pool)) { (text(&letter.pool)) } }
+            td { (text(&letter.reason)) }
+            td.cut.main { (text(&first(&letter.error, LINE_CHARS))) }
+            td.cut {
+                (text(&first(name_of(letter), BODY_CHARS)))
+                @if !body.is_empty() { br; code.of { (text(&first(&String::from_utf8_lossy(body), BODY_CHARS))) } }
+            }
+        }
+    }
+}
+
+/// Returns the text by which people know a message best.
+fn name_of(letter: &DeadLetter) -> &str {
+    let name = letter
+        .message_id
+        .as_deref()
+        .or(letter.message_name.as_deref());
+    name.unwrap_or(&letter.correlation_id)
+}
+
+fn onward(
+    source: &str,
+    sought: &Filter<'_>,
+    letters: &[DeadLetter],
+    (is_later, has_more): (bool, bool),
+) -> Markup {
+    let next = letters.last().filter(|_| has_more).map(|last| {
+        let mut fields = sought.clone();
+        fields.push(("after", &last.id));
+        at(&dead_path(source), &fields)
+    });
+    html! {
+        @if is_later || next.is_some() {
+            p {
+                @if is_later { a href=(at(&dead_path(source), sought)) { "From the oldest" } " " }
+                @if let Some(next) = next { a href=(next) { "Later dead letters" } }
+            }
+        }
+    }
+}
+
+fn for_all(source: &str, sought: &Filter<'_>, are_none: bool) -> Markup {
+    let of = if sought.is_empty() {
+        "all"
+    } else {
+        "all that match"
+    };
+    let to = |verb: &str| at(&format!("{}/{verb}", dead_path(source)), sought);
+    html! {
+        @if !are_none {
+            p.actions {
+                a.button href=(to("retry")) { "Retry " (of) "…" }
+                a.button href=(to("drop")) { "Drop " (of) "…" }
+            }
+        }
+    }
+}
+
+fn as_commands(source: &str, sought: &Filter<'_>) -> Vec<String> {
+    let mut options = format!(" --source {}", quoted(source));
+    for (name, value) in sought {
+        options.push_str(&format!(" --{} {}", name.replace('_', "-"), quoted(value)));
+    }
+    let all = if sought.iter().all(|(name, _)| *name == "pool") {
+        " --all"
+    } else {
+        ""
+    };
+    vec![
+        format!("ganger dead list{options}"),
+        format!("ganger dead retry{options}{all}"),
+        format!("ganger dead drop{options}{all}"),
+    ]
+}
+
+/// Returns a text as a word of a shell.
+pub(super) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// Shows commands that do what a page does.
+pub(super) fn commands(lines: &[String]) -> Markup {
+    html! {
+        details.commands {
+            summary { "As commands" }
+            pre { @for line in lines { (text(line)) "\n" } }
+        }
+    }
+}
+
+/// A change of all dead letters that match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Retry,
+    Drop,
+}
+
+/// Shows what a retry of all that match would send back. The query is the filter of `/v1/dead/{source}`.
+pub(super) async fn retry_all(
+    Extension(api): Extension<Api>,
+    Path(source): Path<String>,
+    uri: Uri,
+) -> Result<Page, Problem> {
+    preview(&api, &source, &Fields::of(&uri), Change::Retry).await
+}
+
+/// Shows what a drop of all that match would delete. The query is the filter of `/v1/dead/{source}`.
+pub(super) async fn drop_all(
+    Extension(api): Extension<Api>,
+    Path(source): Path<String>,
+    uri: Uri,
+) -> Result<Page, Problem> {
+    preview(&api, &source, &Fields::of(&uri), Change::Drop).await
+}
+
+async fn preview(
+    api: &Api,
+    source: &str,
+    fields: &Fields,
+    change: Change,
+) -> Result<Page, Problem> {
+    // A time that is told as so long ago is the same one when the button is pressed.
+    let sought = filter(fields);
+    let fixed = sought.iter().map(|(name, value)| match *name {
+        "since" | "before" => {
+            let at = moment(value).map_err(|why| Problem::bad(format!("{name}: {why}")))?;
+            Ok((*name, at.to_string()))
+        }
+        name => Ok((name, (*value).to_owned())),
+    });
+    let fixed = fixed.collect::<Result<Vec<_>, Problem>>()?;
+    let sought: Filter<'_> = fixed
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    let groups = at(&format!("{}/groups", dead_api(source)), &sought);
+    let limit = EXAMPLES.to_string();
+    let mut asked = sought.clone();
+    asked.push(("limit", &limit));
+    let examples = at(&dead_api(source), &asked);
+    let (groups, examples) = tokio::join!(
+        api.get::<Vec<Group>>(&groups),
+        api.get::<Letters>(&examples)
+    );
+    let groups = groups?;
+    let examples = examples?.letters.into_iter().map(letter);
+    let examples = examples.collect::<Result<Vec<DeadLetter>, Problem>>()?;
+    let number: u64 = groups.iter().map(|group| group.count).sum();
+    let (verb, title) = match change {
+        Change::Retry => ("Retry", format!("Retry dead letters of {source}")),
+        Change::Drop => ("Drop", format!("Drop dead letters of {source}")),
+    };
+    let page = Page::new(Section::DeadLetters, title)
+        .with("what", subject(&sought, number, change))
+        .with("do", deed(source, &sought, number, change))
+        .with("groups", in_groups(source, &groups));
+    let page = match number {
+        0 => page,
+        _ => page.with("examples", shown_examples(source, &examples, number)),
+    };
+    let all: Vec<String> = as_commands(source, &sought)
+        .into_iter()
+        .filter(|line| line.starts_with(&format!("ganger dead {}", verb.to_lowercase())))
+        .flat_map(|line| [format!("{line} --dry-run"), line])
+        .collect();
+    Ok(page.with("commands", commands(&all)).still())
+}
+
+fn dead_letters(number: u64) -> String {
+    match number {
+        1 => "1 dead letter".to_owned(),
+        _ => format!("{} dead letters", count(number)),
+    }
+}
+
+fn subject(sought: &Filter<'_>, number: u64, change: Change) -> Markup {
+    html! {
+        p.lead {
+            @match (number, change) {
+                (0, _) => "No dead letter matches: there is nothing to do.",
+                (_, Change::Retry) => {
+                    (dead_letters(number)) " would go back to the queue they came from, with a clean count of attempts."
+                },
+                (_, Change::Drop) => {
+                    (dead_letters(number)) " would be deleted for good, with their messages. This can't be undone."
+                },
+            }
+        }
+        @if sought.is_empty() {
+            p { "No filter: all dead letters of the source." }
+        } @else {
+            dl.facts {
+                @for (name, value) in sought {
+                    @let label = FILTERS.iter().find(|(own, _)| own == name).map_or(*name, |(_, label)| *label);
+                    dt { (label) }
+                    dd { @match *name { "since" | "before" => (time_of(value)), _ => (text(value)) } }
+                }
+            }
+        }
+    }
+}
+
+fn deed(source: &str, sought: &Filter<'_>, number: u64, change: Change) -> Markup {
+    let back = at(&dead_path(source), sought);
+    let action = match change {
+        Change::Retry => format!("/ui/do/post{}/retry", dead_api(source)),
+        Change::Drop => format!("/ui/do/delete{}", dead_api(source)),
+    };
+    html! {
+        form.actions method="post" action=(action) {
+            @if number > 0 {
+                input type="hidden" name="all:bool" value="true";
+                input type="hidden" name="back" value=(dead_path(source));
+                @for (name, value) in sought { input type="hidden" name=(name) value=(value); }
+                @match change {
+                    Change::Retry => button { "Retry " (dead_letters(number)) },
+                    Change::Drop => button.danger { "Drop " (dead_letters(number)) },
+                }
+            }
+            a.button href=(back) { "Back to the list" }
+        }
+        @if number > 0 { p.none { "Those that come in until then and match are included." } }
+    }
+}
+
+fn in_groups(source: &str, groups: &[Group]) -> Markup {
+    html! {
+        @if groups.len() > 1 {
+            h2 { "By error" }
+            div.wide {
+                table.cards {
+                    thead { tr {
+                        th scope="col" { "Error" } th scope="col" { "Reason" } th scope="col" { "Pool" }
+                        th.number scope="col" { "Dead letters" } th scope="col" { "First" } th scope="col" { "Last" }
+                    } }
+                    tbody { @for group in groups.iter().take(EXAMPLES) { (of_group(source, group)) } }
+                }
+            }
+            @if groups.len() > EXAMPLES { p.none { "And " (groups.len() - EXAMPLES) " rarer errors." } }
+        }
+    }
+}
+
+fn shown_examples(source: &str, examples: &[DeadLetter], number: u64) -> Markup {
+    html! {
+        h2 { @if number > examples.len() as u64 { "The oldest " (examples.len()) } @else { "These are they" } }
+        (table(source, examples, false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_the_same_as_a_command() {
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+        let lines = as_commands("main", &vec![("message_id", "a b")]);
+        assert_eq!(
+            lines[1],
+            "ganger dead retry --source main --message-id 'a b'"
+        );
+        let lines = as_commands("main", &vec![("pool", "p")]);
+        assert_eq!(lines[2], "ganger dead drop --source main --pool p --all");
+    }
+
+    #[test]
+    fn a_group_leads_to_its_dead_letters() {
+        let group = Group {
+            error: format!("<{}", "x".repeat(10_000)),
+            pool: "a/b".to_owned(),
+            count: 3,
+            ..Group::default()
+        };
+        let shown = of_group("main", &group).into_string();
+        assert!(
+            shown.contains("href=\"/ui/dead/main?pool=a%2Fb&amp;reason=&amp;error=%3Cxxx"),
+            "{shown}"
+        );
+        assert!(!shown.contains("<x"), "{shown}");
+        assert!(shown.len() < 2000);
+    }
+}
