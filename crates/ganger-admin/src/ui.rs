@@ -18,9 +18,14 @@ mod content;
 mod difference;
 mod query;
 
+mod alerts;
+mod config;
 mod dead;
 mod edit;
+mod events;
 mod letter;
+mod queue;
+mod search;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -56,6 +61,8 @@ pub(super) fn routes(api: Api, overview: Overview) -> Router {
         .route("/ui/pools/{name}", get(pool::page))
         .route("/ui/audit", get(audit::page))
         .route("/ui/daemons", get(daemons::page))
+        .route("/ui/alerts", get(alerts::page))
+        .route("/ui/config", get(config::page))
         .route("/ui/dead", get(dead::overview))
         .route("/ui/dead/{source}", get(dead::of_one))
         .route("/ui/dead/{source}/retry", get(dead::retry_all))
@@ -65,6 +72,10 @@ pub(super) fn routes(api: Api, overview: Overview) -> Router {
             "/ui/dead/{source}/{id}/edit",
             get(edit::form).post(edit::enter),
         )
+        .route("/ui/events", get(events::page))
+        .route("/ui/queues/{name}", get(queue::page))
+        .route("/ui/queues/{name}/send", get(queue::page).post(queue::send))
+        .route("/ui/search", get(search::page))
         .layer(from_fn_with_state(api.clone(), api::with_caller))
         .layer(from_fn(live::follow))
         .layer(from_fn(layout::dress))

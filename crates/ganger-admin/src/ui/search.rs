@@ -1,0 +1,571 @@
+//! The page that finds things: an id, a name, the error of dead letters. It answers in time, and says who did not.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::http::Uri;
+use axum::response::{IntoResponse, Redirect, Response};
+use futures_util::future::{join, join_all, join4};
+use ganger_pool::overview::Status;
+use ganger_queue::client::SourceInfo;
+use ganger_queue::client::shown::DeadLetterJson;
+use ganger_queue::dead_letter::DeadLetter;
+use ganger_queue::ledger::shown::{OccurrenceDetailsJson, OccurrenceJson, ScheduleJson};
+use maud::{Markup, html};
+use tokio::time::{Instant, timeout_at};
+
+use super::api::Api;
+use super::dead::{dead_api, dead_path, letter, letter_path};
+use super::now::{path_part, pool_path};
+use super::page::{Page, Section};
+use super::query::{Fields, at};
+use super::queue::{queue_path, reads};
+use super::shown::{first, state, text, time_of};
+use crate::answer::Problem;
+use crate::dead::Letters;
+use crate::occurrences::Occurrences;
+
+/// Time within which the answer is there, whoever has not answered.
+const WITHIN: Duration = Duration::from_millis(1900);
+/// Maximum number of hits of a kind.
+const HITS_MAX: usize = 10;
+/// Longest part of an error in a list, in characters.
+const ERROR_CHARS: usize = 120;
+
+/// Words that narrow a search: `pool:email`.
+const WORDS: [&str; 5] = ["state", "schedule", "tag", "queue", "pool"];
+
+/// A search: words with a value, and the rest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Search {
+    words: BTreeMap<&'static str, String>,
+    rest: String,
+}
+
+impl Search {
+    fn of(query: &str) -> Self {
+        let mut search = Self::default();
+        let mut rest = Vec::new();
+        for part in query.split_whitespace() {
+            let word = part.split_once(':').and_then(|(name, value)| {
+                let name = WORDS.iter().find(|word| **word == name)?;
+                (!value.is_empty()).then_some((*name, value))
+            });
+            match word {
+                Some((name, value)) => drop(search.words.insert(name, value.to_owned())),
+                None => rest.push(part),
+            }
+        }
+        search.rest = rest.join(" ");
+        search
+    }
+
+    fn word(&self, name: &str) -> Option<&str> {
+        self.words.get(name).map(String::as_str)
+    }
+
+    /// Returns the list that shows exactly this, if there is one.
+    fn list(&self) -> Option<String> {
+        if !self.rest.is_empty()
+            || self.words.contains_key("queue")
+            || self.words.contains_key("pool")
+        {
+            return None;
+        }
+        let (state, schedule) = (self.word("state"), self.word("schedule"));
+        match (state, schedule, self.word("tag")) {
+            (Some("unresolved"), None, None) => Some("/ui/occurrences?unresolved=true".to_owned()),
+            (Some(state), Some(schedule), None) => Some(at(
+                "/ui/occurrences",
+                &[("schedule", schedule), ("state", state)],
+            )),
+            (Some(state @ ("active" | "paused" | "disabled" | "broken" | "ended")), None, tag) => {
+                let mut fields = vec![("state", state)];
+                fields.extend(tag.map(|tag| ("tag", tag)));
+                Some(at("/ui/schedules", &fields))
+            }
+            (Some(state), None, None) => Some(at("/ui/occurrences", &[("state", state)])),
+            (None, None, Some(tag)) => Some(at("/ui/schedules", &[("tag", tag)])),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a name is what a word, or the rest, asks for.
+    fn names(&self, word: &str, name: &str) -> bool {
+        match self.word(word) {
+            Some(value) => starts_with(name, value),
+            None => self.words.is_empty() && !self.rest.is_empty() && starts_with(name, &self.rest),
+        }
+    }
+}
+
+/// Returns whether a name begins with a text, in whatever case.
+fn starts_with(name: &str, begin: &str) -> bool {
+    name.to_lowercase().starts_with(&begin.to_lowercase())
+}
+
+/// Something that was found, with its page.
+#[derive(Debug, Clone, PartialEq)]
+struct Hit {
+    kind: &'static str,
+    path: String,
+    name: String,
+    more: Option<HitDetails>,
+}
+
+/// More of something that was found.
+#[derive(Debug, Clone, PartialEq)]
+struct HitDetails {
+    state: String,
+    at: String,
+    error: String,
+}
+
+/// Hits, and what could not be asked, with the reason.
+#[derive(Debug, Default)]
+struct Found {
+    hits: Vec<Hit>,
+    silent: Vec<(String, String)>,
+    /// Lists that go on after the hits, each with its label.
+    onward: Vec<(String, String)>,
+}
+
+impl Found {
+    fn add(&mut self, other: Self) {
+        self.hits.extend(other.hits);
+        self.silent.extend(other.silent);
+        self.onward.extend(other.onward);
+    }
+}
+
+/// Finds what the query, `?q=`, says, and leads to it if there is one such thing.
+pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Response, Problem> {
+    let fields = Fields::of(&uri);
+    let query = fields.get("q").unwrap_or_default().trim();
+    let search = Search::of(query);
+    if let Some(list) = search.list() {
+        return Ok(Redirect::to(&list).into_response());
+    }
+    let found = find(&api, &search).await;
+    if let ([hit], []) = (&*found.hits, &*found.silent) {
+        return Ok(Redirect::to(&hit.path).into_response());
+    }
+    let page = Page::new(Section::Now, "Search")
+        .with("search", form(query))
+        .with("hits", hits(query, &found));
+    Ok(page.still().into_response())
+}
+
+async fn find(api: &Api, search: &Search) -> Found {
+    let deadline = Instant::now() + WITHIN;
+    let mut found = Found::default();
+    if search.rest.is_empty() && search.words.is_empty() {
+        return found;
+    }
+    let sources = in_time(
+        deadline,
+        "the daemon",
+        api.get::<Vec<SourceInfo>>("/v1/sources"),
+    );
+    let (status, sources) = join(
+        in_time(deadline, "the daemon", api.get::<Status>("/v1/status")),
+        sources,
+    )
+    .await;
+    let (status, sources) = match (status, sources) {
+        (Ok(status), Ok(sources)) => (status, sources),
+        (Err(silent), _) | (_, Err(silent)) => {
+            found.silent.push(silent);
+            return found;
+        }
+    };
+    found.hits.extend(of_pools(search, &status));
+    let has_ledger = status.ledger.is_some();
+    let rest = search.rest.as_str();
+    let is_free = search.words.is_empty() && !rest.is_empty();
+    let of_dead = async {
+        let narrowed = search.words.keys().all(|word| *word == "pool");
+        let asked = sources.iter().filter(|_| narrowed && !rest.is_empty());
+        join_all(asked.map(|source| of_dead_letters(api, deadline, &source.name, search))).await
+    };
+    let schedules = async {
+        match has_ledger && (is_free || search.word("schedule").is_some()) {
+            true => of_schedules(api, deadline, search).await,
+            false => Found::default(),
+        }
+    };
+    let runs = async {
+        match has_ledger && is_free {
+            true => of_runs(api, deadline, rest).await,
+            false => Found::default(),
+        }
+    };
+    let correlated = async {
+        match has_ledger && is_free {
+            true => of_correlated(api, deadline, rest).await,
+            false => Found::default(),
+        }
+    };
+    let (schedules, runs, correlated, dead) = join4(schedules, runs, correlated, of_dead).await;
+    for part in [schedules, runs, correlated].into_iter().chain(dead) {
+        found.add(part);
+    }
+    let mut known = Vec::new();
+    found.hits.retain(|hit| {
+        let is_new = !known.contains(&hit.path);
+        known.push(hit.path.clone());
+        is_new
+    });
+    found
+}
+
+/// Returns an answer, or who has not given one in time and why.
+async fn in_time<T>(
+    deadline: Instant,
+    who: &str,
+    asked: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, (String, String)> {
+    match timeout_at(deadline, asked).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(problem)) => Err((who.to_owned(), problem.detail().to_owned())),
+        Err(_) => Err((who.to_owned(), "no answer in time".to_owned())),
+    }
+}
+
+fn of_pools(search: &Search, status: &Status) -> Vec<Hit> {
+    let hit = |kind, path: String, name: &str| Hit {
+        kind,
+        path,
+        name: name.to_owned(),
+        more: None,
+    };
+    let pools = status
+        .pools
+        .iter()
+        .filter(|_| search.rest.is_empty() || search.words.is_empty());
+    let mut hits = Vec::new();
+    for pool in pools {
+        if search.names("pool", &pool.name) {
+            hits.push(hit("Pools", pool_path(&pool.name), &pool.name));
+        }
+        if search.names("queue", &pool.queue) {
+            hits.push(hit(
+                "Queues",
+                queue_path(&pool.source, &pool.queue),
+                &pool.queue,
+            ));
+        }
+    }
+    for unread in &status.unread_queues {
+        let is_read = status.pools.iter().any(|pool| reads(pool, &unread.queue));
+        if !is_read && search.names("queue", &unread.queue) {
+            hits.push(hit(
+                "Queues",
+                queue_path(&unread.source, &unread.queue),
+                &unread.queue,
+            ));
+        }
+    }
+    hits
+}
+
+async fn of_schedules(api: &Api, deadline: Instant, search: &Search) -> Found {
+    let mut found = Found::default();
+    match in_time(
+        deadline,
+        "the ledger",
+        api.get::<Vec<ScheduleJson>>("/v1/schedules"),
+    )
+    .await
+    {
+        Err(silent) => found.silent.push(silent),
+        Ok(schedules) => {
+            let fitting = schedules
+                .into_iter()
+                .filter(|one| search.names("schedule", &one.name));
+            found.hits.extend(fitting.take(HITS_MAX).map(|one| Hit {
+                kind: "Schedules",
+                path: format!("/ui/schedules/{}", path_part(&one.name)),
+                name: one.name,
+                more: None,
+            }));
+        }
+    }
+    // The whole name is the one that is meant.
+    let exact = search.word("schedule");
+    if found
+        .hits
+        .iter()
+        .any(|hit| Some(hit.name.as_str()) == exact)
+    {
+        found.hits.retain(|hit| Some(hit.name.as_str()) == exact);
+    }
+    found
+}
+
+fn of_run(run: OccurrenceJson) -> Hit {
+    Hit {
+        kind: "Runs",
+        path: format!("/ui/occurrences/{}", path_part(&run.id)),
+        name: run.schedule.unwrap_or(run.queue),
+        more: Some(HitDetails {
+            state: run.state,
+            at: run.ended_at.unwrap_or(run.queued_at),
+            error: run.error.unwrap_or_default(),
+        }),
+    }
+}
+
+/// Finds a run by its id, or by that of its message.
+async fn of_runs(api: &Api, deadline: Instant, id: &str) -> Found {
+    let path = format!("/v1/occurrences/{}", path_part(id));
+    let asked = async {
+        match api.get::<OccurrenceDetailsJson>(&path).await {
+            Ok(run) => Ok(vec![of_run(run.occurrence)]),
+            Err(problem) if problem.is(axum::http::StatusCode::NOT_FOUND) => Ok(Vec::new()),
+            Err(problem) => Err(problem),
+        }
+    };
+    found(in_time(deadline, "the ledger", asked).await)
+}
+
+/// Finds runs by the correlation id of their messages.
+async fn of_correlated(api: &Api, deadline: Instant, id: &str) -> Found {
+    let limit = HITS_MAX.to_string();
+    let path = at(
+        "/v1/occurrences",
+        &[("correlation_id", id), ("limit", &limit)],
+    );
+    let asked = async {
+        let runs: Occurrences = api.get(&path).await?;
+        Ok(runs.occurrences.into_iter().map(of_run).collect())
+    };
+    found(in_time(deadline, "the ledger", asked).await)
+}
+
+fn found(asked: Result<Vec<Hit>, (String, String)>) -> Found {
+    match asked {
+        Ok(hits) => Found {
+            hits,
+            ..Found::default()
+        },
+        Err(silent) => Found {
+            silent: vec![silent],
+            ..Found::default()
+        },
+    }
+}
+
+/// Finds dead letters of a source by their id, that of their message, or a part of their error.
+async fn of_dead_letters(api: &Api, deadline: Instant, source: &str, search: &Search) -> Found {
+    let limit = HITS_MAX.to_string();
+    let rest = search.rest.as_str();
+    let by = |path: &str, field: &'static str| {
+        let mut asked = vec![(field, rest)];
+        asked.extend(search.word("pool").map(|pool| ("pool", pool)));
+        if path.starts_with("/v1/") {
+            asked.push(("limit", &limit));
+        }
+        at(path, &asked)
+    };
+    let api_path = dead_api(source);
+    let mut has_more = false;
+    let asked = async {
+        let one = format!("{}/letters/{}", dead_api(source), path_part(rest));
+        let by_id = async {
+            match search.words.is_empty() {
+                true => api.get::<DeadLetterJson>(&one).await.ok(),
+                false => None,
+            }
+        };
+        let (by_message, by_error) = (by(&api_path, "message_id"), by(&api_path, "error"));
+        let (by_id, by_message, by_error) = tokio::join!(
+            by_id,
+            api.get::<Letters>(&by_message),
+            api.get::<Letters>(&by_error)
+        );
+        let by_error = by_error?;
+        has_more = by_error.more;
+        let all = by_id
+            .into_iter()
+            .chain(by_message?.letters)
+            .chain(by_error.letters);
+        let all = all
+            .map(letter)
+            .collect::<Result<Vec<DeadLetter>, Problem>>()?;
+        Ok(all
+            .into_iter()
+            .map(|dead| of_dead_letter(source, dead))
+            .collect())
+    };
+    let mut found = found(in_time(deadline, &format!("source {source}"), asked).await);
+    if has_more {
+        let label = format!("All dead letters of {source} with this error");
+        found.onward.push((label, by(&dead_path(source), "error")));
+    }
+    found
+}
+
+fn of_dead_letter(source: &str, dead: DeadLetter) -> Hit {
+    Hit {
+        kind: "Dead letters",
+        path: letter_path(source, &dead.id),
+        name: format!("{} of {}", dead.id, dead.pool),
+        more: Some(HitDetails {
+            state: dead.reason,
+            at: dead.last_failed_at,
+            error: dead.error,
+        }),
+    }
+}
+
+fn form(query: &str) -> Markup {
+    html! {
+        form.filters action="/ui/search" role="search" {
+            label { "Search " input type="search" name="q" value=(query) maxlength="200" size="40" autofocus; }
+            button { "Search" }
+        }
+    }
+}
+
+fn hits(query: &str, found: &Found) -> Markup {
+    let mut kinds: BTreeMap<&str, Vec<&Hit>> = BTreeMap::new();
+    for hit in &found.hits {
+        kinds.entry(hit.kind).or_default().push(hit);
+    }
+    html! {
+        @for (who, why) in &found.silent {
+            p { span.state.warn { "▲ Not searched: " (text(who)) } " – " (text(why)) }
+        }
+        @if kinds.is_empty() {
+            @if !query.is_empty() {
+                p.lead { "Nothing is found for " strong { (text(&first(query, ERROR_CHARS))) } "." }
+            }
+            (help())
+        }
+        @for (kind, hits) in &kinds {
+            h2 { (kind) }
+            (of_kind(kind, hits))
+        }
+        @for (label, path) in &found.onward { p { a href=(path) { (text(label)) } } }
+    }
+}
+
+fn of_kind(kind: &str, hits: &[&Hit]) -> Markup {
+    html! {
+        @if hits.iter().all(|hit| hit.more.is_none()) {
+            ul.plain { @for hit in hits { li { a href=(hit.path) { (text(&hit.name)) } } } }
+        } @else {
+            div.wide {
+                table.cards {
+                    thead { tr {
+                        th scope="col" { (kind) } th scope="col" { "State" } th scope="col" { "When" } th scope="col" { "Error" }
+                    } }
+                    tbody {
+                        @for hit in hits {
+                            tr {
+                                th.cut scope="row" { a href=(hit.path) { (text(&hit.name)) } }
+                                @if let Some(more) = &hit.more {
+                                    td { @if kind == "Runs" { (state(&more.state)) } @else { (text(&more.state)) } }
+                                    td { (time_of(&more.at)) }
+                                    td.cut { (text(&first(&more.error, ERROR_CHARS))) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn help() -> Markup {
+    html! {
+        p { "These are found:" }
+        dl.facts {
+            dt { "an id" } dd { "of a run, a message, a correlation or a dead letter, in full" }
+            dt { "a name" } dd { "or its beginning, of a pool, a queue or a schedule; " code { "pool:mail" } ", " code { "queue:mail" } " or " code { "schedule:night" } " for one kind" }
+            dt { "an error" } dd { "a part of the error of a dead letter, as it is written; with " code { "pool:mail" } " of one pool" }
+            dt { "a state" } dd { code { "state:failed" } ", " code { "state:unresolved" } ": runs; " code { "state:paused" } ": schedules" }
+            dt { "a tag" } dd { code { "tag:billing" } ": schedules" }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_lead_to_lists() {
+        let list = |query: &str| Search::of(query).list();
+        for (query, path) in [
+            ("state:failed", "/ui/occurrences?state=failed"),
+            ("state:unresolved", "/ui/occurrences?unresolved=true"),
+            (
+                "schedule:x state:failed",
+                "/ui/occurrences?schedule=x&state=failed",
+            ),
+            ("tag:a&b", "/ui/schedules?tag=a%26b"),
+            ("state:paused tag:x", "/ui/schedules?state=paused&tag=x"),
+        ] {
+            assert_eq!(list(query).as_deref(), Some(path), "{query}");
+        }
+        for query in ["", "pool:x", "schedule:x", "error state:failed", "http://a"] {
+            assert_eq!(list(query), None, "{query}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_word_is_looked_for_as_it_is() {
+        let search = Search::of("pool:mail  connection refused: 10.0.0.1:80");
+        assert_eq!(search.word("pool"), Some("mail"));
+        assert_eq!(search.rest, "connection refused: 10.0.0.1:80");
+        assert!(!search.names("queue", "connection"));
+        assert!(Search::of("Ma").names("queue", "mail"));
+        assert!(Search::of("queue:ma").names("queue", "mail"));
+        assert!(!Search::of("queue:ma").names("pool", "mail"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_answer_is_named() {
+        let deadline = Instant::now() + WITHIN;
+        let never = std::future::pending::<Result<(), Problem>>();
+        let (who, why) = in_time(deadline, "source main", never).await.unwrap_err();
+        assert_eq!(
+            (who.as_str(), why.as_str()),
+            ("source main", "no answer in time")
+        );
+        let refused = async { Err::<(), _>(Problem::bad("why")) };
+        assert!(in_time(deadline, "x", refused).await.is_err());
+    }
+
+    #[test]
+    fn hits_are_shown_as_text_by_kind() {
+        let hit = |kind, name: &str, more| Hit {
+            kind,
+            path: "/ui/pools/p".to_owned(),
+            name: name.to_owned(),
+            more,
+        };
+        let more = HitDetails {
+            state: "failed".to_owned(),
+            at: String::new(),
+            error: "<e>".to_owned(),
+        };
+        let found = Found {
+            hits: vec![hit("Pools", "<p>", None), hit("Runs", "<r>", Some(more))],
+            silent: vec![("source <s>".to_owned(), "<why>".to_owned())],
+            onward: Vec::new(),
+        };
+        let shown = hits("<q>", &found).into_string();
+        for tag in ["<p>", "<r>", "<e>", "<s>", "<why>"] {
+            let tag = tag.trim_matches(['<', '>']);
+            assert!(shown.contains(&format!("&lt;{tag}&gt;")), "{tag}: {shown}");
+        }
+        let none = hits("<q>", &Found::default()).into_string();
+        assert!(none.contains("&lt;q&gt;") && none.contains("state:failed"));
+    }
+}
