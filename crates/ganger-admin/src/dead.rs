@@ -59,7 +59,7 @@ pub(super) struct Wanted {
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Counted {
+pub(super) struct CountFilter {
     /// Only dead letters of this pool.
     pool: Option<String>,
     /// Only dead letters whose error contains this text.
@@ -199,7 +199,7 @@ fn read(client: &mut Client, page: &Page, full: bool) -> Result<Letters, Problem
 
 /// Count dead letters by error, most frequent first. All dead letters of the source are read.
 #[utoipa::path(get, path = "/v1/dead/{source}/groups", tag = "dead letters",
-    params(("source" = String, Path, description = "The source"), Counted),
+    params(("source" = String, Path, description = "The source"), CountFilter),
     responses(
         (status = 200, description = "The groups", body = Vec<Group>),
         (status = 404, description = "Unknown source", body = Problem),
@@ -209,7 +209,7 @@ fn read(client: &mut Client, page: &Page, full: bool) -> Result<Letters, Problem
 pub(super) async fn groups(
     State(context): State<Context>,
     source: Result<Path<String>, PathRejection>,
-    counted: Result<Query<Counted>, QueryRejection>,
+    counted: Result<Query<CountFilter>, QueryRejection>,
 ) -> Result<Json<Vec<Group>>, Problem> {
     let (Path(source), Query(counted)) = (source?, counted?);
     let given = GivenCriteria {

@@ -3,6 +3,7 @@
 
 mod api;
 mod assets;
+mod done;
 mod form;
 mod layout;
 mod live;

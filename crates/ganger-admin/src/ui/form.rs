@@ -8,13 +8,14 @@
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
+use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Redirect, Response};
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use axum::response::{IntoResponse, Response};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
 use url::Url;
 
+use super::done::leave;
 use super::layout::{problem_page, wants_document};
 use crate::answer::Problem;
 use crate::body::BODY_BYTES_MAX;
@@ -22,12 +23,6 @@ use crate::browser::{HOME, page_of};
 
 /// Beginning of the paths of forms.
 const FORMS: &str = "/ui/do/";
-
-/// Name of the cookie with the message that the next page shows.
-pub(super) const DONE_COOKIE: &str = "ganger_done";
-
-/// Longest message in the cookie, in characters.
-const DONE_CHARS_MAX: usize = 500;
 
 /// Size of an answer that is read for its message, in bytes.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
@@ -113,18 +108,6 @@ pub(crate) async fn decode(request: Request, next: Next) -> Response {
         }
         Err(problem) => problem.into_response(),
     }
-}
-
-/// Returns the message that the last form has left for this page.
-pub(super) fn done(headers: &HeaderMap) -> Option<String> {
-    let cookies = headers.get_all(header::COOKIE).iter();
-    let cookies = cookies.filter_map(|cookies| cookies.to_str().ok());
-    let mut pairs = cookies
-        .flat_map(|cookies| cookies.split(';'))
-        .filter_map(|cookie| cookie.trim().split_once('='));
-    let (_, done) = pairs.find(|(name, value)| *name == DONE_COOKIE && !value.is_empty())?;
-    let done = percent_decode_str(done).decode_utf8().ok()?;
-    Some(done.into_owned())
 }
 
 async fn decoded(request: Request) -> Result<Request, Problem> {
@@ -223,14 +206,6 @@ async fn answer(response: Response, back: &str) -> Response {
     let told: Value = serde_json::from_slice(&body).unwrap_or_default();
     let back = back_to.map_or_else(|| back.to_owned(), |Back(back)| filled(&back, &told));
     leave(&message(&told), &back)
-}
-
-/// Leads to a page, which shows what was done.
-pub(super) fn leave(done: &str, page: &str) -> Response {
-    let done: String = done.chars().take(DONE_CHARS_MAX).collect();
-    let done = utf8_percent_encode(&done, NON_ALPHANUMERIC);
-    let cookie = format!("{DONE_COOKIE}={done}; Path=/ui; Max-Age=60; HttpOnly; SameSite=Strict");
-    ([(header::SET_COOKIE, cookie)], Redirect::to(page)).into_response()
 }
 
 /// Returns a page of ours, in whose address the texts of an answer are filled in.

@@ -10,7 +10,7 @@ use axum::response::{Html, IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
 use super::assets::{SCRIPT, STYLE};
-use super::form::{self, DONE_COOKIE};
+use super::done::{self, DONE_COOKIE};
 use super::page::{Page, Section};
 use super::shown::{started, text};
 use crate::answer::Problem;
@@ -35,7 +35,7 @@ const PROBLEM_BYTES_MAX: usize = 1 << 20;
 /// Sends pages, and problems of pages, as documents.
 pub(super) async fn dress(request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>().cloned();
-    let done = form::done(request.headers());
+    let done = done::done(request.headers());
     let mut response = next.run(request).await;
     if let Some(page) = response.extensions().get::<Arc<Page>>() {
         let page = Arc::clone(page);

@@ -31,9 +31,9 @@ struct Patch<'a> {
 
 /// Parts of a page as a browser has them.
 #[derive(Debug, Default)]
-struct Sent(HashMap<&'static str, String>);
+struct SentParts(HashMap<&'static str, String>);
 
-impl Sent {
+impl SentParts {
     /// Returns the parts that have changed, and takes them as sent.
     fn changed<'a>(&mut self, page: &'a Page) -> Vec<&'a Part> {
         let changed = page.parts.iter();
@@ -52,10 +52,10 @@ pub(super) async fn follow(request: Request, next: Next) -> Response {
         return next.run(request).await;
     }
     let (parts, _) = request.into_parts();
-    let begin = Following {
+    let begin = FollowedPage {
         next,
         parts,
-        sent: Sent::default(),
+        sent: SentParts::default(),
         is_begun: false,
         pace: LOOK_EVERY,
     };
@@ -75,15 +75,15 @@ fn wants_stream(headers: &HeaderMap) -> bool {
     accept.is_some_and(|accept| accept == "text/event-stream")
 }
 
-struct Following {
+struct FollowedPage {
     next: Next,
     parts: http::request::Parts,
-    sent: Sent,
+    sent: SentParts,
     is_begun: bool,
     pace: Duration,
 }
 
-impl Following {
+impl FollowedPage {
     /// Waits, and returns what has changed since the last look.
     async fn look(&mut self) -> Vec<Event> {
         let mut events = Vec::new();

@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 
 use super::api::Api;
 use super::dead::{commands, dead_path, quoted};
+use super::done::leave;
 use super::edit::refused;
-use super::form::leave;
 use super::now::{path_part, pool_path, rate_of};
 use super::page::{Page, Section};
 use super::query::{Fields, at};
