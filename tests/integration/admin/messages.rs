@@ -165,6 +165,29 @@ fn dead_letters_are_read_counted_edited_and_dropped() {
     api.get("/v1/dead/main/letters/4711").problem(404);
     api.get("/v1/dead/nowhere").problem(404);
     api.get("/v1/dead/main?limit=0").problem(400);
+    for (criteria, count) in [
+        ("reason=rejected", 3),
+        ("reason=crashed", 0),
+        ("error=400&since=1h", 3),
+        ("error=nowhere", 0),
+        ("before=1h", 0),
+    ] {
+        let listed = api.get(&format!("/v1/dead/main?{criteria}")).json();
+        assert_eq!(
+            listed["letters"].as_array().unwrap().len(),
+            count,
+            "{criteria}"
+        );
+        let groups = api.get(&format!("/v1/dead/main/groups?{criteria}")).json();
+        let groups = groups.as_array().unwrap().iter();
+        let counted: u64 = groups.map(|group| group["count"].as_u64().unwrap()).sum();
+        assert_eq!(counted, count as u64, "{criteria}");
+    }
+    let why = api.get("/v1/dead/main?since=soon").problem(400);
+    assert!(why.starts_with("since: expected a time"), "{why}");
+    let old = r#"{"all": true, "before": "1h"}"#;
+    let none = api.ask("DELETE", "/v1/dead/main", &[], old).json();
+    assert_eq!(none["done"], "dropped 0");
     let id = &first["letters"][0]["id"];
     let edited = json!({ "ids": [id], "body": "mended" }).to_string();
     let done = api.post("/v1/dead/main/retry", &edited).json();
@@ -177,6 +200,7 @@ fn dead_letters_are_read_counted_edited_and_dropped() {
         json!({}),
         json!({ "all": true, "body": "x" }),
         json!({ "ids": [] }),
+        json!({ "ids": ["1"], "error": "x" }),
     ] {
         api.post("/v1/dead/main/retry", &wrong.to_string())
             .problem(400);

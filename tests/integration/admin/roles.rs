@@ -104,6 +104,16 @@ fn a_role_allows_what_it_says() {
         ("GET", "/v1/dead/main", "", "viewer"),
         ("GET", "/openapi.json", "", "viewer"),
         ("GET", "/ui", "", "viewer"),
+        ("GET", "/ui/config", "", "viewer"),
+        ("GET", "/v1/events/recent", "", "viewer"),
+        ("GET", "/v1/config", "", "admin"),
+        (
+            "POST",
+            "/ui/queues/work/send?source=main",
+            "body=one",
+            "operator",
+        ),
+        ("POST", "/ui/dead/main/1/edit", "body=one", "operator"),
         ("POST", "/v1/pools/work/pause", "", "operator"),
         ("POST", "/v1/pools/work/resume", "", "operator"),
         (
