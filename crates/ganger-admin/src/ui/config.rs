@@ -60,8 +60,11 @@ fn files(config: Result<&ConfigInForce, &Problem>, reload: &ReloadStatus) -> Mar
             p { "In force since the last reload, " (since(reload.succeeded_at)) "; " (reload.number) " since the start." }
         }
         @if !reload.successful {
-            p { strong { "The last reload was refused, " (since(reload.at)) ":" } }
-            ul.problems { @for problem in &reload.problems { li.critical { span.error { (text(problem)) } } } }
+            @let is_shown = config.is_ok_and(|config| config.problems == reload.problems);
+            p { strong { "The last reload was refused" @if is_shown { " for them" } ", " (since(reload.at)) "." } }
+            @if !is_shown {
+                ul.problems { @for problem in &reload.problems { li.critical { span.error { (text(problem)) } } } }
+            }
         }
         @if !reload.keys.restart_needed.is_empty() {
             p { "Of the last reload, these wait for a restart of the daemon:" }
