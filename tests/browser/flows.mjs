@@ -11,7 +11,10 @@ const origin = new URL(login).origin;
 const WITHIN = 20_000;
 
 /** Paths of the pages of all sections, with a page of each kind below them. */
-const PAGES = ["/ui", "/ui/pools/work", "/ui/audit", "/ui/daemons"];
+const PAGES = [
+  "/ui", "/ui/pools/work", "/ui/audit", "/ui/daemons", "/ui/dead", "/ui/dead/main", "/ui/queues/work", "/ui/events",
+  "/ui/config", "/ui/alerts", "/ui/search?q=work", "/ui/search?q=nothing",
+];
 
 const browser = await chromium.launch({
   executablePath: process.env.GANGER_TEST_CHROMIUM ?? "/usr/bin/chromium",
