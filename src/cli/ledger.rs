@@ -427,6 +427,7 @@ fn upcoming(args: &UpcomingArgs) -> CommandResult {
     let range = UpcomingRange {
         from: args.from,
         to: args.to,
+        each: None,
         limit: args.count,
     };
     let slots = ledger(&args.address)?.upcoming(&range).map_err(refusal)?;

@@ -83,6 +83,8 @@ pub(super) struct UpcomingQuery {
     from: Option<String>,
     /// Only slots until this time, in RFC 3339. The default is a day after `from`.
     to: Option<String>,
+    /// Maximum number of slots of each schedule, 1 to 10000: of those that run often only the first ones.
+    each: Option<u32>,
     /// Maximum number of slots, 1 to 10000; 1000 if omitted.
     limit: Option<u32>,
 }
@@ -102,9 +104,11 @@ pub(super) async fn upcoming(
     query: Result<Query<UpcomingQuery>, QueryRejection>,
 ) -> Result<Json<Vec<UpcomingJson>>, Problem> {
     let Query(query) = query?;
+    let each = query.each.map(|each| limit(Some(each), each, UPCOMING_MAX));
     let range = UpcomingRange {
         from: instant("from", query.from.as_deref())?,
         to: instant("to", query.to.as_deref())?,
+        each: each.transpose()?,
         limit: limit(query.limit, UPCOMING, UPCOMING_MAX)?,
     };
     let upcoming = context.ledger.with(move |ledger| ledger.upcoming(&range));
@@ -173,21 +177,21 @@ impl Default for OneOrMore {
 }
 
 /// Times of a schedule in words, and its next slots.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub(super) struct Explained {
     /// The times in words, line by line.
-    words: Vec<ExplainedLine>,
+    pub(super) words: Vec<ExplainedLine>,
     /// The next slots.
-    slots: Vec<SlotJson>,
+    pub(super) slots: Vec<SlotJson>,
 }
 
 /// A line of an explanation.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub(super) struct ExplainedLine {
     /// The part of the schedule that it is about, such as `hours`, `days` or `zone`.
-    label: String,
+    pub(super) label: String,
     /// The text.
-    text: String,
+    pub(super) text: String,
 }
 
 /// Explain a schedule in words: its state, times and rules, why its last slots did not run, and the next ones.

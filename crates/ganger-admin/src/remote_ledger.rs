@@ -195,6 +195,7 @@ impl LedgerClient for RemoteLedger {
         let query = query(&[
             ("tag", filter.tag.as_deref()),
             ("state", filter.state.map(|state| state.as_str())),
+            ("text", filter.text.as_deref()),
             ("after", filter.after.as_deref()),
             ("limit", Some(&filter.limit.to_string())),
         ]);
@@ -211,6 +212,7 @@ impl LedgerClient for RemoteLedger {
         let query = query(&[
             ("from", time(range.from).as_deref()),
             ("to", time(range.to).as_deref()),
+            ("each", range.each.map(|each| each.to_string()).as_deref()),
             ("limit", Some(&range.limit.to_string())),
         ]);
         self.get(&format!("/v1/upcoming?{query}")).map_err(said)

@@ -59,6 +59,8 @@ pub(super) struct SchedulesQuery {
     tag: Option<String>,
     /// Only schedules in this state: `active`, `paused`, `disabled`, `broken` or `ended`.
     state: Option<String>,
+    /// Only schedules with this text in their name or in one of their tags, in whatever case.
+    text: Option<String>,
     /// Only schedules after this name, the last one of the list before.
     after: Option<String>,
     /// Maximum number of schedules, 1 to 10000, which is also the default.
@@ -73,6 +75,7 @@ impl SchedulesQuery {
         Ok(ScheduleFilter {
             tag: self.tag,
             state,
+            text: self.text,
             after: self.after,
             limit: limit(self.limit, SCHEDULES_MAX, SCHEDULES_MAX)?,
         })

@@ -222,10 +222,25 @@ pub struct ScheduleFilter {
     pub tag: Option<String>,
     /// Only those in this state.
     pub state: Option<ScheduleState>,
+    /// Only those with this text in their name or in one of their tags, in whatever case.
+    pub text: Option<String>,
     /// Only those after this name.
     pub after: Option<String>,
     /// Number of schedules at most.
     pub limit: u32,
+}
+
+impl ScheduleFilter {
+    /// Returns whether a schedule has the tag and the text.
+    pub fn fits(&self, schedule: &ScheduleJson) -> bool {
+        let has_tag = |tag: &String| schedule.tags.contains(tag);
+        let has_text = |text: &String| {
+            let text = text.to_lowercase();
+            let mut words = std::iter::once(&schedule.name).chain(&schedule.tags);
+            words.any(|word| word.to_lowercase().contains(&text))
+        };
+        self.tag.as_ref().is_none_or(has_tag) && self.text.as_ref().is_none_or(has_text)
+    }
 }
 
 /// Choice of occurrences, the newest first.
@@ -293,6 +308,8 @@ pub struct UpcomingRange {
     pub from: Option<Timestamp>,
     /// Only slots until this time; none for a day later.
     pub to: Option<Timestamp>,
+    /// Number of slots of each schedule at most; none for no limit of its own.
+    pub each: Option<u32>,
     /// Number of slots at most.
     pub limit: u32,
 }

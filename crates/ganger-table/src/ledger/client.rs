@@ -68,11 +68,7 @@ impl LedgerClient for Ledger {
             }
             let is_in = |row: &ScheduleRow| filter.state.is_none_or(|state| state == row.state);
             let shown = rows.iter().filter(|row| is_in(row)).map(schedule);
-            let has_tag = |shown: &ScheduleJson| {
-                let tag = filter.tag.as_ref();
-                tag.is_none_or(|tag| shown.tags.contains(tag))
-            };
-            found.extend(shown.filter(has_tag));
+            found.extend(shown.filter(|shown| filter.fits(shown)));
             if found.len() >= most || is_last {
                 found.truncate(most);
                 return Ok(found);

@@ -61,6 +61,7 @@ pub(super) fn upcoming(
     range: &UpcomingRange,
 ) -> Result<Vec<UpcomingJson>, Fault> {
     let most = usize::try_from(range.limit).unwrap_or(usize::MAX);
+    let each = range.each.map_or(range.limit, |each| each.min(range.limit));
     let mut earliest = Earliest::new(most);
     let mut after = String::new();
     loop {
@@ -76,7 +77,7 @@ pub(super) fn upcoming(
         let to = to.unwrap_or(Timestamp::MAX);
         for row in &rows {
             let until = to.min(earliest.latest);
-            earliest.add(of_schedule(definitions, row, (from, until), range.limit));
+            earliest.add(of_schedule(definitions, row, (from, until), each));
         }
         let is_last = rows.len() < READ_MAX as usize;
         match rows.pop().filter(|_| !is_last) {

@@ -137,6 +137,14 @@ fn schedules_are_listed_by_name_state_and_tag_in_parts() {
         ..some(3)
     };
     assert_eq!(names(&mut ledger, &rare), ["s0099", "s0199", "s0299"]);
+    let texts = [("S249", 10), ("RAR", 25), ("none", 0)];
+    for (text, number) in texts {
+        let with_text = ScheduleFilter {
+            text: Some(text.to_owned()),
+            ..some(10_000)
+        };
+        assert_eq!(names(&mut ledger, &with_text).len(), number, "{text}");
+    }
     let active = ScheduleFilter {
         tag: Some("rare".to_owned()),
         state: Some(ScheduleState::Active),

@@ -7,6 +7,7 @@ fn upcoming(ledger: &mut Ledger, to: Option<&str>, limit: u32) -> Vec<String> {
     let range = UpcomingRange {
         from: None,
         to: to.map(time),
+        each: None,
         limit,
     };
     let slots = ledger.upcoming(&range).unwrap().into_iter();
@@ -50,6 +51,12 @@ fn coming_slots_are_those_of_all_that_go_on() {
         ]
     );
     assert_eq!(upcoming(&mut ledger, None, 100).len(), 48);
+    let few = UpcomingRange {
+        each: Some(2),
+        limit: 100,
+        ..UpcomingRange::default()
+    };
+    assert_eq!(ledger.upcoming(&few).unwrap().len(), 4);
     let until = |to| upcoming(&mut ledger, Some(to), 100).len();
     assert_eq!(
         ["2026-12-01T00:29:59Z", "2026-12-01T01:00:00Z"].map(until),
