@@ -4,19 +4,20 @@
 //! A field is a text, which is left out if it is empty; one whose name ends with `:int`, `:bool`, `:json` or `:list`
 //! (of texts, each a field) is read as that. The fields of the object in the field `:json` are fields of the body. The
 //! fields `if-match` and `if-none-match` are the headers of these names. The field `back` is the page to go to if it is
-//! done, in which `{name}` is that text of the answer; else it is the page that the form was on.
+//! done, in which `{name}` is that text of the answer; else it is the page that the form was on. The field `said` is the
+//! sentence that this page shows, in which `{name}` is a value of the answer, or the length of a list.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
 use url::Url;
 
 use super::done::leave;
 use super::layout::{problem_page, wants_document};
+use super::now::path_part;
 use crate::answer::Problem;
 use crate::body::BODY_BYTES_MAX;
 use crate::browser::{HOME, page_of};
@@ -34,6 +35,10 @@ struct Sent;
 /// Page to go to when a request of a form is done.
 #[derive(Debug, Clone)]
 struct Back(String);
+
+/// Sentence that the next page shows when a request of a form is done.
+#[derive(Debug, Clone)]
+struct Said(String);
 
 /// Sends forms on as the requests that they are, and answers with the page that they were on. Their bodies are read once
 /// the guard has admitted them.
@@ -100,9 +105,13 @@ pub(crate) async fn decode(request: Request, next: Next) -> Response {
     match decoded(request).await {
         Ok(request) => {
             let back = request.extensions().get::<Back>().cloned();
+            let said = request.extensions().get::<Said>().cloned();
             let mut response = next.run(request).await;
             if let Some(back) = back {
                 response.extensions_mut().insert(back);
+            }
+            if let Some(said) = said {
+                response.extensions_mut().insert(said);
             }
             response
         }
@@ -121,6 +130,10 @@ async fn decoded(request: Request) -> Result<Request, Problem> {
             "if-none-match" => header::IF_NONE_MATCH,
             "back" => {
                 parts.extensions.insert(Back(value.into_owned()));
+                continue;
+            }
+            "said" => {
+                parts.extensions.insert(Said(value.into_owned()));
                 continue;
             }
             _ => {
@@ -194,6 +207,7 @@ async fn answer(response: Response, back: &str) -> Response {
         return response;
     }
     let back_to = response.extensions().get::<Back>().cloned();
+    let said = response.extensions().get::<Said>().cloned();
     let body = to_bytes(response.into_body(), ANSWER_BYTES_MAX)
         .await
         .unwrap_or_default();
@@ -205,7 +219,8 @@ async fn answer(response: Response, back: &str) -> Response {
     }
     let told: Value = serde_json::from_slice(&body).unwrap_or_default();
     let back = back_to.map_or_else(|| back.to_owned(), |Back(back)| filled(&back, &told));
-    leave(&message(&told), &back)
+    let done = said.map_or_else(|| message(&told), |Said(said)| sentence(&said, &told));
+    leave(&done, &back)
 }
 
 /// Returns a page of ours, in whose address the texts of an answer are filled in.
@@ -213,11 +228,24 @@ fn filled(back: &str, answer: &Value) -> String {
     let mut back = back.to_owned();
     for (name, value) in answer.as_object().into_iter().flatten() {
         if let Some(value) = value.as_str() {
-            let value = utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
-            back = back.replace(&format!("{{{name}}}"), &value);
+            back = back.replace(&format!("{{{name}}}"), &path_part(value));
         }
     }
     page_of(&back)
+}
+
+/// Returns a sentence with values of an answer, and with the lengths of its lists.
+fn sentence(said: &str, answer: &Value) -> String {
+    let mut said = said.to_owned();
+    for (name, value) in answer.as_object().into_iter().flatten() {
+        let value = match value {
+            Value::Array(list) => list.len().to_string(),
+            Value::String(text) => text.clone(),
+            value => value.to_string(),
+        };
+        said = said.replace(&format!("{{{name}}}"), &value);
+    }
+    said
 }
 
 /// Returns what an answer says was done.
@@ -311,6 +339,8 @@ mod tests {
         }
         let told = json!({ "slots": ["a", "b"], "done": 3, "slot": "x", "reason": null });
         assert_eq!(message(&told), "done: done 3, slot x, 2 slots");
+        let said = sentence("{slots} slots run, {done} had", &told);
+        assert_eq!(said, "2 slots run, 3 had");
     }
 
     #[test]

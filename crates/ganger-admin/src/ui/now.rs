@@ -191,9 +191,15 @@ pub(crate) fn pool_path(pool: &str) -> String {
     format!("/ui/pools/{}", path_part(pool))
 }
 
+/// Characters that a part of a path can't have as they are. A point could make it one that leads upwards.
+const PART: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'~');
+
 /// Returns a name as a part of a path.
 pub(crate) fn path_part(name: &str) -> String {
-    percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC).to_string()
+    percent_encoding::utf8_percent_encode(name, PART).to_string()
 }
 
 fn problems(troubles: &[Trouble]) -> Markup {
