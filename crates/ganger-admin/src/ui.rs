@@ -28,6 +28,21 @@ mod letter;
 mod queue;
 mod search;
 
+mod asked;
+mod occurrence;
+mod occurrence_actions;
+mod occurrence_log;
+mod occurrences;
+mod report_rows;
+mod reports;
+mod runs;
+mod schedule;
+mod schedule_actions;
+mod schedule_new;
+mod schedule_versions;
+mod schedules;
+mod upcoming;
+
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -77,6 +92,14 @@ pub(super) fn routes(api: Api, overview: Overview) -> Router {
         .route("/ui/queues/{name}", get(queue::page))
         .route("/ui/queues/{name}/send", get(queue::page).post(queue::send))
         .route("/ui/search", get(search::page))
+        .route("/ui/schedules", get(schedules::page))
+        .route("/ui/schedules/new", get(schedule_new::page))
+        .route("/ui/schedules/{name}", get(schedule::page))
+        .route("/ui/occurrences", get(occurrences::page))
+        .route("/ui/occurrences/{id}", get(occurrence::page))
+        .route("/ui/upcoming", get(upcoming::page))
+        .route("/ui/reports", get(reports::page))
+        .route("/ui/reports.csv", get(reports::table))
         .layer(from_fn_with_state(api.clone(), api::with_caller))
         .layer(from_fn(live::follow))
         .layer(from_fn(layout::dress))

@@ -136,7 +136,13 @@ pub(super) fn count(number: u64) -> String {
 
 /// Shows a state by a glyph, its word, and a color: never by the color alone.
 pub(super) fn state(word: &str) -> Markup {
-    let (glyph, tone) = match word {
+    let (glyph, tone) = glyph(word);
+    html! { span.state.(tone) { span aria-hidden="true" { (glyph) } " " (word.replace('_', " ")) } }
+}
+
+/// Returns the glyph and the tone of a state.
+pub(super) fn glyph(word: &str) -> (&'static str, &'static str) {
+    match word {
         "running" | "active" | "busy" | "completed" => ("●", "good"),
         "starting" | "queued" | "waiting" | "idle" => ("○", "calm"),
         "paused" | "draining" | "drained" | "skipped" | "stopping" | "ended" => ("◐", "calm"),
@@ -144,8 +150,7 @@ pub(super) fn state(word: &str) -> Markup {
         | "disabled" | "stuck" => ("▲", "bad"),
         "cancelled" => ("✕", "calm"),
         _ => ("?", "warn"),
-    };
-    html! { span.state.(tone) { span aria-hidden="true" { (glyph) } " " (word.replace('_', " ")) } }
+    }
 }
 
 /// Draws figures as a line, the newest at the right. The label tells them to who does not see it.

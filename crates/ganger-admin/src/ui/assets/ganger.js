@@ -8,6 +8,7 @@ const clock = new Intl.DateTimeFormat(undefined, {
   year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
   timeZoneName: "short",
 });
+const timeOfDay = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 function localTimes(root) {
   for (const time of root.querySelectorAll("time[datetime]")) {
     const at = new Date(time.dateTime);
@@ -15,7 +16,8 @@ function localTimes(root) {
     const utc = time.dataset.utc ?? time.title;
     time.dataset.utc = utc;
     time.title = `${clock.format(at)} · ${utc}`;
-    if (!time.classList.contains("ago")) time.textContent = clock.format(at);
+    if (time.classList.contains("clock")) time.textContent = timeOfDay.format(at);
+    else if (!time.classList.contains("ago")) time.textContent = clock.format(at);
   }
 }
 
@@ -171,5 +173,24 @@ addEventListener("keydown", (event) => {
   if (key === "?") document.getElementById("keys").showModal();
 });
 
+// A form that shows what it would make, as one types. A text that was edited by hand stays.
+for (const form of document.querySelectorAll("form[data-preview]")) {
+  let due;
+  form.addEventListener("input", () => {
+    clearTimeout(due);
+    due = setTimeout(async () => {
+      const answer = await fetch(`${form.action}?${new URLSearchParams(new FormData(form))}`).catch(() => null);
+      if (!answer?.ok) return;
+      const shown = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const id of form.dataset.preview.split(" ")) {
+        const part = document.getElementById(id);
+        const edited = [...part.querySelectorAll("textarea")].some((area) => area.value !== area.defaultValue);
+        if (!edited) put(part, shown.getElementById(id).innerHTML);
+      }
+    }, 300);
+  });
+}
+
 localTimes(document);
+for (const log of document.querySelectorAll("pre.log.live")) log.scrollTop = log.scrollHeight;
 if (document.querySelector("[data-part][id]:not(#problem)")) follow();

@@ -1,0 +1,217 @@
+//! The page of a run: what has become of it, its log, and what an operator can do.
+
+use axum::Extension;
+use axum::extract::Path;
+use axum::http::Uri;
+use ganger_queue::ledger::LOG_LINES_MAX;
+use ganger_queue::ledger::shown::{OccurrenceDetailsJson, OccurrenceJson, OccurrenceLogJson};
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::api::Api;
+use super::asked::Asked;
+use super::now::{path_part, pool_path};
+use super::occurrence_actions::actions;
+use super::occurrence_log::log;
+use super::page::{Page, Section};
+use super::runs::{is_failure, schedule_path};
+use super::shown::{count, first, millis, state, text, time_of};
+use crate::answer::Problem;
+
+/// Longest beginning of a note in the timeline, in characters.
+const NOTE_CHARS: usize = 200;
+
+/// Longest result that is shown, in characters.
+const RESULT_CHARS: usize = 64 << 10;
+
+/// Shows a run. With `after` its log begins after that line, or with the `first`.
+pub(super) async fn page(
+    Extension(api): Extension<Api>,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Result<Page, Problem> {
+    let found: OccurrenceDetailsJson = api
+        .get(&format!("/v1/occurrences/{}", path_part(&id)))
+        .await?;
+    let run = &found.occurrence;
+    let lines = run.log_lines + run.log_dropped;
+    let after = match Asked::of(&uri).value("after") {
+        Some("first") => None,
+        Some(after) => after.parse::<u64>().ok(),
+        None => lines.checked_sub(u64::from(LOG_LINES_MAX) + 1),
+    };
+    let at = format!("/v1/occurrences/{}/log", path_part(&run.id));
+    let query = after.map_or_else(Asked::default, |after| {
+        Asked::default().with("after", &after.to_string())
+    });
+    let logged: Result<OccurrenceLogJson, Problem> = api.get(&query.at(&at)).await;
+    let body = body(&api, run).await;
+    let title = match (&run.schedule, &run.slot) {
+        (Some(schedule), Some(_)) => format!("Run of {schedule}"),
+        (Some(schedule), None) => format!("Triggered run of {schedule}"),
+        (None, _) => format!("Message of {}", run.queue),
+    };
+    Ok(Page::new(Section::Occurrences, title)
+        .with("summary", summary(run))
+        .with("actions", actions(run, body.as_deref()))
+        .with("timeline", timeline(&found))
+        .with("log", log(run, logged, after))
+        .with("result", result(run))
+        .with("facts", facts(run)))
+}
+
+/// Returns the text of the message of a run whose dead letter is there.
+async fn body(api: &Api, run: &OccurrenceJson) -> Option<String> {
+    let letter = run.dead_letter.as_ref()?;
+    let asked = Asked::default()
+        .with("message_id", &letter.message_id)
+        .with("limit", "1")
+        .with("full", "true");
+    let at = asked.at(&format!("/v1/dead/{}", path_part(&letter.source)));
+    let letters: Value = api.get(&at).await.ok()?;
+    let letter = letters.get("letters")?.as_array()?.first()?;
+    Some(letter.get("body")?.as_str()?.to_owned())
+}
+
+/// Returns the dead letters of the message of a run.
+pub(super) fn dead_path(run: &OccurrenceJson) -> Option<String> {
+    let letter = run.dead_letter.as_ref()?;
+    let asked = Asked::default().with("message_id", &letter.message_id);
+    Some(asked.at(&format!("/ui/dead/{}", path_part(&letter.source))))
+}
+
+fn summary(run: &OccurrenceJson) -> Markup {
+    html! {
+        p.lead {
+            (state(&run.state))
+            @if let Some(reason) = &run.reason { " (" (text(&reason.replace('_', " "))) ")" }
+            @if let Some(schedule) = &run.schedule {
+                @match &run.slot {
+                    Some(slot) => { ", slot " (time_of(slot)) " of " },
+                    None => { ", a triggered run of " },
+                }
+                a href=(schedule_path(schedule)) { (text(schedule)) }
+            }
+            @match (&run.ended_at, run.duration_ms) {
+                (Some(at), Some(took)) => { "; ended " (time_of(at)) " after " (millis(took)) },
+                (Some(at), None) => { "; ended " (time_of(at)) },
+                (None, _) => @if let Some(at) = &run.started_at { "; attempt " (run.attempt) " began " (time_of(at)) },
+            }
+            "."
+        }
+        @if let Some(request) = &run.cancel_request { p { strong { "Being cancelled: " } (text(request)) } }
+        @if let (Some(progress), None) = (&run.progress, &run.ended_at) { p { strong { "Progress: " } (text(progress)) } }
+        @if let Some(error) = &run.error {
+            @if is_failure(&run.state) { pre.error { (text(error)) } }
+            @else { details { summary { "Error of an earlier attempt" } pre.error { (text(error)) } } }
+        }
+        @if let Some(note) = &run.resolved { p { strong { "Resolved: " } (text(note)) } }
+    }
+}
+
+fn timeline(found: &OccurrenceDetailsJson) -> Markup {
+    html! {
+        h2 { "Timeline" }
+        @if found.events.is_empty() { p.none { "The record of a message of no schedule has its end only." } }
+        @else { div.wide { table.snug.stack {
+            thead { tr {
+                th scope="col" { "When" } th.number scope="col" { "After" } th scope="col" { "State" } th.number scope="col" { "Attempt" }
+                th scope="col" { "Note" }
+            } }
+            tbody { @for (at, event) in found.events.iter().enumerate() {
+                tr {
+                    th scope="row" { (time_of(&event.at)) }
+                    td.number data-label="After" { @if let Some(before) = at.checked_sub(1).and_then(|at| found.events.get(at)) { (between(&before.at, &event.at)) } }
+                    td { (state(&event.to)) }
+                    td.number data-label="Attempt" { (event.attempt) }
+                    td.text { @if let Some(note) = &event.note { (text(&first(note, NOTE_CHARS))) } }
+                }
+            } }
+        } } }
+    }
+}
+
+/// Returns the time between two instants.
+fn between(before: &str, after: &str) -> String {
+    let (before, after) = (before.parse::<Timestamp>(), after.parse::<Timestamp>());
+    let (Ok(before), Ok(after)) = (before, after) else {
+        return String::new();
+    };
+    let took = after.duration_since(before).as_millis();
+    u64::try_from(took).map_or_else(|_| String::new(), millis)
+}
+
+fn result(run: &OccurrenceJson) -> Markup {
+    let Some(result) = &run.result else {
+        return html! {};
+    };
+    let shown = match serde_json::from_str::<Value>(result) {
+        Ok(json @ (Value::Object(_) | Value::Array(_))) => {
+            serde_json::to_string_pretty(&json).unwrap_or_default()
+        }
+        _ => result.clone(),
+    };
+    let shown: String = shown.chars().take(RESULT_CHARS).collect();
+    html! { h2 { "Result" } pre { (text(&shown)) } }
+}
+
+fn facts(run: &OccurrenceJson) -> Markup {
+    html! {
+        h2 { "Facts" }
+        dl.facts {
+            dt { "Id" } dd { code { (text(&run.id)) } }
+            (messages(run))
+            dt { "Queue" } dd { (text(&run.queue)) @if let Some(source) = &run.source { " " span.of { "of " (text(source)) } } }
+            @if let Some(schedule) = &run.schedule {
+                dt { "Schedule" }
+                dd { a href=(schedule_path(schedule)) { (text(schedule)) } @if run.version > 0 { ", version " (run.version) } }
+            }
+            @if let Some(slot) = &run.slot { dt { "Slot" } dd { (time_of(slot)) } }
+            @if let Some(slot) = &run.last_slot { dt { "Last slot" } dd { (time_of(slot)) } }
+            @if run.missed > 0 { dt { "Stands for" } dd { (count(run.missed)) " more slots" } }
+            dt { "Queued" } dd { (time_of(&run.queued_at)) }
+            @if let Some(at) = &run.started_at { dt { "Started" } dd { (time_of(at)) } }
+            @if let Some(at) = &run.heard_at { dt { "Last heard of" } dd { (time_of(at)) } }
+            @if let Some(at) = &run.ended_at { dt { "Ended" } dd { (time_of(at)) } }
+            @if let Some(took) = run.duration_ms { dt { "Took" } dd { (millis(took)) } }
+            dt { "Attempt" } dd { (run.attempt) }
+            @if let Some(progress) = &run.progress { dt { "Progress" } dd { (text(progress)) } }
+            (failure(run))
+            @if let Some(worker) = &run.worker {
+                dt { "Worker" } dd { (worker.worker) " of " a href=(pool_path(&worker.pool)) { (text(&worker.pool)) } ", process " (worker.pid) }
+                dt { "Daemon" } dd { (text(&worker.daemon)) }
+            }
+            @if let Some(trace) = &run.trace_id { dt { "Trace" } dd { code { (text(trace)) } } }
+        }
+    }
+}
+
+fn messages(run: &OccurrenceJson) -> Markup {
+    let by = |name: &str, value: &str| Asked::default().with(name, value).at("/ui/occurrences");
+    html! {
+        @if let Some(id) = &run.message_id { dt { "Message id" } dd { code { (text(id)) } } }
+        @if let Some(id) = &run.correlation_id {
+            dt { "Correlation id" } dd { a href=(by("correlation_id", id)) title="Runs with this correlation id" { code { (text(id)) } } }
+        }
+    }
+}
+
+fn failure(run: &OccurrenceJson) -> Markup {
+    let by = |value: &str| {
+        Asked::default()
+            .with("fingerprint", value)
+            .at("/ui/occurrences")
+    };
+    html! {
+        @if let Some(fingerprint) = &run.fingerprint {
+            dt { "Fingerprint" }
+            dd { a href=(by(fingerprint)) title="Runs with this error" { code { (text(fingerprint)) } } }
+        }
+        @if let Some(code) = run.exit_code { dt { "Exit code" } dd { (code) } }
+        @if let Some(signal) = run.signal { dt { "Signal" } dd { (signal) } }
+        @if let (Some(path), Some(letter)) = (dead_path(run), &run.dead_letter) {
+            dt { "Dead letter" } dd { a href=(path) { code { (text(&letter.message_id)) } } " " span.of { "of " (text(&letter.source)) } }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Actions on a run.
+
+use ganger_queue::ledger::shown::OccurrenceJson;
+use maud::{Markup, html};
+
+use super::now::path_part;
+use super::runs::is_failure;
+use super::shown::count;
+
+/// Shows what can be done with a run. The body is that of its dead letter.
+pub(super) fn actions(run: &OccurrenceJson, body: Option<&str>) -> Markup {
+    let at = format!("/ui/do/post/v1/occurrences/{}", path_part(&run.id));
+    let has_ended = run.ended_at.is_some();
+    html! {
+        h2 { "Actions" }
+        div.actions {
+            @if !has_ended { (cancel(run, &at)) }
+            @if has_ended && run.dead_letter.is_some() { (send_back(&at, body)) }
+            @if is_failure(&run.state) { (resolve(run, &at)) }
+            @if has_ended { (delete(run)) }
+        }
+        details.commands {
+            summary { "As commands" }
+            pre {
+                @if !has_ended { "ganger occurrence cancel " (run.id) " --reason TEXT\n" }
+                @if has_ended && run.dead_letter.is_some() { "ganger occurrence retry " (run.id) " [--body FILE]\n" }
+                @if is_failure(&run.state) { "ganger occurrence resolve " (run.id) " --note TEXT\n" }
+                @if has_ended { "ganger occurrence delete " (run.id) "\n" }
+                "ganger occurrence show " (run.id)
+            }
+        }
+    }
+}
+
+fn cancel(run: &OccurrenceJson, at: &str) -> Markup {
+    html! {
+        details.ask {
+            summary { "Cancel…" }
+            form method="post" action={ (at) "/cancel" } {
+                input type="hidden" name="said" value="The run is cancelled, or its worker is asked to stop.";
+                p {
+                    @if run.state == "running" { "1 running message is stopped: its worker is asked to, and killed if it has not answered within timeout_grace." }
+                    @else { "1 message that waits is taken out of its queue, and does not run." }
+                }
+                label { "Reason " input name="reason" maxlength="500"; }
+                button.danger { "Cancel the run" }
+            }
+        }
+    }
+}
+
+fn send_back(at: &str, body: Option<&str>) -> Markup {
+    html! {
+        form method="post" action={ (at) "/retry" } {
+            button title="Its dead letter goes back into its queue: the run goes on with another attempt" { "Send back" }
+        }
+        details.ask {
+            summary { "Send back with another body…" }
+            form method="post" action={ (at) "/retry" } {
+                p { "1 dead letter goes back into its queue with this body." }
+                label for="retry-body" { "Body" }
+                @if body.is_none() { p.none { "The body of the dead letter can't be shown as text here." } }
+                textarea #retry-body name="body" rows="10" spellcheck="false" required { (body.unwrap_or_default()) }
+                button { "Send back" }
+            }
+        }
+    }
+}
+
+fn resolve(run: &OccurrenceJson, at: &str) -> Markup {
+    html! {
+        details.ask {
+            summary { @if run.resolved.is_some() { "Change the note…" } @else { "Resolve…" } }
+            form method="post" action={ (at) "/resolve" } {
+                p { "It is no longer listed among the unresolved failures. Nothing runs." }
+                label { "Note: the cause, or the remedy " input name="note" maxlength="500" required value=(run.resolved.as_deref().unwrap_or_default()); }
+                button { "Resolve" }
+            }
+        }
+    }
+}
+
+fn delete(run: &OccurrenceJson) -> Markup {
+    html! {
+        details.ask {
+            summary { "Delete…" }
+            form method="post" action={ "/ui/do/delete/v1/occurrences/" (path_part(&run.id)) } {
+                input type="hidden" name="back" value="/ui/occurrences";
+                p {
+                    "1 run is deleted with its history and " (count(run.log_lines)) " lines of its log"
+                    @if run.dead_letter.is_some() { "; its dead letter stays" } ". This can't be undone."
+                }
+                button.danger aria-label={ "Delete the run " (run.id) } { "Delete" }
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The page of runs: occurrences of schedules, and records of messages.
+
+use axum::Extension;
+use axum::http::Uri;
+use maud::{Markup, html};
+
+use super::api::Api;
+use super::asked::{Asked, tabs};
+use super::page::{Page, Section};
+use super::runs::{self, RUNS};
+use super::shown::text;
+use crate::answer::Problem;
+use crate::occurrences::Occurrences;
+
+/// Views, each with its name and its state; `unresolved` is another field of the query.
+const VIEWS: [(&str, &str); 9] = [
+    ("all", ""),
+    ("unresolved failures", "unresolved"),
+    ("running", "running"),
+    ("queued", "queued"),
+    ("waiting", "waiting"),
+    ("failed", "failed"),
+    ("timed out", "timed_out"),
+    ("completed", "completed"),
+    ("skipped", "skipped"),
+];
+
+/// Fields of the form.
+const FIELDS: [(&str, &str); 4] = [
+    ("schedule", "Schedule"),
+    ("correlation_id", "Correlation id"),
+    ("message_id", "Message id"),
+    ("fingerprint", "Fingerprint of the error"),
+];
+
+/// Shows runs, the newest first. The query is that of `/v1/occurrences`.
+pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
+    let asked = Asked::of(&uri).without(&["limit"]);
+    let of_api = asked.with("limit", &RUNS.to_string()).at("/v1/occurrences");
+    let listed: Result<Occurrences, Problem> = api.get(&of_api).await;
+    Ok(Page::new(Section::Occurrences, "Runs")
+        .with("filters", filters(&asked))
+        .with_list("runs", list(&asked, listed)))
+}
+
+fn filters(asked: &Asked) -> Markup {
+    let chosen = match asked.value("unresolved") {
+        Some("true") => "unresolved",
+        _ => asked.value("state").unwrap_or_default(),
+    };
+    let views: Vec<(String, Markup, bool)> = VIEWS
+        .iter()
+        .map(|(name, word)| {
+            let rest = asked.without(&["state", "unresolved", "cursor"]);
+            let view = match *word {
+                "unresolved" => rest.with("unresolved", "true"),
+                word => rest.with("state", word),
+            };
+            (
+                view.at("/ui/occurrences"),
+                html! { (name) },
+                chosen == *word,
+            )
+        })
+        .collect();
+    let is_filtered = FIELDS.iter().any(|(name, _)| asked.value(name).is_some());
+    html! {
+        (tabs("State", &views))
+        form.filters action="/ui/occurrences" {
+            (asked.kept(&["state", "unresolved"]))
+            @for (name, label) in FIELDS {
+                label { (label) " " input name=(name) value=(asked.value(name).unwrap_or_default()) maxlength="300" autocomplete="off"; }
+            }
+            button { "Filter" }
+            @if is_filtered { a href=(asked.without(&FIELDS.map(|(name, _)| name)).without(&["cursor"]).at("/ui/occurrences")) { "Clear" } }
+        }
+    }
+}
+
+fn list(asked: &Asked, listed: Result<Occurrences, Problem>) -> Markup {
+    let listed = match listed {
+        Ok(listed) => listed,
+        Err(problem) => return html! { p.error { (text(problem.detail())) } },
+    };
+    let is_of_one = asked.value("schedule").is_some();
+    html! {
+        (runs::table(&listed.occurrences, is_of_one, "No run is listed."))
+        p {
+            @if asked.value("cursor").is_some() { a href=(asked.without(&["cursor"]).at("/ui/occurrences")) { "Newest runs" } " " }
+            @if let Some(cursor) = &listed.cursor { a href=(asked.with("cursor", cursor).at("/ui/occurrences")) { "Older runs" } }
+        }
+        details.commands {
+            summary { "As commands" }
+            pre { "ganger occurrence list --unresolved\nganger occurrence list --schedule NAME --state failed" }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The page of reports, and the same as CSV.
+
+use std::collections::BTreeMap;
+
+use axum::Extension;
+use axum::http::{Uri, header};
+use axum::response::{IntoResponse, Response};
+use ganger_queue::ledger::REPORT_MAX;
+use ganger_queue::ledger::shown::{ReportJson, ReportOrder, ReportRowJson};
+use jiff::{SignedDuration, Timestamp};
+use maud::{Markup, html};
+
+use super::api::Api;
+use super::asked::{Asked, tabs};
+use super::page::{Page, Section};
+use super::report_rows::{Previous, csv, rows};
+use super::shown::{count, text, time, time_of};
+use crate::answer::Problem;
+
+/// Ranges, each with its name and its hours.
+const RANGES: [(&str, &str, i64); 3] = [
+    ("24h", "24 hours", 24),
+    ("7d", "7 days", 7 * 24),
+    ("30d", "30 days", 30 * 24),
+];
+
+/// Names of the orders.
+const ORDERS: [(ReportOrder, &str); 4] = [
+    (ReportOrder::Failures, "failures"),
+    (ReportOrder::Lateness, "late starts"),
+    (ReportOrder::Durations, "long runs"),
+    (ReportOrder::Slow, "the slowest run"),
+];
+
+/// A report that a page asks for.
+struct WantedReport {
+    /// The query, without what only the page knows.
+    asked: Asked,
+    order: ReportOrder,
+    /// Word of the range, if it is one of those that are offered.
+    range: Option<&'static str>,
+    from: Timestamp,
+    to: Timestamp,
+    is_whole: bool,
+}
+
+impl WantedReport {
+    fn of(uri: &Uri) -> Result<Self, Problem> {
+        let mut asked = Asked::of(uri).without(&["limit"]);
+        let order = asked.take("order").unwrap_or_default();
+        let order = ReportOrder::of(&order).unwrap_or_default();
+        let range = asked.take("range");
+        let is_whole = asked.take("all").is_some();
+        let time = |name: &str| {
+            asked
+                .value(name)
+                .map(|text| instant(name, text))
+                .transpose()
+        };
+        let (from, to) = (time("from")?, time("to")?);
+        let asked = asked.without(&["from", "to"]);
+        let preset = match (from, to) {
+            (None, None) => {
+                let word = range.as_deref().unwrap_or("24h");
+                let of_word = RANGES.iter().find(|(of, ..)| *of == word);
+                Some(of_word.unwrap_or(&RANGES[0]))
+            }
+            _ => None,
+        };
+        let hours = preset.map_or(24, |(.., hours)| *hours);
+        let to = to.unwrap_or_else(Timestamp::now);
+        let from = from.unwrap_or_else(|| to - SignedDuration::from_hours(hours));
+        if from >= to {
+            return Err(Problem::bad("from must be before to"));
+        }
+        Ok(Self {
+            asked,
+            order,
+            range: preset.map(|(word, ..)| *word),
+            from,
+            to,
+            is_whole,
+        })
+    }
+
+    /// Returns the address of the report of a time in the API.
+    fn at(&self, from: Timestamp, to: Timestamp) -> String {
+        let asked = self
+            .asked
+            .with("from", &from.to_string())
+            .with("to", &to.to_string())
+            .with("limit", &REPORT_MAX.to_string());
+        asked.at(&format!("/v1/reports/{}", self.order.as_str()))
+    }
+
+    /// Returns the query of the page.
+    fn page(&self) -> Asked {
+        let asked = self.asked.with("order", self.order.as_str());
+        match self.range {
+            Some(range) => asked.with("range", range),
+            None => asked
+                .with("from", &self.from.to_string())
+                .with("to", &self.to.to_string()),
+        }
+    }
+}
+
+/// Reads a time of the form, which is in UTC, or one of the API.
+fn instant(name: &str, text: &str) -> Result<Timestamp, Problem> {
+    let of_form = || text.parse::<jiff::civil::DateTime>().ok();
+    let of_form = || {
+        let zoned = of_form()?.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
+        Some(zoned.timestamp())
+    };
+    let read = text.parse::<Timestamp>().ok().or_else(of_form);
+    read.ok_or_else(|| {
+        Problem::bad(format!(
+            "{name} must be a time such as 2027-01-31T08:00:00Z: `{}`",
+            text.escape_debug()
+        ))
+    })
+}
+
+/// Shows a report, against that of the same time before. Its query is that of `/v1/reports/{order}`, with the order, or
+/// with a range instead of its times.
+pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
+    let wanted = WantedReport::of(&uri)?;
+    let length = wanted.to.duration_since(wanted.from);
+    let before = wanted.from - length;
+    let (report, earlier) = (
+        wanted.at(wanted.from, wanted.to),
+        wanted.at(before, wanted.from),
+    );
+    let (report, earlier) = tokio::join!(
+        api.get::<ReportJson>(&report),
+        api.get::<ReportJson>(&earlier)
+    );
+    let (report, earlier) = (report?, earlier?);
+    let previous = Previous::of(&earlier);
+    Ok(Page::new(Section::Reports, "Reports")
+        .with("choice", choice(&wanted))
+        .with("totals", totals(&wanted, &report, &earlier))
+        .with(
+            "rows",
+            rows(&report.rows, &previous, wanted.is_whole, &wanted.page()),
+        )
+        .with("csv", links(&wanted))
+        .still())
+}
+
+/// Sends a report as CSV.
+pub(super) async fn table(Extension(api): Extension<Api>, uri: Uri) -> Result<Response, Problem> {
+    let wanted = WantedReport::of(&uri)?;
+    let report: ReportJson = api.get(&wanted.at(wanted.from, wanted.to)).await?;
+    let name = format!(
+        "attachment; filename=\"report-{}.csv\"",
+        wanted.to.strftime("%Y-%m-%d")
+    );
+    let headers = [
+        (header::CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()),
+        (header::CONTENT_DISPOSITION, name),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+        (header::CACHE_CONTROL, "no-store".to_owned()),
+    ];
+    Ok((headers, csv(&report.rows)).into_response())
+}
+
+fn choice(wanted: &WantedReport) -> Markup {
+    let page = wanted.page();
+    let orders = ORDERS.iter().map(|(order, name)| {
+        let path = page.with("order", order.as_str()).at("/ui/reports");
+        (path, html! { (name) }, *order == wanted.order)
+    });
+    let ranges = RANGES.iter().map(|(word, name, _)| {
+        let path = page.without(&["from", "to"]).with("range", word);
+        (
+            path.at("/ui/reports"),
+            html! { (name) },
+            wanted.range == Some(*word),
+        )
+    });
+    let field = |name: &str| wanted.asked.value(name).unwrap_or_default().to_owned();
+    let of_form = |at: Timestamp| match wanted.range {
+        Some(_) => String::new(),
+        None => at.strftime("%Y-%m-%dT%H:%M").to_string(),
+    };
+    html! {
+        div.no-print {
+            (tabs("Time", &ranges.collect::<Vec<_>>()))
+            (tabs("First", &orders.collect::<Vec<_>>()))
+        }
+        form.filters action="/ui/reports" {
+            input type="hidden" name="order" value=(wanted.order.as_str());
+            @if let Some(range) = wanted.range { input type="hidden" name="range" value=(range); }
+            @for (name, label) in [("schedule", "Schedule"), ("tag", "Tag"), ("queue", "Queue")] {
+                label { (label) " " input name=(name) value=(field(name)) maxlength="200" autocomplete="off"; }
+            }
+            label { "From (UTC) " input type="datetime-local" name="from" value=(of_form(wanted.from)); }
+            label { "To (UTC) " input type="datetime-local" name="to" value=(of_form(wanted.to)); }
+            button { "Show" }
+        }
+    }
+}
+
+/// Counts of all rows together.
+#[derive(Debug, Default)]
+struct Totals {
+    runs: u64,
+    completed: u64,
+    failed: u64,
+    timed_out: u64,
+    cancelled: u64,
+    skipped: u64,
+    open: u64,
+}
+
+impl Totals {
+    fn of(rows: &[ReportRowJson]) -> Self {
+        rows.iter().fold(Self::default(), |sum, row| Self {
+            runs: sum.runs + row.runs,
+            completed: sum.completed + row.completed,
+            failed: sum.failed + row.failed,
+            timed_out: sum.timed_out + row.timed_out,
+            cancelled: sum.cancelled + row.cancelled,
+            skipped: sum.skipped + row.skipped,
+            open: sum.open + row.open,
+        })
+    }
+}
+
+fn totals(wanted: &WantedReport, report: &ReportJson, earlier: &ReportJson) -> Markup {
+    let (now, before) = (Totals::of(&report.rows), Totals::of(&earlier.rows));
+    let bad = now.failed + now.timed_out;
+    let figures: BTreeMap<u8, (&str, u64, u64)> = [
+        ("Runs", now.runs, before.runs),
+        ("Completed", now.completed, before.completed),
+        ("Failed", now.failed, before.failed),
+        ("Timed out", now.timed_out, before.timed_out),
+        ("Cancelled", now.cancelled, before.cancelled),
+        ("Skipped", now.skipped, before.skipped),
+        ("Open", now.open, before.open),
+    ]
+    .into_iter()
+    .zip(0..)
+    .map(|(figure, at)| (at, figure))
+    .collect();
+    let range = RANGES.iter().find(|(word, ..)| Some(*word) == wanted.range);
+    let (this, that) = range.map_or_else(
+        || ("This time".to_owned(), "As long before".to_owned()),
+        |(_, name, _)| (format!("Last {name}"), format!("The {name} before")),
+    );
+    html! {
+        p.lead {
+            @if bad == 0 { span.state.good { span aria-hidden="true" { "●" } " No run failed" } }
+            @else { span.state.bad { span aria-hidden="true" { "▲" } " " (count(bad)) (if bad == 1 { " run failed" } else { " runs failed" }) } }
+            " of " (count(now.runs)) ", from " (time_of(&report.from)) " to " (time_of(&report.to)) "."
+        }
+        @if !report.is_complete { p { strong { "Not complete: " } "of more than a million runs the newest are counted, since " (time_of(&report.from)) "." } }
+        div.wide { table.totals {
+            thead { tr { th scope="col" { "Time" } @for (name, ..) in figures.values() { th.number scope="col" { (name) } } } }
+            tbody {
+                tr { th scope="row" { (this) } @for (_, now, _) in figures.values() { td.number { (count(*now)) } } }
+                tr { th scope="row" { (that) } @for (_, _, before) in figures.values() { td.number { (count(*before)) } } }
+            }
+        } }
+        @if !earlier.is_complete { p.of { "Of the time before, the runs since " (time_of(&earlier.from)) " are counted." } }
+    }
+}
+
+fn links(wanted: &WantedReport) -> Markup {
+    html! {
+        p.no-print { a href=(wanted.page().at("/ui/reports.csv")) { "The same as CSV" } }
+        p.only-print { "ganger, " (time(Timestamp::now())) @if let Some(tag) = wanted.asked.value("tag") { ", tag " (text(tag)) } }
+        details.commands {
+            summary { "As a command" }
+            pre { "ganger schedule report " (wanted.order.as_str()) " --from " (wanted.from) " --to " (wanted.to) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(query: &str) -> Result<WantedReport, Problem> {
+        WantedReport::of(&format!("/ui/reports?{query}").parse().unwrap())
+    }
+
+    #[test]
+    fn a_range_or_times_are_the_time_of_a_report() {
+        let week = wanted("range=7d&tag=x&order=slow").unwrap();
+        assert_eq!(week.to.duration_since(week.from).as_hours(), 168);
+        assert_eq!(week.page().at("/p"), "/p?tag=x&order=slow&range=7d");
+        let day = wanted("from=2026-12-01T08:00&to=2026-12-02T08:00:00Z&range=7d").unwrap();
+        assert_eq!(day.to.duration_since(day.from).as_hours(), 24);
+        assert_eq!(day.range, None);
+        assert!(
+            day.at(day.from, day.to)
+                .starts_with("/v1/reports/failures?from=2026-12-01T08")
+        );
+        assert!(wanted("from=2026-12-02T08:00&to=2026-12-01T08:00").is_err());
+        assert!(wanted("from=noon").is_err());
+    }
+}

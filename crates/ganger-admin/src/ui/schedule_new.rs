@@ -1,0 +1,133 @@
+//! The page on which a schedule is made: its times in words and its next slots as they are written, then its definition.
+
+use axum::Extension;
+use axum::http::Uri;
+use ganger_pool::overview::Status;
+use maud::{Markup, html};
+use serde_json::{Map, Value, json};
+
+use super::api::Api;
+use super::asked::Asked;
+use super::now::path_part;
+use super::page::{Page, Section};
+use super::schedule::{planned_slots, words};
+use super::schedule_versions::pretty;
+use super::shown::text;
+use crate::answer::Problem;
+use crate::explain::Explained;
+
+/// Keys of times.
+const TIMES: [&str; 3] = ["cron", "every", "at"];
+
+/// Shows the form of a new schedule. Its query has keys of the definition.
+pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
+    let asked = Asked::of(&uri);
+    let status: Status = api.get("/v1/status").await?;
+    let mut queues: Vec<&str> = status.pools.iter().map(|pool| &*pool.queue).collect();
+    queues.sort_unstable();
+    queues.dedup();
+    let times = match TIMES.iter().any(|key| asked.value(key).is_some()) {
+        true => Some(explained(&api, &asked).await),
+        false => None,
+    };
+    Ok(Page::new(Section::Schedules, "New schedule")
+        .with("keys", keys(&asked, &queues))
+        .with("times", coming(times))
+        .with("create", create(&asked))
+        .still())
+}
+
+async fn explained(api: &Api, asked: &Asked) -> Result<Explained, Problem> {
+    let mut times = Map::new();
+    for key in TIMES.iter().chain(&["zone", "name"]) {
+        if let Some(value) = asked.value(key) {
+            times.insert((*key).to_owned(), value.into());
+        }
+    }
+    times.insert("n".to_owned(), json!(10));
+    api.ask("/v1/schedules/explain", &Value::Object(times))
+        .await
+}
+
+fn keys(asked: &Asked, queues: &[&str]) -> Markup {
+    let value = |key: &str| asked.value(key).unwrap_or_default().to_owned();
+    html! {
+        form.columns-form action="/ui/schedules/new" data-preview="times create" {
+            label { "Name" input name="name" value=(value("name")) maxlength="200" required autocomplete="off"; }
+            label { "Queue" input name="queue" value=(value("queue")) list="queues" maxlength="200" autocomplete="off"; }
+            datalist #queues { @for queue in queues { option value=(queue) {} } }
+            label { "Cron, such as 0 8 * * MON-FRI" input name="cron" value=(value("cron")) maxlength="300" spellcheck="false" autocomplete="off"; }
+            label { "or every, such as 1h 30m" input name="every" value=(value("every")) maxlength="60" autocomplete="off"; }
+            label { "or once at, such as 2027-01-31T08:00" input name="at" value=(value("at")) maxlength="60" autocomplete="off"; }
+            label { "Time zone; UTC if empty" input name="zone" value=(value("zone")) maxlength="60" placeholder="Europe/Berlin" autocomplete="off"; }
+            label { "Body" input name="body" value=(value("body")) maxlength="2000" spellcheck="false" autocomplete="off"; }
+            label { "Tags, with commas between" input name="tags" value=(value("tags")) maxlength="300" autocomplete="off"; }
+            div { button { "Show times and definition" } }
+        }
+    }
+}
+
+fn coming(times: Option<Result<Explained, Problem>>) -> Markup {
+    html! {
+        h2 { "Times" }
+        @match times {
+            None => p.none { "Write a cron expression, a period or a time to see the next ten slots." },
+            Some(Ok(explained)) => { (words(&explained)) h3 { "Next slots" } (planned_slots(&explained.slots)) },
+            Some(Err(problem)) => {
+                p.error { (text(problem.detail())) }
+                ul { @for error in problem.errors() { li.error { (text(error)) } } }
+            },
+        }
+    }
+}
+
+/// Returns the definition that the fields make.
+fn definition(asked: &Asked) -> Value {
+    let mut keys = Map::new();
+    for key in ["cron", "every", "at", "zone", "queue", "body"] {
+        if let Some(value) = asked.value(key) {
+            keys.insert(key.to_owned(), value.into());
+        }
+    }
+    if let Some(tags) = asked.value("tags") {
+        let tags = tags.split(',').map(str::trim);
+        let tags: Vec<&str> = tags.filter(|tag| !tag.is_empty()).collect();
+        keys.insert("tags".to_owned(), json!(tags));
+    }
+    Value::Object(keys)
+}
+
+fn create(asked: &Asked) -> Markup {
+    let json = pretty(&definition(asked));
+    html! {
+        h2 { "Definition" }
+        @match asked.value("name") {
+            None => p.none { "Write a name first." },
+            Some(name) => form method="post" action={ "/ui/do/put/v1/schedules/" (path_part(name)) } {
+                input type="hidden" name="if-none-match" value="*";
+                input type="hidden" name="back" value="/ui/schedules/{schedule}";
+                label for="new-json" { "Keys of the schedule, as in [[schedules]], in JSON; others may be added, such as overlap or misfire" }
+                textarea #new-json name=":json" rows="10" spellcheck="false" required { (json) }
+                p { "Its first slot is the first one of the future." }
+                button { "Create " (text(name)) }
+            }
+        }
+        details.commands {
+            summary { "As a command" }
+            pre { "ganger schedule add NAME --cron EXPRESSION --queue QUEUE --body TEXT" }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_make_a_definition() {
+        let asked = "/ui/schedules/new?name=a&cron=0+8+*+*+*&every=&tags=x,+y,";
+        let asked = Asked::of(&asked.parse().unwrap());
+        let expected = json!({ "cron": "0 8 * * *", "tags": ["x", "y"] });
+        assert_eq!(definition(&asked), expected);
+    }
+}

@@ -1,0 +1,176 @@
+//! The page of schedules, and the pause of all of them.
+
+use axum::Extension;
+use axum::http::Uri;
+use ganger_pool::overview::Status;
+use ganger_queue::ledger::shown::{AuditJson, ScheduleJson};
+use ganger_schedule::occurrence::ScheduleState;
+use maud::{Markup, html};
+
+use super::api::Api;
+use super::asked::{Asked, tabs};
+use super::now::path_part;
+use super::page::{Page, Section};
+use super::runs::schedule_path;
+use super::shown::{count, first, state, text, time_of};
+use crate::answer::Problem;
+use crate::ledger::LedgerJson;
+
+/// Number of schedules on a page.
+const ROWS: usize = 50;
+
+/// Shows schedules. The query is that of `/v1/schedules`.
+pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
+    let asked = Asked::of(&uri).without(&["limit"]);
+    let ledger: LedgerJson = api.get("/v1/ledger").await?;
+    let held = match &ledger.hold {
+        Some(reason) => Some((reason.clone(), holder(&api).await)),
+        None => None,
+    };
+    let status: Status = api.get("/v1/status").await?;
+    let counts = status.ledger.unwrap_or_default().schedules;
+    let one_more = (ROWS + 1).to_string();
+    let listed: Result<Vec<ScheduleJson>, Problem> = api
+        .get(&asked.with("limit", &one_more).at("/v1/schedules"))
+        .await;
+    let views = std::iter::once("").chain(ScheduleState::WORDS.iter().copied());
+    let views: Vec<(String, Markup, bool)> = views
+        .map(|word| {
+            let number = match word {
+                "" => counts.values().sum(),
+                word => counts.get(word).copied().unwrap_or_default(),
+            };
+            let name = html! { (if word.is_empty() { "all" } else { word }) " " span.of { (count(number)) } };
+            let path = asked.without(&["after"]).with("state", word).at("/ui/schedules");
+            (path, name, asked.value("state").unwrap_or_default() == word)
+        })
+        .collect();
+    Ok(Page::new(Section::Schedules, "Schedules")
+        .with("hold", hold(held.as_ref(), counts.get("active").copied()))
+        .with("filters", filters(&asked, &views))
+        .with_list("schedules", list(&asked, listed)))
+}
+
+/// Returns the change that has paused all schedules, if it is recorded.
+async fn holder(api: &Api) -> Option<AuditJson> {
+    let changes: Vec<AuditJson> = api.get("/v1/audit?subject=*&limit=20").await.ok()?;
+    changes
+        .into_iter()
+        .find(|change| change.action == "pause_all")
+}
+
+fn hold(held: Option<&(String, Option<AuditJson>)>, active: Option<u64>) -> Markup {
+    html! {
+        @if let Some((reason, change)) = held {
+            ul.problems { li.critical {
+                strong { span aria-hidden="true" { "▲ " } "All schedules are paused: no slot is dispatched" }
+                @if let Some(change) = change {
+                    " since " (time_of(&change.at)) ", by " (text(change.actor.as_deref().unwrap_or("unknown")))
+                }
+                p.error { (text(reason)) }
+                form method="post" action="/ui/do/post/v1/schedules/resume" {
+                    button title="Slots since then are missed ones: the rule of each schedule decides on them" { "Resume all" }
+                }
+            } }
+        } @else {
+            div.actions {
+                a.button href="/ui/schedules/new" { "New schedule" }
+                details.ask {
+                    summary { "Pause all…" }
+                    form method="post" action="/ui/do/post/v1/schedules/pause" {
+                        p {
+                            "None of the slots of " (count(active.unwrap_or_default())) " active schedules is dispatched, by no daemon of this \
+                             ledger, until they are resumed. Runs that have begun go on."
+                        }
+                        label { "Reason " input name="reason" maxlength="500" required; }
+                        button.danger { "Pause all" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn filters(asked: &Asked, views: &[(String, Markup, bool)]) -> Markup {
+    html! {
+        (tabs("State", views))
+        form.filters action="/ui/schedules" {
+            (asked.kept(&["state"]))
+            label { "Name or tag " input type="search" name="text" value=(asked.value("text").unwrap_or_default()) maxlength="200"; }
+            label { "Tag " input name="tag" value=(asked.value("tag").unwrap_or_default()) maxlength="200"; }
+            button { "Filter" }
+            @if asked.value("text").or(asked.value("tag")).is_some() { a href="/ui/schedules" { "Clear" } }
+        }
+    }
+}
+
+fn list(asked: &Asked, listed: Result<Vec<ScheduleJson>, Problem>) -> Markup {
+    let listed = match listed {
+        Ok(listed) => listed,
+        Err(problem) => return html! { p.error { (text(problem.detail())) } },
+    };
+    let last = listed.get(ROWS - 1).filter(|_| listed.len() > ROWS);
+    html! {
+        div.wide {
+            table.stack {
+                thead { tr {
+                    th scope="col" { "Schedule" } th scope="col" { "State" } th scope="col" { "Next slot" } th scope="col" { "Last run" }
+                    th scope="col" { "Tags" } th scope="col" { "Origin" } th scope="col" { "Actions" }
+                } }
+                tbody {
+                    @for schedule in listed.iter().take(ROWS) { (row(asked, schedule)) }
+                    @if listed.is_empty() { tr { td colspan="7" {
+                        span.none { "No schedule is listed. A schedule sends a message into a queue at its times." }
+                    } } }
+                }
+            }
+        }
+        p {
+            @if asked.value("after").is_some() { a href=(asked.without(&["after"]).at("/ui/schedules")) { "First schedules" } " " }
+            @if let Some(last) = last { a href=(asked.with("after", &last.name).at("/ui/schedules")) { "Further schedules" } }
+        }
+        details.commands {
+            summary { "As commands" }
+            pre { "ganger schedule list\nganger schedule pause --all --reason TEXT\nganger schedule resume --all\nganger schedule trigger NAME" }
+        }
+    }
+}
+
+fn row(asked: &Asked, schedule: &ScheduleJson) -> Markup {
+    let at = format!("/ui/do/post/v1/schedules/{}", path_part(&schedule.name));
+    html! {
+        tr {
+            th.name scope="row" { a href=(schedule_path(&schedule.name)) { (text(&schedule.name)) } }
+            td.text {
+                (state(&schedule.state))
+                @if let Some(reason) = &schedule.state_reason { br; span.of { (text(&first(reason, 100))) } }
+                @if let Some(overdue) = &schedule.overdue { br; span.error { "Overdue: " (text(&first(overdue, 160))) } }
+            }
+            td data-label="Next slot" { @match &schedule.next_slot {
+                Some(slot) if schedule.state == "active" => (time_of(slot)),
+                _ => span.of { "–" },
+            } }
+            td data-label="Last run" { @match &schedule.last_state { Some(last) => (state(last)), None => span.of { "–" } } }
+            td.name { @for tag in &schedule.tags { a.tag href=(asked.without(&["after"]).with("tag", tag).at("/ui/schedules")) { (text(tag)) } " " } }
+            td data-label="Origin" { (text(&schedule.origin)) }
+            td {
+                div.actions.tight {
+                    form method="post" action={ (at) "/trigger" } {
+                        input type="hidden" name="said" value="The message is sent: this is its run.";
+                        input type="hidden" name="back" value="/ui/occurrences/{occurrence}";
+                        button aria-label={ "Trigger " (schedule.name) } title="Send its message now" { "Trigger" }
+                    }
+                    @match schedule.state.as_str() {
+                        "active" => form method="post" action={ (at) "/pause" } {
+                            button aria-label={ "Pause " (schedule.name) } title="Slots are not dispatched until it is resumed" { "Pause" }
+                        },
+                        "paused" | "disabled" | "broken" => form method="post" action={ (at) "/resume" } {
+                            button aria-label={ "Resume " (schedule.name) } title="Slots since then are skipped" { "Resume" }
+                        },
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+}
