@@ -73,7 +73,7 @@ fn active(alerts: &[ActiveAlert]) -> Markup {
 fn webhooks(webhooks: &[WebhookStatus]) -> Markup {
     html! {
         h2 { "Webhooks" }
-        div.wide {
+        div.wide tabindex="0" {
             table {
                 thead { tr {
                     th scope="col" { "Webhook" } th scope="col" { "Address" } th scope="col" { "Form" } th scope="col" { "State" }

@@ -24,7 +24,7 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Pag
 fn rows(changes: &[AuditJson]) -> Markup {
     let last = changes.last().filter(|_| changes.len() == ROWS);
     html! {
-        div.wide {
+        div.wide tabindex="0" {
             table {
                 thead { tr { th { "When" } th { "Who" } th { "What" } th { "Subject" } th { "More" } } }
                 tbody {

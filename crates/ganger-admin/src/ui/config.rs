@@ -108,7 +108,7 @@ fn keys(label: &str, keys: &[String]) -> Markup {
 fn of_sources(sources: &[SourceInfo], status: &Status) -> Markup {
     html! {
         h2 { "Sources" }
-        div.wide {
+        div.wide tabindex="0" {
             table {
                 thead { tr {
                     th scope="col" { "Source" } th scope="col" { "Kind" } th scope="col" { "Pools" } th scope="col" { "State" }

@@ -31,7 +31,7 @@ fn is_stale(daemon: &DaemonJson) -> bool {
 
 fn daemons(all: &[DaemonJson]) -> Markup {
     html! {
-        div.wide {
+        div.wide tabindex="0" {
             table {
                 thead { tr {
                     th { "Daemon" } th { "State" } th { "Version" } th { "Started" } th.number { "Pools" }
@@ -106,7 +106,7 @@ fn pools(all: &[DaemonJson]) -> Markup {
     }
     html! {
         h2 { "Pools" }
-        div.wide {
+        div.wide tabindex="0" {
             table {
                 thead { tr {
                     th { "Pool" } th { "Daemon" } th { "State" } th.number { "Workers" } th.number { "Done/s" }

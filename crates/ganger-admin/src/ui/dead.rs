@@ -138,7 +138,7 @@ fn of_source(source: &SourceInfo, groups: Result<&Vec<Group>, &Problem>) -> Mark
             Err(problem) => p.error { (text(problem.detail())) },
             Ok(groups) if groups.is_empty() => p.none { "No dead letter." },
             Ok(groups) => {
-                div.wide {
+                div.wide tabindex="0" {
                     table.cards {
                         thead { tr {
                             th scope="col" { "Error" } th scope="col" { "Reason" } th scope="col" { "Pool" }
@@ -277,7 +277,7 @@ fn listed(source: &str, letters: &[DeadLetter], here: &str) -> Markup {
 /// Shows dead letters as a table; those of a form have a box to tick.
 fn table(source: &str, letters: &[DeadLetter], has_boxes: bool) -> Markup {
     html! {
-        div.wide {
+        div.wide tabindex="0" {
             table.cards {
                 thead { tr {
                     @if has_boxes { th scope="col" { input type="checkbox" data-all aria-label="Tick all on this page"; } }
@@ -532,7 +532,7 @@ fn in_groups(source: &str, groups: &[Group]) -> Markup {
     html! {
         @if groups.len() > 1 {
             h2 { "By error" }
-            div.wide {
+            div.wide tabindex="0" {
                 table.cards {
                     thead { tr {
                         th scope="col" { "Error" } th scope="col" { "Reason" } th scope="col" { "Pool" }

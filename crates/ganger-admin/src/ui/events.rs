@@ -87,7 +87,7 @@ fn filters(fields: &Fields) -> Markup {
 
 fn listed(events: &[EventRow], sources: &[SourceInfo], older: Option<&str>) -> Markup {
     html! {
-        div.wide {
+        div.wide tabindex="0" {
             table.cards {
                 thead { tr { th scope="col" { "When" } th scope="col" { "Pool" } th scope="col" { "Event" } } }
                 tbody {

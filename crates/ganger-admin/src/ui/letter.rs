@@ -133,7 +133,7 @@ fn body(dead: &DeadLetter) -> Markup {
 
 fn headers(headers: &Headers) -> Markup {
     html! {
-        div.wide {
+        div.wide tabindex="0" {
             table {
                 thead { tr { th scope="col" { "Header" } th scope="col" { "Value" } } }
                 tbody {

@@ -252,7 +252,7 @@ pub(super) fn rates(trends: &TrendsOfPools, pool: &str) -> Markup {
 fn pools(pools: &[PoolStatus], trends: &TrendsOfPools) -> Markup {
     html! {
         h2 { "Pools" }
-        div.wide {
+        div.wide tabindex="0" {
             table {
                 thead { tr {
                     th { "Pool" } th { "State" } th.number { "Workers" } th.number { "Done/s" } th { "Last hour" } th.number { "p50" }

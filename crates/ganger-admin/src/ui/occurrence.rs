@@ -114,7 +114,7 @@ fn timeline(found: &OccurrenceDetailsJson) -> Markup {
     html! {
         h2 { "Timeline" }
         @if found.events.is_empty() { p.none { "The record of a message of no schedule has its end only." } }
-        @else { div.wide { table.snug.stack {
+        @else { div.wide tabindex="0" { table.snug.stack {
             thead { tr {
                 th scope="col" { "When" } th.number scope="col" { "After" } th scope="col" { "State" } th.number scope="col" { "Attempt" }
                 th scope="col" { "Note" }

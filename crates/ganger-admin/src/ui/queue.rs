@@ -224,7 +224,7 @@ fn readers(place: &QueuePlace, pools: &[&PoolStatus]) -> Markup {
     html! {
         @if !pools.is_empty() {
             h2 { "Read by" }
-            div.wide {
+            div.wide tabindex="0" {
                 table {
                     thead { tr {
                         th scope="col" { "Pool" } th scope="col" { "State" } th.number scope="col" { "Workers" }

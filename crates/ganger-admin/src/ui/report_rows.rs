@@ -51,7 +51,7 @@ pub(super) fn rows(
     let most = if is_whole { rows.len() } else { ROWS };
     html! {
         h2 { "By schedule and queue" }
-        div.wide { table.report {
+        div.wide tabindex="0" { table.report {
             thead {
                 tr {
                     th scope="col" rowspan="2" { "Schedule or queue" } th.number scope="col" rowspan="2" { "Runs" }

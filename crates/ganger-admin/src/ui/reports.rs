@@ -256,7 +256,7 @@ fn totals(wanted: &WantedReport, report: &ReportJson, earlier: &ReportJson) -> M
             " of " (count(now.runs)) ", from " (time_of(&report.from)) " to " (time_of(&report.to)) "."
         }
         @if !report.is_complete { p { strong { "Not complete: " } "of more than a million runs the newest are counted, since " (time_of(&report.from)) "." } }
-        div.wide { table.totals {
+        div.wide tabindex="0" { table.totals {
             thead { tr { th scope="col" { "Time" } @for (name, ..) in figures.values() { th.number scope="col" { (name) } } } }
             tbody {
                 tr { th scope="row" { (this) } @for (_, now, _) in figures.values() { td.number { (count(*now)) } } }

@@ -38,7 +38,7 @@ pub(super) fn is_failure(word: &str) -> bool {
 /// Shows runs in a table. Those of one schedule don't name it.
 pub(super) fn table(runs: &[OccurrenceJson], is_of_one: bool, none: &str) -> Markup {
     html! {
-        div.wide {
+        div.wide tabindex="0" {
             table.stack {
                 thead { tr {
                     th scope="col" { "State" }

@@ -197,7 +197,7 @@ fn slots(shown: &ScheduleDetailsJson, slots: &[SlotJson]) -> Markup {
             }
         }
         @if slots.is_empty() { p.none { "There is no further slot." } }
-        @else { div.wide { table.snug {
+        @else { div.wide tabindex="0" { table.snug {
             thead { tr {
                 th scope="col" { "Your time" } th scope="col" { "Time of the schedule" } th scope="col" { "Note" } th scope="col" { "Action" }
             } }
@@ -225,7 +225,7 @@ fn local(slot: &SlotJson) -> String {
 /// Shows slots of a definition that is not entered yet.
 pub(super) fn planned_slots(slots: &[SlotJson]) -> Markup {
     html! {
-        div.wide { table.snug {
+        div.wide tabindex="0" { table.snug {
             thead { tr { th scope="col" { "Your time" } th scope="col" { "Time of the schedule" } th scope="col" { "Note" } } }
             tbody { @for slot in slots {
                 tr { th scope="row" { (time_of(&slot.slot)) } td { (text(&local(slot))) } td { (text(&slot.note)) } }

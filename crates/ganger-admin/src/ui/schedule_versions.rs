@@ -55,7 +55,7 @@ pub(super) fn versions(
     };
     html! {
         h2 { "Versions" }
-        div.wide { table {
+        div.wide tabindex="0" { table {
             thead { tr {
                 th.number scope="col" { "Version" } th scope="col" { "When" } th scope="col" { "Who" } th scope="col" { "Difference" }
                 th scope="col" { "Action" }

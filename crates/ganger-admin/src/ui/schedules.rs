@@ -111,7 +111,7 @@ fn list(asked: &Asked, listed: Result<Vec<ScheduleJson>, Problem>) -> Markup {
     };
     let last = listed.get(ROWS - 1).filter(|_| listed.len() > ROWS);
     html! {
-        div.wide {
+        div.wide tabindex="0" {
             table.stack {
                 thead { tr {
                     th scope="col" { "Schedule" } th scope="col" { "State" } th scope="col" { "Next slot" } th scope="col" { "Last run" }

@@ -458,7 +458,7 @@ fn of_kind(kind: &str, hits: &[&Hit]) -> Markup {
         @if hits.iter().all(|hit| hit.more.is_none()) {
             ul.plain { @for hit in hits { li { a href=(hit.path) { (text(&hit.name)) } } } }
         } @else {
-            div.wide {
+            div.wide tabindex="0" {
                 table.cards {
                     thead { tr {
                         th scope="col" { (kind) } th scope="col" { "State" } th scope="col" { "When" } th scope="col" { "Error" }

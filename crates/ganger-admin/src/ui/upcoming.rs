@@ -242,7 +242,7 @@ impl Week {
             h2 { "Collisions" }
             @if sets.is_empty() { p.none { "No two schedules have a slot in the same minute." } }
             @else {
-                div.wide { table {
+                div.wide tabindex="0" { table {
                     thead { tr {
                         th scope="col" { "Schedules with slots in the same minute" } th.number scope="col" { "Schedules" }
                         th.number scope="col" { "Minutes" } th scope="col" { "First" }
