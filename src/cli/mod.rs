@@ -15,6 +15,7 @@ mod exec;
 mod history;
 mod import;
 mod init;
+mod interfaces;
 mod ledger;
 #[cfg(feature = "admin")]
 mod live;
@@ -42,10 +43,6 @@ use clap::{CommandFactory, Parser, Subcommand};
 use nix::errno::Errno;
 
 use ganger_config::Problems;
-#[cfg(feature = "admin")]
-use live::surface;
-#[cfg(not(feature = "admin"))]
-use no_surface as surface;
 use usage::WrongUsage;
 
 /// Turns any program into a reliable consumer of a message queue.

@@ -12,7 +12,7 @@ use ganger_pool::request::Request;
 /// The interfaces of a build without the admin API: empty.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Surface;
+pub(super) struct NoSurface;
 
 #[expect(clippy::unnecessary_wraps, reason = "its twin may fail")]
 pub(super) fn open(
@@ -20,8 +20,8 @@ pub(super) fn open(
     _: Overview,
     _: mpsc::Sender<Request>,
     _: impl Fn() -> Result<Config, Problems>,
-) -> miette::Result<Surface> {
-    Ok(Surface)
+) -> miette::Result<NoSurface> {
+    Ok(NoSurface)
 }
 
 /// Says that there is no dashboard.

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::common::{CommandResult, ConfigFile, environment, load};
 use super::signals::Signals;
-use super::{output, surface, warnings};
+use super::{interfaces, output, warnings};
 use crate::collector;
 use crate::daemon::Daemon;
 use crate::daemon::service::Service;
@@ -81,7 +81,7 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     forward_signals(reloader.clone(), requests_tx.clone())?;
     watch_children()?;
     let load = reloader.clone();
-    let _surface = surface::open(
+    let _surface = interfaces::open(
         (&args.config, &admin, &telemetry),
         daemon.overview(),
         requests_tx.clone(),

@@ -4,16 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::Json;
-use axum::extract::State;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};
 
 use super::client::{Remote, Target};
-use super::context::Context;
 use ganger_config::model::AdminPeer;
-use ganger_core::host;
 use ganger_pool::overview::Status;
 
 /// Time that a daemon has to answer.
@@ -48,7 +44,7 @@ struct KnownStatus {
 
 impl Peers {
     /// Asks all of them at once.
-    async fn ask(&self, peers: &BTreeMap<String, AdminPeer>) -> Vec<DaemonJson> {
+    pub(super) async fn ask(&self, peers: &BTreeMap<String, AdminPeer>) -> Vec<DaemonJson> {
         self.lock().retain(|name, known| {
             let peer = peers.get(name);
             peer.is_some_and(|peer| peer.url.as_str() == known.url)
@@ -88,22 +84,4 @@ impl Peers {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownStatus>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Get the status of this daemon and of those in `admin.peers`, which are asked at once, each for at most a second. One
-/// that does not answer is shown as it was when it last did.
-#[utoipa::path(get, path = "/v1/daemons", tag = "status", responses(
-    (status = 200, description = "The daemons, this one first", body = Vec<DaemonJson>),
-))]
-pub(super) async fn daemons(State(context): State<Context>) -> Json<Vec<DaemonJson>> {
-    let config = context.daemon.overview.config();
-    let others = context.peers.ask(&config.admin.peers).await;
-    let this = DaemonJson {
-        name: host::name(),
-        url: None,
-        status: Some(context.daemon.overview.status_measured().await),
-        age_seconds: Some(0.0),
-        problem: None,
-    };
-    Json([vec![this], others].concat())
 }

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::answer::Problem;
 use super::body::JsonBody;
 use super::context::Context;
+use super::daemons::DaemonJson;
+use super::trends::TrendsOfPools;
+use ganger_core::host;
 use ganger_pool::Steer;
 use ganger_pool::overview::Status;
 use ganger_pool::status::PoolStatus;
@@ -55,6 +58,32 @@ pub(super) struct Steered {
 ))]
 pub(super) async fn status(State(context): State<Context>) -> Json<Status> {
     Json(context.daemon.overview.status_measured().await)
+}
+
+/// Get figures of the pools over the last hour, in samples of ten seconds.
+#[utoipa::path(get, path = "/v1/trends", tag = "status", responses(
+    (status = 200, description = "The figures", body = TrendsOfPools),
+))]
+pub(super) async fn trends(State(context): State<Context>) -> Json<TrendsOfPools> {
+    Json(context.trends.all())
+}
+
+/// Get the status of this daemon and of those in `admin.peers`, which are asked at once, each for at most a second. One
+/// that does not answer is shown as it was when it last did.
+#[utoipa::path(get, path = "/v1/daemons", tag = "status", responses(
+    (status = 200, description = "The daemons, this one first", body = Vec<DaemonJson>),
+))]
+pub(super) async fn daemons(State(context): State<Context>) -> Json<Vec<DaemonJson>> {
+    let config = context.daemon.overview.config();
+    let others = context.peers.ask(&config.admin.peers).await;
+    let this = DaemonJson {
+        name: host::name(),
+        url: None,
+        status: Some(context.daemon.overview.status_measured().await),
+        age_seconds: Some(0.0),
+        problem: None,
+    };
+    Json([vec![this], others].concat())
 }
 
 /// Get the status of all pools.

@@ -26,10 +26,10 @@ use super::client::WAIT_MAX;
 use super::connections::{Connection, placed};
 use super::context::{AT_BROKERS_MAX, Context, Daemon};
 use super::credentials::{Credentials, Token};
-use super::daemons::{self, Peers};
+use super::daemons::Peers;
 use super::guard::{Guard, Interface, guard};
 use super::session::Sessions;
-use super::trends::{self, Trends};
+use super::trends::Trends;
 use super::ui::{self, Api};
 use super::waits::Waits;
 use super::{
@@ -143,8 +143,8 @@ fn documented() -> (Router<Context>, OpenApi) {
     let router = OpenApiRouter::with_openapi(openapi::head())
         .merge(watched())
         .routes(routes!(pools::status))
-        .routes(routes!(trends::trends))
-        .routes(routes!(daemons::daemons))
+        .routes(routes!(pools::trends))
+        .routes(routes!(pools::daemons))
         .routes(routes!(pools::all))
         .routes(routes!(pools::one))
         .routes(routes!(pools::scale))

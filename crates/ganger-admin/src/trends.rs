@@ -4,12 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::Json;
-use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::context::Context;
 use ganger_pool::overview::Overview;
 use ganger_pool::status::PoolStatus;
 
@@ -48,11 +45,11 @@ pub(super) struct Trends(Arc<Mutex<BTreeMap<String, Sampled>>>);
 #[derive(Debug, Default)]
 struct Sampled {
     trend: PoolTrend,
-    totals: Totals,
+    totals: PoolTotals,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Totals {
+struct PoolTotals {
     done: u64,
     failed: u64,
 }
@@ -73,7 +70,7 @@ impl Trends {
         let mut all = self.lock();
         let mut before = std::mem::take(&mut *all);
         for pool in pools {
-            let totals = Totals {
+            let totals = PoolTotals {
                 done: pool.counts.done,
                 failed: pool.details.failed.values().sum(),
             };
@@ -92,7 +89,8 @@ impl Trends {
         }
     }
 
-    fn all(&self) -> TrendsOfPools {
+    /// Returns all figures.
+    pub(super) fn all(&self) -> TrendsOfPools {
         let all = self.lock();
         let pools = all.iter();
         TrendsOfPools {
@@ -109,7 +107,7 @@ impl Trends {
 }
 
 impl PoolTrend {
-    fn add(&mut self, before: Totals, now: Totals, pool: &PoolStatus) {
+    fn add(&mut self, before: PoolTotals, now: PoolTotals, pool: &PoolStatus) {
         // A pool that was started anew counts from zero.
         let since = |before: u64, now: u64| now.checked_sub(before).unwrap_or(now);
         if self.done.len() == SAMPLES {
@@ -122,14 +120,6 @@ impl PoolTrend {
         self.waiting
             .push_back(pool.backlog.map(|backlog| backlog.depth));
     }
-}
-
-/// Get figures of the pools over the last hour, in samples of ten seconds.
-#[utoipa::path(get, path = "/v1/trends", tag = "status", responses(
-    (status = 200, description = "The figures", body = TrendsOfPools),
-))]
-pub(super) async fn trends(State(context): State<Context>) -> Json<TrendsOfPools> {
-    Json(context.trends.all())
 }
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
 //! The dashboard of the demo's daemon.
 
+use std::any::Any;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use super::super::common::ConfigFile;
-use super::super::{output, surface};
+use super::super::{interfaces, output};
 use super::stage::Stage;
 
 /// The dashboard, served until this is dropped.
 #[derive(Debug)]
 pub(super) struct Dashboard {
-    _surface: surface::Surface,
+    _interfaces: Box<dyn Any>,
 }
 
 impl Dashboard {
@@ -20,11 +21,13 @@ impl Dashboard {
         let file = ConfigFile {
             path: directory.join("demo.toml"),
         };
-        let surface = stage.open_surface(&file)?;
-        let url = surface::login(&file)?;
+        let opened = stage.open_interfaces(&file)?;
+        let url = interfaces::login(&file)?;
         output::note(format!("dashboard, valid once and for a minute: {url}"));
         pause("Open it, then press Enter: workers will be killed.");
-        Ok(Self { _surface: surface })
+        Ok(Self {
+            _interfaces: opened,
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 //! with one pool on it.
 
 use crate::kinds;
+use std::any::Any;
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use miette::{IntoDiagnostic, miette};
 use tokio::sync::mpsc;
 
 use super::super::common::{ConfigFile, environment};
-use super::super::surface;
+use super::super::interfaces;
 use super::worker::{CONCURRENCY, RECORD};
 use crate::daemon::{Daemon, DaemonError};
 use ganger_config as config;
@@ -185,16 +186,17 @@ impl Stage {
         })
     }
 
-    /// Opens the admin API of the daemon, beside that configuration.
-    pub(super) fn open_surface(&self, file: &ConfigFile) -> miette::Result<surface::Surface> {
+    /// Opens the admin API of the daemon, beside that configuration, until the result is dropped.
+    pub(super) fn open_interfaces(&self, file: &ConfigFile) -> miette::Result<Box<dyn Any>> {
         let (admin, telemetry) = (&self.config.admin, &self.config.telemetry);
         let config = self.config.clone();
-        surface::open(
+        let opened = interfaces::open(
             (file, admin, telemetry),
             self.overview.clone(),
             self.requests.clone(),
             move || Ok(config.clone()),
-        )
+        )?;
+        Ok(Box::new(opened))
     }
 
     pub(super) fn client(&mut self) -> &mut Client {

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{api, scene};
 use crate::harness::kafka::Kafka;
 use crate::harness::rabbit::Vhost;
-use crate::harness::{Event, Pool, Workspace, trials};
+use crate::harness::{Api, Event, Pool, Workspace, trials};
 
 trials![
     a_message_is_published_and_its_answer_waited_for,
@@ -165,6 +165,37 @@ fn dead_letters_are_read_counted_edited_and_dropped() {
     api.get("/v1/dead/main/letters/4711").problem(404);
     api.get("/v1/dead/nowhere").problem(404);
     api.get("/v1/dead/main?limit=0").problem(400);
+    criteria_choose_dead_letters(&api);
+    let id = &first["letters"][0]["id"];
+    let edited = json!({ "ids": [id], "body": "mended" }).to_string();
+    let done = api.post("/v1/dead/main/retry", &edited).json();
+    assert_eq!(done["done"], "retried 1");
+    scene.daemon.eventually("it is done", || {
+        scene.record().of(Event::Done, "mended").len() == 1
+    });
+    api.post("/v1/dead/main/retry", &edited).problem(404);
+    for wrong in [
+        json!({}),
+        json!({ "all": true, "body": "x" }),
+        json!({ "ids": [] }),
+        json!({ "ids": ["1"], "error": "x" }),
+    ] {
+        api.post("/v1/dead/main/retry", &wrong.to_string())
+            .problem(400);
+    }
+    a_pool_that_is_not_there_is_told(&api);
+    let dropped = api
+        .ask("DELETE", "/v1/dead/main", &[], r#"{"all": true}"#)
+        .json();
+    assert_eq!(dropped["done"], "dropped 2");
+    assert!(scene.table.dead().is_empty());
+    let none = api.get("/v1/dead/main?pool=work").json();
+    assert_eq!(none["letters"], json!([]));
+    scene.finish();
+}
+
+/// Of three that were rejected just now, in lists, groups and changes.
+fn criteria_choose_dead_letters(api: &Api) {
     for (criteria, count) in [
         ("reason=rejected", 3),
         ("reason=crashed", 0),
@@ -188,23 +219,9 @@ fn dead_letters_are_read_counted_edited_and_dropped() {
     let old = r#"{"all": true, "before": "1h"}"#;
     let none = api.ask("DELETE", "/v1/dead/main", &[], old).json();
     assert_eq!(none["done"], "dropped 0");
-    let id = &first["letters"][0]["id"];
-    let edited = json!({ "ids": [id], "body": "mended" }).to_string();
-    let done = api.post("/v1/dead/main/retry", &edited).json();
-    assert_eq!(done["done"], "retried 1");
-    scene.daemon.eventually("it is done", || {
-        scene.record().of(Event::Done, "mended").len() == 1
-    });
-    api.post("/v1/dead/main/retry", &edited).problem(404);
-    for wrong in [
-        json!({}),
-        json!({ "all": true, "body": "x" }),
-        json!({ "ids": [] }),
-        json!({ "ids": ["1"], "error": "x" }),
-    ] {
-        api.post("/v1/dead/main/retry", &wrong.to_string())
-            .problem(400);
-    }
+}
+
+fn a_pool_that_is_not_there_is_told(api: &Api) {
     let of_none = r#"{"all": true, "pool": "wrok"}"#;
     for refused in [
         api.get("/v1/dead/main?pool=wrok"),
@@ -217,14 +234,6 @@ fn dead_letters_are_read_counted_edited_and_dropped() {
             "{why}"
         );
     }
-    let dropped = api
-        .ask("DELETE", "/v1/dead/main", &[], r#"{"all": true}"#)
-        .json();
-    assert_eq!(dropped["done"], "dropped 2");
-    assert!(scene.table.dead().is_empty());
-    let none = api.get("/v1/dead/main?pool=work").json();
-    assert_eq!(none["letters"], json!([]));
-    scene.finish();
 }
 
 fn an_id_of_a_dead_letter_is_a_text_everywhere() {
