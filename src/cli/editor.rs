@@ -4,8 +4,12 @@ use std::env;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use miette::{IntoDiagnostic, WrapErr, bail};
+use signal_hook::consts::{SIGINT, SIGQUIT};
+use signal_hook::flag;
 use tempfile::{Builder, TempPath};
 
 use super::output;
@@ -49,7 +53,14 @@ pub(super) fn edited((prefix, suffix): (&str, &str), text: &str) -> miette::Resu
     // It may be a command with arguments.
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{editor} \"$1\""), "sh"]);
+    // A key that interrupts is for the editor, which shares the terminal. It is not ignored: the editor would inherit that.
+    let is_over = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGQUIT] {
+        let registered = flag::register_conditional_default(signal, Arc::clone(&is_over));
+        registered.into_diagnostic()?;
+    }
     let status = command.arg(&path).status();
+    is_over.store(true, Ordering::Relaxed);
     let status = status.into_diagnostic().wrap_err("sh")?;
     let read = File::open(&path).and_then(|file| foreign::text(file, TEXT_BYTES_MAX));
     let read = match read {

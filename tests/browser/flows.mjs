@@ -147,6 +147,26 @@ const flows = {
     await page.getByRole("button", { name: "Resume" }).waitFor();
   },
 
+  /** Two operators act on one dead letter, whose body is hostile: who comes later is told, and nothing in it runs. */
+  async dead_letter(state) {
+    const context = await reader({ storageState: state });
+    const [one, other] = [await open(context, "/ui/dead/main"), await open(context, "/ui/dead/main")];
+    for (const page of [one, other]) {
+      await page.locator("tbody").getByRole("link").first().click();
+      await page.waitForURL("**/ui/dead/main/*");
+      await page.getByText("<img src=x onerror=").first().waitFor();
+      assert.equal(await page.evaluate(() => globalThis.hacked), undefined);
+      assert.equal(await page.locator("main img, main script").count(), 0);
+    }
+    await other.getByText("Drop…", { exact: true }).click();
+    await other.getByRole("button", { name: /^Drop/ }).click();
+    await other.waitForURL((url) => url.pathname === "/ui/dead/main");
+    await one.getByRole("button", { name: /^Retry/ }).first().click();
+    await one.getByText("no dead letter").or(one.getByText("does not exist")).first().waitFor();
+    // The refusal is an answer with that status.
+    problems.splice(0);
+  },
+
   /** A daemon that is gone is told of; the one after it is found. */
   async restart(state) {
     const context = await reader({ storageState: state });

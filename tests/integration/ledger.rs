@@ -61,6 +61,8 @@ const BLOW_EVERY: Duration = Duration::from_millis(400);
 pub(crate) const BLOWS: usize = 20;
 /// Time for which they are stopped: longer than a server waits for the end of a transaction.
 const STOPPED_FOR: Duration = Duration::from_millis(2500);
+/// A second, and what a busy machine takes besides: no slot is late by more than that after an outage.
+const BUSY: Duration = Duration::from_secs(4);
 /// Schedules that are due each second.
 const SECONDLY: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -145,7 +147,14 @@ pub(crate) fn three_daemons(site: &Workspace, blows: usize) {
             }
         }
     }
-    each_slot_was_one_occurrence(site);
+    let at = |one: &Value, key: &str| one[key].as_str().unwrap().parse::<Timestamp>().unwrap();
+    let runs = each_slot_was_one_occurrence(site);
+    let late = runs
+        .iter()
+        .map(|one| at(one, "queued_at").duration_since(at(one, "slot")));
+    let late = late.max().unwrap().unsigned_abs();
+    eprintln!("the latest slot was {late:?} late");
+    assert!(late < STOPPED_FOR + BUSY, "a slot was {late:?} late");
     daemons.iter().for_each(Daemon::stop);
 }
 
@@ -207,7 +216,8 @@ pub(crate) fn secondly_to(place: &str, pool: &Pool) -> Pool {
 }
 
 /// Stops these schedules, and checks that each of their slots was one occurrence, and ran.
-pub(crate) fn each_slot_was_one_occurrence(site: &Workspace) {
+/// Returns these.
+pub(crate) fn each_slot_was_one_occurrence(site: &Workspace) -> Vec<Value> {
     site.ganger(&["schedule", "pause", "--all"]).good();
     let begin = Instant::now();
     let is_open = |one: &Value| one["ended_at"].is_null();
@@ -248,6 +258,7 @@ pub(crate) fn each_slot_was_one_occurrence(site: &Workspace) {
     let done = site.record();
     let done: BTreeSet<&str> = done.texts(Event::Done).into_iter().collect();
     assert_eq!(done.len(), bodies.len());
+    all
 }
 
 fn a_run_is_told_from_its_slot_to_its_end() {

@@ -10,7 +10,7 @@ use std::task::{self, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
@@ -26,17 +26,21 @@ const REQUESTS_MAX: usize = 100;
 /// The kinds of requests that take a place, each with its name and number of places.
 const KINDS: [(&str, usize); 4] = [
     ("scrapes", 8),
-    ("event streams", 32),
+    ("event streams", 64),
     ("requests", 64),
     ("waits", 16),
 ];
 
 /// Returns the index in [`KINDS`] of a request; none for a probe, which needs no place.
-fn kind_of(uri: &Uri) -> Option<usize> {
+fn kind_of(uri: &Uri, headers: &HeaderMap) -> Option<usize> {
+    let wants_stream = headers
+        .get(header::ACCEPT)
+        .is_some_and(|accept| accept == "text/event-stream");
     match uri.path() {
         "/livez" | "/readyz" => None,
         "/metrics" => Some(0),
         "/v1/events" => Some(1),
+        path if path.starts_with("/ui") && wants_stream => Some(1),
         path if path.starts_with("/v1/occurrences/") && path.ends_with("/log") => {
             let mut asked = uri.query().unwrap_or_default().split('&');
             let is_stream = asked.any(|one| one.starts_with("follow") && one != "follow=false");
@@ -190,7 +194,7 @@ pub(super) async fn placed(request: Request, next: Next) -> Response {
     let Some(connection) = request.extensions().get::<Connection>().cloned() else {
         return Problem::new(StatusCode::FORBIDDEN, "unknown connection").into_response();
     };
-    let mut response = match kind_of(request.uri()) {
+    let mut response = match kind_of(request.uri(), request.headers()) {
         None => next.run(request).await,
         Some(kind) => match connection.place(kind) {
             Some(place) => next.run(request).await.map(|body| {
@@ -299,9 +303,16 @@ mod tests {
             ("/v1/occurrences/x?wait=1s", "waits"),
             ("/v1/occurrences?limit=1", "requests"),
         ] {
-            let found = kind_of(&path.parse().unwrap()).map(|kind| KINDS[kind].0);
+            let found =
+                kind_of(&path.parse().unwrap(), &HeaderMap::new()).map(|kind| KINDS[kind].0);
             assert_eq!(found, Some(kind), "{path}");
         }
+        let stream = [(
+            header::ACCEPT,
+            HeaderValue::from_static("text/event-stream"),
+        )];
+        let followed = kind_of(&Uri::from_static("/ui"), &HeaderMap::from_iter(stream));
+        assert_eq!(followed.map(|kind| KINDS[kind].0), Some("event streams"));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use ganger_pool::overview::Status;
 
 /// Time that a daemon has to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// Time for which an answer is good for all who ask.
+const ASKED_EVERY: Duration = Duration::from_secs(2);
 
 /// A daemon.
 #[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
@@ -31,57 +33,72 @@ pub(super) struct DaemonJson {
     pub(super) problem: Option<String>,
 }
 
-/// The last known status of each peer, by name. Clones share them.
+/// The peers as they were last asked, by name. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Peers(Arc<Mutex<BTreeMap<String, KnownStatus>>>);
+pub(super) struct Peers(Arc<Mutex<BTreeMap<String, AskedPeer>>>);
 
+/// A peer when it was last asked.
 #[derive(Debug, Clone)]
-struct KnownStatus {
+struct AskedPeer {
     url: String,
-    status: Status,
+    /// Its last status, and when that was.
+    status: Option<(Status, Instant)>,
+    problem: Option<String>,
     at: Instant,
 }
 
 impl Peers {
-    /// Asks all of them at once.
+    /// Asks all of them at once, but those that were asked a moment ago.
     pub(super) async fn ask(&self, peers: &BTreeMap<String, AdminPeer>) -> Vec<DaemonJson> {
-        self.lock().retain(|name, known| {
+        self.lock().retain(|name, asked| {
             let peer = peers.get(name);
-            peer.is_some_and(|peer| peer.url.as_str() == known.url)
+            peer.is_some_and(|peer| peer.url.as_str() == asked.url)
         });
         join_all(peers.iter().map(|(name, peer)| self.ask_one(name, peer))).await
     }
 
     async fn ask_one(&self, name: &str, peer: &AdminPeer) -> DaemonJson {
-        let remote = Remote::new(Target::There {
-            url: peer.url.clone(),
-            token: peer.token.clone(),
-        });
-        let answer = timeout(ANSWERS_WITHIN, remote.get::<Status>("/v1/status")).await;
-        let problem = match answer {
-            Ok(Ok(status)) => {
-                let known = KnownStatus {
-                    url: peer.url.to_string(),
-                    status,
-                    at: Instant::now(),
-                };
-                self.lock().insert(name.to_owned(), known);
-                None
+        let before = self.lock().get(name).cloned();
+        let asked = match before {
+            Some(asked) if asked.at.elapsed() < ASKED_EVERY => asked,
+            before => {
+                let asked = asked(peer, before.and_then(|before| before.status)).await;
+                self.lock().insert(name.to_owned(), asked.clone());
+                asked
             }
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("no answer within {ANSWERS_WITHIN:?}")),
         };
-        let known = self.lock().get(name).cloned();
+        let (status, at) = asked.status.unzip();
         DaemonJson {
             name: name.to_owned(),
-            url: Some(peer.url.to_string()),
-            age_seconds: known.as_ref().map(|known| known.at.elapsed().as_secs_f64()),
-            status: known.map(|known| known.status),
-            problem,
+            url: Some(asked.url),
+            status,
+            age_seconds: at.map(|at| at.elapsed().as_secs_f64()),
+            problem: asked.problem,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownStatus>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, AskedPeer>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks a peer. One that does not answer keeps the status that it had.
+async fn asked(peer: &AdminPeer, before: Option<(Status, Instant)>) -> AskedPeer {
+    let remote = Remote::new(Target::There {
+        url: peer.url.clone(),
+        token: peer.token.clone(),
+    });
+    let answer = timeout(ANSWERS_WITHIN, remote.get::<Status>("/v1/status")).await;
+    let at = Instant::now();
+    let (status, problem) = match answer {
+        Ok(Ok(status)) => (Some((status, at)), None),
+        Ok(Err(error)) => (before, Some(error.to_string())),
+        Err(_) => (before, Some(format!("no answer within {ANSWERS_WITHIN:?}"))),
+    };
+    AskedPeer {
+        url: peer.url.to_string(),
+        status,
+        problem,
+        at,
     }
 }

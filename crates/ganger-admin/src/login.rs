@@ -91,7 +91,9 @@ pub(super) async fn page(
         return Err(Problem::new(StatusCode::UNAUTHORIZED, why));
     };
     let cookie = cookie(&session, SESSION_LIFETIME, &headers);
-    let page = format!("<!doctype html><meta http-equiv=refresh content=\"0; url={HOME}\">");
+    let page = format!(
+        "<!doctype html><link rel=icon href=\"data:,\"><meta http-equiv=refresh content=\"0; url={HOME}\">"
+    );
     Ok((PAGE, [(header::SET_COOKIE, cookie)], Html(page)).into_response())
 }
 

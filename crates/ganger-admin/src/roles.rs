@@ -10,9 +10,10 @@ use ganger_config::model::Role::{self, Admin, Operator, Viewer};
 pub(super) const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
 /// Operations, each with its role. One that is missing here requires [`Viewer`] if it reads, and [`Admin`] otherwise.
-const ROLES: [(&str, &str, Role); 35] = [
+const ROLES: [(&str, &str, Role); 36] = [
     // Not every secret in a command or a variable can be recognized.
     ("GET", "/v1/config", Admin),
+    ("POST", "/ui/login", Viewer),
     ("POST", "/ui/logout", Viewer),
     ("POST", "/ui/queues/{name}/send", Operator),
     ("POST", "/ui/dead/{source}/{id}/edit", Operator),

@@ -246,6 +246,9 @@ async fn in_time(request: Request, next: Next) -> Response {
         "/v1/dead/",
         "/v1/subscriptions",
         "/v1/occurrences/",
+        "/ui/dead",
+        "/ui/queues/",
+        "/ui/occurrences/",
     ];
     let asks_broker = asks_broker.iter().any(|start| path.starts_with(start));
     let within = match asks_broker {

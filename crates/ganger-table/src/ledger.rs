@@ -207,11 +207,10 @@ impl Ledger {
         let Self { store, clocks, .. } = self;
         let look = clocks.look(&mut **store);
         let look = look.map_err(|fault| self.fault(fault))?;
-        let jump = match look.clocks {
-            Clocks::Changed => self.clocks.note(&mut *self.store),
-            Clocks::Due | Clocks::Noted => Ok(None),
-        };
-        let jump = jump.map_err(|fault| self.fault(fault))?;
+        if look.clocks == Clocks::Changed {
+            let noted = self.clocks.note(&mut *self.store);
+            noted.map_err(|fault| self.fault(fault))?;
+        }
         if let Some(wait) = look.wait {
             return Ok(Dispatched {
                 wait: Some(wait).filter(|wait| *wait < Duration::MAX),
@@ -232,13 +231,12 @@ impl Ledger {
             dispatched => dispatched,
         };
         let dispatched = dispatched.map_err(|fault| self.fault(fault))?;
-        let later = match look.clocks {
+        if look.clocks == Clocks::Due {
             // What is dispatched is dispatched: if this fails, the next look tells of it.
-            Clocks::Due => self.clocks.note(&mut *self.store).unwrap_or_default(),
-            Clocks::Changed | Clocks::Noted => None,
-        };
+            drop(self.clocks.note(&mut *self.store));
+        }
         Ok(Dispatched {
-            jump: jump.or(later),
+            jump: self.clocks.take_jump(),
             ..reviewed.then(dispatched)
         })
     }
@@ -283,7 +281,10 @@ impl Ledger {
             let mut round = Round::default();
             let Some(clock) = clocks.read(tx)? else {
                 // The next look notes that first.
-                dispatched.wait = Some(Duration::ZERO);
+                dispatched = Dispatched {
+                    wait: Some(Duration::ZERO),
+                    ..Dispatched::default()
+                };
                 return Ok(());
             };
             if tx.hold()?.is_none() {
@@ -669,6 +670,10 @@ impl Which<'_> {
         match self {
             Self::Some(most) => tx.due(clock.wall, most),
             Self::Named(name) => {
+                // Locked before it is read: what belongs to it may have changed meanwhile.
+                if tx.schedule_if_free(name)?.is_none() {
+                    return Ok(Vec::new());
+                }
                 let is_due = |row: &ScheduleRow| row.wake.is_some_and(|wake| wake <= clock.wall);
                 Ok(tx.schedule(name)?.filter(is_due).into_iter().collect())
             }

@@ -16,6 +16,7 @@ trials![
     keys_lead_to_pages,
     times_are_those_of_the_reader,
     what_is_in_use_is_left_alone,
+    of_two_operators_the_later_one_is_told,
     a_daemon_that_was_restarted_is_found_again,
 ];
 
@@ -100,6 +101,18 @@ fn what_is_in_use_is_left_alone() {
         .eventually("a number to be typed", || told.exists());
     command(&scene, &["pause", "work"]).good();
     end(flow);
+    scene.finish();
+}
+
+fn of_two_operators_the_later_one_is_told() {
+    let scene = Scene::at(site(""), &[Pool::new(&[]).attempts(1)]);
+    scene.site.configure_commands(&[Pool::new(&[])]);
+    let hostile =
+        "mode:answer:400 <img src=x onerror=globalThis.hacked=1><script>hacked=1</script>";
+    scene.send(&[hostile]);
+    let dead = || scene.table.dead().len() == 1;
+    scene.daemon.eventually("it to be dead", dead);
+    end(begin(&scene, "dead_letter"));
     scene.finish();
 }
 

@@ -12,6 +12,7 @@ use crate::ledger;
 trials_on![
     a_ledger_that_may_not_be_made_is_asked_for,
     a_ledger_of_the_first_version_is_upgraded,
+    runs_end_while_the_tables_are_of_an_older_version,
     a_ledger_that_is_locked_is_used_again_once_it_is_free,
     a_dispatch_holds_up_no_other,
     a_schedule_that_is_locked_holds_up_no_other,
@@ -71,6 +72,41 @@ fn a_ledger_that_may_not_be_made_is_asked_for() {
     }
     daemon.entered();
     site.ganger(&["check", "--online"]).good();
+    daemon.stop();
+}
+
+/// A daemon that has no ledger does the work for another one, whose tables are of the version before.
+fn runs_end_while_the_tables_are_of_an_older_version() {
+    let site = Workspace::on("", "declare = false", Some(Database::shared()));
+    site.configure_commands(&[long()]);
+    let (queue, steps) = schema(&site);
+    let server = site.database();
+    server.ask(&queue);
+    steps[..steps.len() - 1].iter().for_each(|step| {
+        server.ask(step);
+    });
+    for (id, body) in [("r1", "done"), ("r2", "mode:answer:400")] {
+        let run = format!(
+            "INSERT INTO occurrences (id, schedule, version, queue, state, queued_at)
+             VALUES ('{id}', 's', 1, 'work', 0, 0)"
+        );
+        server.ask(&run);
+        let header = format!("{{\"x-ganger-occurrence\": \"{id}\"}}");
+        let message = format!(
+            "INSERT INTO consumer_messages (queue, body, headers) VALUES ('work', '{body}', '{header}')"
+        );
+        server.ask(&message);
+    }
+    let pools = [Pool::new(&[]).attempts(1)];
+    let daemon = site.start(&pools);
+    let states = || {
+        let states = "SELECT id, state, ended_at IS NOT NULL AS ended FROM occurrences ORDER BY id";
+        server.ask(states).replace("|t", "|1")
+    };
+    daemon.eventually("both to end", || states() == "r1|2|1\nr2|3|1");
+    daemon.logged(
+        "the database rejects a part of a change of an occurrence: the ledger shows its state only",
+    );
     daemon.stop();
 }
 

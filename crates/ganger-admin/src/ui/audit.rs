@@ -6,7 +6,8 @@ use ganger_queue::ledger::shown::AuditJson;
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::now::path_part;
+use super::asked::Asked;
+use super::now::{LEDGER_EVERY, path_part};
 use super::page::{Page, Section};
 use super::shown::{text, time_of};
 use crate::answer::Problem;
@@ -17,11 +18,14 @@ const ROWS: usize = 50;
 /// Shows who has changed what. The query is that of `/v1/audit`.
 pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
     let query = uri.query().unwrap_or_default();
+    let subject = Asked::of(&uri).value("subject").map(str::to_owned);
     let changes: Vec<AuditJson> = api.get(&format!("/v1/audit?limit={ROWS}&{query}")).await?;
-    Ok(Page::new(Section::Audit, "Audit").with_list("changes", rows(&changes)))
+    Ok(Page::new(Section::Audit, "Audit")
+        .with_list("changes", rows(&changes, subject.as_deref()))
+        .every(LEDGER_EVERY))
 }
 
-fn rows(changes: &[AuditJson]) -> Markup {
+fn rows(changes: &[AuditJson], subject: Option<&str>) -> Markup {
     let last = changes.last().filter(|_| changes.len() == ROWS);
     html! {
         div.wide tabindex="0" {
@@ -42,7 +46,9 @@ fn rows(changes: &[AuditJson]) -> Markup {
             }
         }
         @if let Some(last) = last {
-            p { a href={ "/ui/audit?before=" (last.id) } { "Older changes" } }
+            @let asked = Asked::default().with("before", &last.id.to_string());
+            @let asked = match subject { Some(subject) => asked.with("subject", subject), None => asked };
+            p { a href=(asked.at("/ui/audit")) { "Older changes" } }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The page of all daemons: this one and its peers, and the pools of one name together.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::Extension;
 use ganger_pool::overview::Status;
@@ -14,6 +15,8 @@ use super::shown::{count, since, state, text};
 use crate::answer::Problem;
 use crate::daemons::DaemonJson;
 
+/// Interval at which the daemons are asked.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Age from which on a status is stale, in seconds.
 const STALE_AFTER: f64 = 5.0;
 
@@ -22,7 +25,8 @@ pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem
     let all: Vec<DaemonJson> = api.get("/v1/daemons").await?;
     Ok(Page::new(Section::Daemons, "Daemons")
         .with("daemons", daemons(&all))
-        .with("pools", pools(&all)))
+        .with("pools", pools(&all))
+        .every(LOOK_EVERY))
 }
 
 fn is_stale(daemon: &DaemonJson) -> bool {

@@ -11,6 +11,7 @@ use ganger_queue::client::SourceInfo;
 use ganger_queue::client::json::moment;
 use ganger_queue::client::shown::DeadLetterJson;
 use ganger_queue::dead_letter::{DeadLetter, Group};
+use jiff::Timestamp;
 use maud::{Markup, html};
 use tokio::time::Instant;
 
@@ -104,6 +105,7 @@ pub(super) async fn overview(Extension(api): Extension<Api>) -> Result<Page, Pro
         html! {
             p.lead {
                 @match all {
+                    0 if groups.iter().any(Result::is_err) => "Not all sources have answered.",
                     0 => "No message was given up that is still here.",
                     1 => "1 message was given up.",
                     _ => { (count(all)) " messages were given up." },
@@ -434,6 +436,11 @@ async fn preview(
         name => Ok((name, (*value).to_owned())),
     });
     let fixed = fixed.collect::<Result<Vec<_>, Problem>>()?;
+    let mut fixed = fixed;
+    // What comes in later was not seen.
+    if !fixed.iter().any(|(name, _)| *name == "before") {
+        fixed.push(("before", Timestamp::now().to_string()));
+    }
     let sought: Filter<'_> = fixed
         .iter()
         .map(|(name, value)| (*name, value.as_str()))
@@ -443,12 +450,10 @@ async fn preview(
     let mut asked = sought.clone();
     asked.push(("limit", &limit));
     let examples = at(&dead_api(source), &asked);
-    let (groups, examples) = tokio::join!(
-        api.get::<Vec<Group>>(&groups),
-        api.get::<Letters>(&examples)
-    );
-    let groups = groups?;
-    let examples = examples?.letters.into_iter().map(letter);
+    // One after the other: of a broker's queue only one can read.
+    let groups: Vec<Group> = api.get(&groups).await?;
+    let examples: Letters = api.get(&examples).await?;
+    let examples = examples.letters.into_iter().map(letter);
     let examples = examples.collect::<Result<Vec<DeadLetter>, Problem>>()?;
     let number: u64 = groups.iter().map(|group| group.count).sum();
     let (verb, title) = match change {
@@ -524,7 +529,7 @@ fn deed(source: &str, sought: &Filter<'_>, number: u64, change: Change) -> Marku
             }
             a.button href=(back) { "Back to the list" }
         }
-        @if number > 0 { p.none { "Those that come in until then and match are included." } }
+        @if number > 0 { p.none { "Those that fail after this page was made are not included." } }
     }
 }
 

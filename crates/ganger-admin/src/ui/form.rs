@@ -147,9 +147,6 @@ async fn decoded(request: Request) -> Result<Request, Problem> {
     }
     parts.headers.remove(header::CONTENT_LENGTH);
     parts.headers.remove(header::CONTENT_TYPE);
-    if fields.is_empty() {
-        return Ok(Request::from_parts(parts, Body::empty()));
-    }
     let json = HeaderValue::from_static("application/json");
     parts.headers.insert(header::CONTENT_TYPE, json);
     Ok(Request::from_parts(

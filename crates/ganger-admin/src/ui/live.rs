@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -21,6 +21,9 @@ use super::shown::started;
 
 /// Interval at which a page is looked at that should not be followed.
 const STILL: Duration = Duration::from_secs(60);
+
+/// Time after which a stream ends.
+const FOLLOWED_FOR: Duration = Duration::from_secs(60);
 
 /// A part that has changed.
 #[derive(Debug, Serialize)]
@@ -48,7 +51,7 @@ impl SentParts {
 
 /// Sends a page as a stream of its changes, if that is asked for.
 pub(super) async fn follow(request: Request, next: Next) -> Response {
-    if !wants_stream(request.headers()) {
+    if *request.method() != Method::GET || !wants_stream(request.headers()) {
         return next.run(request).await;
     }
     let (parts, _) = request.into_parts();
@@ -64,7 +67,8 @@ pub(super) async fn follow(request: Request, next: Next) -> Response {
         let events = events.into_iter().map(Ok::<_, Infallible>);
         Some((stream::iter(events.collect::<Vec<_>>()), following))
     });
-    let events = futures_util::StreamExt::flatten(events);
+    // The browser asks anew then: its session may have ended, or its role be another.
+    let events = events.flatten().take_until(Box::pin(sleep(FOLLOWED_FOR)));
     Sse::new(events)
         .keep_alive(KeepAlive::new())
         .into_response()

@@ -1,5 +1,8 @@
 //! The first page: in one sentence how things are, what is wrong, and what the pools do.
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use axum::Extension;
 use ganger_pool::overview::{ActiveAlert, Status};
 use ganger_pool::status::{PoolState, PoolStatus};
@@ -12,6 +15,9 @@ use super::shown::{count, first, since, sparkline, state, text, time_of};
 use crate::answer::Problem;
 use crate::occurrences::Occurrences;
 use crate::trends::TrendsOfPools;
+
+/// Interval at which pages ask the ledger.
+pub(super) const LEDGER_EVERY: Duration = Duration::from_secs(5);
 
 /// Number of samples that a line shows as one point: a minute.
 const TOGETHER: usize = 6;
@@ -34,7 +40,7 @@ struct Trouble {
 pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem> {
     let status: Status = api.get("/v1/status").await?;
     let trends: TrendsOfPools = api.get("/v1/trends").await?;
-    let troubles = troubles(&status);
+    let troubles = troubles(&status, &trends);
     let (mut next, mut failed) = (Vec::new(), None);
     if status
         .ledger
@@ -56,7 +62,12 @@ pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem
             .with_list("failures", failures(failed.as_ref())),
         None => page,
     };
-    Ok(page.with("daemon", daemon(&status)))
+    let page = page.with("daemon", daemon(&status));
+    // A ledger is asked less often.
+    Ok(match status.ledger {
+        Some(_) => page.every(LEDGER_EVERY),
+        None => page,
+    })
 }
 
 fn sentence(status: &Status, troubles: &[Trouble]) -> Markup {
@@ -93,7 +104,7 @@ pub(super) fn rate_of(rate: f64) -> String {
     }
 }
 
-fn troubles(status: &Status) -> Vec<Trouble> {
+fn troubles(status: &Status, trends: &TrendsOfPools) -> Vec<Trouble> {
     let mut troubles: Vec<Trouble> = status
         .alerts
         .iter()
@@ -108,7 +119,7 @@ fn troubles(status: &Status) -> Vec<Trouble> {
             > 0
     };
     let of_pools = status.pools.iter().filter(|pool| !is_alerted(pool));
-    troubles.extend(of_pools.filter_map(of_pool));
+    troubles.extend(of_pools.filter_map(|pool| of_pool(pool).or_else(|| failing(pool, trends))));
     if let Some(ledger) = &status.ledger {
         let ours = ledger.problem.iter().map(|problem| Trouble {
             severity: "critical",
@@ -182,6 +193,26 @@ fn of_pool(pool: &PoolStatus) -> Option<Trouble> {
         since: None,
         error,
         remedy,
+        path: Some(pool_path(&pool.name)),
+    })
+}
+
+/// Returns that a pool has failed more often than not in the last minute.
+fn failing(pool: &PoolStatus, trends: &TrendsOfPools) -> Option<Trouble> {
+    let trend = trends.pools.get(&pool.name)?;
+    let last = |figures: &VecDeque<u64>| figures.iter().rev().take(TOGETHER).sum::<u64>();
+    let (done, failed) = (last(&trend.done), last(&trend.failed));
+    (failed > done).then(|| Trouble {
+        severity: "warning",
+        what: format!(
+            "Pool {}: {} attempts have failed in the last minute, {} messages were done",
+            pool.name,
+            count(failed),
+            count(done)
+        ),
+        since: None,
+        error: pool.last_error.clone(),
+        remedy: format!("ganger output {}", pool.name),
         path: Some(pool_path(&pool.name)),
     })
 }

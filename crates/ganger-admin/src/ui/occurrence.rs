@@ -1,5 +1,7 @@
 //! The page of a run: what has become of it, its log, and what an operator can do.
 
+use std::time::Duration;
+
 use axum::Extension;
 use axum::extract::Path;
 use axum::http::Uri;
@@ -18,6 +20,9 @@ use super::page::{Page, Section};
 use super::runs::{is_failure, schedule_path};
 use super::shown::{count, first, millis, state, text, time_of};
 use crate::answer::Problem;
+
+/// Interval at which an open run is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Longest beginning of a note in the timeline, in characters.
 const NOTE_CHARS: usize = 200;
@@ -46,32 +51,22 @@ pub(super) async fn page(
         Asked::default().with("after", &after.to_string())
     });
     let logged: Result<OccurrenceLogJson, Problem> = api.get(&query.at(&at)).await;
-    let body = body(&api, run).await;
     let title = match (&run.schedule, &run.slot) {
         (Some(schedule), Some(_)) => format!("Run of {schedule}"),
         (Some(schedule), None) => format!("Triggered run of {schedule}"),
         (None, _) => format!("Message of {}", run.queue),
     };
-    Ok(Page::new(Section::Occurrences, title)
+    let page = Page::new(Section::Occurrences, title)
         .with("summary", summary(run))
-        .with("actions", actions(run, body.as_deref()))
+        .with("actions", actions(run, dead_path(run).as_deref()))
         .with("timeline", timeline(&found))
         .with("log", log(run, logged, after))
         .with("result", result(run))
-        .with("facts", facts(run)))
-}
-
-/// Returns the text of the message of a run whose dead letter is there.
-async fn body(api: &Api, run: &OccurrenceJson) -> Option<String> {
-    let letter = run.dead_letter.as_ref()?;
-    let asked = Asked::default()
-        .with("message_id", &letter.message_id)
-        .with("limit", "1")
-        .with("full", "true");
-    let at = asked.at(&format!("/v1/dead/{}", path_part(&letter.source)));
-    let letters: Value = api.get(&at).await.ok()?;
-    let letter = letters.get("letters")?.as_array()?.first()?;
-    Some(letter.get("body")?.as_str()?.to_owned())
+        .with("facts", facts(run));
+    Ok(match run.ended_at {
+        Some(_) => page.still(),
+        None => page.every(LOOK_EVERY),
+    })
 }
 
 /// Returns the dead letters of the message of a run.

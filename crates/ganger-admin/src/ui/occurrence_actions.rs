@@ -8,14 +8,14 @@ use super::runs::is_failure;
 use super::shown::count;
 
 /// Shows what can be done with a run. The body is that of its dead letter.
-pub(super) fn actions(run: &OccurrenceJson, body: Option<&str>) -> Markup {
+pub(super) fn actions(run: &OccurrenceJson, dead: Option<&str>) -> Markup {
     let at = format!("/ui/do/post/v1/occurrences/{}", path_part(&run.id));
     let has_ended = run.ended_at.is_some();
     html! {
         h2 { "Actions" }
         div.actions {
             @if !has_ended { (cancel(run, &at)) }
-            @if has_ended && run.dead_letter.is_some() { (send_back(&at, body)) }
+            @if has_ended && run.dead_letter.is_some() { (send_back(&at, dead)) }
             @if is_failure(&run.state) { (resolve(run, &at)) }
             @if has_ended { (delete(run)) }
         }
@@ -49,21 +49,13 @@ fn cancel(run: &OccurrenceJson, at: &str) -> Markup {
     }
 }
 
-fn send_back(at: &str, body: Option<&str>) -> Markup {
+fn send_back(at: &str, dead: Option<&str>) -> Markup {
     html! {
         form method="post" action={ (at) "/retry" } {
             button title="Its dead letter goes back into its queue: the run goes on with another attempt" { "Send back" }
         }
-        details.ask {
-            summary { "Send back with another body…" }
-            form method="post" action={ (at) "/retry" } {
-                p { "1 dead letter goes back into its queue with this body." }
-                label for="retry-body" { "Body" }
-                @if body.is_none() { p.none { "The body of the dead letter can't be shown as text here." } }
-                textarea #retry-body name="body" rows="10" spellcheck="false" required { (body.unwrap_or_default()) }
-                button { "Send back" }
-            }
-        }
+        // Its dead letter has a page to change the body, which shows the difference.
+        @if let Some(path) = dead { a.button href=(path) { "Send back with another body…" } }
     }
 }
 

@@ -183,7 +183,10 @@ fn chosen(
                         summary { "Cancel the message…" }
                         form method="post" action={ "/ui/do/post/v1/pools/" (path_part(&pool.name)) "/cancel" } {
                             input type="hidden" name="id" value=(message);
-                            p { "The worker is asked to stop the message, which becomes a dead letter." }
+                            p {
+                                "All messages that have this id, also those that wait, are cancelled: their workers are asked to stop, and "
+                                "each becomes a dead letter."
+                            }
                             button.danger { "Cancel" }
                         }
                     }

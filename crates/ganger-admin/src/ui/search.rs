@@ -188,6 +188,8 @@ async fn find(api: &Api, search: &Search) -> Found {
     let of_dead = async {
         let narrowed = search.words.keys().all(|word| *word == "pool");
         let asked = sources.iter().filter(|_| narrowed && !rest.is_empty());
+        // To look through those of a broker takes its queue away from others.
+        let asked = asked.filter(|source| source.is_table());
         join_all(asked.map(|source| of_dead_letters(api, deadline, &source.name, search))).await
     };
     let schedules = async {
@@ -208,6 +210,14 @@ async fn find(api: &Api, search: &Search) -> Found {
             false => Found::default(),
         }
     };
+    for source in sources
+        .iter()
+        .filter(|source| is_free && !source.is_table())
+    {
+        let label = format!("Dead letters of {} with this error", source.name);
+        let list = at(&dead_path(&source.name), &[("error", rest)]);
+        found.onward.push((label, list));
+    }
     let (schedules, runs, correlated, dead) = join4(schedules, runs, correlated, of_dead).await;
     for part in [schedules, runs, correlated].into_iter().chain(dead) {
         found.add(part);
@@ -381,16 +391,14 @@ async fn of_dead_letters(api: &Api, deadline: Instant, source: &str, search: &Se
             }
         };
         let (by_message, by_error) = (by(&api_path, "message_id"), by(&api_path, "error"));
-        let (by_id, by_message, by_error) = tokio::join!(
-            by_id,
-            api.get::<Letters>(&by_message),
-            api.get::<Letters>(&by_error)
-        );
-        let by_error = by_error?;
+        // One after the other: there are few places at sources.
+        let by_id = by_id.await;
+        let by_message: Letters = api.get(&by_message).await?;
+        let by_error: Letters = api.get(&by_error).await?;
         has_more = by_error.more;
         let all = by_id
             .into_iter()
-            .chain(by_message?.letters)
+            .chain(by_message.letters)
             .chain(by_error.letters);
         let all = all
             .map(letter)

@@ -118,6 +118,10 @@ fn peers(t: &mut Reader<'_>, around: ReadContext<'_>) -> BTreeMap<String, AdminP
             let help = "the API has no TLS: write http://HOST:PORT";
             t.wrong("url", &Wrong::new("must begin with http://", help));
         }
+        if !url.username().is_empty() || url.password().is_some() {
+            let help = "give the token with `token` or `token_file`";
+            t.wrong("url", &Wrong::new("must have no user and no password", help));
+        }
         Some(AdminPeer {
             url,
             token: token.map(Secret::new),

@@ -395,6 +395,10 @@ impl LedgerClient for Ledger {
         // One is enough, also if an exchange has routed the message to several queues.
         let mut ids = BTreeSet::new();
         client.dead_list(&Page::all(letter), |letter| {
+            // Another message without an id may have that correlation id.
+            if letter.message_id.as_deref() != Some(id) {
+                return ControlFlow::Continue(());
+            }
             ids.insert(letter.id);
             ControlFlow::Break(())
         })?;

@@ -46,6 +46,8 @@ pub(super) enum Clocks {
 pub(super) struct ClockWatch {
     /// The clocks when they were last read.
     reading: Option<Reading>,
+    /// The last jump, until it is reported.
+    jump: Option<Jump>,
     /// A clock that no one sets, and that goes on while the machine sleeps.
     monotonic: fn() -> Duration,
 }
@@ -54,6 +56,7 @@ impl ClockWatch {
     pub(super) fn new(monotonic: fn() -> Duration) -> Self {
         Self {
             reading: None,
+            jump: None,
             monotonic,
         }
     }
@@ -102,10 +105,16 @@ impl ClockWatch {
         Ok(before.map(|_| now.clock))
     }
 
-    /// Compares the clocks with those of the last look, and notes them for all daemons. Returns a jump. Nobody
-    /// dispatches meanwhile.
-    pub(super) fn note(&mut self, store: &mut dyn LedgerStore) -> Result<Option<Jump>, Fault> {
-        let Self { reading, monotonic } = self;
+    /// Returns a jump that was not reported yet.
+    pub(super) fn take_jump(&mut self) -> Option<Jump> {
+        self.jump.take()
+    }
+
+    /// Compares the clocks with those of the last look, and notes them for all daemons. Nobody dispatches meanwhile.
+    pub(super) fn note(&mut self, store: &mut dyn LedgerStore) -> Result<(), Fault> {
+        let Self {
+            reading, monotonic, ..
+        } = self;
         let mut noted = (*reading, None);
         store.write(&mut |tx| {
             let now = read_clocks(tx, *monotonic)?;
@@ -113,8 +122,9 @@ impl ClockWatch {
             noted = (Some(Reading { clock, ..now }), jump);
             Ok(())
         })?;
-        *reading = noted.0;
-        Ok(noted.1)
+        self.reading = noted.0;
+        self.jump = noted.1.or(self.jump);
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::dialect::StatementError;
 use super::sql::Sql;
-use crate::ledger::change::{CHANGE, Change, EVENT};
+use crate::ledger::change::{CHANGE, Change, EVENT, PLAIN_CHANGE};
 use crate::ledger::recorded::{RECORD, RecordRow};
 use crate::ledger::values::{SqlRow, SqlValue};
 use crate::table::{Claim, Settled, Work};
@@ -117,19 +117,29 @@ pub(crate) async fn lost<S: Sql>(sql: &mut S, owner: i64) -> Result<(), S::Error
     change(sql, &changes.collect::<Vec<_>>()).await
 }
 
-/// Makes the changes together; if the database refuses that, one by one, without those that it refuses.
+/// Makes the changes together; if the database refuses that, one by one; if it refuses one, as far as tables of every
+/// version show it.
 async fn change<S: Sql>(sql: &mut S, changes: &[Change<'_>]) -> Result<(), S::Error> {
     let write = |changes| Write::Changes(changes);
     if changes.is_empty() || try_to_write(sql, &write(changes)).await?.is_ok() {
         return Ok(());
     }
     for change in changes {
-        if let Err(problem) = try_to_write(sql, &write(std::slice::from_ref(change))).await? {
-            tracing::error!(
-                occurrence = change.id(),
+        let Err(problem) = try_to_write(sql, &write(std::slice::from_ref(change))).await? else {
+            continue;
+        };
+        let occurrence = change.id();
+        match try_to_write(sql, &Write::Plain(change)).await? {
+            Ok(()) => tracing::error!(
+                occurrence,
+                problem,
+                "the database rejects a part of a change of an occurrence: the ledger shows its state only"
+            ),
+            Err(_) => tracing::error!(
+                occurrence,
                 problem,
                 "the database rejects a change of an occurrence: the ledger does not show it"
-            );
+            ),
         }
     }
     Ok(())
@@ -138,6 +148,7 @@ async fn change<S: Sql>(sql: &mut S, changes: &[Change<'_>]) -> Result<(), S::Er
 /// Rows of the ledger that are written together.
 enum Write<'a> {
     Changes(&'a [Change<'a>]),
+    Plain(&'a Change<'a>),
     Records(&'a [RecordRow<'a>]),
 }
 
@@ -150,6 +161,7 @@ async fn try_to_write<S: Sql>(
     run(sql, "SAVEPOINT changes").await?;
     let written = match write {
         Write::Changes(changes) => make(sql, changes).await,
+        Write::Plain(change) => make_plain(sql, change).await,
         Write::Records(rows) => enter(sql, rows).await,
     };
     match written {
@@ -169,6 +181,13 @@ async fn make<S: Sql>(sql: &mut S, changes: &[Change<'_>]) -> Result<(), S::Erro
     sql.each(CHANGE, &changed.collect::<Vec<_>>())
         .await
         .map(drop)
+}
+
+async fn make_plain<S: Sql>(sql: &mut S, change: &Change<'_>) -> Result<(), S::Error> {
+    let now_ms = sql.now_ms().await?;
+    sql.each(EVENT, &[change.event(now_ms)]).await?;
+    let changed = sql.each(PLAIN_CHANGE, &[change.plain(now_ms)]).await;
+    changed.map(drop)
 }
 
 async fn enter<S: Sql>(sql: &mut S, rows: &[RecordRow<'_>]) -> Result<(), S::Error> {

@@ -34,6 +34,7 @@ function isInUse(part) {
   const focus = document.activeElement;
   const selection = getSelection();
   return (part.contains(focus) && focus !== document.body)
+    || [...pending].some((form) => part.contains(form))
     || part.querySelector("details.ask[open], textarea:focus") !== null
     || [...part.querySelectorAll("input, textarea, select")].some(isEdited)
     || (selection && !selection.isCollapsed && part.contains(selection.anchorNode));
@@ -69,14 +70,15 @@ function hold(part, html) {
   part.prepend(button);
 }
 
-// The first of each part is what the page had when it was made, or a moment later.
-const seen = new Set();
+// What the daemon has sent last of each part. The first is what the page had when it was made, or a moment later; after
+// a connection was lost all parts come again.
+const sent = new Map();
 function patch({ id, html }) {
   const part = document.getElementById(id);
-  if (!part) return;
+  if (!part || sent.get(id) === html) return;
   const isList = part.dataset.held !== undefined;
-  const isFirst = !seen.has(id);
-  seen.add(id);
+  const isFirst = !sent.has(id);
+  sent.set(id, html);
   if (isFirst && (isList || isInUse(part))) return;
   if (isInUse(part) || (isList && scrollY > 40)) hold(part, html); else put(part, html);
 }
@@ -95,7 +97,8 @@ function isTyping() {
 // Whether the reader is still logged in; undefined if the daemon can't be reached.
 async function isLoggedIn() {
   try {
-    const answer = await fetch(location.href, { method: "HEAD", redirect: "manual" });
+    const options = { method: "HEAD", redirect: "manual", signal: AbortSignal.timeout(5000) };
+    const answer = await fetch("/v1/trends", options);
     return answer.type !== "opaqueredirect" && answer.status !== 401;
   } catch {
     return undefined;
@@ -105,9 +108,13 @@ async function isLoggedIn() {
 const LOGGED_OUT = "Your session has ended. Log in in another tab, then go on here: what you have typed is kept.";
 
 let isLost = false;
+let stream;
 function follow() {
-  const stream = new EventSource(location.href);
-  stream.addEventListener("daemon", (event) => {
+  stream?.close();
+  // Browsers have few connections for a host: a page that nobody sees needs none.
+  if (document.hidden) return;
+  const own = stream = new EventSource(location.href);
+  own.addEventListener("daemon", (event) => {
     if (event.data !== document.documentElement.dataset.daemon) {
       // Another daemon has taken over: its page may be another. What somebody is typing stays.
       if (isTyping()) say("The daemon was restarted: reload the page once you are done here.");
@@ -117,34 +124,47 @@ function follow() {
     if (isLost) say("");
     isLost = false;
   });
-  stream.addEventListener("part", (event) => patch(JSON.parse(event.data)));
-  stream.addEventListener("error", async () => {
-    if (!isLost) {
+  own.addEventListener("part", (event) => patch(JSON.parse(event.data)));
+  own.addEventListener("error", async () => {
+    // A stream ends now and then, and is asked for anew.
+    const loggedIn = await isLoggedIn();
+    if (loggedIn === undefined && !isLost) {
+      isLost = true;
       const since = new Date().toLocaleTimeString();
       say(`Connection to the daemon lost at ${since}; trying again. What is shown is from then.`);
     }
-    isLost = true;
-    if (stream.readyState !== EventSource.CLOSED) return;
-    if (await isLoggedIn() === false) {
+    if (loggedIn === false) {
+      isLost = true;
       if (!isTyping()) location.reload();
       else say(LOGGED_OUT);
     }
-    setTimeout(follow, 3000);
+    if (own === stream && own.readyState === EventSource.CLOSED) setTimeout(follow, 3000);
   });
 }
+document.addEventListener("visibilitychange", () => {
+  if (stream) follow();
+});
 
-// A form whose session has ended is not sent: its text would be gone.
+// A form is sent once, and only if the daemon is there and the session has not ended: its text would be gone.
+const pending = new Set();
 document.addEventListener("submit", async (event) => {
-  const form = event.target;
-  if (form.method !== "post" || form.dataset.checked || form.closest(".who")) return;
-  event.preventDefault();
-  const { submitter } = event;
-  if (await isLoggedIn() === false) {
-    say(LOGGED_OUT);
+  const { target: form, submitter } = event;
+  if (form.method !== "post" || form.closest(".who")) return;
+  if (form.dataset.checked) {
+    delete form.dataset.checked;
     return;
   }
-  form.dataset.checked = "yes";
-  form.requestSubmit(submitter);
+  event.preventDefault();
+  if (pending.has(form)) return;
+  pending.add(form);
+  const loggedIn = await isLoggedIn();
+  pending.delete(form);
+  if (loggedIn) {
+    form.dataset.checked = "yes";
+    form.requestSubmit(submitter);
+  } else {
+    say(loggedIn === false ? LOGGED_OUT : "The daemon can't be reached: nothing was sent.");
+  }
 });
 
 // Boxes of a form: one ticks all, and a sentence says how many are ticked.
@@ -175,13 +195,15 @@ addEventListener("keydown", (event) => {
 
 // A form that shows what it would make, as one types. A text that was edited by hand stays.
 for (const form of document.querySelectorAll("form[data-preview]")) {
-  let due;
+  let due, newest = 0;
   form.addEventListener("input", () => {
     clearTimeout(due);
     due = setTimeout(async () => {
+      const own = ++newest;
       const answer = await fetch(`${form.action}?${new URLSearchParams(new FormData(form))}`).catch(() => null);
       if (!answer?.ok) return;
       const shown = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (own !== newest) return;
       for (const id of form.dataset.preview.split(" ")) {
         const part = document.getElementById(id);
         const edited = [...part.querySelectorAll("textarea")].some((area) => area.value !== area.defaultValue);
