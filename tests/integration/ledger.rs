@@ -153,7 +153,6 @@ pub(crate) fn three_daemons(site: &Workspace, blows: usize) {
         .iter()
         .map(|one| at(one, "queued_at").duration_since(at(one, "slot")));
     let late = late.max().unwrap().unsigned_abs();
-    eprintln!("the latest slot was {late:?} late");
     assert!(late < STOPPED_FOR + BUSY, "a slot was {late:?} late");
     daemons.iter().for_each(Daemon::stop);
 }

@@ -14,7 +14,7 @@ mod definitions;
 mod elsewhere;
 mod entering;
 mod expect;
-mod failure;
+pub(crate) mod failure;
 mod fingerprint;
 mod history;
 mod listed;

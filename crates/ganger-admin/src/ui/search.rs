@@ -158,6 +158,18 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Res
     Ok(page.still().into_response())
 }
 
+/// Returns the lists of dead letters that are not looked through, since a broker's queue would be taken from others.
+fn unsearched<'a>(
+    sources: &'a [SourceInfo],
+    error: &'a str,
+) -> impl Iterator<Item = (String, String)> + 'a {
+    let brokers = sources.iter().filter(|source| !source.is_table());
+    brokers.map(move |source| {
+        let label = format!("Dead letters of {} with this error", source.name);
+        (label, at(&dead_path(&source.name), &[("error", error)]))
+    })
+}
+
 async fn find(api: &Api, search: &Search) -> Found {
     let deadline = Instant::now() + WITHIN;
     let mut found = Found::default();
@@ -210,14 +222,9 @@ async fn find(api: &Api, search: &Search) -> Found {
             false => Found::default(),
         }
     };
-    for source in sources
-        .iter()
-        .filter(|source| is_free && !source.is_table())
-    {
-        let label = format!("Dead letters of {} with this error", source.name);
-        let list = at(&dead_path(&source.name), &[("error", rest)]);
-        found.onward.push((label, list));
-    }
+    found
+        .onward
+        .extend(unsearched(&sources, rest).filter(|_| is_free));
     let (schedules, runs, correlated, dead) = join4(schedules, runs, correlated, of_dead).await;
     for part in [schedules, runs, correlated].into_iter().chain(dead) {
         found.add(part);

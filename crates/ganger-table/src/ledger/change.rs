@@ -36,13 +36,6 @@ UPDATE occurrences SET
   cancel_request = CASE WHEN ? = 1 THEN NULL ELSE cancel_request END
 WHERE id = ? AND state = coalesce(?, state)";
 
-/// Makes it as far as the tables of every version have columns for it: for tables that are not upgraded yet. A run whose
-/// end was not shown would hold up its schedule.
-pub(crate) const PLAIN_CHANGE: &str = "
-UPDATE occurrences SET state = ?, reason = ?, attempt = coalesce(?, attempt), error = coalesce(?, error),
-  ended_at = ?
-WHERE id = ? AND state = coalesce(?, state)";
-
 /// Condition of a change that is reported later than it was made. Once an occurrence has ended, only a message
 /// changes it that was delivered after that; a state that is no end changes nothing if the ledger knows a
 /// later change. A clock that was set back keeps no change out.
@@ -57,10 +50,10 @@ AND (? = 1 OR NOT EXISTS (SELECT 1 FROM occurrence_events later
 pub(crate) struct Change<'a> {
     id: &'a str,
     /// State in which it must be; none for any.
-    from: Option<OccurrenceState>,
+    pub(crate) from: Option<OccurrenceState>,
     /// None if it remains the same.
-    attempt: Option<u32>,
-    effect: Effect<'a>,
+    pub(crate) attempt: Option<u32>,
+    pub(crate) effect: Effect<'a>,
     /// Its beginning; none if no worker has got the message.
     begun: Option<&'a Begun>,
     /// Time since the change.
@@ -70,9 +63,9 @@ pub(crate) struct Change<'a> {
 /// The state to which an occurrence changes, and what is kept of that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Effect<'a> {
-    pub(super) to: OccurrenceState,
-    pub(super) reason: Option<&'static str>,
-    pub(super) failure: Option<KeptFailure<'a>>,
+    pub(crate) to: OccurrenceState,
+    pub(crate) reason: Option<&'static str>,
+    pub(crate) failure: Option<KeptFailure<'a>>,
     pub(super) result: Option<Cow<'a, str>>,
 }
 
@@ -271,26 +264,6 @@ impl<'a> Change<'a> {
             attempt.into(),
             is_end.into(),
             self.id.into(),
-        ]
-    }
-
-    /// Returns the values of [`PLAIN_CHANGE`].
-    pub(crate) fn plain(&self, now_ms: i64) -> Vec<SqlValue<'_>> {
-        let Effect {
-            to,
-            reason,
-            failure,
-            ..
-        } = &self.effect;
-        let error = failure.as_ref().map(KeptFailure::error);
-        vec![
-            to.code().into(),
-            (*reason).into(),
-            self.attempt.map(i64::from).into(),
-            error.into(),
-            to.is_end().then(|| self.at(now_ms)).into(),
-            self.id.into(),
-            self.from.map(OccurrenceState::code).into(),
         ]
     }
 

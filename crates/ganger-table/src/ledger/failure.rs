@@ -27,7 +27,7 @@ impl<'a> KeptFailure<'a> {
     }
 
     /// Returns the error.
-    pub(super) fn error(&self) -> &str {
+    pub(crate) fn error(&self) -> &str {
         &self.error
     }
 

@@ -5,11 +5,20 @@ use std::collections::HashSet;
 
 use super::dialect::StatementError;
 use super::sql::Sql;
-use crate::ledger::change::{CHANGE, Change, EVENT, PLAIN_CHANGE};
+use crate::ledger::change::{CHANGE, Change, EVENT, Effect};
+use crate::ledger::failure::KeptFailure;
 use crate::ledger::recorded::{RECORD, RecordRow};
 use crate::ledger::values::{SqlRow, SqlValue};
 use crate::table::{Claim, Settled, Work};
 use ganger_queue::delivery::{CANCELLED, Failure, Reason, RecordedEnd};
+use ganger_schedule::occurrence::OccurrenceState;
+
+/// Makes a change as far as the tables of every version have columns for it: for tables that are not upgraded yet. A run whose
+/// end was not shown would hold up its schedule.
+const PLAIN_CHANGE: &str = "
+UPDATE occurrences SET state = ?, reason = ?, attempt = coalesce(?, attempt), error = coalesce(?, error),
+  ended_at = ?
+WHERE id = ? AND state = coalesce(?, state)";
 
 /// Returns the claims of the work that the ledger shows, in the order of their rows.
 pub(crate) fn followed(work: &Work<'_>) -> Vec<Claim> {
@@ -186,8 +195,22 @@ async fn make<S: Sql>(sql: &mut S, changes: &[Change<'_>]) -> Result<(), S::Erro
 async fn make_plain<S: Sql>(sql: &mut S, change: &Change<'_>) -> Result<(), S::Error> {
     let now_ms = sql.now_ms().await?;
     sql.each(EVENT, &[change.event(now_ms)]).await?;
-    let changed = sql.each(PLAIN_CHANGE, &[change.plain(now_ms)]).await;
-    changed.map(drop)
+    let Effect {
+        to,
+        reason,
+        failure,
+        ..
+    } = &change.effect;
+    let values = vec![
+        to.code().into(),
+        (*reason).into(),
+        change.attempt.map(i64::from).into(),
+        failure.as_ref().map(KeptFailure::error).into(),
+        to.is_end().then(|| change.at(now_ms)).into(),
+        change.id().into(),
+        change.from.map(OccurrenceState::code).into(),
+    ];
+    sql.each(PLAIN_CHANGE, &[values]).await.map(drop)
 }
 
 async fn enter<S: Sql>(sql: &mut S, rows: &[RecordRow<'_>]) -> Result<(), S::Error> {
