@@ -26,7 +26,7 @@ const REQUESTS_MAX: usize = 100;
 /// The kinds of requests that take a place, each with its name and number of places.
 const KINDS: [(&str, usize); 4] = [
     ("scrapes", 8),
-    ("event streams", 64),
+    ("event streams", 32),
     ("requests", 64),
     ("waits", 16),
 ];
