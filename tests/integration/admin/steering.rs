@@ -180,7 +180,9 @@ fn a_pool_that_is_scaled_to_none_is_drained() {
     scene
         .daemon
         .eventually("what is not begun to go back", || waits() == 2);
-    assert_eq!(pool(&api)["state"], "draining");
+    scene
+        .daemon
+        .eventually("draining", || pool(&api)["state"] == "draining");
     assert_eq!(api.get("/readyz").status, 200, "it was asked for");
     scene.site.touch("go");
     scene
