@@ -167,6 +167,19 @@ const flows = {
     problems.splice(0);
   },
 
+  /** What a run writes is read while it goes on, and then how it ended. */
+  async run(state) {
+    const context = await reader({ storageState: state });
+    const page = await open(context, "/ui/occurrences");
+    await page.locator("tbody th").getByRole("link").first().click();
+    await page.waitForURL("**/ui/occurrences/*");
+    await page.locator("#log").getByText("one").waitFor();
+    assert.equal(await page.locator("#log").getByText("two").count(), 0);
+    writeFileSync(file, "read");
+    await page.locator("#log").getByText("two").waitFor();
+    await page.locator("#summary .state", { hasText: "completed" }).waitFor();
+  },
+
   /** A daemon that is gone is told of; the one after it is found. */
   async restart(state) {
     const context = await reader({ storageState: state });

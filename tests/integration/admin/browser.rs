@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 
 use super::{command, site};
 use crate::harness::{Pool, Scene, Workspace, trials};
+use crate::ledger::{schedule, trigger};
 use crate::servers::process::free_port;
 
 trials![
@@ -17,6 +18,7 @@ trials![
     times_are_those_of_the_reader,
     what_is_in_use_is_left_alone,
     of_two_operators_the_later_one_is_told,
+    what_a_run_writes_is_read_live,
     a_daemon_that_was_restarted_is_found_again,
 ];
 
@@ -113,6 +115,24 @@ fn of_two_operators_the_later_one_is_told() {
     let dead = || scene.table.dead().len() == 1;
     scene.daemon.eventually("it to be dead", dead);
     end(begin(&scene, "dead_letter"));
+    scene.finish();
+}
+
+fn what_a_run_writes_is_read_live() {
+    let keys = "at = \"2100-01-01T00:00:00\"\nbody = \"mode:print:one,wait:go,print:two\"";
+    let pools = [Pool::new(&["--v2=1"]).after(&schedule("logs", keys))];
+    let scene = Scene::at(site(""), &pools);
+    scene.site.configure_commands(&pools);
+    scene.daemon.entered();
+    trigger(&scene.site, "logs");
+    let flow = begin(&scene, "run");
+    let told = scene.site.path("told");
+    let is_told = || told.exists();
+    scene
+        .daemon
+        .eventually("the first line to be read", is_told);
+    scene.site.touch("go");
+    end(flow);
     scene.finish();
 }
 

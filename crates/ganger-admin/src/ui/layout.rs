@@ -81,7 +81,7 @@ pub(super) fn problem_page(
         }
         p { a href="/ui" { "Back to Now" } }
     };
-    let page = Page::new(Section::Now, title).with("problem", body);
+    let page = Page::new(Section::Now, title).with("problem", body).still();
     let shown = document(&page, caller, None);
     (status, PAGE, Html(shown.into_string())).into_response()
 }

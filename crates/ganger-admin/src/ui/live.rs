@@ -14,7 +14,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::page::{LOOK_EVERY, Page, Part};
 use super::shown::started;
@@ -22,7 +22,7 @@ use super::shown::started;
 /// Interval at which a page is looked at that should not be followed.
 const STILL: Duration = Duration::from_secs(60);
 
-/// Time after which a stream ends.
+/// Time after which a stream ends. The browser asks anew then: its session may have ended, or its role be another.
 const FOLLOWED_FOR: Duration = Duration::from_secs(60);
 
 /// A part that has changed.
@@ -59,17 +59,15 @@ pub(super) async fn follow(request: Request, next: Next) -> Response {
         next,
         parts,
         sent: SentParts::default(),
-        is_begun: false,
+        begun: None,
         pace: LOOK_EVERY,
     };
     let events = stream::unfold(begin, |mut following| async {
-        let events = following.look().await;
+        let events = following.look().await?;
         let events = events.into_iter().map(Ok::<_, Infallible>);
         Some((stream::iter(events.collect::<Vec<_>>()), following))
     });
-    // The browser asks anew then: its session may have ended, or its role be another.
-    let events = events.flatten().take_until(Box::pin(sleep(FOLLOWED_FOR)));
-    Sse::new(events)
+    Sse::new(events.flatten())
         .keep_alive(KeepAlive::new())
         .into_response()
 }
@@ -83,20 +81,29 @@ struct FollowedPage {
     next: Next,
     parts: http::request::Parts,
     sent: SentParts,
-    is_begun: bool,
+    /// Time of the first look; none before it.
+    begun: Option<Instant>,
     pace: Duration,
 }
 
 impl FollowedPage {
-    /// Waits, and returns what has changed since the last look.
-    async fn look(&mut self) -> Vec<Event> {
+    /// Waits, and returns what has changed since the last look; none at the end of the stream. One that is looked at
+    /// seldom, since that is costly, ends before a look: the next stream begins with one.
+    async fn look(&mut self) -> Option<Vec<Event>> {
         let mut events = Vec::new();
-        match self.is_begun {
-            // A browser that finds another daemon loads the page anew.
-            false => events.push(Event::default().event("daemon").data(started())),
-            true => sleep(self.pace).await,
+        match self.begun {
+            None => {
+                self.begun = Some(Instant::now());
+                // A browser that finds another daemon loads the page anew.
+                events.push(Event::default().event("daemon").data(started()));
+            }
+            Some(begun) => {
+                sleep(self.pace).await;
+                if begun.elapsed() >= FOLLOWED_FOR {
+                    return None;
+                }
+            }
         }
-        self.is_begun = true;
         let request = Request::from_parts(self.parts.clone(), Body::empty());
         let mut response = self.next.clone().run(request).await;
         // What is no page now, as of a pool that is gone, stays as it was.
@@ -110,6 +117,55 @@ impl FollowedPage {
                 patches.filter_map(|patch| Event::default().event("part").json_data(patch).ok()),
             );
         }
-        events
+        Some(events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::Router;
+    use axum::body::to_bytes;
+    use axum::middleware::from_fn;
+    use axum::routing::get;
+    use maud::html;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::ui::page::Section;
+
+    /// Follows a page to the end of its stream, and returns that and how often it was looked at.
+    async fn followed(pace: Duration) -> (String, usize) {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&looks);
+        let page = move || async move {
+            let look = counted.fetch_add(1, Ordering::Relaxed);
+            let page = Page::new(Section::Now, "A page").every(pace);
+            page.with("same", html! { "same" })
+                .with("new", html! { "look " (look) })
+        };
+        let routes = Router::new().route("/", get(page)).layer(from_fn(follow));
+        let request = Request::get("/").header(header::ACCEPT, "text/event-stream");
+        let Ok(answer) = routes.oneshot(request.body(Body::empty()).unwrap()).await;
+        let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        (body, looks.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn parts_are_sent_when_they_change() {
+        let (body, looks) = followed(Duration::from_secs(1)).await;
+        assert_eq!(looks, 60);
+        assert_eq!(body.matches(r#""id":"new""#).count(), 60);
+        assert_eq!(body.matches(r#""id":"same""#).count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_costly_page_is_looked_at_at_its_own_pace() {
+        let began = Instant::now();
+        let (_, looks) = followed(Duration::from_secs(300)).await;
+        assert_eq!(looks, 1);
+        assert_eq!(began.elapsed().as_secs(), 300);
     }
 }

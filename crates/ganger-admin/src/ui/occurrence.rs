@@ -21,8 +21,8 @@ use super::runs::{is_failure, schedule_path};
 use super::shown::{count, first, millis, state, text, time_of};
 use crate::answer::Problem;
 
-/// Interval at which an open run is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Interval at which an open run is looked at: what it writes is to be read within a second.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Longest beginning of a note in the timeline, in characters.
 const NOTE_CHARS: usize = 200;

@@ -215,4 +215,4 @@ for (const form of document.querySelectorAll("form[data-preview]")) {
 
 localTimes(document);
 for (const log of document.querySelectorAll("pre.log.live")) log.scrollTop = log.scrollHeight;
-if (document.querySelector("[data-part][id]:not(#problem)")) follow();
+if (document.querySelector("[data-part][id]")) follow();
