@@ -14,6 +14,7 @@ use serde_json::{Value as Json, json};
 use super::backend::{Address, Site, ledger, refusal};
 use super::common::{CommandResult, Format, Output, read_body};
 use super::control::{self, ControlCommand};
+use super::usage::wrong;
 use super::{occurrence_log, output};
 use ganger_core::foreign;
 use ganger_queue::ledger::explain::{self, ExplainedSchedule};
@@ -106,6 +107,9 @@ pub(super) struct UpcomingArgs {
     /// Only slots until this time; else for a day
     #[arg(long, value_name = "TIME")]
     to: Option<Timestamp>,
+    /// Time zone of the local times, such as Europe/Berlin; else that of each schedule
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
     /// Number of slots
     #[arg(short = 'n', default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(UPCOMING_MAX)))]
     count: u32,
@@ -424,9 +428,14 @@ fn show(ledger: &mut dyn LedgerClient, name: &str, format: Format) -> CommandRes
 }
 
 fn upcoming(args: &UpcomingArgs) -> CommandResult {
+    let zone = args.zone.as_deref().map(|name| {
+        let found = Zones::load().get(name);
+        found.map_err(|problem| wrong(problem.under("--zone")))
+    });
     let range = UpcomingRange {
         from: args.from,
         to: args.to,
+        zone: zone.transpose()?,
         each: None,
         limit: args.count,
     };

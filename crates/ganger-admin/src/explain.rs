@@ -83,6 +83,8 @@ pub(super) struct UpcomingQuery {
     from: Option<String>,
     /// Only slots until this time, in RFC 3339. The default is a day after `from`.
     to: Option<String>,
+    /// Time zone of the local times, by its IANA name. The default is that of each schedule.
+    zone: Option<String>,
     /// Maximum number of slots of each schedule, 1 to 10000: of those that run often only the first ones.
     each: Option<u32>,
     /// Maximum number of slots, 1 to 10000; 1000 if omitted.
@@ -94,7 +96,7 @@ pub(super) struct UpcomingQuery {
     params(UpcomingQuery),
     responses(
         (status = 200, description = "The slots", body = Vec<UpcomingJson>),
-        (status = 400, description = "Invalid time or limit", body = Problem),
+        (status = 400, description = "Invalid time or limit, or unknown zone", body = Problem),
         (status = 409, description = "The daemon has no ledger", body = Problem),
         (status = 503, description = "The ledger can't be used now", body = Problem),
     ),
@@ -105,7 +107,11 @@ pub(super) async fn upcoming(
 ) -> Result<Json<Vec<UpcomingJson>>, Problem> {
     let Query(query) = query?;
     let each = query.each.map(|each| limit(Some(each), each, UPCOMING_MAX));
+    let zone = query.zone.map(|name| Zones::load().get(&name));
+    let zone = zone.transpose();
+    let zone = zone.map_err(|problem| Problem::bad(problem.under("zone").to_string()))?;
     let range = UpcomingRange {
+        zone,
         from: instant("from", query.from.as_deref())?,
         to: instant("to", query.to.as_deref())?,
         each: each.transpose()?,

@@ -10,7 +10,7 @@ use super::at_ledger::no_occurrence;
 use super::context::Context;
 use super::messages::wait;
 use super::schedules::limit;
-use ganger_queue::ledger::shown::{OccurrenceDetailsJson, OccurrenceJson};
+use ganger_queue::ledger::shown::{OccurrenceDetailsJson, OccurrenceEventJson, OccurrenceJson};
 use ganger_queue::ledger::{OccurrenceFilter, place_in_list, some_occurrences};
 use ganger_schedule::occurrence::OccurrenceState;
 
@@ -165,6 +165,26 @@ pub(super) async fn show(
         };
     }
     found.map(Json).ok_or_else(|| no_occurrence(&id))
+}
+
+/// Get the changes of the state of an occurrence, the oldest first.
+#[utoipa::path(get, path = "/v1/occurrences/{id}/events", tag = "schedules", operation_id = "occurrence_events",
+    params(("id" = String, Path, description = "The id of the occurrence, or of its message")),
+    responses(
+        (status = 200, description = "The changes", body = Vec<OccurrenceEventJson>),
+        (status = 404, description = "Unknown occurrence", body = Problem),
+        (status = 409, description = "The daemon has no ledger", body = Problem),
+        (status = 503, description = "The ledger can't be used now", body = Problem),
+    ),
+)]
+pub(super) async fn events(
+    State(context): State<Context>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Vec<OccurrenceEventJson>>, Problem> {
+    let Path(id) = id?;
+    let found = read(&context, &id).await?;
+    let events = found.map(|found| Json(found.events));
+    events.ok_or_else(|| no_occurrence(&id))
 }
 
 async fn read(context: &Context, id: &str) -> Result<Option<OccurrenceDetailsJson>, Problem> {

@@ -25,6 +25,7 @@ use ganger_queue::ledger::{
     OccurrenceFilter, OpenSource, ReportRange, ScheduleFilter, SkipRequest, Triggered,
     UpcomingRange,
 };
+use ganger_schedule::zone::Zone;
 
 /// The ledger of a remote daemon.
 #[derive(Debug)]
@@ -212,6 +213,7 @@ impl LedgerClient for RemoteLedger {
         let query = query(&[
             ("from", time(range.from).as_deref()),
             ("to", time(range.to).as_deref()),
+            ("zone", range.zone.as_ref().map(Zone::name)),
             ("each", range.each.map(|each| each.to_string()).as_deref()),
             ("limit", Some(&range.limit.to_string())),
         ]);

@@ -196,6 +196,7 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(control::cancel))
         .routes(routes!(control::retry))
         .routes(routes!(control::resolve))
+        .routes(routes!(occurrences::events))
         .routes(routes!(occurrence_log::log))
         .routes(routes!(events::events))
         .routes(routes!(events::recent));

@@ -63,10 +63,9 @@ pub fn slots_until(
         if spec.skips.contains(&slot.at) {
             remarks.push("does not run: an operator has skipped it".to_owned());
         }
-        let local = spec.timing.zone.zoned(slot.at);
         slots.push(ShownSlot {
             at: slot.at,
-            local: local.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
+            local: spec.timing.zone.local(slot.at),
             note: remarks.join("; "),
         });
         before = slot.at;

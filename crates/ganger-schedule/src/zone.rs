@@ -149,6 +149,12 @@ impl Zone {
         self.0.to_datetime(at)
     }
 
+    /// Writes an instant by the clocks of the zone, in RFC 3339 with its offset.
+    pub fn local(&self, at: Timestamp) -> String {
+        let local = self.zoned(at);
+        local.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+    }
+
     /// Returns an instant on the clocks of the zone.
     pub fn zoned(&self, at: Timestamp) -> Zoned {
         at.to_zoned(self.0.clone())

@@ -77,6 +77,8 @@ fn ended(api: &Api, id: &str) -> Value {
     assert_eq!(ended.status, 200, "{ended:?}");
     let ended = ended.json();
     assert!(ended["ended_at"].is_string(), "{ended}");
+    let events = api.get(&format!("/v1/occurrences/{id}/events"));
+    assert_eq!(events.json(), ended["events"]);
     ended
 }
 
@@ -512,6 +514,8 @@ fn what_is_not_there_is_told() {
     }
     let unknown = "there is no occurrence `typo`";
     refused(&api, "GET", ("/v1/occurrences/typo", ""), 404, unknown);
+    let events = ("/v1/occurrences/typo/events", "");
+    refused(&api, "GET", events, 404, unknown);
     for (method, path) in [
         ("PATCH", "/v1/schedules"),
         ("POST", "/v1/schedules/a"),
@@ -548,6 +552,7 @@ fn what_is_mistyped_in_a_query_is_told() {
             "from must be a time such as 2027-01-31T08:00:00Z: `noon`",
         ),
         ("/v1/upcoming?limit=10001", "limit must be within 1..=10000"),
+        ("/v1/upcoming?zone=berlin", "did you mean `Europe/Berlin`?"),
         (
             "/v1/reports/slow?from=noon",
             "from must be a time such as 2027-01-31T08:00:00Z: `noon`",

@@ -15,7 +15,7 @@ use ganger_config::model::{LedgerConfig, ScheduleConfig};
 use ganger_config::{Problem, stored_schedule};
 use ganger_core::foreign;
 use ganger_schedule::occurrence::{OccurrenceState, ScheduleState};
-use ganger_schedule::zone::Zones;
+use ganger_schedule::zone::{Zone, Zones};
 
 use crate::client::Client;
 use crate::fault::SourceFault;
@@ -308,6 +308,8 @@ pub struct UpcomingRange {
     pub from: Option<Timestamp>,
     /// Only slots until this time; none for a day later.
     pub to: Option<Timestamp>,
+    /// Zone of the local times; none for that of each schedule.
+    pub zone: Option<Zone>,
     /// Number of slots of each schedule at most; none for no limit of its own.
     pub each: Option<u32>,
     /// Number of slots at most.

@@ -10,8 +10,9 @@ use super::store::LedgerStore;
 use crate::table::Fault;
 use ganger_queue::ledger::UpcomingRange;
 use ganger_queue::ledger::shown::{SlotJson, UpcomingJson};
-use ganger_schedule::explain::slots_until;
+use ganger_schedule::explain::{ShownSlot, slots_until};
 use ganger_schedule::occurrence::ScheduleState;
+use ganger_schedule::zone::Zone;
 
 /// Number of schedules that are read at once.
 const READ_MAX: u32 = 1000;
@@ -77,7 +78,9 @@ pub(super) fn upcoming(
         let to = to.unwrap_or(Timestamp::MAX);
         for row in &rows {
             let until = to.min(earliest.latest);
-            earliest.add(of_schedule(definitions, row, (from, until), each));
+            let slots = of_schedule(definitions, row, (from, until), each);
+            let slots = slots.map(|slot| in_zone(&row.name, slot, range.zone.as_ref()));
+            earliest.add(slots.collect());
         }
         let is_last = rows.len() < READ_MAX as usize;
         match rows.pop().filter(|_| !is_last) {
@@ -90,29 +93,31 @@ pub(super) fn upcoming(
     }
 }
 
-/// Returns the slots of a schedule within a range, with their instants.
+/// Returns the slots of a schedule within a range.
 fn of_schedule(
     definitions: &mut Definitions,
     row: &ScheduleRow,
     (from, to): (Timestamp, Timestamp),
     most: u32,
-) -> Vec<(Timestamp, UpcomingJson)> {
+) -> impl Iterator<Item = ShownSlot> {
     // Of most schedules the next slot is known, and beyond the range.
     let is_later = row.next_slot.is_some_and(|next| next > to);
-    if row.state != ScheduleState::Active || is_later {
-        return Vec::new();
-    }
-    let config = definitions.of(&row.name, &row.definition);
+    let goes_on = row.state == ScheduleState::Active && !is_later;
+    let config = goes_on.then(|| definitions.of(&row.name, &row.definition).ok());
+    let config = config.flatten();
     let config = config.map(|config| with_skips(config, &row.skips));
     let slots = config.map(|config| slots_until(&config.spec, from, to, most));
-    let slots = slots.into_iter().flatten().flatten();
-    let shown = slots.map(|slot| {
-        let at = slot.at;
-        let schedule = row.name.clone();
-        let slot = SlotJson::from(slot);
-        (at, UpcomingJson { schedule, slot })
-    });
-    shown.collect()
+    slots.into_iter().flatten().flatten()
+}
+
+/// Returns a slot with its instant, and with its local time in that zone if there is one.
+fn in_zone(schedule: &str, mut slot: ShownSlot, zone: Option<&Zone>) -> (Timestamp, UpcomingJson) {
+    let at = slot.at;
+    if let Some(zone) = zone {
+        slot.local = zone.local(at);
+    }
+    let (schedule, slot) = (schedule.to_owned(), SlotJson::from(slot));
+    (at, UpcomingJson { schedule, slot })
 }
 
 #[cfg(test)]

@@ -249,6 +249,8 @@ fn schedules_are_changed() {
         "schedule diff off",
         "schedule audit",
         "schedule upcoming --from 2027-01-01T00:00:00Z -n 3",
+        "schedule upcoming --from 2027-01-01T00:00:00Z --zone Asia/Tokyo",
+        "schedule upcoming --zone tokyo",
         "schedule upcoming --to 2001-01-01T00:00:00Z",
         "schedule report --from 2001-01-01T00:00:00Z --to 2001-01-02T00:00:00Z",
         "schedule report fastest",

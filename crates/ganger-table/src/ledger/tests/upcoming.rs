@@ -5,10 +5,9 @@ use ganger_queue::ledger::{LedgerClient, SkipRequest, UpcomingRange};
 
 fn upcoming(ledger: &mut Ledger, to: Option<&str>, limit: u32) -> Vec<String> {
     let range = UpcomingRange {
-        from: None,
         to: to.map(time),
-        each: None,
         limit,
+        ..UpcomingRange::default()
     };
     let slots = ledger.upcoming(&range).unwrap().into_iter();
     slots
@@ -57,6 +56,13 @@ fn coming_slots_are_those_of_all_that_go_on() {
         ..UpcomingRange::default()
     };
     assert_eq!(ledger.upcoming(&few).unwrap().len(), 4);
+    let zone = Zones::load().get("Asia/Tokyo").unwrap();
+    let in_tokyo = UpcomingRange {
+        zone: Some(zone),
+        ..few
+    };
+    let first = ledger.upcoming(&in_tokyo).unwrap().swap_remove(0);
+    assert_eq!(first.slot.local, "2026-12-01T09:30:00+09:00");
     let until = |to| upcoming(&mut ledger, Some(to), 100).len();
     assert_eq!(
         ["2026-12-01T00:29:59Z", "2026-12-01T01:00:00Z"].map(until),
