@@ -179,6 +179,8 @@ fn the_series_are_those_that_are_published() {
         "ganger_alerts_firing{",
         "ganger_schedules{",
         "ganger_schedule_skipped_total{reason=\"overlap\"}",
+        "ganger_schedule_skipped_total{reason=\"misfire\"} 0",
+        "ganger_occurrences_total{state=\"failed\"} 0",
         "ganger_schedule_outgoing{source=\"rabbit\"}",
     ];
     daemon.eventually("everything is known", || {

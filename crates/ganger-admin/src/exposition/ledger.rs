@@ -1,7 +1,11 @@
 //! Metrics of the ledger of the daemon's schedules, if there is one.
 
+use std::collections::BTreeMap;
+
 use super::family::{Family, Sample, SampleValue};
 use ganger_pool::overview::{LedgerStatus, Status};
+use ganger_schedule::due::Reason;
+use ganger_schedule::occurrence::OccurrenceState;
 
 /// Returns the metrics of the ledger.
 pub(super) fn families(status: &Status) -> Vec<Family> {
@@ -15,9 +19,26 @@ fn one(ledger: Option<&LedgerStatus>, count: fn(&LedgerStatus) -> u64) -> Option
     ledger.map(|ledger| Sample::count(vec![], count(ledger)))
 }
 
+/// Returns the count of each of these words. Rates need the zeros as well: of a count that appears as 1 nobody sees that
+/// it has grown.
+fn of_words<'a>(
+    label: &'static str,
+    words: impl Iterator<Item = &'a str>,
+    counts: &BTreeMap<String, u64>,
+) -> Vec<Sample> {
+    let of_word = |word: &str| {
+        let count = counts.get(word).copied().unwrap_or_default();
+        Sample::count(vec![(label, word.to_owned())], count)
+    };
+    words.map(of_word).collect()
+}
+
 fn of_schedules(ledger: Option<&LedgerStatus>) -> Vec<Family> {
     let states = ledger.into_iter().flat_map(|ledger| &ledger.schedules);
-    let skipped = ledger.into_iter().flat_map(|ledger| &ledger.skipped);
+    let skipped = ledger.into_iter().flat_map(|ledger| {
+        let reasons = Reason::WORDS.iter().copied();
+        of_words("reason", reasons, &ledger.skipped)
+    });
     let outgoing = ledger.into_iter().flat_map(|ledger| &ledger.outgoing);
     vec![
         Family::gauge(
@@ -59,7 +80,7 @@ fn of_schedules(ledger: Option<&LedgerStatus>) -> Vec<Family> {
             "ganger_schedule_skipped_total",
             "Slots that this daemon has skipped, by reason.",
         )
-        .of(skipped.map(|(reason, count)| Sample::count(vec![("reason", reason.clone())], *count))),
+        .of(skipped),
         Family::gauge(
             "ganger_schedule_outgoing",
             "Messages in the ledger that another source has not taken yet, by source.",
@@ -69,13 +90,17 @@ fn of_schedules(ledger: Option<&LedgerStatus>) -> Vec<Family> {
 }
 
 fn of_runs(ledger: Option<&LedgerStatus>) -> Vec<Family> {
-    let ended = ledger.into_iter().flat_map(|ledger| &ledger.ended);
+    let ended = ledger.into_iter().flat_map(|ledger| {
+        let ends = OccurrenceState::ENDS.iter();
+        let of_runs = ends.filter(|state| **state != OccurrenceState::Skipped);
+        of_words("state", of_runs.map(|state| state.as_str()), &ledger.ended)
+    });
     vec![
         Family::counter(
             "ganger_occurrences_total",
             "Runs of schedules that have ended at pools of this daemon, by state.",
         )
-        .of(ended.map(|(state, count)| Sample::count(vec![("state", state.clone())], *count))),
+        .of(ended),
         Family::gauge(
             "ganger_ledger_behind_seconds",
             "Time by which the ledger is behind what has become of messages of other sources.",
