@@ -242,8 +242,9 @@ impl Demo<'_> {
         let elapsed = self.started.elapsed();
         let status = self.stage.status();
         self.show.finish();
-        if self.dashboard.take().is_some() {
+        if let Some(dashboard) = self.dashboard.take() {
             dashboard::pause("All is done. Press Enter to end the demo and its dashboard.");
+            drop(dashboard);
         }
         let Self {
             args,

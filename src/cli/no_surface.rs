@@ -20,6 +20,7 @@ pub(super) fn open(
     _: Overview,
     _: mpsc::Sender<Request>,
     _: impl Fn() -> Result<Config, Problems>,
+    _: impl Fn() -> Result<Config, Problems>,
 ) -> miette::Result<NoSurface> {
     Ok(NoSurface)
 }

@@ -80,12 +80,13 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     };
     forward_signals(reloader.clone(), requests_tx.clone())?;
     watch_children()?;
-    let load = reloader.clone();
+    let (read, for_reload) = (reloader.path.clone(), reloader.clone());
     let _surface = interfaces::open(
         (&args.config, &admin, &telemetry),
         daemon.overview(),
         requests_tx.clone(),
-        move || load.load(),
+        move || load(&read),
+        move || for_reload.load(),
     )?;
     let ended = runtime.block_on(async {
         if args.watch {
@@ -148,7 +149,7 @@ impl Reloader {
         Some(Request::Reload(Box::new(config), None))
     }
 
-    /// Reads the configuration. An invalid one changes nothing.
+    /// Reads the configuration for a reload, of which the service manager is told. An invalid one changes nothing.
     fn load(&self) -> Result<Config, Problems> {
         self.service.reloading();
         let loaded = load(&self.path);

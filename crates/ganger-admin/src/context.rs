@@ -25,7 +25,7 @@ use ganger_queue::client::{self, Client, Connect};
 use ganger_queue::fault::SourceFault;
 use ganger_queue::ledger::OpenLedger;
 
-/// Reads the configuration anew, for a reload.
+/// Reads the configuration from its file.
 pub type Load = Arc<dyn Fn() -> Result<Config, Problems> + Send + Sync>;
 
 /// Interfaces of the daemon that the API uses.
@@ -35,7 +35,9 @@ pub struct Daemon {
     pub overview: Overview,
     /// Channel for requests to the daemon.
     pub requests: mpsc::Sender<Request>,
-    /// Reads the configuration anew.
+    /// Reads the configuration to show it. Nobody is told.
+    pub read: Load,
+    /// Reads the configuration for a reload, which begins with that.
     pub load: Load,
     /// Connects to a source.
     pub connect: Connect,
@@ -165,10 +167,12 @@ pub(super) mod tests {
                     [[pools]]\nname = \"p\"\nqueue = \"q\"\ncommand = \"true\"";
         let config = config::parse(text, "test.toml", &config::Environment::new()).unwrap();
         let overview = Overview::new(Budget::new(Some(1 << 20)), &config);
+        let load: Load = Arc::new(move || Ok(config.clone()));
         Daemon {
             overview,
             requests: mpsc::channel(1).0,
-            load: Arc::new(move || Ok(config.clone())),
+            read: Arc::clone(&load),
+            load,
             connect: |name, _, _| Err(SourceFault::unusable("nothing is connected").of(name)),
             open_ledger: |config| Err(SourceFault::unusable("no ledger").of(&config.source)),
         }

@@ -32,8 +32,8 @@ pub(super) struct ConfigInForce {
 pub(super) async fn in_force(
     State(context): State<Context>,
 ) -> Result<Json<ConfigInForce>, Problem> {
-    let load = context.daemon.load.clone();
-    let read = spawn_blocking(move || load()).await;
+    let read = context.daemon.read.clone();
+    let read = spawn_blocking(move || read()).await;
     let read =
         read.map_err(|error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
     let config = context.daemon.overview.config();

@@ -8,7 +8,7 @@ use super::super::common::ConfigFile;
 use super::super::{interfaces, output};
 use super::stage::Stage;
 
-/// The dashboard, served until this is dropped.
+/// The dashboard. Its socket is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Dashboard {
     _interfaces: Box<dyn Any>,

@@ -186,15 +186,17 @@ impl Stage {
         })
     }
 
-    /// Opens the admin API of the daemon, beside that configuration, until the result is dropped.
+    /// Opens the admin API of the daemon. Its socket beside that configuration is removed when the result is dropped.
     pub(super) fn open_interfaces(&self, file: &ConfigFile) -> miette::Result<Box<dyn Any>> {
         let (admin, telemetry) = (&self.config.admin, &self.config.telemetry);
         let config = self.config.clone();
+        let own = move || Ok(config.clone());
         let opened = interfaces::open(
             (file, admin, telemetry),
             self.overview.clone(),
             self.requests.clone(),
-            move || Ok(config.clone()),
+            own.clone(),
+            own,
         )?;
         Ok(Box::new(opened))
     }

@@ -33,16 +33,18 @@ pub(crate) fn login(file: &ConfigFile) -> miette::Result<String> {
     Ok(login_url(&login, None)?.into())
 }
 
-/// Opens the admin API and starts the alerts.
+/// Opens the admin API and starts the alerts. The configuration is read to show it, and loaded for a reload.
 pub(crate) fn open(
     (file, admin, telemetry): (&ConfigFile, &AdminConfig, &TelemetryConfig),
     overview: Overview,
     requests: mpsc::Sender<Request>,
+    read: impl Fn() -> Result<Config, Problems> + Send + Sync + 'static,
     load: impl Fn() -> Result<Config, Problems> + Send + Sync + 'static,
 ) -> miette::Result<Surface> {
     let daemon = Daemon {
         overview: overview.clone(),
         requests,
+        read: Arc::new(read),
         load: Arc::new(load),
         connect: kinds::client,
         open_ledger: |config| kinds::ledger(config, false),

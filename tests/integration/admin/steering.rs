@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{api, command, pool, scene};
-use crate::harness::{Event, NewMessage, Pool, Scene, trials};
+use super::{api, command, pool, scene, site, socket};
+use crate::harness::{Api, Event, NewMessage, Pool, Scene, trials};
 use crate::service::{Held, threads};
 
 trials![
@@ -19,6 +20,7 @@ trials![
     a_restart_replaces_the_workers,
     a_reload_says_what_it_did_or_why_not,
     a_reload_lists_what_has_changed_and_what_needs_a_restart,
+    who_looks_at_the_configuration_reloads_nothing,
     what_the_last_worker_printed_is_shown_while_none_runs,
     the_status_is_shown_to_people_and_programs,
     readiness_says_what_is_wrong,
@@ -316,6 +318,42 @@ fn a_reload_lists_what_has_changed_and_what_needs_a_restart() {
     let back = command(&scene, &["reload", "--output", "json"]).json();
     assert_eq!(back["changed"], serde_json::json!(["daemon.log_level"]));
     assert_eq!(back["restart_needed"], serde_json::json!([]));
+    scene.finish();
+}
+
+fn who_looks_at_the_configuration_reloads_nothing() {
+    let secret = "token = \"a-token-that-nobody-may-see\"";
+    let scene = Scene::at(site(secret), &[Pool::new(&[])]);
+    let api = Api::Socket(socket(&scene.daemon));
+    let shown = || {
+        let shown = api.get("/v1/config");
+        assert_eq!(shown.status, 200, "{shown:?}");
+        assert!(!shown.body.contains("nobody-may-see"), "{shown:?}");
+        shown.json()
+    };
+    let status = || api.get("/v1/status").json()["reload"].clone();
+    let before = status();
+    let one = shown();
+    assert_eq!(one["settings"]["admin.token"], "\"${TOKEN}\"");
+    assert_eq!(one["settings"]["pools.work.workers"], "1");
+    assert_eq!(one["differences"]["changed"], serde_json::json!([]));
+    let more = Pool::new(&[]).set("workers", "2");
+    scene.site.reconfigure(&scene.daemon, &[more]);
+    let changed = &shown()["differences"]["changed"];
+    assert_eq!(*changed, serde_json::json!(["pools.work.workers"]));
+    let broken = Pool::new(&[]).set("workers", "0");
+    scene.site.reconfigure(&scene.daemon, &[broken]);
+    let broken = shown();
+    assert_eq!(broken["differences"], Value::Null);
+    let problem = broken["problems"][0].as_str().unwrap();
+    assert!(problem.contains("workers"), "{problem}");
+    assert_eq!(status(), before);
+    assert_eq!(
+        scene
+            .daemon
+            .times_logged("reload refused: the configuration is invalid"),
+        0
+    );
     scene.finish();
 }
 
