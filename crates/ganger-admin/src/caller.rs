@@ -33,6 +33,19 @@ pub(super) enum Identity {
 pub(super) struct Caller {
     pub(super) identity: Identity,
     pub(super) role: Role,
+    /// Hash of the session that has proven the identity; none if it was something else.
+    pub(super) session: Option<[u8; 32]>,
+}
+
+impl Caller {
+    /// Returns a caller without a session.
+    pub(super) fn new(identity: Identity, role: Role) -> Self {
+        Self {
+            identity,
+            role,
+            session: None,
+        }
+    }
 }
 
 impl fmt::Display for Caller {

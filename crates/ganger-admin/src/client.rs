@@ -100,6 +100,15 @@ impl Remote {
         }
     }
 
+    /// Sets the timeout of an answer.
+    #[must_use]
+    pub(super) fn within(self, answer_within: Duration) -> Self {
+        Self {
+            answer_within,
+            ..self
+        }
+    }
+
     /// Sends a GET request.
     ///
     /// # Errors

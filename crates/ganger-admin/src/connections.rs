@@ -10,13 +10,14 @@ use std::task::{self, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::answer::Problem;
+use super::browser::LOGIN;
 
 /// Maximum number of connections of a listener.
 const CONNECTIONS_MAX: usize = 128;
@@ -24,15 +25,17 @@ const CONNECTIONS_MAX: usize = 128;
 const REQUESTS_MAX: usize = 100;
 
 /// The kinds of requests that take a place, each with its name and number of places.
-const KINDS: [(&str, usize); 4] = [
+const KINDS: [(&str, usize); 5] = [
     ("scrapes", 8),
     ("event streams", 32),
     ("requests", 64),
     ("waits", 16),
+    // These are of whoever can connect.
+    ("logins", 4),
 ];
 
 /// Returns the index in [`KINDS`] of a request; none for a probe, which needs no place.
-fn kind_of(uri: &Uri, headers: &HeaderMap) -> Option<usize> {
+fn kind_of(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<usize> {
     let wants_stream = headers
         .get(header::ACCEPT)
         .is_some_and(|accept| accept == "text/event-stream");
@@ -40,6 +43,7 @@ fn kind_of(uri: &Uri, headers: &HeaderMap) -> Option<usize> {
         "/livez" | "/readyz" => None,
         "/metrics" => Some(0),
         "/v1/events" => Some(1),
+        LOGIN if method == Method::POST => Some(4),
         path if path.starts_with("/ui") && wants_stream => Some(1),
         path if path.starts_with("/v1/occurrences/") && path.ends_with("/log") => {
             let mut asked = uri.query().unwrap_or_default().split('&');
@@ -194,7 +198,7 @@ pub(super) async fn placed(request: Request, next: Next) -> Response {
     let Some(connection) = request.extensions().get::<Connection>().cloned() else {
         return Problem::new(StatusCode::FORBIDDEN, "unknown connection").into_response();
     };
-    let mut response = match kind_of(request.uri(), request.headers()) {
+    let mut response = match kind_of(request.method(), request.uri(), request.headers()) {
         None => next.run(request).await,
         Some(kind) => match connection.place(kind) {
             Some(place) => next.run(request).await.map(|body| {
@@ -303,15 +307,24 @@ mod tests {
             ("/v1/occurrences/x?wait=1s", "waits"),
             ("/v1/occurrences?limit=1", "requests"),
         ] {
-            let found =
-                kind_of(&path.parse().unwrap(), &HeaderMap::new()).map(|kind| KINDS[kind].0);
-            assert_eq!(found, Some(kind), "{path}");
+            let uri = path.parse().unwrap();
+            let found = kind_of(&Method::GET, &uri, &HeaderMap::new());
+            assert_eq!(found.map(|kind| KINDS[kind].0), Some(kind), "{path}");
+        }
+        let login = Uri::from_static("/ui/login?next=x");
+        for (method, kind) in [(Method::POST, "logins"), (Method::GET, "requests")] {
+            let found = kind_of(&method, &login, &HeaderMap::new());
+            assert_eq!(found.map(|kind| KINDS[kind].0), Some(kind));
         }
         let stream = [(
             header::ACCEPT,
             HeaderValue::from_static("text/event-stream"),
         )];
-        let followed = kind_of(&Uri::from_static("/ui"), &HeaderMap::from_iter(stream));
+        let followed = kind_of(
+            &Method::GET,
+            &Uri::from_static("/ui"),
+            &HeaderMap::from_iter(stream),
+        );
         assert_eq!(followed.map(|kind| KINDS[kind].0), Some("event streams"));
     }
 

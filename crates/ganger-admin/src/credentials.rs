@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use tokio::time::sleep;
 
 use super::answer::Problem;
+use super::browser::Site;
 use super::caller::{Caller, Identity};
 use super::session::{hash, is_of};
 use ganger_config::model::{Config, NamedToken, ProxyAuth, Role, Secret};
@@ -70,7 +71,7 @@ impl Credentials {
         let identity = Identity::Token;
         let is_own = self.token.is_some_and(|own| is_of(token, &own));
         let role = self.role(&identity).filter(|_| is_own);
-        Ok(role.map(|role| Caller { identity, role }))
+        Ok(role.map(|role| Caller::new(identity, role)))
     }
 
     /// Returns the role that the configuration gives now to who has logged in before; none if it admits them no
@@ -107,7 +108,7 @@ impl Credentials {
     /// Returns the user whom the trusted proxy names; none if the request is not the proxy's, or names nobody.
     ///
     /// # Errors
-    /// If a header is ambiguous, or names no role.
+    /// If a header is ambiguous or names no role, or the host is not that of `admin.public_url`.
     pub(super) fn of_proxy(
         &self,
         peer: IpAddr,
@@ -124,6 +125,8 @@ impl Credentials {
         let Some(user) = only_value(headers, &proxy.header)? else {
             return Ok(None);
         };
+        let public_url = config.admin.public_url.as_deref();
+        Site::new(headers, public_url).check_proxied()?;
         let user = user.chars().take(USER_CHARS_MAX).collect();
         let role = match &proxy.role_header {
             Some(header) => only_value(headers, header)?
@@ -131,13 +134,12 @@ impl Credentials {
                 .transpose()?,
             None => None,
         };
-        Ok(Some(Caller {
-            identity: Identity::Proxied { user },
-            role: role.unwrap_or(proxy.role),
-        }))
+        let role = role.unwrap_or(proxy.role);
+        Ok(Some(Caller::new(Identity::Proxied { user }, role)))
     }
 
-    fn config(&self) -> Arc<Config> {
+    /// Returns the configuration in effect.
+    pub(super) fn config(&self) -> Arc<Config> {
         self.overview.config()
     }
 }
@@ -149,13 +151,11 @@ fn with_token(token: &NamedToken) -> Result<Caller, Problem> {
         let why = format!("token {name} has expired, at {expires}");
         return Err(Problem::new(StatusCode::UNAUTHORIZED, why));
     }
-    Ok(Caller {
-        identity: Identity::NamedToken {
-            name: name.clone(),
-            sha256: *sha256,
-        },
-        role: token.role,
-    })
+    let identity = Identity::NamedToken {
+        name: name.clone(),
+        sha256: *sha256,
+    };
+    Ok(Caller::new(identity, token.role))
 }
 
 /// Returns the value of a header; none if it is missing or empty. If there are several, a client may have sent one of

@@ -14,12 +14,12 @@ use futures_util::StreamExt;
 use nix::unistd::Uid;
 
 use super::answer::Problem;
-use super::browser::{LOGIN, check_host, check_origin, check_page, sessions, to_login, wants_page};
+use super::browser::{LOGIN, LOGOUT, Site, check_host, sessions, to_login, wants_page};
 use super::caller::{Caller, Identity};
 use super::credentials::Credentials;
 use super::roles::{self, PROBES};
-use super::session::Sessions;
-use super::ui::ASSETS;
+use super::session::{Sessions, hash};
+use super::ui::{ASSETS, wants_stream};
 use ganger_config::model::Role;
 
 /// Interface on which a request arrived.
@@ -66,7 +66,9 @@ impl Guard {
         if let Interface::Socket { peer } = door {
             return self.check_peer(peer).map(Some);
         }
-        let caller = self.caller(door, method, headers);
+        let config = self.credentials.config();
+        let site = Site::new(headers, config.admin.public_url.as_deref());
+        let caller = self.caller(door, method, (headers, site));
         if let Ok(Some(caller)) = caller {
             roles::check(&caller, method, route)?;
             return Ok(Some(caller));
@@ -77,10 +79,10 @@ impl Guard {
             _ if door == Interface::Telemetry => Ok(None),
             "/metrics" if !self.credentials.are_configured() => {
                 check_host(headers)?;
-                check_origin(headers).map(|()| None)
+                site.check_origin().map(|()| None)
             }
-            // The code or the token that it brings is looked at there.
-            LOGIN => Ok(None),
+            // The code, the token or the session that it brings is looked at there.
+            LOGIN | LOGOUT => Ok(None),
             path if path.starts_with(ASSETS) => Ok(None),
             _ => {
                 let needs_token = || Problem::new(StatusCode::UNAUTHORIZED, NEEDS_TOKEN);
@@ -94,7 +96,7 @@ impl Guard {
         &self,
         door: Interface,
         method: &Method,
-        headers: &HeaderMap,
+        (headers, site): (&HeaderMap, Site<'_>),
     ) -> Result<Option<Caller>, Problem> {
         let by_token = bearer(headers).map(|token| self.credentials.of_token(token));
         if let Some(caller) = by_token.transpose()?.flatten() {
@@ -103,24 +105,24 @@ impl Guard {
         let Interface::Network { peer } = door else {
             return Ok(None);
         };
-        let by_session = sessions(headers).find_map(|session| self.in_session(session));
+        // What a page does by itself, such as following what it shows, keeps no session.
+        let is_use = *method != Method::HEAD && !wants_stream(headers);
+        let mut sessions = sessions(headers).into_iter();
+        let by_session = sessions.find_map(|session| self.in_session(session, is_use));
         let caller = match by_session {
             Some(caller) => Some(caller),
             None => self.credentials.of_proxy(peer, headers)?,
         };
         // A browser sends these by itself, whatever page has made it ask.
         if caller.is_some() {
-            check_page(method, headers)?;
+            site.check_page(method)?;
         }
         Ok(caller)
     }
 
     fn check_peer(&self, peer: Option<u32>) -> Result<Caller, Problem> {
         match peer.filter(|uid| *uid == self.own || *uid == 0) {
-            Some(uid) => Ok(Caller {
-                identity: Identity::Socket { uid },
-                role: Role::Admin,
-            }),
+            Some(uid) => Ok(Caller::new(Identity::Socket { uid }, Role::Admin)),
             None => {
                 let why = "the socket is for the daemon's own user and root";
                 Err(Problem::new(StatusCode::FORBIDDEN, why))
@@ -128,10 +130,28 @@ impl Guard {
         }
     }
 
-    fn in_session(&self, session: &str) -> Option<Caller> {
-        let identity = self.sessions.owner(session)?;
+    fn in_session(&self, session: &str, is_use: bool) -> Option<Caller> {
+        let identity = self.sessions.owner(session, is_use)?;
         let role = self.credentials.role(&identity)?;
-        Some(Caller { identity, role })
+        let session = Some(hash(session));
+        Some(Caller {
+            session,
+            ..Caller::new(identity, role)
+        })
+    }
+
+    /// Waits until the caller is no longer admitted: by the configuration, or since the session has ended.
+    async fn revoked(&self, caller: &Caller) {
+        let ended = async {
+            match &caller.session {
+                Some(session) => self.sessions.ended(session).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = ended => {}
+            () = self.credentials.revoked(&caller.identity) => {}
+        }
     }
 }
 
@@ -141,10 +161,10 @@ fn is_stream(response: &Response) -> bool {
     kind.is_some_and(|kind| kind == "text/event-stream")
 }
 
-/// Ends an answer that is a stream once the configuration no longer admits who reads it.
-fn end_with(credentials: Credentials, identity: Identity, response: Response) -> Response {
+/// Ends an answer that is a stream once who reads it is no longer admitted.
+fn end_with(guard: Arc<Guard>, caller: Caller, response: Response) -> Response {
     let (parts, body) = response.into_parts();
-    let revoked = Box::pin(async move { credentials.revoked(&identity).await });
+    let revoked = Box::pin(async move { guard.revoked(&caller).await });
     let body = body.into_data_stream().take_until(revoked);
     Response::from_parts(parts, Body::from_stream(body))
 }
@@ -179,14 +199,18 @@ pub(super) async fn guard(
     };
     match allowed {
         Ok(caller) => {
-            let identity = caller.as_ref().map(|caller| caller.identity.clone());
-            if let Some(caller) = caller {
-                request.extensions_mut().insert(caller);
-            }
+            let Some(caller) = caller else {
+                return next.run(request).await;
+            };
+            let change = LoggedChange::of(&request, route);
+            request.extensions_mut().insert(caller.clone());
             let response = next.run(request).await;
-            match identity.filter(|_| is_stream(&response)) {
-                Some(identity) => end_with(guard.credentials.clone(), identity, response),
-                None => response,
+            if let Some(change) = change {
+                change.log(&caller, response.status());
+            }
+            match is_stream(&response) {
+                true => end_with(guard, caller, response),
+                false => response,
             }
         }
         Err(problem) => {
@@ -195,6 +219,40 @@ pub(super) async fn guard(
             {
                 true => to_login(uri),
                 false => refused(problem),
+            }
+        }
+    }
+}
+
+/// Request that changes something, for the log.
+struct LoggedChange {
+    method: Method,
+    path: String,
+    is_message: bool,
+}
+
+impl LoggedChange {
+    /// Returns the change that a request to a route is; none if it only reads.
+    fn of(request: &Request, route: Option<&str>) -> Option<Self> {
+        let (method, route) = (request.method(), route?);
+        let changes = !method.is_safe() && roles::required(method, route) > Role::Viewer;
+        changes.then(|| Self {
+            method: method.clone(),
+            path: request.uri().path().to_owned(),
+            is_message: route.ends_with("/messages"),
+        })
+    }
+
+    /// Logs the change, its author and the answer. Messages are too many to be logged each.
+    fn log(&self, by: &Caller, status: StatusCode) {
+        let Self { method, path, .. } = self;
+        let (role, status) = (by.role, status.as_u16());
+        match self.is_message {
+            true => {
+                tracing::debug!(%by, %role, %method, path, status, "message sent through the admin API")
+            }
+            false => {
+                tracing::info!(%by, %role, %method, path, status, "change through the admin API")
             }
         }
     }
@@ -217,7 +275,6 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::super::credentials::Token;
-    use super::super::session::hash;
     use super::*;
     use ganger_config::model::{Config, Secret};
     use ganger_config::{Environment, parse};
@@ -370,7 +427,7 @@ mod tests {
         let guard = made();
         let code = guard.sessions.issue_code(Identity::Token).unwrap();
         let session = guard.sessions.exchange(&code).unwrap().unwrap();
-        let cookie = format!("other=1; ganger_session={session}");
+        let cookie = format!("other=1; ganger_session_9464={session}");
         let with = |more: Headers<'_>, asked| {
             let base = [(header::HOST, "127.0.0.1:9464"), (header::COOKIE, &cookie)];
             check(&guard, NETWORK, asked, &[&base[..], more].concat())
@@ -465,15 +522,21 @@ mod tests {
         );
         let identity = ops.unwrap().unwrap().identity;
         let session = guard.sessions.begin(identity.clone()).unwrap();
-        assert_eq!(guard.in_session(&session).unwrap().role, Role::Operator);
+        assert_eq!(
+            guard.in_session(&session, true).unwrap().role,
+            Role::Operator
+        );
         overview.set_config(&config(&section("ops", "viewer", "")));
-        assert_eq!(guard.in_session(&session).unwrap().role, Role::Viewer);
+        assert_eq!(guard.in_session(&session, true).unwrap().role, Role::Viewer);
         let credentials = guard.credentials.clone();
         let stream = tokio::spawn(async move { credentials.revoked(&identity).await });
         let other = section("other", "operator", "").replace("\"other\"", "\"ops\"");
         overview.set_config(&config(&other));
         assert!(with_token(&guard, STATUS, "ops").is_err());
-        assert!(guard.in_session(&session).is_none(), "another of that name");
+        assert!(
+            guard.in_session(&session, true).is_none(),
+            "another of that name"
+        );
         stream.await.unwrap();
         overview.set_config(&config(""));
         assert_eq!(with_token(&guard, reload, "s3cret").unwrap(), "token");
@@ -481,20 +544,36 @@ mod tests {
 
     #[test]
     fn a_trusted_proxy_names_the_user() {
-        let proxy = "[admin]\nproxy_auth = { header = \"X-User\", from = [\"10.0.0.0/8\", \"::1\"], role = \
+        let proxy = "[admin]\npublic_url = \"https://ganger.example\"\nproxy_auth = { header = \"X-User\", from = [\"10.0.0.0/8\", \"::1\"], role = \
                      \"operator\", role_header = \"X-Role\" }";
         let (guard, _) = guard_by(&Token::Made(None), proxy);
         let user = (header::HeaderName::from_static("x-user"), "ann");
         let role = |role| (header::HeaderName::from_static("x-role"), role);
         let same = (SITE, "same-origin");
-        let told = |peer: &str, asked, pairs: Headers<'_>| {
+        let told_at = |host: &str, peer: &str, asked, pairs: Headers<'_>| {
             let peer = peer.parse().unwrap();
-            match check(&guard, Interface::Network { peer }, asked, pairs) {
+            let pairs: Vec<_> = [&[(header::HOST, host)], pairs].concat();
+            match check(&guard, Interface::Network { peer }, asked, &pairs) {
                 Ok(caller) => caller.unwrap().to_string(),
                 Err(problem) => problem.detail().to_owned(),
             }
         };
+        let told =
+            |peer: &str, asked, pairs: Headers<'_>| told_at("ganger.example", peer, asked, pairs);
         let ann = "user ann of the proxy";
+        for (host, is_ours) in [
+            ("localhost:9464", true),
+            ("evil.example", false),
+            ("", false),
+        ] {
+            let told = told_at(host, "10.1.2.3", STATUS, std::slice::from_ref(&user));
+            assert_eq!(told == ann, is_ours, "{told}");
+            assert_eq!(
+                told.contains("must be that of admin.public_url"),
+                !is_ours,
+                "{told}"
+            );
+        }
         for peer in ["10.1.2.3", "::ffff:10.1.2.3", "::1"] {
             assert_eq!(told(peer, STATUS, std::slice::from_ref(&user)), ann);
         }

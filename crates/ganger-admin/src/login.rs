@@ -13,7 +13,7 @@ use maud::html;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Problem;
-use super::browser::{HOME, LOGIN, check_page, cookie, page_of, sessions};
+use super::browser::{HOME, LOGIN, Site, page_of, sessions};
 use super::caller::{Caller, Identity};
 use super::context::Context;
 use super::session::{CODE_LIFETIME, SESSION_LIFETIME};
@@ -31,25 +31,40 @@ pub(super) struct Login {
 /// Create a login for a browser, with the role of who creates it. It is valid once and for a minute.
 #[utoipa::path(post, path = "/v1/logins", tag = "daemon", responses(
     (status = 200, description = "The login", body = Login),
-    (status = 409, description = "The API does not listen on an address for browsers, or a proxy logs its users in", body = Problem),
+    (status = 409, description = "The API does not listen on an address for browsers, no browser would keep the \
+     session, a proxy logs its users in, or the dashboard is off", body = Problem),
 ))]
 pub(super) async fn create(
     State(context): State<Context>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Json<Login>, Problem> {
-    if matches!(caller.identity, Identity::Proxied { .. }) {
-        let why = "the proxy logs its users in";
-        return Err(Problem::new(StatusCode::CONFLICT, why));
+    let refused = |why: &str| Err(Problem::new(StatusCode::CONFLICT, why));
+    let config = context.daemon.overview.config();
+    if !config.admin.ui {
+        return refused("the dashboard is off: `ui = false` in [admin]");
     }
-    let Some(address) = context.address.get() else {
-        let why = "the admin API does not listen on an address: see `admin.listen` and the log";
-        return Err(Problem::new(StatusCode::CONFLICT, why));
+    if matches!(caller.identity, Identity::Proxied { .. }) {
+        return refused("the proxy logs its users in");
+    }
+    let base = match (&config.admin.public_url, context.address.get()) {
+        (Some(url), _) => url.clone(),
+        (None, Some(address)) if reachable(*address).ip().is_loopback() => {
+            format!("http://{}", reachable(*address))
+        }
+        (None, Some(_)) => {
+            return refused(
+                "the admin API listens on an address of a network, over which a browser keeps no session without \
+                 encryption: set `admin.public_url` to the URL at which browsers reach it",
+            );
+        }
+        (None, None) => {
+            return refused(
+                "the admin API does not listen on an address: see `admin.listen` and the log",
+            );
+        }
     };
     let code = context.sessions.issue_code(caller.identity);
     let code = code.map_err(no_random)?;
-    let config = context.daemon.overview.config();
-    let own = || format!("http://{}", reachable(*address));
-    let base = config.admin.public_url.clone().unwrap_or_else(own);
     Ok(Json(Login {
         url: format!("{base}{LOGIN}?code={code}"),
         expires_in: CODE_LIFETIME.as_secs(),
@@ -88,9 +103,15 @@ pub(super) async fn page(
     };
     let Some(session) = context.sessions.exchange(&code).map_err(no_random)? else {
         let why = "this login was used or has expired: `ganger open` creates another";
-        return Err(Problem::new(StatusCode::UNAUTHORIZED, why));
+        return Ok(form(
+            StatusCode::UNAUTHORIZED,
+            &next.unwrap_or_default(),
+            why,
+        ));
     };
-    let cookie = cookie(&session, SESSION_LIFETIME, &headers);
+    let config = context.daemon.overview.config();
+    let site = Site::new(&headers, config.admin.public_url.as_deref());
+    let cookie = site.cookie(&session, SESSION_LIFETIME);
     let page = format!(
         "<!doctype html><link rel=icon href=\"data:,\"><meta http-equiv=refresh content=\"0; url={HOME}\">"
     );
@@ -110,36 +131,41 @@ pub(super) async fn enter(
     headers: HeaderMap,
     entered: Result<Form<LoginForm>, FormRejection>,
 ) -> Result<Response, Problem> {
-    check_page(&Method::POST, &headers)?;
+    let config = context.daemon.overview.config();
+    let site = Site::new(&headers, config.admin.public_url.as_deref());
+    site.check_page(&Method::POST)?;
     let Form(LoginForm { token, next }) = entered?;
-    if let Some(wait) = context.sessions.refused_for() {
-        let seconds = wait.as_secs() + 1;
-        let why = format!("too many logins have failed: try again in {seconds} s");
-        let refused = form(StatusCode::TOO_MANY_REQUESTS, &next, &why);
-        return Ok(([(header::RETRY_AFTER, seconds.to_string())], refused).into_response());
+    if let Err(problem) = site.check_encrypted() {
+        return Ok(form(StatusCode::FORBIDDEN, &next, problem.detail()));
     }
     let why = match context.credentials.of_token(token.trim()) {
         Ok(Some(caller)) => {
             tracing::info!(by = %caller, "login of a browser");
             let session = context.sessions.begin(caller.identity);
             let session = session.map_err(no_random)?;
-            let cookie = cookie(&session, SESSION_LIFETIME, &headers);
+            let cookie = site.cookie(&session, SESSION_LIFETIME);
             let next = Redirect::to(&page_of(&next));
             return Ok(([(header::SET_COOKIE, cookie)], next).into_response());
         }
         Ok(None) => "this token is unknown".to_owned(),
         Err(expired) => expired.detail().to_owned(),
     };
-    context.sessions.note_failure();
     tracing::warn!(why, "login of a browser refused");
     Ok(form(StatusCode::UNAUTHORIZED, &next, &why))
 }
 
-/// Ends the session.
-pub(super) async fn leave(State(context): State<Context>, headers: HeaderMap) -> Response {
-    sessions(&headers).for_each(|session| context.sessions.end(session));
-    let cookie = cookie("", Duration::ZERO, &headers);
-    ([(header::SET_COOKIE, cookie)], Redirect::to(LOGIN)).into_response()
+/// Ends the session. One that has ended before leads to the login as well.
+pub(super) async fn leave(
+    State(context): State<Context>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let config = context.daemon.overview.config();
+    let site = Site::new(&headers, config.admin.public_url.as_deref());
+    site.check_page(&Method::POST)?;
+    let sessions = sessions(&headers).into_iter();
+    sessions.for_each(|session| context.sessions.end(session));
+    let cookie = site.cookie("", Duration::ZERO);
+    Ok(([(header::SET_COOKIE, cookie)], Redirect::to(LOGIN)).into_response())
 }
 
 /// Returns the form for a token, with an error if there is one.

@@ -41,6 +41,10 @@ use ganger_config::model::TelemetryConfig;
 
 /// Timeout for an answer to begin.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// Timeout for an answer to a login to begin, its body included.
+const LOGIN_WITHIN: Duration = Duration::from_secs(5);
+/// Maximum size of the body of a login, in bytes.
+const LOGIN_BYTES_MAX: usize = 4 << 10;
 /// Timeout for an answer to begin if a broker is asked, or a worker's answer waited for.
 const SLOW_ANSWER_WITHIN: Duration = WAIT_MAX.saturating_add(ANSWER_WITHIN);
 
@@ -87,15 +91,17 @@ impl Routes {
         let api = api.merge(namesakes());
         // Pages are for callers that the guard has admitted.
         let pages = Api::new(api.clone().with_state(context.clone()));
-        let pages = ui::routes(pages, context.daemon.overview.clone());
+        let overview = context.daemon.overview.clone();
+        let pages = ui::routes(pages, overview.clone());
         let api = api
             .merge(openapi::routes(&document))
-            .merge(logins())
+            .merge(logins().layer(from_fn_with_state(overview.clone(), ui::unless_off)))
             .merge(pages.with_state(()))
             .layer(from_fn(ui::decode));
         Self {
             // The path of a form is that of no route: it is another request before one is looked for.
-            api: Router::new().fallback_service(from_fn(ui::as_request).layer(finish(api))),
+            api: Router::new()
+                .fallback_service(from_fn_with_state(overview, ui::as_request).layer(finish(api))),
             telemetry: finish(health),
             context,
         }
@@ -223,6 +229,7 @@ fn logins() -> Router<Context> {
     Router::new()
         .route(LOGIN, get(login::page).post(login::enter))
         .route(LOGOUT, post(login::leave))
+        .layer(DefaultBodyLimit::max(LOGIN_BYTES_MAX))
 }
 
 /// Returns the routes for monitoring systems.
@@ -254,6 +261,7 @@ async fn in_time(request: Request, next: Next) -> Response {
     let asks_broker = asks_broker.iter().any(|start| path.starts_with(start));
     let within = match asks_broker {
         true => SLOW_ANSWER_WITHIN,
+        false if path == LOGIN => LOGIN_WITHIN,
         false => ANSWER_WITHIN,
     };
     match tokio::time::timeout(within, next.run(request)).await {

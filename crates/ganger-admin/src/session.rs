@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use tokio::time::Instant;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use super::caller::Identity;
 use ganger_queue::client::unique_name;
@@ -19,13 +20,8 @@ pub(super) const CODE_LIFETIME: Duration = Duration::from_secs(60);
 pub(super) const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 /// Time without a request after which a session ends.
 const SESSION_IDLE_MAX: Duration = Duration::from_secs(3600);
-/// Maximum number of codes, and of sessions; a further one ends the oldest.
-const CODES_MAX: usize = 16;
-const SESSIONS_MAX: usize = 256;
-
-/// Number of failed logins within a minute after which further logins are refused.
-pub(super) const FAILURES_MAX: usize = 10;
-const FAILURE_WINDOW: Duration = Duration::from_secs(60);
+/// Maximum number of codes, and of sessions, of an identity; a further one ends its oldest.
+const HELD_MAX: usize = 16;
 
 /// Returns the hash of a secret: comparing hashes does not show how much of a guess was right.
 pub(super) fn hash(secret: &str) -> [u8; 32] {
@@ -37,16 +33,18 @@ pub(super) fn is_of(secret: &str, expected: &[u8; 32]) -> bool {
     hash(secret).ct_eq(expected).into()
 }
 
-/// The codes, the sessions and the failed logins. Clones share them.
+/// The codes and the sessions. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sessions(Arc<Mutex<Held>>);
+pub(super) struct Sessions {
+    held: Arc<Mutex<Held>>,
+    /// Changes when a session has ended before its time.
+    ends: Arc<watch::Sender<()>>,
+}
 
 #[derive(Debug, Default)]
 struct Held {
     codes: Tickets,
     sessions: Tickets,
-    /// Times of failed logins, the oldest first.
-    failures: VecDeque<Instant>,
 }
 
 impl Sessions {
@@ -56,7 +54,7 @@ impl Sessions {
     /// If the system has no random numbers.
     pub(super) fn issue_code(&self, identity: Identity) -> io::Result<String> {
         let codes = &mut self.held().codes;
-        codes.issue(identity, CODE_LIFETIME, CODE_LIFETIME, CODES_MAX)
+        codes.issue(identity, CODE_LIFETIME, CODE_LIFETIME)
     }
 
     /// Exchanges a code for a session; none if the code is unknown, used or too old.
@@ -74,40 +72,38 @@ impl Sessions {
     /// If the system has no random numbers.
     pub(super) fn begin(&self, identity: Identity) -> io::Result<String> {
         let sessions = &mut self.held().sessions;
-        sessions.issue(identity, SESSION_LIFETIME, SESSION_IDLE_MAX, SESSIONS_MAX)
+        let session = sessions.issue(identity, SESSION_LIFETIME, SESSION_IDLE_MAX);
+        self.ends.send_replace(());
+        session
     }
 
-    /// Returns whose session that is, and notes its use.
-    pub(super) fn owner(&self, session: &str) -> Option<Identity> {
-        self.held().sessions.used(session)
+    /// Returns whose session that is, and notes its use if it is one.
+    pub(super) fn owner(&self, session: &str, is_use: bool) -> Option<Identity> {
+        self.held().sessions.owner(session, is_use)
     }
 
     /// Ends a session.
     pub(super) fn end(&self, session: &str) {
         self.held().sessions.take(session);
+        self.ends.send_replace(());
     }
 
-    /// Notes a failed login.
-    pub(super) fn note_failure(&self) {
-        self.held().failures.push_back(Instant::now());
-    }
-
-    /// Returns the time until a login is possible again, if too many have failed.
-    pub(super) fn refused_for(&self) -> Option<Duration> {
-        let failures = &mut self.held().failures;
-        let now = Instant::now();
-        while failures
-            .front()
-            .is_some_and(|at| *at + FAILURE_WINDOW <= now)
-        {
-            failures.pop_front();
+    /// Waits until the session with that hash has ended.
+    pub(super) async fn ended(&self, session: &[u8; 32]) {
+        let mut ends = self.ends.subscribe();
+        loop {
+            let Some(until) = self.held().sessions.ends(session) else {
+                return;
+            };
+            tokio::select! {
+                _ = ends.changed() => {}
+                () = sleep_until(until) => {}
+            }
         }
-        let first = failures.iter().rev().nth(FAILURES_MAX - 1)?;
-        Some(*first + FAILURE_WINDOW - now)
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -130,13 +126,14 @@ impl Tickets {
         identity: Identity,
         lifetime: Duration,
         idle_max: Duration,
-        held_max: usize,
     ) -> io::Result<String> {
         let secret = unique_name()?;
         let now = Instant::now();
         self.0.retain(|ticket| ticket.is_valid(now));
-        if self.0.len() == held_max {
-            self.0.pop_front();
+        let own = |ticket: &Ticket| ticket.identity == identity;
+        if self.0.iter().filter(|ticket| own(ticket)).count() == HELD_MAX {
+            let oldest = self.0.iter().position(own);
+            oldest.and_then(|oldest| self.0.remove(oldest));
         }
         self.0.push_back(Ticket {
             hash: hash(&secret),
@@ -149,28 +146,39 @@ impl Tickets {
     }
 
     fn take(&mut self, secret: &str) -> Option<Identity> {
-        let position = self.position(secret)?;
+        let position = self.position(&hash(secret))?;
         self.0.remove(position).map(|ticket| ticket.identity)
     }
 
-    fn used(&mut self, secret: &str) -> Option<Identity> {
-        let position = self.position(secret)?;
+    fn owner(&mut self, secret: &str, is_use: bool) -> Option<Identity> {
+        let position = self.position(&hash(secret))?;
         let ticket = self.0.get_mut(position)?;
-        ticket.used = Instant::now();
+        if is_use {
+            ticket.used = Instant::now();
+        }
         Some(ticket.identity.clone())
     }
 
-    fn position(&self, secret: &str) -> Option<usize> {
-        let (now, given) = (Instant::now(), hash(secret));
-        let is_it = |ticket: &Ticket| bool::from(given.ct_eq(&ticket.hash));
+    /// Returns when a ticket ends if it is not used until then; none if it has ended.
+    fn ends(&self, hash: &[u8; 32]) -> Option<Instant> {
+        self.position(hash).map(|position| self.0[position].ends())
+    }
+
+    fn position(&self, hash: &[u8; 32]) -> Option<usize> {
+        let is_it = |ticket: &Ticket| bool::from(hash.ct_eq(&ticket.hash));
         let position = self.0.iter().position(is_it)?;
-        self.0[position].is_valid(now).then_some(position)
+        let is_valid = self.0[position].is_valid(Instant::now());
+        is_valid.then_some(position)
     }
 }
 
 impl Ticket {
     fn is_valid(&self, now: Instant) -> bool {
-        now < self.until && now < self.used + self.idle_max
+        now < self.ends()
+    }
+
+    fn ends(&self) -> Instant {
+        self.until.min(self.used + self.idle_max)
     }
 }
 
@@ -185,10 +193,10 @@ mod tests {
         let sessions = Sessions::default();
         let code = sessions.issue_code(MINE).unwrap();
         assert!(sessions.exchange("guessed").unwrap().is_none());
-        assert!(sessions.owner(&code).is_none());
+        assert!(sessions.owner(&code, true).is_none());
         let session = sessions.exchange(&code).unwrap().unwrap();
         assert!(sessions.exchange(&code).unwrap().is_none(), "used");
-        assert_eq!(sessions.owner(&session), Some(MINE));
+        assert_eq!(sessions.owner(&session, true), Some(MINE));
         let late = sessions.issue_code(MINE).unwrap();
         tokio::time::advance(CODE_LIFETIME).await;
         assert!(sessions.exchange(&late).unwrap().is_none(), "too old");
@@ -199,36 +207,53 @@ mod tests {
         let sessions = Sessions::default();
         let [idle, busy, ended] = [(); 3].map(|()| sessions.begin(MINE).unwrap());
         sessions.end(&ended);
-        assert!(sessions.owner(&ended).is_none());
+        assert!(sessions.owner(&ended, true).is_none());
         for _ in 0..23 {
             tokio::time::advance(SESSION_IDLE_MAX / 2).await;
-            assert!(sessions.owner(&busy).is_some());
+            assert!(sessions.owner(&busy, true).is_some());
         }
-        assert!(sessions.owner(&idle).is_none(), "idle");
+        assert!(sessions.owner(&idle, true).is_none(), "idle");
         tokio::time::advance(SESSION_IDLE_MAX / 2).await;
-        assert!(sessions.owner(&busy).is_none(), "old");
-    }
-
-    #[tokio::test]
-    async fn only_so_many_are_held() {
-        let sessions = Sessions::default();
-        let codes: Vec<String> = (0..=CODES_MAX)
-            .map(|_| sessions.issue_code(MINE).unwrap())
-            .collect();
-        assert!(sessions.exchange(&codes[0]).unwrap().is_none());
-        assert!(sessions.exchange(&codes[CODES_MAX]).unwrap().is_some());
+        assert!(sessions.owner(&busy, true).is_none(), "old");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failed_logins_stop_further_ones_for_a_minute() {
+    async fn a_page_that_only_follows_does_not_keep_its_session() {
         let sessions = Sessions::default();
-        for _ in 0..FAILURES_MAX {
-            assert_eq!(sessions.refused_for(), None);
-            sessions.note_failure();
-            tokio::time::advance(Duration::from_secs(1)).await;
-        }
-        assert_eq!(sessions.refused_for(), Some(Duration::from_secs(50)));
-        tokio::time::advance(Duration::from_secs(50)).await;
-        assert_eq!(sessions.refused_for(), None);
+        let session = sessions.begin(MINE).unwrap();
+        tokio::time::advance(SESSION_IDLE_MAX / 2).await;
+        assert!(sessions.owner(&session, false).is_some());
+        tokio::time::advance(SESSION_IDLE_MAX / 2).await;
+        assert!(sessions.owner(&session, false).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_session_is_waited_for() {
+        let sessions = Sessions::default();
+        let [idle, ended] = [(); 2].map(|()| sessions.begin(MINE).unwrap());
+        let begun = Instant::now();
+        let (hash_of_ended, own) = (hash(&ended), sessions.clone());
+        let waits = tokio::spawn(async move { own.ended(&hash_of_ended).await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!waits.is_finished());
+        sessions.end(&ended);
+        waits.await.unwrap();
+        assert_eq!(begun.elapsed(), Duration::from_secs(1));
+        sessions.owner(&idle, true).unwrap();
+        sessions.ended(&hash(&idle)).await;
+        let last = Duration::from_secs(1) + SESSION_IDLE_MAX;
+        assert_eq!(begun.elapsed().as_secs(), last.as_secs());
+    }
+
+    #[tokio::test]
+    async fn only_so_many_are_held_of_an_identity() {
+        let sessions = Sessions::default();
+        let others = sessions.issue_code(Identity::Token).unwrap();
+        let codes: Vec<String> = (0..=HELD_MAX)
+            .map(|_| sessions.issue_code(MINE).unwrap())
+            .collect();
+        assert!(sessions.exchange(&codes[0]).unwrap().is_none());
+        assert!(sessions.exchange(&codes[HELD_MAX]).unwrap().is_some());
+        assert!(sessions.exchange(&others).unwrap().is_some());
     }
 }

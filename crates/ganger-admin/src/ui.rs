@@ -47,20 +47,26 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use ganger_pool::overview::Overview;
 
 use crate::answer::Problem;
+use crate::browser::HOME;
 pub(super) use api::Api;
 pub(super) use assets::ASSETS;
 pub(super) use form::{as_request, decode};
 pub(super) use layout::{PAGE, bare};
+pub(super) use live::wants_stream;
 pub(super) use now::{path_part, pool_path};
 pub(super) use shown::text;
 
 /// Returns that there is nothing, if the configuration has the dashboard off.
-async fn unless_off(State(overview): State<Overview>, request: Request, next: Next) -> Response {
+pub(super) async fn unless_off(
+    State(overview): State<Overview>,
+    request: Request,
+    next: Next,
+) -> Response {
     match overview.config().admin.ui {
         true => next.run(request).await,
         false => {
@@ -70,9 +76,16 @@ async fn unless_off(State(overview): State<Overview>, request: Request, next: Ne
     }
 }
 
+/// Leads to the first page.
+async fn first() -> Redirect {
+    Redirect::to(HOME)
+}
+
 /// Returns the pages. They ask these routes, which are those of the API without its guard.
 pub(super) fn routes(api: Api, overview: Overview) -> Router {
     Router::new()
+        .route("/", get(first))
+        .route("/ui/", get(first))
         .route("/ui", get(now::page))
         .route("/ui/pools/{name}", get(pool::page))
         .route("/ui/audit", get(audit::page))

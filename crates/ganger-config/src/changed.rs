@@ -123,6 +123,7 @@ fn sections(old: &Config, new: &Config) -> Vec<String> {
     note(old.daemon != new.daemon, "daemon".to_owned());
     let token = old.admin.token != new.admin.token;
     note(token, "admin.token".to_owned());
+    note(old.admin.peers != new.admin.peers, "admin.peers".to_owned());
     note(old.telemetry != new.telemetry, "telemetry".to_owned());
     note(old.alerts != new.alerts, "alerts".to_owned());
     let subscriptions = old.subscriptions != new.subscriptions;
@@ -170,7 +171,9 @@ mod tests {
                 "[[pools]]\nname = \"new\"\nqueue = \"{queue}\"\ncommand = \"true\"\nsource = \"main\"\n{more}"
             )
         };
-        let table: [(String, String, &[&str]); 11] = [
+        let peer =
+            |token| format!("[admin.peers.b]\nurl = \"http://localhost:1\"\ntoken = \"{token}\"");
+        let table: [(String, String, &[&str]); 12] = [
             (String::new(), String::new(), &[]),
             (String::new(), pool("r", ""), &["added pools.new"]),
             (pool("r", ""), String::new(), &["removed pools.new"]),
@@ -209,6 +212,7 @@ mod tests {
                 &["changed admin.tokens.t.sha256"],
             ),
             (server("one"), server("two"), &["changed sources.s"]),
+            (peer("one"), peer("two"), &["changed admin.peers"]),
             (String::new(), server("one"), &["added sources.s"]),
         ];
         for (old, new, expected) in table {
@@ -231,7 +235,10 @@ mod tests {
     fn what_takes_a_restart_is_listed_until_there_is_one() {
         let old = config("[admin]\nlisten = \"127.0.0.1:1\"");
         let proxy = "proxy_auth = { header = \"x-user\", from = \"10.0.0.0/8\" }";
-        let new = config(&format!("[admin]\nlisten = \"127.0.0.1:2\"\n{proxy}"));
+        let public = "public_url = \"https://ganger.example\"";
+        let new = config(&format!(
+            "[admin]\nlisten = \"127.0.0.1:2\"\n{public}\n{proxy}"
+        ));
         let runs = taken_up(&old, new.clone());
         assert_eq!(
             ChangedKeys::between(&runs, &new).restart_needed,

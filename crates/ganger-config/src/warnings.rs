@@ -1,11 +1,14 @@
 //! Warnings about a valid configuration that is likely to end badly: other users may write or read it,
 //! passwords go unencrypted, work may take too long. The caller decides whether that is an error.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use ipnet::IpNet;
 use jiff::Timestamp;
 
 use super::model::{
-    Config, Database, KafkaSource, PoolConfig, RabbitMqSource, SourceConfig, SslMode, is_loopback,
+    AdminPeer, Config, Database, KafkaSource, PoolConfig, RabbitMqSource, SourceConfig, SslMode,
+    is_loopback,
 };
 use super::places::Places;
 use super::problem::Problem;
@@ -27,12 +30,31 @@ const WEBHOOK_FILES: [&str; 3] = [
     "integration_key_file",
 ];
 
+/// Length under which a token is called short, in bytes.
+const TOKEN_BYTES_MIN: usize = 16;
+
+/// The addresses of this machine that a local program has.
+const LOOPBACK: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::LOCALHOST),
+    IpAddr::V6(Ipv6Addr::LOCALHOST),
+];
+
 /// Returns all such warnings that follow from the configuration alone.
 pub fn warnings(config: &Config, places: &Places) -> Vec<Problem> {
     let mut warnings = rights::faults(places.files());
     warnings.extend(exposed_file(&["admin", "token_file"], places));
     warnings.extend(expired_tokens(config, places));
+    warnings.extend(short_token(config, places));
     warnings.extend(open_proxy(config, places));
+    warnings.extend(plain_dashboard(config, places));
+    for (name, peer) in &config.admin.peers {
+        let key = ["admin", "peers", name.as_str()];
+        warnings.extend(exposed_file(
+            &[key[0], key[1], key[2], "token_file"],
+            places,
+        ));
+        warnings.extend(plain_peer(name, peer, places));
+    }
     warnings.extend(exposed_of_webhooks(places));
     warnings.extend(plain_webhooks(config, places));
     for (name, source) in &config.sources {
@@ -74,10 +96,22 @@ fn expired_tokens(config: &Config, places: &Places) -> Vec<Problem> {
     expired.collect()
 }
 
+/// Warns of a token that can be guessed.
+fn short_token(config: &Config, places: &Places) -> Option<Problem> {
+    let token = config.admin.token.as_ref()?;
+    (token.expose().len() < TOKEN_BYTES_MIN).then(|| {
+        let message =
+            format!("admin.token has fewer than {TOKEN_BYTES_MIN} characters, and can be guessed");
+        let help = "let a program choose it, such as `openssl rand -hex 24`";
+        let keys: [&[&str]; 2] = [&["admin", "token"], &["admin", "token_file"]];
+        places.about(&keys, message, help)
+    })
+}
+
 /// Warns of a proxy that any program on this machine can take the place of, a worker too.
 fn open_proxy(config: &Config, places: &Places) -> Option<Problem> {
     let proxy = config.admin.proxy_auth.as_ref()?;
-    let is_local = |network: &&IpNet| network.addr().is_loopback();
+    let is_local = |network: &&IpNet| LOOPBACK.iter().any(|local| network.contains(local));
     let local = proxy.from.iter().find(is_local)?;
     let message = format!(
         "admin.proxy_auth.from has a loopback address, so that every program on this machine, a worker too, \
@@ -86,6 +120,35 @@ fn open_proxy(config: &Config, places: &Places) -> Option<Problem> {
     let help =
         "run the proxy where it has an address of its own, unless all programs here are trusted";
     Some(places.about(&[&["admin", "proxy_auth", "from"]], message, help))
+}
+
+/// Warns of logins from other machines without encryption: who reads a session on its way can use it.
+fn plain_dashboard(config: &Config, places: &Places) -> Option<Problem> {
+    let url = config.admin.public_url.as_ref()?;
+    let message = format!(
+        "admin.public_url is not encrypted, so that logins can be read on their way: `{url}`"
+    );
+    let help = "put a proxy with TLS before the daemon, and write https://";
+    let key: &[&str] = &["admin", "public_url"];
+    is_plain_elsewhere(url).then(|| places.about(&[key], message, help))
+}
+
+/// Warns of a token that is sent to another host without encryption.
+fn plain_peer(name: &str, peer: &AdminPeer, places: &Places) -> Option<Problem> {
+    let url = peer.token.as_ref().map(|_| peer.url.as_str())?;
+    let message = format!(
+        "admin.peers.{name} sends its token unencrypted, to a host that is not this one: `{url}`"
+    );
+    let help = "let it be a token with the role viewer, in a network that is trusted";
+    let key: &[&str] = &["admin", "peers", name, "url"];
+    is_plain_elsewhere(url).then(|| places.about(&[key], message, help))
+}
+
+/// Returns whether a URL is one of another host, without encryption.
+fn is_plain_elsewhere(url: &str) -> bool {
+    let url = url::Url::parse(url).ok();
+    let url = url.filter(|url| url.scheme() == "http");
+    url.is_some_and(|url| !is_loopback(url.host_str().unwrap_or_default()))
 }
 
 fn exposed_of_webhooks(places: &Places) -> Vec<Problem> {
@@ -200,10 +263,10 @@ fn host_of(broker: &str) -> &str {
 fn plain_webhooks(config: &Config, places: &Places) -> Vec<Problem> {
     let webhooks = config.alerts.iter().flat_map(|alerts| &alerts.webhooks);
     let plain = webhooks.filter_map(|webhook| {
-        let url = url::Url::parse(webhook.webhook.expose()).ok()?;
-        let host = url.host_str().unwrap_or_default();
-        let is_safe = url.scheme() == "https" || is_loopback(host);
-        (!is_safe).then(|| {
+        let url = webhook.webhook.expose();
+        is_plain_elsewhere(url).then(|| {
+            let url = url::Url::parse(url).ok();
+            let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default();
             let message = format!(
                 "alerts sends unencrypted, the URL included, to a host that is not this one: `{host}`"
             );
@@ -404,13 +467,60 @@ mod tests {
         let message = "admin.tokens.t has expired: `2000-12-31T23:00:00Z`".to_owned();
         let path = "admin.tokens.t.expires".to_owned();
         assert_eq!(told, [(path, Some(15), message)]);
-        let proxy = "[admin]\nproxy_auth = { header = \"x-user\", from = FROM }";
+        let public = "public_url = \"https://ganger.example\"";
+        let proxy =
+            format!("[admin]\n{public}\nproxy_auth = {{ header = \"x-user\", from = FROM }}");
         assert_eq!(with(&proxy.replace("FROM", "\"10.0.0.0/8\"")), []);
-        let told = with(&proxy.replace("FROM", "[\"10.0.0.0/8\", \"127.0.0.1\"]"));
-        assert!(
-            told[0].2.ends_with("can name any user: `127.0.0.1/32`"),
-            "{told:?}"
-        );
+        for local in ["127.0.0.1/32", "126.0.0.0/7", "::/96", "::1/128"] {
+            let from = format!("[\"10.0.0.0/8\", \"{local}\"]");
+            let told = with(&proxy.replace("FROM", &from));
+            let expected = format!("can name any user: `{local}`");
+            assert!(told[0].2.ends_with(&expected), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn what_lets_others_into_the_admin_api_is_told_of() {
+        let token = tempfile::NamedTempFile::new().unwrap();
+        fs::write(token.path(), "a token that others read").unwrap();
+        fs::set_permissions(token.path(), fs::Permissions::from_mode(0o644)).unwrap();
+        let file = format!("token_file = \"{}\"", token.path().display());
+        let short = "has fewer than 16 characters, and can be guessed";
+        let plain = "admin.public_url is not encrypted";
+        let sends = "admin.peers.b sends its token unencrypted";
+        let peer = |url: &str, token: &str| format!("[admin.peers.b]\nurl = \"{url}\"\n{token}");
+        for (admin, told) in [
+            ("token = \"123456789012345\"".to_owned(), Some(short)),
+            ("token = \"1234567890123456\"".to_owned(), None),
+            (
+                "public_url = \"http://10.0.0.7:9464\"".to_owned(),
+                Some(plain),
+            ),
+            ("public_url = \"http://localhost:9464\"".to_owned(), None),
+            ("public_url = \"https://ganger.example\"".to_owned(), None),
+            (peer("http://10.0.0.7:1", "token = \"t\""), Some(sends)),
+            (peer("http://10.0.0.7:1", ""), None),
+            (peer("http://127.0.0.1:1", "token = \"t\""), None),
+            (
+                peer("http://localhost:1", &file),
+                Some("admin.peers.b.token_file holds secrets and is readable by others"),
+            ),
+        ] {
+            let text = format!("{}\n[admin]\n{admin}", rabbit("amqp://localhost/", "", ""));
+            let messages = said(&text).into_iter().map(|(_, _, message)| message);
+            let messages: Vec<String> = messages.collect();
+            assert_eq!(
+                messages.len(),
+                usize::from(told.is_some()),
+                "{admin}: {messages:?}"
+            );
+            assert!(
+                messages
+                    .iter()
+                    .all(|one| one.contains(told.unwrap_or_default())),
+                "{messages:?}"
+            );
+        }
     }
 
     #[test]

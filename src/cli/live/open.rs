@@ -12,6 +12,7 @@ use url::Url;
 use super::remote::{Address, block_on};
 use crate::cli::common::CommandResult;
 use crate::cli::output;
+use ganger_config::model::is_loopback;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct OpenArgs {
@@ -26,18 +27,26 @@ pub(super) fn run(args: &OpenArgs) -> CommandResult {
     let remote = args.address.remote()?;
     let login = block_on(remote.post("/v1/logins", None))?.into_diagnostic()?;
     let url = login_url(&login, args.address.host())?;
-    match args.print {
-        true => output::line(url)?,
-        false => open(&url)?,
+    if args.print {
+        output::line(url)?;
+    } else if let Err(problem) = open(&url) {
+        output::note(format!(
+            "{problem}. Open this URL; it is valid once and for a minute:"
+        ));
+        output::line(url)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the URL to open: as the daemon gives it, or under the address at which the daemon was asked.
+/// Returns the URL to open: as the daemon gives it; if that is of the daemon's own machine, under the address at which
+/// the daemon was asked.
 pub(super) fn login_url(login: &Value, host: Option<&Url>) -> miette::Result<Url> {
     let url: Option<Url> = login["url"].as_str().and_then(|url| url.parse().ok());
     let url = url.ok_or_else(|| miette!("the daemon gave no URL; is it another version?"))?;
-    let Some(host) = host else { return Ok(url) };
+    let is_its_own = is_loopback(url.host_str().unwrap_or_default());
+    let Some(host) = host.filter(|_| is_its_own) else {
+        return Ok(url);
+    };
     let mut there = host.clone();
     there.set_path(url.path());
     there.set_query(url.query());
@@ -56,8 +65,8 @@ fn open(url: &Url) -> miette::Result<()> {
         .status();
     match opened {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(miette!("xdg-open failed, {status}: see --print")),
-        Err(error) => Err(miette!("running xdg-open failed: {error}; see --print")),
+        Ok(status) => Err(miette!("xdg-open failed, {status}")),
+        Err(error) => Err(miette!("running xdg-open failed: {error}")),
     }
 }
 
@@ -95,6 +104,9 @@ mod tests {
         let shown = |host| login_url(&login, host).unwrap().to_string();
         assert_eq!(shown(None), "http://127.0.0.1:9464/ui/login?code=c");
         assert_eq!(shown(Some(&far)), "http://10.0.0.7/ui/login?code=c");
+        let public = json!({ "url": "https://ganger.example/ui/login?code=c" });
+        let url = login_url(&public, Some(&far)).unwrap();
+        assert_eq!(url.as_str(), "https://ganger.example/ui/login?code=c");
         assert!(login_url(&json!({}), None).is_err());
     }
 }

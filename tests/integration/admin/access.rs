@@ -292,8 +292,11 @@ fn a_login_is_good_once() {
     for part in ["; httponly", "; samesite=strict", "; max-age=43200"] {
         assert!(cookie.contains(part), "{cookie}");
     }
-    browser.get(&path).problem(401);
-    browser.get("/ui/login?code=guessed").problem(401);
+    for spent in [&path, "/ui/login?code=guessed"] {
+        let answer = browser.get(spent);
+        assert_eq!(answer.status, 401, "{answer:?}");
+        assert!(!answer.head.contains("set-cookie"), "{answer:?}");
+    }
     let cookie = format!("Cookie: {}", cookie.split(';').next().unwrap());
     let with = |method, path, more: &[&str]| {
         browser.ask(method, path, &[&[cookie.as_str()], more].concat(), "")
@@ -341,6 +344,11 @@ fn a_browser_is_opened_at_a_page_of_its_user() {
         opened.starts_with("600\n") && opened.contains(&url),
         "{opened}"
     );
+    scene.site.put("xdg-open", "#!/bin/sh\nexit 3\n", true);
+    let ran = scene.site.ganger_of("env", &args, b"");
+    assert!(ran.err.contains("xdg-open failed"), "{ran:?}");
+    assert!(ran.err.contains("Open this URL"), "{ran:?}");
+    assert!(ran.good().starts_with("http://127.0.0.1:"));
     scene.finish();
 }
 

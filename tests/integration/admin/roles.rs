@@ -1,10 +1,13 @@
 //! Who may do what: named tokens and their roles, the sessions of browsers, and users whom a proxy names.
 
+use std::io::Write;
+use std::net::TcpStream;
+
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{api, command, open, site, socket};
-use crate::harness::{Answer, Api, Pool, Scene, trials};
+use crate::harness::{Answer, Api, Pool, Scene, said, trials};
 
 trials![
     a_token_is_made_and_its_section_loads,
@@ -14,7 +17,11 @@ trials![
     changes_are_recorded_with_the_name_of_the_token,
     a_login_form_takes_a_token,
     a_login_leads_to_our_own_pages_only,
-    too_many_failed_logins_are_refused,
+    logins_of_strangers_hold_up_nobody,
+    a_session_ends_with_its_streams,
+    changes_are_logged_with_their_author,
+    without_a_dashboard_there_are_no_logins,
+    a_browser_is_told_why_it_would_keep_no_session,
     a_page_leads_to_the_login,
     a_trusted_proxy_names_its_user,
 ];
@@ -45,7 +52,12 @@ fn pool(sections: &str) -> Pool {
 
 /// A daemon whose configuration has those sections.
 fn scene(sections: &str) -> Scene {
-    let scene = Scene::at(site(""), &[pool(sections)]);
+    scene_at("", sections)
+}
+
+/// Likewise, with lines under `[admin]`.
+fn scene_at(admin: &str, sections: &str) -> Scene {
+    let scene = Scene::at(site(admin), &[pool(sections)]);
     scene.site.configure_commands(&[pool(sections)]);
     scene
 }
@@ -331,25 +343,153 @@ fn a_login_leads_to_our_own_pages_only() {
     scene.finish();
 }
 
-fn too_many_failed_logins_are_refused() {
+fn logins_of_strangers_hold_up_nobody() {
     let ops = made("ops", "operator");
     let scene = scene(&ops.section);
-    for _ in 0..10 {
-        assert_eq!(enter(&scene, "wrong", "").status, 401);
-    }
-    for token in ["wrong", &ops.token] {
-        let refused = enter(&scene, token, "");
-        assert_eq!(refused.status, 429, "{refused:?}");
-        let seconds: u64 = header(&refused, "retry-after").parse().unwrap();
-        assert!((1..=60).contains(&seconds), "{seconds}");
-        assert!(refused.body.contains("try again in"), "{refused:?}");
-    }
-    // Requests with the token, and the single-use login, go on.
+    let browser = open(&scene.daemon);
+    // As many as there are places, each with a body that never comes.
+    let slow = "POST /ui/login HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n\
+                Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\ntoken=";
+    let mut strangers = Vec::new();
+    scene.daemon.eventually("all places to be taken", || {
+        let mut stranger = TcpStream::connect(("127.0.0.1", browser.port())).unwrap();
+        stranger.write_all(slow.as_bytes()).unwrap();
+        strangers.push(stranger);
+        enter(&scene, &ops.token, "").status == 503
+    });
     assert_eq!(with(&scene, &ops.token).get("/v1/status").status, 200);
     let url = command(&scene, &["open", "--print"]).good();
     let (_, path) = url.trim().split_once("/ui/").unwrap();
-    let page = open(&scene.daemon).get(&format!("/ui/{path}"));
+    let page = browser.get(&format!("/ui/{path}"));
     assert_eq!(page.status, 200, "{page:?}");
+    drop(strangers);
+    scene
+        .daemon
+        .eventually("a login", || enter(&scene, &ops.token, "").status == 303);
+    let long = "x".repeat(5000);
+    assert_eq!(enter(&scene, &long, "").status, 413);
+    scene.finish();
+}
+
+fn a_session_ends_with_its_streams() {
+    let ops = made("ops", "operator");
+    let scene = scene(&ops.section);
+    let browser = open(&scene.daemon);
+    let [own, others] = [(); 2].map(|()| session(&enter(&scene, &ops.token, "")));
+    let mut streams = [&own, &others].map(|cookie| browser.events_with(Some(cookie)));
+    assert!(streams.iter_mut().all(|stream| stream.is_served()));
+    let same = "Sec-Fetch-Site: same-origin";
+    let left = browser.ask("POST", "/ui/logout", &[&own, same], "");
+    assert_eq!(left.status, 303, "{left:?}");
+    let [ended, goes_on] = streams;
+    ended.ends();
+    assert_eq!(browser.ask("GET", "/v1/status", &[&others], "").status, 200);
+    drop(goes_on);
+    // One that has ended before leads to the login as well.
+    let again = browser.ask("POST", "/ui/logout", &[&own, same], "");
+    assert_eq!(header(&again, "location"), "/ui/login");
+    scene.finish();
+}
+
+fn changes_are_logged_with_their_author() {
+    let ops = made("ops", "operator");
+    let scene = scene(&ops.section);
+    let api = with(&scene, &ops.token);
+    assert_eq!(api.post("/v1/pools/work/pause", "{}").status, 200);
+    let cookie = session(&enter(&scene, &ops.token, ""));
+    let headers = [
+        &cookie,
+        "Sec-Fetch-Site: same-origin",
+        "Content-Type: application/x-www-form-urlencoded",
+    ];
+    let resumed = open(&scene.daemon).ask("POST", "/ui/do/post/v1/pools/work/resume", &headers, "");
+    assert_eq!(resumed.status, 200, "{resumed:?}");
+    api.post("/v1/queues/work/messages", r#"{"body": "one"}"#);
+    api.post("/v1/reload", "{}").problem(403);
+    command(&scene, &["scale", "work", "2"]).good();
+    let changes = || {
+        let logged = scene
+            .daemon
+            .records(|record| said(record, "change through the admin API"));
+        let of = |record: &Value, key: &str| record[key].to_string().trim_matches('"').to_owned();
+        let shown = |record: &Value| {
+            ["by", "role", "method", "path", "status"]
+                .map(|key| of(record, key))
+                .join(" ")
+        };
+        logged.iter().map(shown).collect::<Vec<_>>()
+    };
+    let uid = nix::unistd::Uid::effective();
+    assert_eq!(
+        changes(),
+        [
+            "token ops operator POST /v1/pools/work/pause 200".to_owned(),
+            "token ops operator POST /v1/pools/work/resume 200".to_owned(),
+            format!("uid {uid} on the socket admin POST /v1/pools/work/scale 200"),
+        ]
+    );
+    scene.all_done();
+    scene.finish();
+}
+
+fn without_a_dashboard_there_are_no_logins() {
+    let ops = made("ops", "operator");
+    let scene = scene_at("ui = false", &ops.section);
+    let browser = open(&scene.daemon);
+    let off = "the dashboard is off";
+    for path in ["/", "/ui", "/ui/", "/ui/dead", "/ui/login"] {
+        let answer = with(&scene, &ops.token).get(path);
+        assert!(answer.problem(404).contains(off), "{path}");
+    }
+    assert!(enter(&scene, &ops.token, "").problem(404).contains(off));
+    let form = with(&scene, &ops.token).post("/ui/do/post/v1/pools/work/pause", "");
+    form.problem(404);
+    assert!(command(&scene, &["open", "--print"]).bad(1).contains(off));
+    assert_eq!(with(&scene, &ops.token).get("/v1/status").status, 200);
+    let html = "Accept: text/html";
+    let led = browser.ask("GET", "/", &[html], "");
+    assert_eq!(header(&led, "location"), "/ui/login?next=%2f");
+    scene.finish();
+}
+
+fn a_browser_is_told_why_it_would_keep_no_session() {
+    let ops = made("ops", "operator");
+    let form = "Content-Type: application/x-www-form-urlencoded";
+    let body = format!("token={}", ops.token);
+    let enter = |scene: &Scene| {
+        let (host, origin) = ("Host: 10.0.0.7:9464", "Origin: http://10.0.0.7:9464");
+        open(&scene.daemon).ask("POST", "/ui/login", &[form, host, origin], &body)
+    };
+    let other = scene(&ops.section);
+    let refused = enter(&other);
+    other.finish();
+    assert_eq!(refused.status, 403, "{refused:?}");
+    assert!(
+        refused.body.contains("sent without encryption"),
+        "{refused:?}"
+    );
+    assert!(!refused.head.contains("set-cookie"), "{refused:?}");
+    let scene = scene_at("public_url = \"http://10.0.0.7:9464\"", &ops.section);
+    let entered = enter(&scene);
+    let cookie = header(&entered, "set-cookie");
+    assert!(
+        cookie.starts_with("ganger_session_9464=") && !cookie.contains("secure"),
+        "{cookie}"
+    );
+    let url = command(&scene, &["open", "--print"]).good();
+    assert!(
+        url.starts_with("http://10.0.0.7:9464/ui/login?code="),
+        "{url}"
+    );
+    let spent = open(&scene.daemon).get("/ui/login?code=spent&next=/ui/dead");
+    assert_eq!(spent.status, 401, "{spent:?}");
+    for part in [
+        "was used or has expired",
+        "name=\"token\"",
+        "value=\"/ui/dead\"",
+    ] {
+        assert!(spent.body.contains(part), "{spent:?}");
+    }
     scene.finish();
 }
 
@@ -368,7 +508,9 @@ fn a_page_leads_to_the_login() {
     );
     browser.get("/ui").problem(401);
     browser.ask("GET", "/v1/status", &[html], "").problem(401);
-    browser.ask("POST", "/ui/logout", &[html], "").problem(401);
+    let same = "Sec-Fetch-Site: same-origin";
+    let left = browser.ask("POST", "/ui/logout", &[html, same], "");
+    assert_eq!(header(&left, "location"), "/ui/login");
     let token = api(&scene.daemon).token().unwrap().to_owned();
     assert_eq!(enter(&scene, &token, "").status, 303, "the generated token");
     scene.finish();
@@ -381,9 +523,16 @@ fn a_trusted_proxy_names_its_user() {
              role_header = \"X-Role\"\n"
         )
     };
-    let scene = scene(&proxy("127.0.0.0/8"));
+    let scene = scene_at(
+        "public_url = \"https://ganger.example\"",
+        &proxy("127.0.0.0/8"),
+    );
     let browser = open(&scene.daemon);
     let (user, same) = ("X-Forwarded-User: ann", "Sec-Fetch-Site: same-origin");
+    for (host, status) in [("Host: ganger.example", 200), ("Host: evil.example", 403)] {
+        let answer = browser.ask("GET", "/v1/status", &[user, host], "");
+        assert_eq!(answer.status, status, "{answer:?}");
+    }
     let pause = |headers: &[&str]| browser.ask("POST", "/v1/pools/work/pause", headers, "");
     assert_eq!(browser.ask("GET", "/v1/status", &[user], "").status, 200);
     assert_eq!(pause(&[user, same]).status, 200);

@@ -148,11 +148,17 @@ impl Api {
 
     /// Opens the stream of events.
     pub(crate) fn events(&self, after: Option<&str>) -> Events {
+        let after = after.map(|id| format!("Last-Event-ID: {id}"));
+        self.events_with(after.as_deref())
+    }
+
+    /// Likewise, with a header.
+    pub(crate) fn events_with(&self, header: Option<&str>) -> Events {
         let mut stream = self.connect();
-        let after = after.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
+        let header = header.map_or_else(String::new, |header| format!("{header}\r\n"));
         write!(
             stream,
-            "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n{}{after}\r\n",
+            "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n{}{header}\r\n",
             self.authorization(&[])
         )
         .unwrap();

@@ -146,8 +146,10 @@ impl<'a> Watch<'a> {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let config_now = self.overview.config();
+            let links = config_now.admin.public_url.as_ref();
+            let links = links.filter(|_| config_now.admin.ui);
             for sending in &mut self.sendings {
-                sending.reached_at(config_now.admin.public_url.as_ref());
+                sending.links_begin_with(links);
                 sending.begin_next(Instant::now());
             }
             self.overview.set_alerts(Some(self.status()));

@@ -117,9 +117,9 @@ impl Sending {
         &self.status
     }
 
-    /// Sets the URL at which people reach the daemon: links begin with it.
-    pub(super) fn reached_at(&mut self, public_url: Option<&String>) {
-        self.sender.url = public_url.cloned();
+    /// Sets the URL of the dashboard, with which links begin; none for no links.
+    pub(super) fn links_begin_with(&mut self, url: Option<&String>) {
+        self.sender.url = url.cloned();
     }
 
     /// Sends the next message, if there is one and it is due.

@@ -4,20 +4,23 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Name of the cookie with the message that the next page shows.
-pub(super) const DONE_COOKIE: &str = "ganger_done";
+use super::shown::started;
+use crate::browser::cookies;
 
 /// Longest message in the cookie, in characters.
 const DONE_CHARS_MAX: usize = 500;
 
+/// Returns the name of the cookie with the message that the next page shows. A message of another daemon at the same
+/// host is not ours.
+fn done_cookie() -> String {
+    format!("ganger_done_{}", started())
+}
+
 /// Returns the message that the last form has left for this page.
 pub(super) fn done(headers: &HeaderMap) -> Option<String> {
-    let cookies = headers.get_all(header::COOKIE).iter();
-    let cookies = cookies.filter_map(|cookies| cookies.to_str().ok());
-    let mut pairs = cookies
-        .flat_map(|cookies| cookies.split(';'))
-        .filter_map(|cookie| cookie.trim().split_once('='));
-    let (_, done) = pairs.find(|(name, value)| *name == DONE_COOKIE && !value.is_empty())?;
+    let name = done_cookie();
+    let mut found = cookies(headers, &name);
+    let done = found.find(|value| !value.is_empty())?;
     let done = percent_decode_str(done).decode_utf8().ok()?;
     Some(done.into_owned())
 }
@@ -26,6 +29,19 @@ pub(super) fn done(headers: &HeaderMap) -> Option<String> {
 pub(super) fn leave(done: &str, page: &str) -> Response {
     let done: String = done.chars().take(DONE_CHARS_MAX).collect();
     let done = utf8_percent_encode(&done, NON_ALPHANUMERIC);
-    let cookie = format!("{DONE_COOKIE}={done}; Path=/ui; Max-Age=60; HttpOnly; SameSite=Strict");
-    ([(header::SET_COOKIE, cookie)], Redirect::to(page)).into_response()
+    (
+        [(header::SET_COOKIE, set(&done.to_string(), 60))],
+        Redirect::to(page),
+    )
+        .into_response()
+}
+
+/// Returns the cookie by which a browser forgets the message.
+pub(super) fn forgotten() -> String {
+    set("", 0)
+}
+
+fn set(done: &str, seconds: u32) -> String {
+    let name = done_cookie();
+    format!("{name}={done}; Path=/ui; Max-Age={seconds}; HttpOnly; SameSite=Strict")
 }

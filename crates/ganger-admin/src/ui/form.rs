@@ -8,7 +8,7 @@
 //! sentence that this page shows, in which `{name}` is a value of the answer, or the length of a list.
 
 use axum::body::{Body, to_bytes};
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -21,6 +21,7 @@ use super::now::path_part;
 use crate::answer::Problem;
 use crate::body::BODY_BYTES_MAX;
 use crate::browser::{HOME, page_of};
+use ganger_pool::overview::Overview;
 
 /// Beginning of the paths of forms.
 const FORMS: &str = "/ui/do/";
@@ -42,9 +43,13 @@ struct Said(String);
 
 /// Sends forms on as the requests that they are, and answers with the page that they were on. Their bodies are read once
 /// the guard has admitted them.
-pub(crate) async fn as_request(mut request: Request, next: Next) -> Response {
+pub(crate) async fn as_request(
+    State(overview): State<Overview>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let wanted = match *request.method() {
-        Method::POST => wanted(request.uri()),
+        Method::POST if overview.config().admin.ui => wanted(request.uri()),
         _ => None,
     };
     let Some((method, uri)) = wanted else {

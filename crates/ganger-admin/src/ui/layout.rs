@@ -10,7 +10,7 @@ use axum::response::{Html, IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
 use super::assets::{SCRIPT, STYLE};
-use super::done::{self, DONE_COOKIE};
+use super::done;
 use super::page::{Page, Section};
 use super::shown::{started, text};
 use crate::answer::Problem;
@@ -59,11 +59,8 @@ pub(super) async fn dress(request: Request, next: Next) -> Response {
 
 /// Has a browser forget the message that a page has shown.
 fn forget(response: &mut Response, was_shown: bool) {
-    if was_shown {
-        let cookie = format!("{DONE_COOKIE}=; Path=/ui; Max-Age=0; HttpOnly; SameSite=Strict");
-        if let Ok(cookie) = cookie.parse() {
-            response.headers_mut().append(header::SET_COOKIE, cookie);
-        }
+    if was_shown && let Ok(cookie) = done::forgotten().parse() {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
     }
 }
 

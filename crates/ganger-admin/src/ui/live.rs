@@ -72,7 +72,8 @@ pub(super) async fn follow(request: Request, next: Next) -> Response {
         .into_response()
 }
 
-fn wants_stream(headers: &HeaderMap) -> bool {
+/// Returns whether a request is for a stream of what changes in a page.
+pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT);
     accept.is_some_and(|accept| accept == "text/event-stream")
 }

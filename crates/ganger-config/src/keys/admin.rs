@@ -64,12 +64,7 @@ pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig 
         "true",
         "Serve the dashboard under `/ui`. `false` leaves the API alone.",
     );
-    let public_url = t.maybe(
-        "public_url",
-        web_url(),
-        "URL at which people reach the daemon, as behind a proxy: `ganger open` and the links in alerts \
-         begin with it.",
-    );
+    let public_url = public_url(t, proxy_auth.is_some());
     let peers = peers(t, around);
     if let Listen::On(address) = address
         && !address.ip().is_loopback()
@@ -90,9 +85,39 @@ pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig 
         tokens,
         proxy_auth,
         ui,
-        public_url: public_url.map(|url| url.trim_end_matches('/').to_owned()),
+        public_url,
         peers,
     }
+}
+
+/// Reads `admin.public_url`, and returns its origin.
+fn public_url(t: &mut Reader<'_>, is_required: bool) -> Option<String> {
+    let url = t.maybe(
+        "public_url",
+        web_url(),
+        "URL at which browsers reach the daemon, such as `https://ganger.example`: `ganger open` and the links in \
+         alerts begin with it. Required by `proxy_auth`, and to log in from other machines without encryption, \
+         with a URL that begins with `http://`.",
+    );
+    let Some(url) = url else {
+        if is_required {
+            let help = "write the URL at which browsers reach the proxy, such as \"https://ganger.example\"";
+            t.wrong(
+                "public_url",
+                &Wrong::new("is missing: proxy_auth requires it", help),
+            );
+        }
+        return None;
+    };
+    let url = Url::parse(&url).ok()?;
+    let (origin, has_more) = (url.origin().ascii_serialization(), url.path() != "/");
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    if has_more || has_user || url.query().is_some() || url.fragment().is_some() {
+        let help = format!("write \"{origin}\"");
+        let what = "must have no path, no query, no fragment and no user: the dashboard is at /ui of a host";
+        t.wrong("public_url", &Wrong::new(what, &help));
+    }
+    Some(origin)
 }
 
 /// Reads `[admin.peers.NAME]`.

@@ -31,7 +31,7 @@ pub struct AdminConfig {
     pub proxy_auth: Option<ProxyAuth>,
     /// The dashboard is served.
     pub ui: bool,
-    /// URL at which people reach the daemon, without a slash at its end; none for its own address.
+    /// Origin of the URL at which browsers reach the daemon, as in `https://ganger.example`; none for its own address.
     pub public_url: Option<String>,
     /// Other daemons that the dashboard shows, by name.
     pub peers: BTreeMap<String, AdminPeer>,

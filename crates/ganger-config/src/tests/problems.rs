@@ -460,6 +460,18 @@ fn tokens_are_checked_and_never_shown() {
             "[admin.proxy_auth]\nheader = \"X-User\"".to_owned(),
             "admin.proxy_auth.from is missing",
         ),
+        (
+            "[admin.proxy_auth]\nheader = \"X-User\"\nfrom = \"10.0.0.1\"".to_owned(),
+            "admin.public_url is missing: proxy_auth requires it",
+        ),
+        (
+            "[admin]\npublic_url = \"https://ganger.example/ops\"".to_owned(),
+            "admin.public_url must have no path",
+        ),
+        (
+            "[admin]\npublic_url = \"https://u:t0ps3cret@ganger.example\"".to_owned(),
+            "admin.public_url must have no path, no query, no fragment and no user",
+        ),
     ] {
         let text = format!("{LEAST}\n{lines}");
         let page = rendered(&read(&text, &[]).unwrap_err());
