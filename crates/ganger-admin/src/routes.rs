@@ -28,6 +28,7 @@ use super::context::{AT_BROKERS_MAX, Context, Daemon};
 use super::credentials::{Credentials, Token};
 use super::daemons::Peers;
 use super::guard::{Guard, Interface, guard};
+use super::redaction::redact;
 use super::session::Sessions;
 use super::trends::Trends;
 use super::ui::{self, Api};
@@ -88,10 +89,11 @@ impl Routes {
                 .layer(check.clone())
                 .with_state(context.clone())
         };
+        let overview = context.daemon.overview.clone();
         let api = api.merge(namesakes());
+        let api = api.layer(from_fn_with_state(overview.clone(), redact));
         // Pages are for callers that the guard has admitted.
         let pages = Api::new(api.clone().with_state(context.clone()));
-        let overview = context.daemon.overview.clone();
         let pages = ui::routes(pages, overview.clone());
         let api = api
             .merge(openapi::routes(&document))

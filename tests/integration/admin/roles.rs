@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{api, command, open, site, socket};
 use crate::harness::{Answer, Api, Pool, Scene, said, trials};
+use crate::ledger::{schedule, trigger};
 
 trials![
     a_token_is_made_and_its_section_loads,
@@ -17,6 +18,7 @@ trials![
     changes_are_recorded_with_the_name_of_the_token,
     a_login_form_takes_a_token,
     a_login_leads_to_our_own_pages_only,
+    parts_of_messages_are_hidden_from_viewers,
     logins_of_strangers_hold_up_nobody,
     a_session_ends_with_its_streams,
     changes_are_logged_with_their_author,
@@ -339,6 +341,56 @@ fn a_login_leads_to_our_own_pages_only() {
     ] {
         let entered = enter(&scene, &ops.token, next);
         assert_eq!(header(&entered, "location"), expected, "{next}");
+    }
+    scene.finish();
+}
+
+fn parts_of_messages_are_hidden_from_viewers() {
+    let [viewer, operator] = ["viewer", "operator"].map(|role| made(role, role));
+    let keys = "at = \"2100-01-01T00:00:00\"\nbody = \"mode:print:{\\\"card\\\":4111}\"";
+    let sections = format!(
+        "{}{}{}",
+        viewer.section,
+        operator.section,
+        schedule("logs", keys)
+    );
+    let redact = "redact = [\"$..card\", \"x-key\"]";
+    let pools = [Pool::new(&["--v2=1", "--mode=die:exit:3"])
+        .attempts(1)
+        .after(&sections)];
+    let scene = Scene::at(site(redact), &pools);
+    scene.site.configure_commands(&pools);
+    let dead = r#"{"body": "{\"card\": 4111, \"mode\": \"none\"}", "headers": {"x-key": "4111", "x-shop": "7"}}"#;
+    let [viewer, operator] = [&viewer, &operator].map(|made| with(&scene, &made.token));
+    assert_eq!(operator.post("/v1/queues/work/messages", dead).status, 200);
+    scene.daemon.entered();
+    trigger(&scene.site, "logs");
+    scene.daemon.eventually("the end of both", || {
+        scene.table.dead().len() == 1
+            && viewer
+                .get("/v1/occurrences?state=completed")
+                .body
+                .contains("logs")
+    });
+    let run = viewer.get("/v1/occurrences").json()["occurrences"][0]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let paths = [
+        "/v1/dead/main".to_owned(),
+        "/ui/dead/main".to_owned(),
+        "/v1/schedules/logs".to_owned(),
+        "/ui/schedules/logs".to_owned(),
+        format!("/v1/occurrences/{run}/log"),
+        format!("/v1/occurrences/{run}/log?follow"),
+        format!("/ui/occurrences/{run}"),
+    ];
+    for path in paths {
+        let [shown, whole] = [&viewer, &operator].map(|api| api.get(&path));
+        assert_eq!((shown.status, whole.status), (200, 200), "{path} {shown:?}");
+        assert!(whole.body.contains("4111"), "{path} {whole:?}");
+        assert!(!shown.body.contains("4111"), "{path} {shown:?}");
+        assert!(shown.body.contains("(hidden)"), "{path} {shown:?}");
     }
     scene.finish();
 }

@@ -17,10 +17,10 @@ use crate::reader::Reader;
 use crate::redact::redact;
 use crate::value_types::address::{Listen, listen, network};
 use crate::value_types::choice::choice;
-use crate::value_types::compound::one_or_more;
+use crate::value_types::compound::{list_of, one_or_more};
 use crate::value_types::{
-    NAME_RULE, Wrong, boolean, bytes_of, collector, header_name, instant, name, sha256, web_url,
-    word,
+    NAME_RULE, Wrong, boolean, bytes_of, collector, header_name, instant, message_part, name,
+    sha256, web_url, word,
 };
 
 /// [`model::LISTEN`](crate::model::LISTEN) as text.
@@ -64,6 +64,14 @@ pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig 
         "true",
         "Serve the dashboard under `/ui`. `false` leaves the API alone.",
     );
+    let redact = t.or(
+        "redact",
+        list_of(message_part()),
+        "[]",
+        "Parts of messages that are hidden from viewers: paths into JSON (RFC 9535), such as `\"$.customer.card\"` or \
+         `\"$..card\"`, and names of headers. A path applies to bodies, results, and lines of output that are JSON. A \
+         body or result that is not JSON, or is shown in part, is then hidden whole.",
+    );
     let public_url = public_url(t, proxy_auth.is_some());
     let peers = peers(t, around);
     if let Listen::On(address) = address
@@ -85,6 +93,7 @@ pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig 
         tokens,
         proxy_auth,
         ui,
+        redact,
         public_url,
         peers,
     }

@@ -31,6 +31,8 @@ pub struct AdminConfig {
     pub proxy_auth: Option<ProxyAuth>,
     /// The dashboard is served.
     pub ui: bool,
+    /// Parts of messages that viewers do not see: JSONPaths, which begin with `$`, and names of headers.
+    pub redact: Vec<String>,
     /// Origin of the URL at which browsers reach the daemon, as in `https://ganger.example`; none for its own address.
     pub public_url: Option<String>,
     /// Other daemons that the dashboard shows, by name.

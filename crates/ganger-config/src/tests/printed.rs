@@ -93,6 +93,7 @@ listen = "0.0.0.0:9464"
 socket = "a.sock"
 token = "${TOKEN}"
 ui = false
+redact = ["$.card", "x-api-key"]
 public_url = "https://ganger.example"
 proxy_auth = { header = "X-User", from = ["10.0.0.0/8", "::1"], role = "operator", role_header = "X-Role" }
 [[admin.tokens]]

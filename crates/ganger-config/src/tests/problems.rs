@@ -465,6 +465,18 @@ fn tokens_are_checked_and_never_shown() {
             "admin.public_url is missing: proxy_auth requires it",
         ),
         (
+            "[admin]\nredact = [\"$.a[\"]".to_owned(),
+            "admin.redact[0] must be a path into JSON",
+        ),
+        (
+            "[admin]\nredact = [\"a\", \"a b\"]".to_owned(),
+            "admin.redact[1] must be a path into JSON",
+        ),
+        (
+            "[admin]\nredact = [\"$\"]".to_owned(),
+            "admin.redact[0] must be a path into JSON",
+        ),
+        (
             "[admin]\npublic_url = \"https://ganger.example/ops\"".to_owned(),
             "admin.public_url must have no path",
         ),

@@ -250,6 +250,19 @@ pub(super) fn header_name() -> Text {
     }
 }
 
+/// Makes the kind for a part of a message: a path into JSON, or the name of a header.
+pub(super) fn message_part() -> Text {
+    Text {
+        description: "JSONPath or header name",
+        pattern: Some(r"^\$.+$|^[A-Za-z0-9_.-]{1,128}$|\$\{"),
+        rule: "must be a path into JSON, such as `$.customer.card` or `$..card`, or the name of a header",
+        holds: |text| match text.starts_with('$') {
+            true => text.len() > 1 && serde_json_path::JsonPath::parse(text).is_ok(),
+            false => ganger_core::names::is_name(text),
+        },
+    }
+}
+
 /// Makes the kind for the name of a pool or a source.
 pub(super) fn name() -> Text {
     Text {
