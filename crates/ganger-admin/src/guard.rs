@@ -202,12 +202,8 @@ pub(super) async fn guard(
             let Some(caller) = caller else {
                 return next.run(request).await;
             };
-            let change = LoggedChange::of(&request, route);
             request.extensions_mut().insert(caller.clone());
             let response = next.run(request).await;
-            if let Some(change) = change {
-                change.log(&caller, response.status());
-            }
             match is_stream(&response) {
                 true => end_with(guard, caller, response),
                 false => response,
@@ -219,40 +215,6 @@ pub(super) async fn guard(
             {
                 true => to_login(uri),
                 false => refused(problem),
-            }
-        }
-    }
-}
-
-/// Request that changes something, for the log.
-struct LoggedChange {
-    method: Method,
-    path: String,
-    is_message: bool,
-}
-
-impl LoggedChange {
-    /// Returns the change that a request to a route is; none if it only reads.
-    fn of(request: &Request, route: Option<&str>) -> Option<Self> {
-        let (method, route) = (request.method(), route?);
-        let changes = !method.is_safe() && roles::required(method, route) > Role::Viewer;
-        changes.then(|| Self {
-            method: method.clone(),
-            path: request.uri().path().to_owned(),
-            is_message: route.ends_with("/messages"),
-        })
-    }
-
-    /// Logs the change, its author and the answer. Messages are too many to be logged each.
-    fn log(&self, by: &Caller, status: StatusCode) {
-        let Self { method, path, .. } = self;
-        let (role, status) = (by.role, status.as_u16());
-        match self.is_message {
-            true => {
-                tracing::debug!(%by, %role, %method, path, status, "message sent through the admin API")
-            }
-            false => {
-                tracing::info!(%by, %role, %method, path, status, "change through the admin API")
             }
         }
     }

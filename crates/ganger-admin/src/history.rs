@@ -77,7 +77,8 @@ pub(super) async fn roll_back(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct AuditQuery {
-    /// Only changes of this schedule or occurrence; `*` for those of all schedules together.
+    /// Only changes of this schedule or occurrence, `*` for those of all schedules together, or of what a path names,
+    /// such as `pools/work`, `dead/main` or `daemon`.
     subject: Option<String>,
     /// Only changes before the one with this number, the last one of the list before.
     before: Option<i64>,
@@ -85,8 +86,8 @@ pub(super) struct AuditQuery {
     limit: Option<u32>,
 }
 
-/// List what operators have changed, the newest first: schedules and occurrences, by commands and by requests. They are
-/// kept for `ledger.keep`.
+/// List what operators have changed, the newest first: schedules and occurrences, by commands and by requests, and all
+/// else by requests, but messages sent. They are kept for `ledger.keep`.
 #[utoipa::path(get, path = "/v1/audit", tag = "schedules", operation_id = "list_changes",
     params(AuditQuery),
     responses(

@@ -43,6 +43,7 @@ mod pause;
 mod places;
 mod pools;
 mod precondition;
+mod recording;
 mod redaction;
 mod reload;
 mod remote_ledger;

@@ -293,6 +293,11 @@ impl LedgerClient for RemoteLedger {
         read(self.change(name, "backfill", &wanted)?)
     }
 
+    /// Does nothing: the daemon records what it is asked for.
+    fn note(&mut self, _: &str, _: &str, _: &serde_json::Value) -> Result<(), LedgerError> {
+        Ok(())
+    }
+
     fn audit(&mut self, filter: &AuditFilter) -> Result<Vec<AuditJson>, LedgerError> {
         let query = query(&[
             ("subject", filter.subject.as_deref()),

@@ -28,6 +28,7 @@ use super::context::{AT_BROKERS_MAX, Context, Daemon};
 use super::credentials::{Credentials, Token};
 use super::daemons::Peers;
 use super::guard::{Guard, Interface, guard};
+use super::recording::record;
 use super::redaction::redact;
 use super::session::Sessions;
 use super::trends::Trends;
@@ -91,7 +92,9 @@ impl Routes {
         };
         let overview = context.daemon.overview.clone();
         let api = api.merge(namesakes());
-        let api = api.layer(from_fn_with_state(overview.clone(), redact));
+        let api = api
+            .layer(from_fn_with_state(overview.clone(), redact))
+            .layer(from_fn_with_state(context.ledger.clone(), record));
         // Pages are for callers that the guard has admitted.
         let pages = Api::new(api.clone().with_state(context.clone()));
         let pages = ui::routes(pages, overview.clone());

@@ -445,7 +445,9 @@ fn a_session_ends_with_its_streams() {
 
 fn changes_are_logged_with_their_author() {
     let ops = made("ops", "operator");
-    let scene = scene(&ops.section);
+    let nightly = schedule("nightly", "cron = \"0 0 1 1 *\"");
+    let scene = scene(&(ops.section.clone() + &nightly));
+    scene.daemon.entered();
     let api = with(&scene, &ops.token);
     assert_eq!(api.post("/v1/pools/work/pause", "{}").status, 200);
     let cookie = session(&enter(&scene, &ops.token, ""));
@@ -480,6 +482,38 @@ fn changes_are_logged_with_their_author() {
             format!("uid {uid} on the socket admin POST /v1/pools/work/scale 200"),
         ]
     );
+    // In the ledger is what was changed, and how.
+    let audit = || {
+        let audit = api.get("/v1/audit").json();
+        let of = |change: &Value| {
+            let of = |key: &str| change[key].as_str().unwrap_or_default().to_owned();
+            format!(
+                "{} {} {} {}",
+                of("actor"),
+                of("action"),
+                of("subject"),
+                change["detail"]
+            )
+        };
+        let changes = audit
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|one| one["actor"] != "the configuration");
+        let mut changes: Vec<String> = changes.map(of).collect();
+        changes.sort();
+        changes
+    };
+    let expected = [
+        "token ops pause pools/work {\"asked\":{},\"role\":\"operator\"}".to_owned(),
+        "token ops resume pools/work {\"asked\":{},\"role\":\"operator\"}".to_owned(),
+        format!(
+            "uid {uid} on the socket scale pools/work {{\"asked\":{{\"workers\":2}},\"role\":\"admin\"}}"
+        ),
+    ];
+    scene
+        .daemon
+        .eventually("the record", || audit() == expected);
     scene.all_done();
     scene.finish();
 }

@@ -160,6 +160,10 @@ impl LedgerClient for FakeLedger {
         unasked()
     }
 
+    fn note(&mut self, _: &str, _: &str, _: &serde_json::Value) -> Result<(), LedgerError> {
+        unasked()
+    }
+
     fn audit(&mut self, _: &AuditFilter) -> Result<Vec<AuditJson>, LedgerError> {
         unasked()
     }

@@ -9,6 +9,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde_json::Value as Json;
 use tokio::time::Instant;
 
 use ganger_config::model::{LedgerConfig, ScheduleConfig};
@@ -437,6 +438,12 @@ pub trait LedgerClient: Debug + Send {
     /// # Errors
     /// If the database can't be read.
     fn audit(&mut self, filter: &AuditFilter) -> Result<Vec<AuditJson>, LedgerError>;
+
+    /// Records a change by the actor of something that is not in the ledger.
+    ///
+    /// # Errors
+    /// If the database did not do as asked.
+    fn note(&mut self, action: &str, subject: &str, detail: &Json) -> Result<(), LedgerError>;
 
     /// Pauses a schedule: none of its slots is dispatched.
     ///

@@ -274,6 +274,14 @@ impl LedgerClient for Ledger {
         Ok(found.into_iter().map(change).collect())
     }
 
+    fn note(&mut self, action: &str, subject: &str, detail: &Json) -> Result<(), LedgerError> {
+        let actor = self.actor.clone();
+        let noted = self
+            .store
+            .write(&mut |tx| tx.audit(actor.as_deref(), action, subject, detail));
+        noted.map_err(|fault| self.fault(fault).into())
+    }
+
     fn pause(&mut self, name: &str, reason: Option<&str>) -> Result<(), LedgerError> {
         Ledger::pause(self, name, checked(reason)?)
     }

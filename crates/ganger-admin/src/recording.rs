@@ -1,0 +1,154 @@
+//! Record of the changes that callers make through the API: in the log, and in the ledger if there is one.
+
+use std::borrow::Cow;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+
+use super::answer::Problem;
+use super::at_ledger::AtLedger;
+use super::body::BODY_BYTES_MAX;
+use super::caller::Caller;
+use super::roles;
+use ganger_config::model::Role;
+
+/// Beginnings of the routes whose changes the ledger records by itself, together with what they change.
+const OF_LEDGER: [&str; 2] = ["/v1/schedules", "/v1/occurrences"];
+
+/// Largest request that is recorded as it is, in bytes.
+const ASKED_BYTES_MAX: usize = 2 << 10;
+
+/// Records a request that changes something, once it is answered. Only messages are too many to be recorded each.
+pub(super) async fn record(
+    State(ledger): State<AtLedger>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let caller = request.extensions().get::<Caller>().cloned();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let Some((caller, route)) = caller.zip(route) else {
+        return next.run(request).await;
+    };
+    let (method, route) = (request.method().clone(), route.as_str());
+    if method.is_safe() || roles::required(&method, route) == Role::Viewer {
+        return next.run(request).await;
+    }
+    let path = request.uri().path().to_owned();
+    if route.ends_with("/messages") {
+        let response = next.run(request).await;
+        let (by, role, status) = (&caller, caller.role, response.status().as_u16());
+        tracing::debug!(%by, %role, %method, path, status, "message sent through the admin API");
+        return response;
+    }
+    let is_of_ledger = OF_LEDGER.iter().any(|start| route.starts_with(start));
+    let is_noted = !is_of_ledger && ledger.config().is_ok();
+    let (request, asked) = match is_noted {
+        true => match read(request).await {
+            Ok(read) => read,
+            Err(problem) => return problem.into_response(),
+        },
+        false => (request, Bytes::new()),
+    };
+    let response = next.run(request).await;
+    let (by, role, status) = (&caller, caller.role, response.status());
+    tracing::info!(%by, %role, %method, path, status = status.as_u16(), "change through the admin API");
+    if is_noted && status.is_success() {
+        // The change is made: who has asked for it does not wait for a database.
+        tokio::spawn(note(ledger, caller, (method, path), asked));
+    }
+    response
+}
+
+async fn read(request: Request) -> Result<(Request, Bytes), Problem> {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, BODY_BYTES_MAX).await.map_err(|error| {
+        let why =
+            format!("the request can't be read, or has more than {BODY_BYTES_MAX} bytes: {error}");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, why)
+    })?;
+    let request = Request::from_parts(parts, Body::from(body.clone()));
+    Ok((request, body))
+}
+
+async fn note(ledger: AtLedger, caller: Caller, (method, path): (Method, String), asked: Bytes) {
+    let (action, subject) = named(&method, &path);
+    let detail = json!({ "role": caller.role.to_string(), "asked": shown(&asked) });
+    let noted = ledger
+        .by(&caller, move |ledger| {
+            ledger.note(&action, &subject, &detail)
+        })
+        .await;
+    if let Err(problem) = noted {
+        let problem = problem.detail();
+        tracing::warn!(path, problem, "recording a change in the ledger failed");
+    }
+}
+
+/// Returns the action and the subject of a change: of `POST /v1/pools/a/pause`, `pause` and `pools/a`.
+fn named(method: &Method, path: &str) -> (String, String) {
+    let path = path.strip_prefix("/v1/").unwrap_or(path);
+    let (subject, action) = match (method, path.rsplit_once('/')) {
+        (&Method::DELETE, _) => (path, "delete"),
+        (_, Some(parts)) => parts,
+        (_, None) => ("daemon", path),
+    };
+    let decoded = |text| -> Cow<'_, str> { percent_decode_str(text).decode_utf8_lossy() };
+    (decoded(action).into_owned(), decoded(subject).into_owned())
+}
+
+/// Returns a request as it is recorded: without bodies of messages, of which the size is told.
+fn shown(asked: &[u8]) -> Value {
+    let size = |bytes: usize| json!(format!("({bytes} bytes)"));
+    if asked.len() > ASKED_BYTES_MAX {
+        return size(asked.len());
+    }
+    let mut asked: Value = serde_json::from_slice(asked).unwrap_or_default();
+    for name in ["body", "body_base64"] {
+        if let Some(Value::String(body)) = asked.get_mut(name).map(|body| body.take()) {
+            asked[name] = size(body.len());
+        }
+    }
+    asked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_named_by_its_path() {
+        for (method, path, expected) in [
+            (
+                Method::POST,
+                "/v1/pools/a%20b/pause",
+                ("pause", "pools/a b"),
+            ),
+            (
+                Method::POST,
+                "/v1/pools/a/workers/3/kill",
+                ("kill", "pools/a/workers/3"),
+            ),
+            (Method::POST, "/v1/dead/main/retry", ("retry", "dead/main")),
+            (Method::DELETE, "/v1/dead/main", ("delete", "dead/main")),
+            (Method::POST, "/v1/reload", ("reload", "daemon")),
+        ] {
+            let (action, subject) = named(&method, path);
+            assert_eq!((&*action, &*subject), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn bodies_of_messages_are_not_recorded() {
+        let of = |asked: &str| shown(asked.as_bytes());
+        assert_eq!(of(r#"{"workers": 2}"#), json!({ "workers": 2 }));
+        let edited = of(r#"{"ids": ["1"], "body": "secret"}"#);
+        assert_eq!(edited, json!({ "ids": ["1"], "body": "(6 bytes)" }));
+        assert_eq!(of(""), Value::Null);
+        assert_eq!(of(&"x".repeat(3000)), json!("(3000 bytes)"));
+    }
+}
