@@ -58,3 +58,17 @@ pub(super) enum Shape {
     /// An array of tables.
     List(Vec<Key>),
 }
+
+impl Shape {
+    /// Returns the keys of a table of this shape; none if it is a value alone.
+    pub(super) fn keys(&self) -> Option<&[Key]> {
+        match self {
+            Self::Value { .. } | Self::Map { .. } => None,
+            Self::Either { keys, .. }
+            | Self::Table(keys)
+            | Self::Switch(keys)
+            | Self::Tables(keys)
+            | Self::List(keys) => Some(keys),
+        }
+    }
+}

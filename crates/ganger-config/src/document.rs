@@ -13,27 +13,25 @@ const INTRODUCTION: &str = include_str!("introduction.md");
 pub fn reference() -> String {
     let mut text = String::from(INTRODUCTION);
     for key in &keys::describe() {
-        let (heading, keys) = match &key.shape {
-            Shape::Table(keys) => (format!("[{}]", key.name), keys),
-            Shape::Tables(keys) => (format!("[{}.NAME]", key.name), keys),
-            Shape::List(keys) => (format!("[[{}]]", key.name), keys),
-            Shape::Value { .. } | Shape::Map { .. } | Shape::Switch(_) | Shape::Either { .. } => {
-                continue;
-            }
+        let heading = match &key.shape {
+            Shape::Tables(_) => format!("[{}.NAME]", key.name),
+            Shape::List(_) => format!("[[{}]]", key.name),
+            _ => format!("[{}]", key.name),
         };
-        section(&mut text, "##", &heading, key.meaning, keys);
-        for inner in keys {
-            if let Shape::Table(keys)
-            | Shape::Switch(keys)
-            | Shape::List(keys)
-            | Shape::Either { keys, .. } = &inner.shape
-            {
-                let heading = format!("{heading} {}", inner.name);
-                section(&mut text, "###", &heading, inner.meaning, keys);
-            }
-        }
+        sections(&mut text, "##", &heading, key);
     }
     text
+}
+
+/// Adds the section of a key that is a table, and those of the tables in it.
+fn sections(text: &mut String, level: &str, heading: &str, key: &Key) {
+    let keys = key.shape.keys().unwrap_or_default();
+    if !keys.is_empty() {
+        section(text, level, heading, key.meaning, keys);
+    }
+    for inner in keys {
+        sections(text, "###", &format!("{heading} {}", inner.name), inner);
+    }
 }
 
 fn section(text: &mut String, level: &str, heading: &str, meaning: &str, keys: &[Key]) {
@@ -71,7 +69,7 @@ fn value_and_default(key: &Key) -> (String, String) {
         Shape::Table(_) => ("table, see below".into(), String::new()),
         Shape::Switch(_) => ("table, see below, or `\"off\"`".into(), String::new()),
         Shape::List(_) => ("list of tables, see below".into(), "`[]`".into()),
-        Shape::Tables(_) => ("tables".into(), String::new()),
+        Shape::Tables(_) => ("tables by name, see below".into(), String::new()),
     }
 }
 

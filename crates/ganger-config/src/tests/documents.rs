@@ -72,11 +72,8 @@ fn the_example_shows_every_key_and_its_default() {
 
 fn leaves(keys: &[Key]) -> Vec<Key> {
     let inner = |key: &Key| match &key.shape {
-        Shape::Table(keys) | Shape::Switch(keys) | Shape::Tables(keys) | Shape::List(keys) => {
-            leaves(keys)
-        }
-        Shape::Value { .. } | Shape::Map { .. } => vec![key.clone()],
         Shape::Either { keys, .. } => [vec![key.clone()], leaves(keys)].concat(),
+        shape => shape.keys().map_or_else(|| vec![key.clone()], leaves),
     };
     keys.iter().flat_map(inner).collect()
 }

@@ -296,17 +296,12 @@ const MERGED: [&str; 7] = [
 fn no_key_is_forgotten() {
     fn names(keys: &[Key], all: &mut Vec<&'static str>) {
         for key in keys {
-            match &key.shape {
-                Shape::Value { .. } | Shape::Map { .. } => all.push(key.name),
-                Shape::Either { keys, .. } => {
-                    all.push(key.name);
-                    names(keys, all);
-                }
-                Shape::Table(keys)
-                | Shape::Switch(keys)
-                | Shape::Tables(keys)
-                | Shape::List(keys) => names(keys, all),
-            }
+            let is_value = matches!(
+                key.shape,
+                Shape::Value { .. } | Shape::Map { .. } | Shape::Either { .. }
+            );
+            all.extend(is_value.then_some(key.name));
+            names(key.shape.keys().unwrap_or_default(), all);
         }
     }
     let own = BROKERS_OWN;

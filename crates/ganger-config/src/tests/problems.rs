@@ -485,12 +485,68 @@ fn tokens_are_checked_and_never_shown() {
             "admin.public_url must have no path, no query, no fragment and no user",
         ),
     ] {
-        let text = format!("{LEAST}\n{lines}");
-        let page = rendered(&read(&text, &[]).unwrap_err());
-        assert!(!page.contains("t0ps3cret"), "{page}");
-        let said = messages(read(&text, &[]));
-        let is_it =
-            |message: &String| message.starts_with(expected) && !message.contains("t0ps3cret");
+        let said = refused_without_secret(&lines);
+        let is_it = |message: &String| message.starts_with(expected);
         assert!(said.iter().any(is_it), "{said:?} for {lines}");
     }
+}
+
+#[test]
+fn peers_are_checked_and_their_tokens_never_shown() {
+    let peer = |name: &str, lines: &str| format!("[admin.peers.{name}]\n{lines}\n");
+    let url = "url = \"http://h:1\"\n";
+    for (lines, expected) in [
+        (
+            peer("\"a b\"", url),
+            "admin.peers.a b must be 1 to 64 of the characters",
+        ),
+        (peer("a", ""), "admin.peers.a.url is missing"),
+        (
+            peer("a", "url = \"h:1\""),
+            "admin.peers.a.url must be a URL",
+        ),
+        (
+            peer("a", "url = \"https://h:1\""),
+            "admin.peers.a.url must begin with http://",
+        ),
+        (
+            peer("a", "url = \"http://u:t0ps3cret@h:1\""),
+            "admin.peers.a.url must have no user and no password",
+        ),
+        (
+            peer(
+                "a",
+                &format!("{url}token = \"t0ps3cret\"\ntoken_file = \"f\""),
+            ),
+            "admin.peers.a.token_file and `token` can't both be given",
+        ),
+        (
+            peer("a", &format!("{url}token_file = \"none\"")),
+            "admin.peers.a.token_file",
+        ),
+        (
+            peer("a", &format!("{url}tokn = \"t0ps3cret\"")),
+            "admin.peers.a.tokn is not a known key",
+        ),
+        (
+            "[admin]\npeers = \"a\"".to_owned(),
+            "admin.peers must be a table",
+        ),
+    ] {
+        let said = refused_without_secret(&lines);
+        let is_it = |message: &String| message.starts_with(expected);
+        assert!(said.iter().any(is_it), "{said:?} for {lines}");
+    }
+}
+
+/// Returns what is wrong with these lines, whose secret is not shown.
+fn refused_without_secret(lines: &str) -> Vec<String> {
+    let text = format!("{LEAST}\n{lines}");
+    let page = rendered(&read(&text, &[]).unwrap_err());
+    let said = messages(read(&text, &[]));
+    assert!(
+        !page.contains("t0ps3cret") && !said.concat().contains("t0ps3cret"),
+        "{page}"
+    );
+    said
 }
