@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 
 use cancelling::Cancelling;
 use ganger_config::model::{Config, LedgerConfig, ScheduleConfig};
-use ganger_core::backoff::AWAY;
+use ganger_core::backoff::{self, Backoff};
 use ganger_core::heartbeat::{self, Heartbeat};
 use ganger_pool::overview::{LedgerStatus, OverdueScheduleStatus, Overview, StoppedScheduleStatus};
 use ganger_queue::delivery::Follower;
@@ -33,6 +33,11 @@ use writer_thread::WriterThread;
 
 /// Interval at which the ledger is looked at, for what others have changed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Back-off until the ledger is tried again: once it can be used, slots are late by little more than the outage.
+const AWAY: Backoff = Backoff {
+    max: Duration::from_millis(500),
+    ..backoff::AWAY
+};
 /// Interval at which old occurrences are removed.
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 /// Interval at which the schedules are counted.

@@ -22,6 +22,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
+use super::lateness::Lateness;
 use super::{becomes, listed, occurrences, schedule, states, trigger};
 use crate::harness::{Daemon, Event, Pool, Workspace, look, trials_on};
 
@@ -127,16 +128,19 @@ fn a_dispatch_that_fails_is_tried_again() {
     daemon.entered();
     let runs = || number_of_runs(&site, "a");
     daemon.eventually("some slots", || runs() > 1);
-    let table = site.table();
-    table.run("BEGIN IMMEDIATE").unwrap();
-    let before = runs();
-    wait_for(Timestamp::now() + SignedDuration::from_secs(4));
-    assert_eq!(runs(), before);
-    table.run("COMMIT").unwrap();
+    let (table, lateness) = (site.table(), Lateness::watch(&site));
+    let before = lateness.outage(|| {
+        table.run("BEGIN IMMEDIATE").unwrap();
+        let before = runs();
+        wait_for(Timestamp::now() + SignedDuration::from_secs(4));
+        assert_eq!(runs(), before);
+        table.run("COMMIT").unwrap();
+        before
+    });
     daemon.eventually("the slots that were refused, and further ones", || {
         runs() > before + 5
     });
-    super::each_slot_was_one_occurrence(&site);
+    lateness.assert_small(&super::each_slot_was_one_occurrence(&site));
     daemon.stop();
 }
 

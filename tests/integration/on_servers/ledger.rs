@@ -1,5 +1,7 @@
 //! The ledger on a server: its tables, its lock, and what becomes of messages when it can't be written.
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 
 use crate::admin;
@@ -7,7 +9,7 @@ use crate::harness::{
     AHEAD, Api, BEHIND, Daemon, Database, Event, Flow, Launch, Pool, Proxy, Scene, Workspace,
     trials_on,
 };
-use crate::ledger;
+use crate::ledger::{self, lateness::Lateness};
 
 trials_on![
     a_ledger_that_may_not_be_made_is_asked_for,
@@ -26,6 +28,8 @@ trials_on![
     schedules_are_listed_and_triggered_over_the_api,
 ];
 
+/// Time for which a server is away; nothing waits for it.
+const AWAY_FOR: Duration = Duration::from_secs(6);
 const AWAY: &str = "the ledger can't be used: no schedule is dispatched; retrying";
 
 /// A pool whose one schedule is due when it is triggered, and waits for the file `go`.
@@ -251,12 +255,17 @@ fn a_server_that_is_killed_costs_no_slot_of_a_schedule() {
     let server = scene.site.database();
     let done = || scene.record().all(Event::Done).len();
     other.eventually("some slots to run", || done() > 10);
-    server.kill();
-    other.logged(AWAY);
-    server.start_again();
+    let lateness = Lateness::watch(&scene.site);
+    lateness.outage(|| {
+        server.kill();
+        other.logged(AWAY);
+        // The longer it is away, the less often is it tried.
+        std::thread::park_timeout(AWAY_FOR);
+        server.start_again();
+    });
     let before = done();
     other.eventually("further slots to run", || done() > before + 60);
-    ledger::each_slot_was_one_occurrence(&scene.site);
+    lateness.assert_small(&ledger::each_slot_was_one_occurrence(&scene.site));
     other.stop();
     scene.daemon.stop();
 }
@@ -294,13 +303,17 @@ fn a_failover_costs_no_slot_of_a_schedule() {
     site.configure_commands(&pools);
     let daemons = [(); 2].map(|()| site.start(&pools));
     let done = || site.record().all(Event::Done).len();
+    let lateness = Lateness::watch(&site);
     daemons[0].eventually("some slots to run", || done() > 20);
-    database.kill_followed(&standby);
-    daemons[0].logged(AWAY);
-    standby.promote();
+    lateness.outage(|| {
+        database.kill_followed(&standby);
+        daemons[0].logged(AWAY);
+        std::thread::park_timeout(AWAY_FOR);
+        standby.promote();
+    });
     let before = done();
     daemons[0].eventually("further slots to run", || done() > before + 40);
-    ledger::each_slot_was_one_occurrence(&site);
+    lateness.assert_small(&ledger::each_slot_was_one_occurrence(&site));
     daemons.iter().for_each(Daemon::stop);
 }
 
