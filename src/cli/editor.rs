@@ -50,10 +50,12 @@ pub(super) fn edited((prefix, suffix): (&str, &str), text: &str) -> miette::Resu
     let mut file = file.into_diagnostic()?;
     file.write_all(text.as_bytes()).into_diagnostic()?;
     let path = file.into_temp_path();
-    // It may be a command with arguments.
+    // A key that interrupts is for the editor, which shares the terminal with this process and the shell. They do not
+    // ignore it: the editor would inherit that.
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("{editor} \"$1\""), "sh"]);
-    // A key that interrupts is for the editor, which shares the terminal. It is not ignored: the editor would inherit that.
+    // It may be a command with arguments.
+    let script = format!("trap : INT QUIT; {editor} \"$1\"");
+    command.args(["-c", &script, "sh"]);
     let is_over = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGQUIT] {
         let registered = flag::register_conditional_default(signal, Arc::clone(&is_over));

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{listed, occurrences, schedule};
-use crate::harness::{Daemon, Pool, Workspace, trials_on};
+use crate::harness::{Daemon, Pool, Workspace, look, trials_on};
 
 trials_on![
     a_schedule_is_added_edited_and_rolled_back,
@@ -442,6 +442,32 @@ fn kept(site: &Workspace) -> Vec<String> {
     texts.collect()
 }
 
+/// One editor goes on, as most do; another one ends, and leaves what it has written.
+fn keys_that_interrupt_are_for_the_editor(site: &Workspace) {
+    let goes_on = "trap 'touch interrupted' INT; touch typed\n\
+                   until test -e interrupted; do sleep 0.01; done; sed -i s/2h/5h/ \"$1\"";
+    let ends = "sed -i s/5h/6h/ \"$1\"; touch typed; until test -e never; do sleep 0.01; done";
+    for (editor, code, shown) in [
+        (goes_on, 0, "replaced mine: every"),
+        (
+            ends,
+            1,
+            "nothing was changed: the editor `sh ./editor` ended with exit status: 130",
+        ),
+    ] {
+        site.put("editor", editor, false);
+        let variables = [("VISUAL", ""), ("EDITOR", "sh ./editor"), ("TMPDIR", ".")];
+        let mut seat = site.seat_with((200, 50), &["schedule", "edit", "mine"], &variables);
+        let typed = look(|| std::fs::remove_file(site.path("typed")).ok());
+        assert!(typed.is_some(), "{editor}:\n{}", seat.text());
+        seat.press("\x03");
+        seat.shows(shown);
+        assert_eq!(seat.left().code(), Some(code), "{editor}");
+    }
+    let kept = kept(site);
+    assert!(kept.len() == 1 && kept[0].contains("6h"), "{kept:?}");
+}
+
 fn a_definition_is_edited_on_a_terminal() {
     let (site, daemon) = site_with(&schedule("file", YEARLY));
     said(&site, &["add", "mine", "--every", "1h", "--queue", "work"]);
@@ -487,6 +513,8 @@ fn a_definition_is_edited_on_a_terminal() {
         edited.join().unwrap();
     });
     assert_eq!((every(), kept(&site).len()), (json!("2h"), 1));
+    keys_that_interrupt_are_for_the_editor(&site);
+    assert_eq!((every(), kept(&site)), (json!("5h"), vec![]));
     let args = ["schedule", "edit", "mine"];
     let seat = site.seat_with((200, 50), &args, &[("VISUAL", ""), ("EDITOR", "")]);
     seat.shows("there is no editor: set VISUAL or EDITOR");
