@@ -213,6 +213,7 @@ impl Ledger {
         }
         if let Some(wait) = look.wait {
             return Ok(Dispatched {
+                jump: self.clocks.take_jump(),
                 wait: Some(wait).filter(|wait| *wait < Duration::MAX),
                 ..Dispatched::default()
             });

@@ -453,6 +453,30 @@ fn a_clock_that_is_set_back_repeats_no_slot() {
 }
 
 #[test]
+fn a_jump_is_reported_though_the_dispatch_after_it_fails() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    ledger.sync(&[config("m", MINUTELY)]).unwrap();
+    run(&mut ledger);
+    rig.jump(600);
+    let rename = |from: &str, to: &str| {
+        let conn = Connection::open(rig.path()).unwrap();
+        let rename = format!("ALTER TABLE {from} RENAME TO {to}");
+        conn.execute_batch(&rename).unwrap();
+    };
+    rename("consumer_messages", "gone");
+    let failed = ledger.dispatch().unwrap_err().to_string();
+    assert!(failed.contains("consumer_messages"), "{failed}");
+    rename("gone", "consumer_messages");
+    // Nothing is left to do, as another daemon has done it.
+    assert_eq!(run(&mut rig.daemon()).sent, 1);
+    let after = ledger.dispatch().unwrap();
+    assert_eq!(after.sent, 0);
+    assert!(matches!(after.jump, Some(Jump::Forward(_))), "{after:?}");
+    assert_eq!(ledger.dispatch().unwrap().jump, None);
+}
+
+#[test]
 fn configurations_that_share_a_ledger_leave_each_other_alone() {
     let rig = Rig::new();
     let (mut mail, mut billing) = (rig.daemon_of("mail"), rig.daemon_of("billing"));
