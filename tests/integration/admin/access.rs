@@ -24,6 +24,7 @@ trials![
     bad_requests_are_told_what_would_be_right,
     a_daemon_that_is_not_there_is_said_to_be,
     telemetry_has_a_listener_of_its_own,
+    a_dashboard_that_is_off_serves_no_page,
 ];
 
 fn the_socket_is_its_owners_and_goes_with_the_daemon() {
@@ -413,5 +414,28 @@ fn telemetry_has_a_listener_of_its_own() {
     open.get("/v1/status").problem(404);
     super::open(&scene.daemon).get("/metrics").problem(401);
     assert_eq!(command(&scene, &["health", "--ready"]).good(), "ok\n");
+    scene.finish();
+}
+
+fn a_dashboard_that_is_off_serves_no_page() {
+    let site = site("ui = false");
+    let scene = Scene::at(site, &[Pool::new(&[])]);
+    let api = api(&scene.daemon);
+    let html = ["Accept: text/html"];
+    for path in ["/ui", "/ui/pools/work", "/ui/audit", "/ui/nothing"] {
+        for headers in [&[][..], &html] {
+            let answer = api.ask("GET", path, headers, "");
+            assert_eq!(answer.status, 404, "{path} {answer:?}");
+        }
+    }
+    let why = api.get("/ui").problem(404);
+    assert_eq!(why, "the dashboard is off: `ui = false` in [admin]");
+    assert_eq!(api.get("/v1/status").status, 200);
+    assert_eq!(api.post("/v1/pools/work/pause", "").status, 200);
+    let config = scene.daemon.config();
+    let text = std::fs::read_to_string(config).unwrap();
+    std::fs::write(config, text.replace("ui = false", "ui = true")).unwrap();
+    command(&scene, &["reload", "--wait"]).good();
+    assert!(api.get("/ui/pools/work").body.contains("<html"));
     scene.finish();
 }

@@ -13,6 +13,7 @@ use crate::ledger::{schedule, trigger};
 trials![
     a_token_is_made_and_its_section_loads,
     a_role_allows_what_it_says,
+    forms_need_the_role_of_what_they_do,
     a_token_is_refused_once_it_has_expired,
     a_reload_revokes_tokens_sessions_and_streams,
     changes_are_recorded_with_the_name_of_the_token,
@@ -27,6 +28,9 @@ trials![
     a_page_leads_to_the_login,
     a_trusted_proxy_names_its_user,
 ];
+
+const FORM: &str = "Content-Type: application/x-www-form-urlencoded";
+const OWN_ORIGIN: &str = "Origin: http://localhost";
 
 /// A token, and its section of the configuration.
 struct Made {
@@ -121,13 +125,6 @@ fn a_role_allows_what_it_says() {
         ("GET", "/ui/config", "", "viewer"),
         ("GET", "/v1/events/recent", "", "viewer"),
         ("GET", "/v1/config", "", "admin"),
-        (
-            "POST",
-            "/ui/queues/work/send?source=main",
-            "body=one",
-            "operator",
-        ),
-        ("POST", "/ui/dead/main/1/edit", "body=one", "operator"),
         ("POST", "/v1/pools/work/pause", "", "operator"),
         ("POST", "/v1/pools/work/resume", "", "operator"),
         (
@@ -177,6 +174,51 @@ fn a_role_allows_what_it_says() {
     scene.finish();
 }
 
+/// As browsers send them.
+fn forms_need_the_role_of_what_they_do() {
+    let roles = ["viewer", "operator", "admin"];
+    let made = roles.map(|role| made(role, role));
+    let scene = scene(&made.each_ref().map(|made| made.section.as_str()).concat());
+    let form = [
+        FORM,
+        OWN_ORIGIN,
+        "Sec-Fetch-Site: same-origin",
+        "Accept: text/html",
+    ];
+    let letters = || with(&scene, &made[0].token).get("/v1/dead/main").json()["letters"].clone();
+    scene.send(&["mode:answer:400 1", "mode:answer:400 2"]);
+    scene.daemon.eventually("both to be dead", || {
+        letters().as_array().unwrap().len() == 2
+    });
+    for (role, made) in roles.iter().zip(&made) {
+        let letter = letters()[0]["id"].as_str().unwrap().to_owned();
+        for (path, fields) in [
+            (
+                "/ui/queues/work/send?source=main".to_owned(),
+                format!("body=sent+by+{role}"),
+            ),
+            (
+                format!("/ui/dead/main/{letter}/edit"),
+                format!("body=edited+by+{role}&step=send"),
+            ),
+            (
+                "/ui/do/post/v1/pools/work/pause".to_owned(),
+                "reason=x".to_owned(),
+            ),
+            ("/ui/do/post/v1/pools/work/resume".to_owned(), String::new()),
+        ] {
+            let answer = with(&scene, &made.token).ask("POST", &path, &form, &fields);
+            let expected = if *role == "viewer" { 403 } else { 303 };
+            assert_eq!(answer.status, expected, "{role} {path} {answer:?}");
+        }
+    }
+    scene.all_done();
+    let bodies = ["operator", "admin"]
+        .map(|role| ["sent", "edited"].map(|what| format!("{what} by {role}")));
+    scene.record().assert_done_once(&bodies.concat());
+    scene.finish();
+}
+
 fn a_token_is_refused_once_it_has_expired() {
     let (old, good) = (made("old", "admin"), made("good", "viewer"));
     let expired = format!("{}expires = \"2001-02-03T04:05:06Z\"\n", old.section);
@@ -192,10 +234,8 @@ fn a_token_is_refused_once_it_has_expired() {
 
 /// Logs in with the form: the answer.
 fn enter(scene: &Scene, token: &str, next: &str) -> Answer {
-    let form = "Content-Type: application/x-www-form-urlencoded";
-    let own = "Origin: http://localhost";
     let body = format!("token={token}&next={next}");
-    open(&scene.daemon).ask("POST", "/ui/login", &[form, own], &body)
+    open(&scene.daemon).ask("POST", "/ui/login", &[FORM, OWN_ORIGIN], &body)
 }
 
 fn header(answer: &Answer, name: &str) -> String {
@@ -298,10 +338,9 @@ fn a_login_form_takes_a_token() {
     let home = browser.ask("GET", "/ui", &[&cookie], "");
     assert!(home.body.contains("token ops, operator"), "{home:?}");
     // Another site can't log a browser in, or out.
-    let kind = "Content-Type: application/x-www-form-urlencoded";
     let body = format!("token={}", ops.token);
     for origin in ["Origin: https://evil.example", "Origin: null", "X-None: x"] {
-        let refused = browser.ask("POST", "/ui/login", &[kind, origin], &body);
+        let refused = browser.ask("POST", "/ui/login", &[FORM, origin], &body);
         assert!(refused.problem(403).contains("must pass on Host"));
         browser
             .ask("POST", "/ui/logout", &[&cookie, origin], "")
@@ -309,7 +348,7 @@ fn a_login_form_takes_a_token() {
     }
     let host = "Host: ganger.example";
     let origin = "Origin: https://ganger.example";
-    let afar = browser.ask("POST", "/ui/login", &[kind, host, origin], &body);
+    let afar = browser.ask("POST", "/ui/login", &[FORM, host, origin], &body);
     assert!(header(&afar, "set-cookie").contains("; secure"), "{afar:?}");
     let same = "Sec-Fetch-Site: same-origin";
     let left = browser.ask("POST", "/ui/logout", &[&cookie, same], "");

@@ -26,6 +26,7 @@ trials![
     the_webhook_can_be_tried,
     each_webhook_is_sent_its_form_with_headers_and_a_signature,
     alertmanager_takes_alerts_and_their_ends,
+    links_begin_with_the_url_of_the_last_reload,
 ];
 
 fn a_webhook_that_fails_is_asked_again() {
@@ -403,5 +404,39 @@ fn alertmanager_takes_alerts_and_their_ends() {
         .eventually("both to be over", || firing().is_empty());
     let refused = "the webhook rejected an alert, which is not sent again";
     assert_eq!(scene.daemon.times_logged(refused), 0);
+    scene.finish();
+}
+
+fn links_begin_with_the_url_of_the_last_reload() {
+    let hook = Hook::new();
+    let admin = "[admin]\nlisten = \"127.0.0.1:0\"\npublic_url = \"https://old.example/\"\n";
+    let alerts = section(&hook, "crashes = \"off\"") + admin;
+    let scene = Scene::at(site(&alerts), &[broken()]);
+    let config = scene.daemon.config().to_str().unwrap();
+    let is_linked = |host: &str| {
+        let url = format!("https://{host}/ui/pools/work");
+        let is_it = |heard: &Heard| {
+            let body = &heard.body;
+            body["url"] == url && body["kind"] == "pool_degraded" && body["state"] == "firing"
+        };
+        let what = format!("an alert with a link to {url}");
+        let is_told = || hook.heard().iter().any(is_it);
+        scene.daemon.eventually(&what, is_told);
+        let login = format!("https://{host}/ui/login?code=");
+        let printed = scene.site.ganger(&["open", "--print", "--config", config]);
+        assert!(printed.good().starts_with(&login), "{login}");
+    };
+    is_linked("old.example");
+    scene.site.touch("up");
+    hook.is_told(WORKS);
+    let resolved = hook.heard().into_iter();
+    let resolved = resolved.filter(|heard| heard.body["state"] == "resolved");
+    let urls: Vec<Value> = resolved.map(|heard| heard.body["url"].clone()).collect();
+    assert!(urls.iter().all(Value::is_null), "{urls:?}");
+    change(&scene, "https://old.example/", "https://new.example");
+    fs::remove_file(scene.site.path("up")).unwrap();
+    let kill = ["kill", "work", "0", "--config", config];
+    scene.site.ganger(&kill).good();
+    is_linked("new.example");
     scene.finish();
 }

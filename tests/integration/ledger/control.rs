@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{becomes, occurrences, schedule, schedule_to, states, trigger};
-use crate::harness::{Daemon, Event, Pool, Workspace, trials_on};
+use crate::harness::{Daemon, Event, NewMessage, Pool, Workspace, trials_on};
 
 trials_on![
     a_run_that_a_worker_has_is_given_up_and_can_be_sent_back,
@@ -263,13 +263,27 @@ fn a_failure_is_sent_back_or_resolved() {
         let refused = site.ganger(&[&["occurrence"], args].concat()).bad(1);
         assert!(refused.contains(expected), "{refused}");
     }
-    site.ganger(&["dead", "drop", "--all", "--yes"]).good();
+    others_dead_letters_are_left_alone(&site, &daemon, &ids[0]);
     let refused = site.ganger(&["occurrence", "retry", &ids[0]]).bad(1);
     assert!(
         refused.contains("has no dead letter (any more)"),
         "{refused}"
     );
     daemon.stop();
+}
+
+/// A message without an id has the id of a run as its correlation id; the dead letter of the run is gone.
+fn others_dead_letters_are_left_alone(site: &Workspace, daemon: &Daemon, run: &str) {
+    site.ganger(&["dead", "drop", "--all", "--yes"]).good();
+    let other = NewMessage::new("mode:answer:400 other").correlation_id(run);
+    site.table().insert(&[other]);
+    let dead = || site.table().dead();
+    daemon.eventually("the other to be dead", || dead().len() == 1);
+    let found = site.ganger(&["dead", "list", "--message-id", run, "-o", "json"]);
+    assert_eq!(found.json().as_array().unwrap().len(), 1);
+    let refused = site.ganger(&["occurrence", "retry", run]).bad(1);
+    assert!(refused.contains("has no dead letter"), "{refused}");
+    assert_eq!(dead().len(), 1);
 }
 
 fn what_operators_mistype() {
