@@ -363,11 +363,12 @@ fn list(ledger: &mut dyn LedgerClient, format: Format) -> CommandResult {
         output::line("no schedules")?;
     } else {
         let lines = all.into_iter().map(|one| {
+            let next_slot = one.next_slot.filter(|_| one.state == "active");
             let reason = one.state_reason.or(one.overdue).unwrap_or_default();
             vec![
                 one.name,
                 one.state,
-                one.next_slot.unwrap_or_default(),
+                next_slot.unwrap_or_default(),
                 one.last_state.unwrap_or_default(),
                 one.origin,
                 foreign::line(&reason).into_owned(),
@@ -399,12 +400,14 @@ fn show(ledger: &mut dyn LedgerClient, name: &str, format: Format) -> CommandRes
         occurrences,
         ..
     } = shown;
+    // The next one that is dispatched: none while it does not go on.
+    let next_slot = schedule.next_slot.filter(|_| schedule.state == "active");
     let mut lines = vec![
         ("name", schedule.name),
         ("state", schedule.state),
         ("reason", schedule.state_reason.unwrap_or_default()),
         ("overdue", schedule.overdue.unwrap_or_default()),
-        ("next slot", schedule.next_slot.unwrap_or_default()),
+        ("next slot", next_slot.unwrap_or_default()),
         ("skipped", skips.join(", ")),
         ("origin", schedule.origin),
         ("version", schedule.version.to_string()),

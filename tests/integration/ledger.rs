@@ -449,6 +449,8 @@ fn what_operators_do() {
         (&often["state"], &often["state_reason"]),
         (&json!("paused"), &json!("maintenance"))
     );
+    let list = site.ganger(&["schedule", "list"]).good();
+    assert!(!list.contains("Z "), "no slot is next: {list}");
     // It stays so over a restart, and a trigger works.
     daemon.stop();
     let daemon = site.start(&pools);

@@ -13,28 +13,44 @@ use super::redact;
 /// Maximum length of an excerpt of a value in a message, in characters.
 const SHOWN_CHARS_MAX: usize = 60;
 
-/// All problems of a configuration; at least one.
+/// All problems of a configuration, or of a definition that is read alone; at least one.
 #[derive(Debug, Clone)]
-pub struct Problems(Vec<Problem>);
+pub struct Problems {
+    subject: &'static str,
+    all: Vec<Problem>,
+}
 
 impl Problems {
     /// Returns the problems in the order of the files and their lines, for people who read no colours and
     /// for programs: each is serialisable.
     pub fn messages(&self) -> &[Problem] {
-        &self.0
+        &self.all
+    }
+
+    /// Names what has these problems, if it is not the configuration.
+    pub(super) fn of(self, subject: &'static str) -> Self {
+        Self { subject, ..self }
     }
 
     /// Makes one problem that has no place in a text, such as a missing file.
     pub fn of_file(file: &str, message: String, help: &str) -> Self {
-        Self(vec![Problem::of_file(file, message, help)])
+        Self::in_configuration(vec![Problem::of_file(file, message, help)])
+    }
+
+    fn in_configuration(all: Vec<Problem>) -> Self {
+        Self {
+            subject: "configuration",
+            all,
+        }
     }
 }
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.len() {
-            1 => f.write_str("the configuration has a problem"),
-            many => write!(f, "the configuration has {many} problems"),
+        let subject = self.subject;
+        match self.all.len() {
+            1 => write!(f, "the {subject} has a problem"),
+            many => write!(f, "the {subject} has {many} problems"),
         }
     }
 }
@@ -43,7 +59,7 @@ impl std::error::Error for Problems {}
 
 impl Diagnostic for Problems {
     fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
-        Some(Box::new(self.0.iter().map(|p| p as &dyn Diagnostic)))
+        Some(Box::new(self.all.iter().map(|p| p as &dyn Diagnostic)))
     }
 }
 
@@ -268,7 +284,7 @@ impl Report {
             }
         }
         found.sort_by_key(|(origin, _)| (origin.text, origin.span.start, origin.span.end));
-        Problems(found.into_iter().map(|(_, problem)| problem).collect())
+        Problems::in_configuration(found.into_iter().map(|(_, problem)| problem).collect())
     }
 }
 

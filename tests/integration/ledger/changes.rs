@@ -498,7 +498,11 @@ fn a_definition_is_edited_on_a_terminal() {
     run(
         "echo 'zone = \"berlin\"' >> \"$1\"",
         2,
-        &[left, "zone: time zone `berlin` is unknown"],
+        &[
+            left,
+            "the definition has a problem",
+            "zone: time zone `berlin` is unknown",
+        ],
     );
     let texts = kept(&site);
     let has = |part: &str| texts.iter().filter(|text| text.contains(part)).count();

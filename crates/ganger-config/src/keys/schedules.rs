@@ -158,7 +158,7 @@ pub fn stored(name: &str, definition: &str, zones: &Zones) -> Result<ScheduleCon
     t.finish();
     match schedule.filter(|_| report.is_clean()) {
         Some(schedule) => Ok(schedule),
-        None => Err(report.into_problems()),
+        None => Err(report.into_problems().of("definition")),
     }
 }
 

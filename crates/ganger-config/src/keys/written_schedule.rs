@@ -66,7 +66,7 @@ impl WrittenSchedule<'_> {
         if let Some((name, text)) = self.file {
             let number = report.file(name, text);
             let Some(later) = tree::parse(text, number, &self.environment, &report) else {
-                return Err(report.into_problems());
+                return Err(report.into_problems().of("definition"));
             };
             give_way(&mut table, &later);
             table.extend(later);
@@ -89,7 +89,7 @@ impl WrittenSchedule<'_> {
         match schedule.filter(|_| report.is_clean()) {
             // What is stored must read as the same.
             Some(schedule) => stored(self.name, &schedule.definition, &zones),
-            None => Err(report.into_problems()),
+            None => Err(report.into_problems().of("definition")),
         }
     }
 }
