@@ -28,7 +28,6 @@ mod letter;
 mod queue;
 mod search;
 
-mod asked;
 mod occurrence;
 mod occurrence_actions;
 mod occurrence_log;

@@ -6,9 +6,9 @@ use ganger_queue::ledger::shown::AuditJson;
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::asked::Asked;
 use super::now::{LEDGER_EVERY, path_part};
 use super::page::{Page, Section};
+use super::query::Fields;
 use super::shown::{text, time_of};
 use crate::answer::Problem;
 
@@ -18,7 +18,7 @@ const ROWS: usize = 50;
 /// Shows who has changed what. The query is that of `/v1/audit`.
 pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
     let query = uri.query().unwrap_or_default();
-    let subject = Asked::of(&uri).value("subject").map(str::to_owned);
+    let subject = Fields::of(&uri).get("subject").map(str::to_owned);
     let changes: Vec<AuditJson> = api.get(&format!("/v1/audit?limit={ROWS}&{query}")).await?;
     Ok(Page::new(Section::Audit, "Audit")
         .with_list("changes", rows(&changes, subject.as_deref()))
@@ -46,7 +46,7 @@ fn rows(changes: &[AuditJson], subject: Option<&str>) -> Markup {
             }
         }
         @if let Some(last) = last {
-            @let asked = Asked::default().with("before", &last.id.to_string());
+            @let asked = Fields::default().with("before", &last.id.to_string());
             @let asked = match subject { Some(subject) => asked.with("subject", subject), None => asked };
             p { a href=(asked.at("/ui/audit")) { "Older changes" } }
         }

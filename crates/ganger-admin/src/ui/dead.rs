@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::api::Api;
 use super::now::{path_part, pool_path};
 use super::page::{Page, Section};
-use super::query::{Fields, at};
+use super::query::Fields;
 use super::shown::{count, first, text, time_of};
 use crate::answer::Problem;
 use crate::dead::Letters;
@@ -48,10 +48,8 @@ const FILTERS: [(&str, &str); 6] = [
 /// Fields that are asked for less often.
 const MORE: [&str; 4] = ["reason", "message_id", "since", "before"];
 
-/// Fields of a filter that are given.
-type Filter<'a> = Vec<(&'static str, &'a str)>;
-
-fn filter(fields: &Fields) -> Filter<'_> {
+/// Returns the fields of a filter that are given.
+fn filter(fields: &Fields) -> Fields {
     fields.only(&FILTERS.map(|(name, _)| name))
 }
 
@@ -158,19 +156,20 @@ fn of_source(source: &SourceInfo, groups: Result<&Vec<Group>, &Problem>) -> Mark
 }
 
 fn of_group(source: &str, group: &Group) -> Markup {
-    let mut sought: Filter<'_> = vec![("pool", &group.pool), ("reason", &group.reason)];
+    let alike = Fields::from([("pool", &*group.pool), ("reason", &group.reason)]);
     // A part of its first line is enough, and all of it may be too long for an address.
     let line = group.error.lines().next().unwrap_or_default();
     let end = line.char_indices().nth(ERROR_CHARS);
     let error = &line[..end.map_or(line.len(), |(end, _)| end)];
-    if !error.trim().is_empty() {
-        sought.push(("error", error));
-    }
+    let alike = match error.trim() {
+        "" => alike,
+        _ => alike.with("error", error),
+    };
     let shown = first(&group.error, ERROR_CHARS);
     html! {
         tr {
             th.cut.main scope="row" {
-                a href=(at(&dead_path(source), &sought)) {
+                a href=(alike.at(&dead_path(source))) {
                     @if shown.is_empty() { "no error told" } @else { (text(&shown)) }
                 }
             }
@@ -191,19 +190,17 @@ pub(super) async fn of_one(
 ) -> Result<Page, Problem> {
     let fields = Fields::of(&uri);
     let (sought, after) = (filter(&fields), fields.get("after"));
-    let rows = ROWS.to_string();
-    let mut asked = sought.clone();
-    asked.push(("limit", &rows));
-    asked.extend(after.map(|after| ("after", after)));
-    let info = at("/v1/sources", &[("source", &source)]);
+    let asked = sought.with("limit", &ROWS.to_string());
+    let asked = asked.with("after", after.unwrap_or_default());
+    let info = Fields::from([("source", &*source)]).at("/v1/sources");
     let info: Vec<SourceInfo> = api.get(&info).await?;
     let began = Instant::now();
-    let found: Letters = api.get(&at(&dead_api(&source), &asked)).await?;
+    let found: Letters = api.get(&asked.at(&dead_api(&source))).await?;
     let took = began.elapsed();
     let more = found.more;
     let letters = found.letters.into_iter().map(letter);
     let letters = letters.collect::<Result<Vec<DeadLetter>, Problem>>()?;
-    let here = at(&dead_path(&source), &sought);
+    let here = sought.at(&dead_path(&source));
     let page = Page::new(Section::DeadLetters, format!("Dead letters of {source}"))
         .with("filters", filters(&source, &info, &fields))
         .with("all", for_all(&source, &sought, letters.is_empty()))
@@ -323,32 +320,29 @@ fn name_of(letter: &DeadLetter) -> &str {
 
 fn onward(
     source: &str,
-    sought: &Filter<'_>,
+    sought: &Fields,
     letters: &[DeadLetter],
     (is_later, has_more): (bool, bool),
 ) -> Markup {
-    let next = letters.last().filter(|_| has_more).map(|last| {
-        let mut fields = sought.clone();
-        fields.push(("after", &last.id));
-        at(&dead_path(source), &fields)
-    });
+    let last = letters.last().filter(|_| has_more);
+    let next = last.map(|last| sought.with("after", &last.id).at(&dead_path(source)));
     html! {
         @if is_later || next.is_some() {
             p {
-                @if is_later { a href=(at(&dead_path(source), sought)) { "From the oldest" } " " }
+                @if is_later { a href=(sought.at(&dead_path(source))) { "From the oldest" } " " }
                 @if let Some(next) = next { a href=(next) { "Later dead letters" } }
             }
         }
     }
 }
 
-fn for_all(source: &str, sought: &Filter<'_>, are_none: bool) -> Markup {
+fn for_all(source: &str, sought: &Fields, are_none: bool) -> Markup {
     let of = if sought.is_empty() {
         "all"
     } else {
         "all that match"
     };
-    let to = |verb: &str| at(&format!("{}/{verb}", dead_path(source)), sought);
+    let to = |verb: &str| sought.at(&format!("{}/{verb}", dead_path(source)));
     html! {
         @if !are_none {
             p.actions {
@@ -359,12 +353,12 @@ fn for_all(source: &str, sought: &Filter<'_>, are_none: bool) -> Markup {
     }
 }
 
-fn as_commands(source: &str, sought: &Filter<'_>) -> Vec<String> {
+fn as_commands(source: &str, sought: &Fields) -> Vec<String> {
     let mut options = format!(" --source {}", quoted(source));
-    for (name, value) in sought {
+    for (name, value) in sought.iter() {
         options.push_str(&format!(" --{} {}", name.replace('_', "-"), quoted(value)));
     }
-    let all = if sought.iter().all(|(name, _)| *name == "pool") {
+    let all = if sought.iter().all(|(name, _)| name == "pool") {
         " --all"
     } else {
         ""
@@ -427,29 +421,20 @@ async fn preview(
     change: Change,
 ) -> Result<Page, Problem> {
     // A time that is told as so long ago is the same one when the button is pressed.
-    let sought = filter(fields);
-    let fixed = sought.iter().map(|(name, value)| match *name {
-        "since" | "before" => {
-            let at = moment(value).map_err(|why| Problem::bad(format!("{name}: {why}")))?;
-            Ok((*name, at.to_string()))
+    let mut sought = filter(fields);
+    for name in ["since", "before"] {
+        if let Some(given) = sought.get(name) {
+            let at = moment(given).map_err(|why| Problem::bad(format!("{name}: {why}")))?;
+            sought = sought.with(name, &at.to_string());
         }
-        name => Ok((name, (*value).to_owned())),
-    });
-    let fixed = fixed.collect::<Result<Vec<_>, Problem>>()?;
-    let mut fixed = fixed;
-    // What comes in later was not seen.
-    if !fixed.iter().any(|(name, _)| *name == "before") {
-        fixed.push(("before", Timestamp::now().to_string()));
     }
-    let sought: Filter<'_> = fixed
-        .iter()
-        .map(|(name, value)| (*name, value.as_str()))
-        .collect();
-    let groups = at(&format!("{}/groups", dead_api(source)), &sought);
+    // What comes in later was not seen.
+    if sought.get("before").is_none() {
+        sought = sought.with("before", &Timestamp::now().to_string());
+    }
+    let groups = sought.at(&format!("{}/groups", dead_api(source)));
     let limit = EXAMPLES.to_string();
-    let mut asked = sought.clone();
-    asked.push(("limit", &limit));
-    let examples = at(&dead_api(source), &asked);
+    let examples = sought.with("limit", &limit).at(&dead_api(source));
     // One after the other: of a broker's queue only one can read.
     let groups: Vec<Group> = api.get(&groups).await?;
     let examples: Letters = api.get(&examples).await?;
@@ -483,7 +468,7 @@ fn dead_letters(number: u64) -> String {
     }
 }
 
-fn subject(sought: &Filter<'_>, number: u64, change: Change) -> Markup {
+fn subject(sought: &Fields, number: u64, change: Change) -> Markup {
     html! {
         p.lead {
             @match (number, change) {
@@ -500,18 +485,18 @@ fn subject(sought: &Filter<'_>, number: u64, change: Change) -> Markup {
             p { "No filter: all dead letters of the source." }
         } @else {
             dl.facts {
-                @for (name, value) in sought {
-                    @let label = FILTERS.iter().find(|(own, _)| own == name).map_or(*name, |(_, label)| *label);
+                @for (name, value) in sought.iter() {
+                    @let label = FILTERS.iter().find(|(own, _)| *own == name).map_or(name, |(_, label)| *label);
                     dt { (label) }
-                    dd { @match *name { "since" | "before" => (time_of(value)), _ => (text(value)) } }
+                    dd { @match name { "since" | "before" => (time_of(value)), _ => (text(value)) } }
                 }
             }
         }
     }
 }
 
-fn deed(source: &str, sought: &Filter<'_>, number: u64, change: Change) -> Markup {
-    let back = at(&dead_path(source), sought);
+fn deed(source: &str, sought: &Fields, number: u64, change: Change) -> Markup {
+    let back = sought.at(&dead_path(source));
     let action = match change {
         Change::Retry => format!("/ui/do/post{}/retry", dead_api(source)),
         Change::Drop => format!("/ui/do/delete{}", dead_api(source)),
@@ -521,7 +506,7 @@ fn deed(source: &str, sought: &Filter<'_>, number: u64, change: Change) -> Marku
             @if number > 0 {
                 input type="hidden" name="all:bool" value="true";
                 input type="hidden" name="back" value=(dead_path(source));
-                @for (name, value) in sought { input type="hidden" name=(name) value=(value); }
+                (sought.hidden())
                 @match change {
                     Change::Retry => button { "Retry " (dead_letters(number)) },
                     Change::Drop => button.danger { "Drop " (dead_letters(number)) },
@@ -566,12 +551,12 @@ mod tests {
     fn a_filter_is_the_same_as_a_command() {
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(quoted(""), "''");
-        let lines = as_commands("main", &vec![("message_id", "a b")]);
+        let lines = as_commands("main", &Fields::from([("message_id", "a b")]));
         assert_eq!(
             lines[1],
             "ganger dead retry --source main --message-id 'a b'"
         );
-        let lines = as_commands("main", &vec![("pool", "p")]);
+        let lines = as_commands("main", &Fields::from([("pool", "p")]));
         assert_eq!(lines[2], "ganger dead drop --source main --pool p --all");
     }
 
@@ -585,7 +570,7 @@ mod tests {
         };
         let shown = of_group("main", &group).into_string();
         assert!(
-            shown.contains("href=\"/ui/dead/main?pool=a%2Fb&amp;reason=&amp;error=%3Cxxx"),
+            shown.contains("href=\"/ui/dead/main?pool=a%2Fb&amp;error=%3Cxxx"),
             "{shown}"
         );
         assert!(!shown.contains("<x"), "{shown}");

@@ -12,7 +12,7 @@ use super::api::Api;
 use super::dead::dead_path;
 use super::now::pool_path;
 use super::page::{Page, Section};
-use super::query::{Fields, at};
+use super::query::Fields;
 use super::shown::{first, state, text, time};
 use crate::answer::Problem;
 
@@ -48,18 +48,12 @@ struct EventRow {
 pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
     let fields = Fields::of(&uri);
     let sought = fields.only(&["pool", "event"]);
-    let rows = ROWS.to_string();
-    let mut asked = sought.clone();
-    asked.push(("limit", &rows));
-    asked.extend(fields.get("before").map(|before| ("before", before)));
-    let events: Vec<EventRow> = api.get(&at("/v1/events/recent", &asked)).await?;
+    let asked = sought.with("limit", &ROWS.to_string());
+    let asked = asked.with("before", fields.get("before").unwrap_or_default());
+    let events: Vec<EventRow> = api.get(&asked.at("/v1/events/recent")).await?;
     let sources: Vec<SourceInfo> = api.get("/v1/sources").await?;
     let last = events.last().filter(|_| events.len() == ROWS);
-    let older = last.map(|last| {
-        let mut fields = sought.clone();
-        fields.push(("before", &last.id));
-        at("/ui/events", &fields)
-    });
+    let older = last.map(|last| sought.with("before", &last.id).at("/ui/events"));
     Ok(Page::new(Section::Events, "Events")
         .with("filters", filters(&fields))
         .with_list("events", listed(&events, &sources, older.as_deref())))
@@ -120,7 +114,7 @@ fn dead_of(pool: &str, sources: &[SourceInfo]) -> String {
     let source = sources.find(|source| source.pools.iter().any(|own| own.name == pool));
     source.map_or_else(
         || "/ui/dead".to_owned(),
-        |source| at(&dead_path(&source.name), &[("pool", pool)]),
+        |source| Fields::from([("pool", pool)]).at(&dead_path(&source.name)),
     )
 }
 

@@ -13,7 +13,8 @@ use super::content::content;
 use super::dead::{commands, dead_api, dead_path, letter, letter_path, quoted};
 use super::now::{path_part, pool_path};
 use super::page::{Page, Section};
-use super::query::at;
+use super::query::Fields;
+use super::queue::queue_path;
 use super::shown::{text, time_of};
 use crate::answer::Problem;
 use crate::occurrences::Occurrences;
@@ -48,17 +49,17 @@ pub(super) async fn read(api: &Api, source: &str, id: &str) -> Result<DeadLetter
 /// Returns the page of the run of its message, if a ledger has it.
 async fn run_of(api: &Api, dead: &DeadLetter) -> Option<String> {
     let id = dead.message_id.as_deref().unwrap_or(&dead.correlation_id);
-    let sought = [("message_id", id)];
-    let found = at("/v1/occurrences", &sought);
+    let sought = Fields::from([("message_id", id)]);
+    let found = sought.at("/v1/occurrences");
     let found: Occurrences = match id {
         "" => return None,
         _ => api.get(&found).await.ok()?,
     };
-    (!found.occurrences.is_empty()).then(|| at("/ui/occurrences", &sought))
+    (!found.occurrences.is_empty()).then(|| sought.at("/ui/occurrences"))
 }
 
 fn summary(source: &str, dead: &DeadLetter, run: Option<&str>) -> Markup {
-    let alike = [("pool", dead.pool.as_str()), ("reason", &dead.reason)];
+    let alike = Fields::from([("pool", &*dead.pool), ("reason", &dead.reason)]);
     html! {
         p.lead {
             span.state.bad { span aria-hidden="true" { "▲" } " " (text(&dead.reason)) }
@@ -73,7 +74,7 @@ fn summary(source: &str, dead: &DeadLetter, run: Option<&str>) -> Markup {
         }
         p {
             @if let Some(run) = run { a href=(run) { "Its run" } " · " }
-            a href=(at(&dead_path(source), &alike)) { "Others of this pool and reason" } " · "
+            a href=(alike.at(&dead_path(source))) { "Others of this pool and reason" } " · "
             a href=(dead_path(source)) { "All of " (text(source)) }
         }
     }
@@ -147,10 +148,7 @@ fn headers(headers: &Headers) -> Markup {
 }
 
 fn facts(source: &str, dead: &DeadLetter) -> Markup {
-    let queue = at(
-        &format!("/ui/queues/{}", path_part(&dead.queue)),
-        &[("source", source)],
-    );
+    let queue = queue_path(source, &dead.queue);
     let exit = dead.exit_code.map(|code| format!("exit code {code}"));
     let signal = dead.signal.map(|number| {
         let name = Signal::try_from(number).map_or("unknown", Signal::as_str);

@@ -12,11 +12,11 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::api::Api;
-use super::asked::Asked;
 use super::now::{path_part, pool_path};
 use super::occurrence_actions::actions;
 use super::occurrence_log::log;
 use super::page::{Page, Section};
+use super::query::Fields;
 use super::runs::{is_failure, schedule_path};
 use super::shown::{count, first, millis, state, text, time_of};
 use crate::answer::Problem;
@@ -41,14 +41,14 @@ pub(super) async fn page(
         .await?;
     let run = &found.occurrence;
     let lines = run.log_lines + run.log_dropped;
-    let after = match Asked::of(&uri).value("after") {
+    let after = match Fields::of(&uri).get("after") {
         Some("first") => None,
         Some(after) => after.parse::<u64>().ok(),
         None => lines.checked_sub(u64::from(LOG_LINES_MAX) + 1),
     };
     let at = format!("/v1/occurrences/{}/log", path_part(&run.id));
-    let query = after.map_or_else(Asked::default, |after| {
-        Asked::default().with("after", &after.to_string())
+    let query = after.map_or_else(Fields::default, |after| {
+        Fields::default().with("after", &after.to_string())
     });
     let logged: Result<OccurrenceLogJson, Problem> = api.get(&query.at(&at)).await;
     let title = match (&run.schedule, &run.slot) {
@@ -72,7 +72,7 @@ pub(super) async fn page(
 /// Returns the dead letters of the message of a run.
 pub(super) fn dead_path(run: &OccurrenceJson) -> Option<String> {
     let letter = run.dead_letter.as_ref()?;
-    let asked = Asked::default().with("message_id", &letter.message_id);
+    let asked = Fields::default().with("message_id", &letter.message_id);
     Some(asked.at(&format!("/ui/dead/{}", path_part(&letter.source))))
 }
 
@@ -183,7 +183,7 @@ fn facts(run: &OccurrenceJson) -> Markup {
 }
 
 fn messages(run: &OccurrenceJson) -> Markup {
-    let by = |name: &str, value: &str| Asked::default().with(name, value).at("/ui/occurrences");
+    let by = |name: &str, value: &str| Fields::default().with(name, value).at("/ui/occurrences");
     html! {
         @if let Some(id) = &run.message_id { dt { "Message id" } dd { code { (text(id)) } } }
         @if let Some(id) = &run.correlation_id {
@@ -194,7 +194,7 @@ fn messages(run: &OccurrenceJson) -> Markup {
 
 fn failure(run: &OccurrenceJson) -> Markup {
     let by = |value: &str| {
-        Asked::default()
+        Fields::default()
             .with("fingerprint", value)
             .at("/ui/occurrences")
     };

@@ -4,7 +4,7 @@ use ganger_queue::ledger::LOG_LINES_MAX;
 use ganger_queue::ledger::shown::{LogLineJson, OccurrenceJson, OccurrenceLogJson};
 use maud::{Markup, html};
 
-use super::asked::Asked;
+use super::query::Fields;
 use super::runs::run_path;
 use super::shown::{count, text};
 use crate::answer::Problem;
@@ -44,7 +44,7 @@ pub(super) fn log(
 
 /// Returns the page with the lines after one.
 fn at(run: &OccurrenceJson, after: &str) -> String {
-    let after = Asked::default().with("after", after);
+    let after = Fields::default().with("after", after);
     format!("{}#log", after.at(&run_path(&run.id)))
 }
 

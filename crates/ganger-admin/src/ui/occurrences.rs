@@ -5,8 +5,8 @@ use axum::http::Uri;
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::asked::{Asked, tabs};
 use super::page::{Page, Section};
+use super::query::{Fields, tabs};
 use super::runs::{self, RUNS};
 use super::shown::text;
 use crate::answer::Problem;
@@ -35,7 +35,7 @@ const FIELDS: [(&str, &str); 4] = [
 
 /// Shows runs, the newest first. The query is that of `/v1/occurrences`.
 pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
-    let asked = Asked::of(&uri).without(&["limit"]);
+    let asked = Fields::of(&uri).without(&["limit"]);
     let of_api = asked.with("limit", &RUNS.to_string()).at("/v1/occurrences");
     let listed: Result<Occurrences, Problem> = api.get(&of_api).await;
     Ok(Page::new(Section::Occurrences, "Runs")
@@ -43,10 +43,10 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Pag
         .with_list("runs", list(&asked, listed)))
 }
 
-fn filters(asked: &Asked) -> Markup {
-    let chosen = match asked.value("unresolved") {
+fn filters(asked: &Fields) -> Markup {
+    let chosen = match asked.get("unresolved") {
         Some("true") => "unresolved",
-        _ => asked.value("state").unwrap_or_default(),
+        _ => asked.get("state").unwrap_or_default(),
     };
     let views: Vec<(String, Markup, bool)> = VIEWS
         .iter()
@@ -63,13 +63,13 @@ fn filters(asked: &Asked) -> Markup {
             )
         })
         .collect();
-    let is_filtered = FIELDS.iter().any(|(name, _)| asked.value(name).is_some());
+    let is_filtered = FIELDS.iter().any(|(name, _)| asked.get(name).is_some());
     html! {
         (tabs("State", &views))
         form.filters action="/ui/occurrences" {
-            (asked.kept(&["state", "unresolved"]))
+            (asked.only(&["state", "unresolved"]).hidden())
             @for (name, label) in FIELDS {
-                label { (label) " " input name=(name) value=(asked.value(name).unwrap_or_default()) maxlength="300" autocomplete="off"; }
+                label { (label) " " input name=(name) value=(asked.get(name).unwrap_or_default()) maxlength="300" autocomplete="off"; }
             }
             button { "Filter" }
             @if is_filtered { a href=(asked.without(&FIELDS.map(|(name, _)| name)).without(&["cursor"]).at("/ui/occurrences")) { "Clear" } }
@@ -77,16 +77,16 @@ fn filters(asked: &Asked) -> Markup {
     }
 }
 
-fn list(asked: &Asked, listed: Result<Occurrences, Problem>) -> Markup {
+fn list(asked: &Fields, listed: Result<Occurrences, Problem>) -> Markup {
     let listed = match listed {
         Ok(listed) => listed,
         Err(problem) => return html! { p.error { (text(problem.detail())) } },
     };
-    let is_of_one = asked.value("schedule").is_some();
+    let is_of_one = asked.get("schedule").is_some();
     html! {
         (runs::table(&listed.occurrences, is_of_one, "No run is listed."))
         p {
-            @if asked.value("cursor").is_some() { a href=(asked.without(&["cursor"]).at("/ui/occurrences")) { "Newest runs" } " " }
+            @if asked.get("cursor").is_some() { a href=(asked.without(&["cursor"]).at("/ui/occurrences")) { "Newest runs" } " " }
             @if let Some(cursor) = &listed.cursor { a href=(asked.with("cursor", cursor).at("/ui/occurrences")) { "Older runs" } }
         }
         details.commands {

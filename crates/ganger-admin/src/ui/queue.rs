@@ -18,7 +18,7 @@ use super::done::leave;
 use super::edit::refused;
 use super::now::{path_part, pool_path, rate_of};
 use super::page::{Page, Section};
-use super::query::{Fields, at};
+use super::query::Fields;
 use super::shown::{count, state, text};
 use crate::answer::Problem;
 
@@ -48,9 +48,8 @@ struct QueuePlace {
 impl QueuePlace {
     /// Returns the queue of that name in the source that is named, or in the one that the API finds for it.
     async fn find(api: &Api, queue: String, source: Option<&str>) -> Result<Self, Problem> {
-        let mut sought = vec![("queue", queue.as_str())];
-        sought.extend(source.map(|source| ("source", source)));
-        let sources: Vec<SourceInfo> = api.get(&at("/v1/sources", &sought)).await?;
+        let sought = Fields::from([("queue", &*queue), ("source", source.unwrap_or_default())]);
+        let sources: Vec<SourceInfo> = api.get(&sought.at("/v1/sources")).await?;
         let source = sources.into_iter().next().map(|source| source.name);
         Ok(Self {
             source: source.unwrap_or_default(),
@@ -65,10 +64,8 @@ impl QueuePlace {
 
 /// Returns the page of a queue.
 pub(super) fn queue_path(source: &str, queue: &str) -> String {
-    at(
-        &format!("/ui/queues/{}", path_part(queue)),
-        &[("source", source)],
-    )
+    let path = format!("/ui/queues/{}", path_part(queue));
+    Fields::from([("source", source)]).at(&path)
 }
 
 /// Returns whether a pool reads a queue, as far as its status tells.
@@ -114,7 +111,7 @@ pub(super) async fn send(
         source: source.unwrap_or_default(),
     };
     let path = format!("/v1/queues/{}/messages", path_part(&place.queue));
-    let path = at(&path, &[("source", &place.source)]);
+    let path = Fields::from([("source", &*place.source)]).at(&path);
     let sent = match typed.message() {
         Ok(message) => api.change(&path, &message).await,
         Err(why) => Err(Problem::bad(why)),
@@ -232,7 +229,7 @@ fn readers(place: &QueuePlace, pools: &[&PoolStatus]) -> Markup {
                     } }
                     tbody {
                         @for pool in pools {
-                            @let dead = at(&dead_path(&place.source), &[("pool", &pool.name)]);
+                            @let dead = Fields::from([("pool", &*pool.name)]).at(&dead_path(&place.source));
                             tr {
                                 th scope="row" { a href=(pool_path(&pool.name)) { (text(&pool.name)) } }
                                 td { (state(pool.state.as_str())) }
@@ -250,7 +247,7 @@ fn readers(place: &QueuePlace, pools: &[&PoolStatus]) -> Markup {
 
 fn form(place: &QueuePlace, typed: &TypedMessage, problem: Option<&str>) -> Markup {
     let action = format!("/ui/queues/{}/send", path_part(&place.queue));
-    let action = at(&action, &[("source", &place.source)]);
+    let action = Fields::from([("source", &*place.source)]).at(&action);
     let fields = [
         ("message_id", "Message id", &typed.message_id, ""),
         (

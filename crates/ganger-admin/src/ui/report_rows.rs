@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ganger_queue::ledger::shown::{ReportJson, ReportRowJson, SpreadJson};
 use maud::{Markup, html};
 
-use super::asked::Asked;
+use super::query::Fields;
 use super::runs::{run_path, schedule_path};
 use super::shown::{count, millis, text};
 
@@ -46,7 +46,7 @@ pub(super) fn rows(
     rows: &[ReportRowJson],
     previous: &Previous<'_>,
     is_whole: bool,
-    page: &Asked,
+    page: &Fields,
 ) -> Markup {
     let most = if is_whole { rows.len() } else { ROWS };
     html! {
@@ -76,9 +76,9 @@ pub(super) fn rows(
 }
 
 fn shown(row: &ReportRowJson, previous: &Previous<'_>) -> Markup {
-    let failed = Asked::default().with("state", "failed");
-    let runs = Asked::default();
-    let of_row = |asked: Asked| {
+    let failed = Fields::default().with("state", "failed");
+    let runs = Fields::default();
+    let of_row = |asked: Fields| {
         row.schedule
             .as_ref()
             .map(|schedule| asked.with("schedule", schedule).at("/ui/occurrences"))

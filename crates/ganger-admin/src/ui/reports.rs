@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::asked::{Asked, tabs};
 use super::page::{Page, Section};
+use super::query::{Fields, tabs};
 use super::report_rows::{Previous, csv, rows};
 use super::shown::{count, text, time, time_of};
 use crate::answer::Problem;
@@ -35,7 +35,7 @@ const ORDERS: [(ReportOrder, &str); 4] = [
 /// A report that a page asks for.
 struct WantedReport {
     /// The query, without what only the page knows.
-    asked: Asked,
+    asked: Fields,
     order: ReportOrder,
     /// Word of the range, if it is one of those that are offered.
     range: Option<&'static str>,
@@ -46,17 +46,12 @@ struct WantedReport {
 
 impl WantedReport {
     fn of(uri: &Uri) -> Result<Self, Problem> {
-        let mut asked = Asked::of(uri).without(&["limit"]);
+        let mut asked = Fields::of(uri).without(&["limit"]);
         let order = asked.take("order").unwrap_or_default();
         let order = ReportOrder::of(&order).unwrap_or_default();
         let range = asked.take("range");
         let is_whole = asked.take("all").is_some();
-        let time = |name: &str| {
-            asked
-                .value(name)
-                .map(|text| instant(name, text))
-                .transpose()
-        };
+        let time = |name: &str| asked.get(name).map(|text| instant(name, text)).transpose();
         let (from, to) = (time("from")?, time("to")?);
         let asked = asked.without(&["from", "to"]);
         let preset = match (from, to) {
@@ -94,7 +89,7 @@ impl WantedReport {
     }
 
     /// Returns the query of the page.
-    fn page(&self) -> Asked {
+    fn page(&self) -> Fields {
         let asked = self.asked.with("order", self.order.as_str());
         match self.range {
             Some(range) => asked.with("range", range),
@@ -179,7 +174,7 @@ fn choice(wanted: &WantedReport) -> Markup {
             wanted.range == Some(*word),
         )
     });
-    let field = |name: &str| wanted.asked.value(name).unwrap_or_default().to_owned();
+    let field = |name: &str| wanted.asked.get(name).unwrap_or_default().to_owned();
     let of_form = |at: Timestamp| match wanted.range {
         Some(_) => String::new(),
         None => at.strftime("%Y-%m-%dT%H:%M").to_string(),
@@ -270,7 +265,7 @@ fn totals(wanted: &WantedReport, report: &ReportJson, earlier: &ReportJson) -> M
 fn links(wanted: &WantedReport) -> Markup {
     html! {
         p.no-print { a href=(wanted.page().at("/ui/reports.csv")) { "The same as CSV" } }
-        p.only-print { "ganger, " (time(Timestamp::now())) @if let Some(tag) = wanted.asked.value("tag") { ", tag " (text(tag)) } }
+        p.only-print { "ganger, " (time(Timestamp::now())) @if let Some(tag) = wanted.asked.get("tag") { ", tag " (text(tag)) } }
         details.commands {
             summary { "As a command" }
             pre { "ganger schedule report " (wanted.order.as_str()) " --from " (wanted.from) " --to " (wanted.to) }

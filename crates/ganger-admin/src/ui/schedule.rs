@@ -9,9 +9,9 @@ use ganger_queue::ledger::shown::{ScheduleDetailsJson, ScheduleJson, SlotJson, V
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::asked::Asked;
 use super::now::path_part;
 use super::page::{Page, Section};
+use super::query::Fields;
 use super::runs::{self, RUNS};
 use super::schedule_actions::{Planned, actions};
 use super::schedule_versions::{definition, versions};
@@ -33,10 +33,10 @@ pub(super) async fn page(
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Page, Problem> {
-    let asked = Asked::of(&uri);
+    let asked = Fields::of(&uri);
     let at = format!("/v1/schedules/{}", path_part(&name));
     let explained_at = format!("{at}/explain?n={SLOTS}");
-    let ran = Asked::default().with("schedule", &name);
+    let ran = Fields::default().with("schedule", &name);
     let runs_at = ran.with("limit", &RUNS.to_string()).at("/v1/occurrences");
     let versions_at = format!("{at}/versions");
     let shown: Result<ScheduleDetailsJson, Problem> = api.get(&at).await;
@@ -79,7 +79,7 @@ async fn removed(
     if kept.is_empty() {
         return Err(problem);
     }
-    let runs = Asked::default()
+    let runs = Fields::default()
         .with("schedule", name)
         .at("/ui/occurrences");
     let summary = html! {
@@ -135,7 +135,7 @@ fn summary(shown: &ScheduleDetailsJson, hold: Option<&str>) -> Markup {
             }
             @if schedule.version > 0 { ", version " (schedule.version) }
             @for tag in &schedule.tags {
-                " " a.tag href=(Asked::default().with("tag", tag).at("/ui/schedules")) { (text(tag)) }
+                " " a.tag href=(Fields::default().with("tag", tag).at("/ui/schedules")) { (text(tag)) }
             }
         }
     }
@@ -146,7 +146,7 @@ fn last_runs(name: &str, shown: &ScheduleDetailsJson, ran: Result<Occurrences, P
         Ok(ran) => ran.occurrences,
         Err(_) => shown.occurrences.clone(),
     };
-    let all = Asked::default().with("schedule", name);
+    let all = Fields::default().with("schedule", name);
     html! {
         h2 { "Last runs" }
         @if !list.is_empty() { (runs::dots(&list)) (runs::durations(&list)) }

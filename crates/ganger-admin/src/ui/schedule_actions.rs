@@ -5,8 +5,8 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use super::api::Api;
-use super::asked::Asked;
 use super::now::path_part;
+use super::query::Fields;
 use super::runs::{is_failure, schedule_path};
 use super::shown::{count, text, time_of};
 use crate::answer::Problem;
@@ -23,9 +23,9 @@ pub(super) struct Planned {
 
 impl Planned {
     /// Asks for the slots of the range in the query of the page, if it has one.
-    pub(super) async fn of(api: &Api, at: &str, asked: &Asked) -> Option<Self> {
-        let from = asked.value("backfill_from")?.to_owned();
-        let to = asked.value("backfill_to")?.to_owned();
+    pub(super) async fn of(api: &Api, at: &str, asked: &Fields) -> Option<Self> {
+        let from = asked.get("backfill_from")?.to_owned();
+        let to = asked.get("backfill_to")?.to_owned();
         let range = json!({ "from": from, "to": to, "dry_run": true });
         let slots = api.ask(&format!("{at}/backfill"), &range).await;
         Some(Self { from, to, slots })

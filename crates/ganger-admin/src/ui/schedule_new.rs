@@ -7,9 +7,9 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::api::Api;
-use super::asked::Asked;
 use super::now::path_part;
 use super::page::{Page, Section};
+use super::query::Fields;
 use super::schedule::{planned_slots, words};
 use super::schedule_versions::pretty;
 use super::shown::text;
@@ -21,12 +21,12 @@ const TIMES: [&str; 3] = ["cron", "every", "at"];
 
 /// Shows the form of a new schedule. Its query has keys of the definition.
 pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
-    let asked = Asked::of(&uri);
+    let asked = Fields::of(&uri);
     let status: Status = api.get("/v1/status").await?;
     let mut queues: Vec<&str> = status.pools.iter().map(|pool| &*pool.queue).collect();
     queues.sort_unstable();
     queues.dedup();
-    let times = match TIMES.iter().any(|key| asked.value(key).is_some()) {
+    let times = match TIMES.iter().any(|key| asked.get(key).is_some()) {
         true => Some(explained(&api, &asked).await),
         false => None,
     };
@@ -37,10 +37,10 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Pag
         .still())
 }
 
-async fn explained(api: &Api, asked: &Asked) -> Result<Explained, Problem> {
+async fn explained(api: &Api, asked: &Fields) -> Result<Explained, Problem> {
     let mut times = Map::new();
     for key in TIMES.iter().chain(&["zone", "name"]) {
-        if let Some(value) = asked.value(key) {
+        if let Some(value) = asked.get(key) {
             times.insert((*key).to_owned(), value.into());
         }
     }
@@ -49,8 +49,8 @@ async fn explained(api: &Api, asked: &Asked) -> Result<Explained, Problem> {
         .await
 }
 
-fn keys(asked: &Asked, queues: &[&str]) -> Markup {
-    let value = |key: &str| asked.value(key).unwrap_or_default().to_owned();
+fn keys(asked: &Fields, queues: &[&str]) -> Markup {
+    let value = |key: &str| asked.get(key).unwrap_or_default().to_owned();
     html! {
         form.columns-form action="/ui/schedules/new" data-preview="times create" {
             label { "Name" input name="name" value=(value("name")) maxlength="200" required autocomplete="off"; }
@@ -82,14 +82,14 @@ fn coming(times: Option<Result<Explained, Problem>>) -> Markup {
 }
 
 /// Returns the definition that the fields make.
-fn definition(asked: &Asked) -> Value {
+fn definition(asked: &Fields) -> Value {
     let mut keys = Map::new();
     for key in ["cron", "every", "at", "zone", "queue", "body"] {
-        if let Some(value) = asked.value(key) {
+        if let Some(value) = asked.get(key) {
             keys.insert(key.to_owned(), value.into());
         }
     }
-    if let Some(tags) = asked.value("tags") {
+    if let Some(tags) = asked.get("tags") {
         let tags = tags.split(',').map(str::trim);
         let tags: Vec<&str> = tags.filter(|tag| !tag.is_empty()).collect();
         keys.insert("tags".to_owned(), json!(tags));
@@ -97,11 +97,11 @@ fn definition(asked: &Asked) -> Value {
     Value::Object(keys)
 }
 
-fn create(asked: &Asked) -> Markup {
+fn create(asked: &Fields) -> Markup {
     let json = pretty(&definition(asked));
     html! {
         h2 { "Definition" }
-        @match asked.value("name") {
+        @match asked.get("name") {
             None => p.none { "Write a name first." },
             Some(name) => form method="post" action={ "/ui/do/put/v1/schedules/" (path_part(name)) } {
                 input type="hidden" name="if-none-match" value="*";
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn fields_make_a_definition() {
         let asked = "/ui/schedules/new?name=a&cron=0+8+*+*+*&every=&tags=x,+y,";
-        let asked = Asked::of(&asked.parse().unwrap());
+        let asked = Fields::of(&asked.parse().unwrap());
         let expected = json!({ "cron": "0 8 * * *", "tags": ["x", "y"] });
         assert_eq!(definition(&asked), expected);
     }

@@ -8,9 +8,9 @@ use ganger_schedule::occurrence::ScheduleState;
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::asked::{Asked, tabs};
 use super::now::path_part;
 use super::page::{Page, Section};
+use super::query::{Fields, tabs};
 use super::runs::schedule_path;
 use super::shown::{count, first, state, text, time_of};
 use crate::answer::Problem;
@@ -21,7 +21,7 @@ const ROWS: usize = 50;
 
 /// Shows schedules. The query is that of `/v1/schedules`.
 pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
-    let asked = Asked::of(&uri).without(&["limit"]);
+    let asked = Fields::of(&uri).without(&["limit"]);
     let ledger: LedgerJson = api.get("/v1/ledger").await?;
     let held = match &ledger.hold {
         Some(reason) => Some((reason.clone(), holder(&api).await)),
@@ -42,7 +42,7 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Pag
             };
             let name = html! { (if word.is_empty() { "all" } else { word }) " " span.of { (count(number)) } };
             let path = asked.without(&["after"]).with("state", word).at("/ui/schedules");
-            (path, name, asked.value("state").unwrap_or_default() == word)
+            (path, name, asked.get("state").unwrap_or_default() == word)
         })
         .collect();
     Ok(Page::new(Section::Schedules, "Schedules")
@@ -91,20 +91,20 @@ fn hold(held: Option<&(String, Option<AuditJson>)>, active: Option<u64>) -> Mark
     }
 }
 
-fn filters(asked: &Asked, views: &[(String, Markup, bool)]) -> Markup {
+fn filters(asked: &Fields, views: &[(String, Markup, bool)]) -> Markup {
     html! {
         (tabs("State", views))
         form.filters action="/ui/schedules" {
-            (asked.kept(&["state"]))
-            label { "Name or tag " input type="search" name="text" value=(asked.value("text").unwrap_or_default()) maxlength="200"; }
-            label { "Tag " input name="tag" value=(asked.value("tag").unwrap_or_default()) maxlength="200"; }
+            (asked.only(&["state"]).hidden())
+            label { "Name or tag " input type="search" name="text" value=(asked.get("text").unwrap_or_default()) maxlength="200"; }
+            label { "Tag " input name="tag" value=(asked.get("tag").unwrap_or_default()) maxlength="200"; }
             button { "Filter" }
-            @if asked.value("text").or(asked.value("tag")).is_some() { a href="/ui/schedules" { "Clear" } }
+            @if asked.get("text").or(asked.get("tag")).is_some() { a href="/ui/schedules" { "Clear" } }
         }
     }
 }
 
-fn list(asked: &Asked, listed: Result<Vec<ScheduleJson>, Problem>) -> Markup {
+fn list(asked: &Fields, listed: Result<Vec<ScheduleJson>, Problem>) -> Markup {
     let listed = match listed {
         Ok(listed) => listed,
         Err(problem) => return html! { p.error { (text(problem.detail())) } },
@@ -126,7 +126,7 @@ fn list(asked: &Asked, listed: Result<Vec<ScheduleJson>, Problem>) -> Markup {
             }
         }
         p {
-            @if asked.value("after").is_some() { a href=(asked.without(&["after"]).at("/ui/schedules")) { "First schedules" } " " }
+            @if asked.get("after").is_some() { a href=(asked.without(&["after"]).at("/ui/schedules")) { "First schedules" } " " }
             @if let Some(last) = last { a href=(asked.with("after", &last.name).at("/ui/schedules")) { "Further schedules" } }
         }
         details.commands {
@@ -136,7 +136,7 @@ fn list(asked: &Asked, listed: Result<Vec<ScheduleJson>, Problem>) -> Markup {
     }
 }
 
-fn row(asked: &Asked, schedule: &ScheduleJson) -> Markup {
+fn row(asked: &Fields, schedule: &ScheduleJson) -> Markup {
     let at = format!("/ui/do/post/v1/schedules/{}", path_part(&schedule.name));
     html! {
         tr {

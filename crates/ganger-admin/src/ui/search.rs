@@ -20,7 +20,7 @@ use super::api::Api;
 use super::dead::{dead_api, dead_path, letter, letter_path};
 use super::now::{path_part, pool_path};
 use super::page::{Page, Section};
-use super::query::{Fields, at};
+use super::query::Fields;
 use super::queue::{queue_path, reads};
 use super::shown::{first, state, text, time_of};
 use crate::answer::Problem;
@@ -77,17 +77,18 @@ impl Search {
         let (state, schedule) = (self.word("state"), self.word("schedule"));
         match (state, schedule, self.word("tag")) {
             (Some("unresolved"), None, None) => Some("/ui/occurrences?unresolved=true".to_owned()),
-            (Some(state), Some(schedule), None) => Some(at(
-                "/ui/occurrences",
-                &[("schedule", schedule), ("state", state)],
-            )),
-            (Some(state @ ("active" | "paused" | "disabled" | "broken" | "ended")), None, tag) => {
-                let mut fields = vec![("state", state)];
-                fields.extend(tag.map(|tag| ("tag", tag)));
-                Some(at("/ui/schedules", &fields))
+            (Some(state), Some(schedule), None) => {
+                let fields = Fields::from([("schedule", schedule), ("state", state)]);
+                Some(fields.at("/ui/occurrences"))
             }
-            (Some(state), None, None) => Some(at("/ui/occurrences", &[("state", state)])),
-            (None, None, Some(tag)) => Some(at("/ui/schedules", &[("tag", tag)])),
+            (Some(state @ ("active" | "paused" | "disabled" | "broken" | "ended")), None, tag) => {
+                let fields = Fields::from([("state", state), ("tag", tag.unwrap_or_default())]);
+                Some(fields.at("/ui/schedules"))
+            }
+            (Some(state), None, None) => {
+                Some(Fields::from([("state", state)]).at("/ui/occurrences"))
+            }
+            (None, None, Some(tag)) => Some(Fields::from([("tag", tag)]).at("/ui/schedules")),
             _ => None,
         }
     }
@@ -166,7 +167,10 @@ fn unsearched<'a>(
     let brokers = sources.iter().filter(|source| !source.is_table());
     brokers.map(move |source| {
         let label = format!("Dead letters of {} with this error", source.name);
-        (label, at(&dead_path(&source.name), &[("error", error)]))
+        (
+            label,
+            Fields::from([("error", error)]).at(&dead_path(&source.name)),
+        )
     })
 }
 
@@ -351,10 +355,7 @@ async fn of_runs(api: &Api, deadline: Instant, id: &str) -> Found {
 /// Finds runs by the correlation id of their messages.
 async fn of_correlated(api: &Api, deadline: Instant, id: &str) -> Found {
     let limit = HITS_MAX.to_string();
-    let path = at(
-        "/v1/occurrences",
-        &[("correlation_id", id), ("limit", &limit)],
-    );
+    let path = Fields::from([("correlation_id", id), ("limit", &limit)]).at("/v1/occurrences");
     let asked = async {
         let runs: Occurrences = api.get(&path).await?;
         Ok(runs.occurrences.into_iter().map(of_run).collect())
@@ -379,15 +380,10 @@ fn found(asked: Result<Vec<Hit>, (String, String)>) -> Found {
 async fn of_dead_letters(api: &Api, deadline: Instant, source: &str, search: &Search) -> Found {
     let limit = HITS_MAX.to_string();
     let rest = search.rest.as_str();
-    let by = |path: &str, field: &'static str| {
-        let mut asked = vec![(field, rest)];
-        asked.extend(search.word("pool").map(|pool| ("pool", pool)));
-        if path.starts_with("/v1/") {
-            asked.push(("limit", &limit));
-        }
-        at(path, &asked)
-    };
     let api_path = dead_api(source);
+    let pool = search.word("pool").unwrap_or_default();
+    let by = |field: &str| Fields::from([(field, rest), ("pool", pool)]);
+    let some = |field: &str| by(field).with("limit", &limit).at(&api_path);
     let mut has_more = false;
     let asked = async {
         let one = format!("{}/letters/{}", dead_api(source), path_part(rest));
@@ -397,7 +393,7 @@ async fn of_dead_letters(api: &Api, deadline: Instant, source: &str, search: &Se
                 false => None,
             }
         };
-        let (by_message, by_error) = (by(&api_path, "message_id"), by(&api_path, "error"));
+        let (by_message, by_error) = (some("message_id"), some("error"));
         // One after the other: there are few places at sources.
         let by_id = by_id.await;
         let by_message: Letters = api.get(&by_message).await?;
@@ -418,7 +414,9 @@ async fn of_dead_letters(api: &Api, deadline: Instant, source: &str, search: &Se
     let mut found = found(in_time(deadline, &format!("source {source}"), asked).await);
     if has_more {
         let label = format!("All dead letters of {source} with this error");
-        found.onward.push((label, by(&dead_path(source), "error")));
+        found
+            .onward
+            .push((label, by("error").at(&dead_path(source))));
     }
     found
 }

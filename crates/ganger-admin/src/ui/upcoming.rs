@@ -12,8 +12,8 @@ use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::asked::Asked;
 use super::page::{Page, Section};
+use super::query::Fields;
 use super::runs::schedule_path;
 use super::shown::{count, text, time, time_of};
 use crate::answer::Problem;
@@ -43,8 +43,8 @@ struct Week {
 
 /// Shows a week. Its query has a zone, and an hour such as `2027-01-31T08` whose slots are listed.
 pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
-    let asked = Asked::of(&uri);
-    let zone_name = asked.value("zone").unwrap_or("UTC").to_owned();
+    let asked = Fields::of(&uri);
+    let zone_name = asked.get("zone").unwrap_or("UTC").to_owned();
     let zone = TimeZone::get(&zone_name).map_err(|_| {
         Problem::bad(format!(
             "there is no time zone `{}`: write one such as Europe/Berlin",
@@ -65,7 +65,7 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Pag
         || now.timestamp() + SignedDuration::from_hours(24 * 7),
         |end| end.timestamp(),
     );
-    let range = Asked::default()
+    let range = Fields::default()
         .with("to", &end.to_string())
         .with("each", &EACH.to_string())
         .with("limit", &UPCOMING_MAX.to_string());
@@ -91,7 +91,7 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Pag
         known_until,
     };
     let page = Page::new(Section::Upcoming, "Upcoming").with("week", week.shown(&asked));
-    let page = match asked.value("hour") {
+    let page = match asked.get("hour") {
         Some(hour) => page.with("hour", week.hour(hour)),
         None => page,
     };
@@ -123,7 +123,7 @@ fn shade(number: usize, most: usize) -> usize {
 }
 
 impl Week {
-    fn shown(&self, asked: &Asked) -> Markup {
+    fn shown(&self, asked: &Fields) -> Markup {
         let mut counts: BTreeMap<(Date, i8), usize> = BTreeMap::new();
         for (at, _) in &self.slots {
             *counts.entry((at.date(), at.hour())).or_default() += 1;
@@ -172,7 +172,7 @@ impl Week {
         day: Date,
         counts: &BTreeMap<(Date, i8), usize>,
         most: usize,
-        asked: &Asked,
+        asked: &Fields,
     ) -> Markup {
         let of_day: usize = counts
             .iter()
@@ -268,7 +268,7 @@ impl Week {
     }
 
     fn query_of(&self, at: Timestamp) -> String {
-        let asked = Asked::default()
+        let asked = Fields::default()
             .with("zone", &self.zone_name)
             .with("hour", &hour_of(&at.to_zoned(self.zone.clone())));
         asked.at("").trim_start_matches('?').to_owned()
