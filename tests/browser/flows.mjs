@@ -14,7 +14,7 @@ const WITHIN = 20_000;
 const PAGES = [
   "/ui", "/ui/pools/work", "/ui/audit", "/ui/daemons", "/ui/dead", "/ui/dead/main", "/ui/queues/work", "/ui/events",
   "/ui/config", "/ui/alerts", "/ui/search?q=work", "/ui/search?q=nothing",
-  "/ui/schedules", "/ui/schedules/nightly", "/ui/schedules/new", "/ui/occurrences", "/ui/upcoming", "/ui/reports",
+  "/ui/schedules", "/ui/schedules/nightly", "/ui/new-schedule", "/ui/occurrences", "/ui/upcoming", "/ui/reports",
 ];
 
 const browser = await chromium.launch({

@@ -10,7 +10,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -304,7 +304,10 @@ fn checked(status: StatusCode, body: Bytes) -> Result<Bytes, ClientError> {
     })
 }
 
+/// Characters that a segment of a path can't have as they are. A point could make it one that leads upwards.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
+
 /// Encodes a name as a segment of a path.
 pub fn segment(name: &str) -> PercentEncode<'_> {
-    utf8_percent_encode(name, NON_ALPHANUMERIC)
+    utf8_percent_encode(name, SEGMENT)
 }

@@ -8,6 +8,7 @@ mod form;
 mod layout;
 mod live;
 mod page;
+mod paths;
 mod shown;
 
 mod audit;
@@ -57,7 +58,7 @@ pub(super) use assets::ASSETS;
 pub(super) use form::{as_request, decode};
 pub(super) use layout::{PAGE, bare};
 pub(super) use live::wants_stream;
-pub(super) use now::{path_part, pool_path};
+pub(super) use paths::{pool_path, schedule_path};
 pub(super) use shown::text;
 
 /// Returns that there is nothing, if the configuration has the dashboard off.
@@ -85,33 +86,30 @@ pub(super) fn routes(api: Api, overview: Overview) -> Router {
     Router::new()
         .route("/", get(first))
         .route("/ui/", get(first))
-        .route("/ui", get(now::page))
-        .route("/ui/pools/{name}", get(pool::page))
-        .route("/ui/audit", get(audit::page))
-        .route("/ui/daemons", get(daemons::page))
-        .route("/ui/alerts", get(alerts::page))
-        .route("/ui/config", get(config::page))
-        .route("/ui/dead", get(dead::overview))
-        .route("/ui/dead/{source}", get(dead::of_one))
-        .route("/ui/dead/{source}/retry", get(dead::retry_all))
-        .route("/ui/dead/{source}/drop", get(dead::drop_all))
-        .route("/ui/dead/{source}/{id}", get(letter::page))
-        .route(
-            "/ui/dead/{source}/{id}/edit",
-            get(edit::form).post(edit::enter),
-        )
-        .route("/ui/events", get(events::page))
-        .route("/ui/queues/{name}", get(queue::page))
-        .route("/ui/queues/{name}/send", get(queue::page).post(queue::send))
-        .route("/ui/search", get(search::page))
-        .route("/ui/schedules", get(schedules::page))
-        .route("/ui/schedules/new", get(schedule_new::page))
-        .route("/ui/schedules/{name}", get(schedule::page))
-        .route("/ui/occurrences", get(occurrences::page))
-        .route("/ui/occurrences/{id}", get(occurrence::page))
-        .route("/ui/upcoming", get(upcoming::page))
-        .route("/ui/reports", get(reports::page))
-        .route("/ui/reports.csv", get(reports::table))
+        .route(paths::NOW, get(now::page))
+        .route(paths::POOL, get(pool::page))
+        .route(paths::AUDIT, get(audit::page))
+        .route(paths::DAEMONS, get(daemons::page))
+        .route(paths::ALERTS, get(alerts::page))
+        .route(paths::CONFIG, get(config::page))
+        .route(paths::DEAD, get(dead::overview))
+        .route(paths::DEAD_OF, get(dead::of_one))
+        .route(paths::RETRY_ALL, get(dead::retry_all))
+        .route(paths::DROP_ALL, get(dead::drop_all))
+        .route(paths::DEAD_LETTER, get(letter::page))
+        .route(paths::EDIT, get(edit::form).post(edit::enter))
+        .route(paths::EVENTS, get(events::page))
+        .route(paths::QUEUE, get(queue::page))
+        .route(paths::SEND, get(queue::page).post(queue::send))
+        .route(paths::SEARCH, get(search::page))
+        .route(paths::SCHEDULES, get(schedules::page))
+        .route(paths::NEW_SCHEDULE, get(schedule_new::page))
+        .route(paths::SCHEDULE, get(schedule::page))
+        .route(paths::RUNS, get(occurrences::page))
+        .route(paths::RUN, get(occurrence::page))
+        .route(paths::UPCOMING, get(upcoming::page))
+        .route(paths::REPORTS, get(reports::page))
+        .route(paths::REPORTS_CSV, get(reports::table))
         .layer(from_fn_with_state(api.clone(), api::with_caller))
         .layer(from_fn(live::follow))
         .layer(from_fn(layout::dress))

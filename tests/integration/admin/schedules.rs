@@ -14,6 +14,7 @@ use crate::ledger::schedule;
 trials![
     schedules_are_shown_as_commands_show_them,
     a_schedule_is_entered_replaced_and_removed,
+    a_schedule_called_new_has_a_page,
     a_schedule_of_a_file_or_of_sql_stays,
     a_schedule_is_paused_resumed_and_triggered,
     all_schedules_are_paused,
@@ -149,6 +150,21 @@ fn schedules_are_shown_as_commands_show_them() {
     ] {
         assert_eq!(names(query), expected, "{query}");
     }
+    scene.finish();
+}
+
+fn a_schedule_called_new_has_a_page() {
+    let (scene, api) = with(&yearly("new", ""));
+    seen(&scene, &api, "new", 1);
+    let listed = api.get("/ui/schedules");
+    assert!(
+        listed.body.contains("href=\"/ui/schedules/new\""),
+        "{listed:?}"
+    );
+    let page = api.get("/ui/schedules/new").body;
+    assert!(page.contains("<h1>Schedule new</h1>"), "{page}");
+    let form = api.get("/ui/new-schedule").body;
+    assert!(form.contains("<h1>New schedule</h1>"), "{form}");
     scene.finish();
 }
 

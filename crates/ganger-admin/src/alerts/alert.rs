@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value};
 
 use crate::browser::HOME;
-use crate::ui::{path_part, pool_path};
+use crate::ui::{pool_path, schedule_path};
 
 /// Kind of an alert. A closed set: it labels metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -319,7 +319,7 @@ impl Finding {
     pub(super) fn page(&self) -> String {
         match (&self.pool, self.kind.scope()) {
             (Some(pool), _) => pool_path(pool),
-            (None, Scope::Schedule) => format!("/ui/schedules/{}", path_part(&self.subject)),
+            (None, Scope::Schedule) => schedule_path(&self.subject),
             (None, Scope::Pool | Scope::Source | Scope::Daemon) => HOME.to_owned(),
         }
     }

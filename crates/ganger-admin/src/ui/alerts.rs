@@ -5,8 +5,8 @@ use ganger_pool::overview::{ActiveAlert, AlertsStatus, Status, WebhookStatus};
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::now::{path_part, pool_path};
 use super::page::{Page, Section};
+use super::paths::{CONFIG, pool_path, schedule_path};
 use super::shown::{count, since, text};
 use crate::answer::Problem;
 
@@ -17,7 +17,7 @@ pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem
     let Some(alerts) = status.alerts else {
         let none = html! {
             p.lead { "No alerts are sent: the configuration has no section " code { "[alerts]" } "." }
-            p { a href="/ui/config" { "Configuration" } }
+            p { a href=(CONFIG) { "Configuration" } }
         };
         return Ok(page.with("none", none));
     };
@@ -44,7 +44,7 @@ fn sentence(alerts: &AlertsStatus) -> Markup {
 /// Returns the page of an alert's subject.
 fn path_of(alert: &ActiveAlert) -> Option<String> {
     let of_schedule = alert.kind.starts_with("schedule_");
-    let of_schedule = of_schedule.then(|| format!("/ui/schedules/{}", path_part(&alert.of)));
+    let of_schedule = of_schedule.then(|| schedule_path(&alert.of));
     alert.pool.as_deref().map(pool_path).or(of_schedule)
 }
 

@@ -6,8 +6,9 @@ use ganger_queue::ledger::shown::AuditJson;
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::now::{LEDGER_EVERY, path_part};
+use super::now::LEDGER_EVERY;
 use super::page::{Page, Section};
+use super::paths::AUDIT;
 use super::query::Fields;
 use super::shown::{text, time_of};
 use crate::answer::Problem;
@@ -37,7 +38,7 @@ fn rows(changes: &[AuditJson], subject: Option<&str>) -> Markup {
                             td { (time_of(&change.at)) }
                             td { (text(change.actor.as_deref().unwrap_or("unknown"))) }
                             td { (change.action.replace('_', " ")) }
-                            td { a href={ "/ui/audit?subject=" (path_part(&change.subject)) } { (text(&change.subject)) } }
+                            td { a href=(Fields::from([("subject", &*change.subject)]).at(AUDIT)) { (text(&change.subject)) } }
                             td { @if !change.detail.is_null() { code { (text(&change.detail.to_string())) } } }
                         }
                     }
@@ -48,7 +49,7 @@ fn rows(changes: &[AuditJson], subject: Option<&str>) -> Markup {
         @if let Some(last) = last {
             @let asked = Fields::default().with("before", &last.id.to_string());
             @let asked = match subject { Some(subject) => asked.with("subject", subject), None => asked };
-            p { a href=(asked.at("/ui/audit")) { "Older changes" } }
+            p { a href=(asked.at(AUDIT)) { "Older changes" } }
         }
     }
 }

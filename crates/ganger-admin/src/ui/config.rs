@@ -11,9 +11,8 @@ use ganger_telemetry::LogLevels;
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::dead::dead_path;
-use super::now::pool_path;
 use super::page::{Page, Section};
+use super::paths::{ALERTS, dead_path, form, pool_path};
 use super::shown::{since, text};
 use crate::answer::Problem;
 use crate::in_force::ConfigInForce;
@@ -71,7 +70,7 @@ fn files(config: Result<&ConfigInForce, &Problem>, reload: &ReloadStatus) -> Mar
             (keys("restart", &reload.keys.restart_needed))
         }
         div.actions {
-            form method="post" action="/ui/do/post/v1/reload" {
+            form method="post" action=(form("post", "/v1/reload")) {
                 button title="An invalid configuration, or one that can't be applied, changes nothing" { "Reload" }
             }
         }
@@ -155,7 +154,7 @@ fn log_levels(levels: &LogLevels, pools: &[&str]) -> Markup {
                 @for (pool, level) in &levels.pools {
                     li {
                         "Pool " (text(pool)) ": " code { (text(level)) } " "
-                        form.inline method="post" action="/ui/do/post/v1/log-level" {
+                        form.inline method="post" action=(form("post", "/v1/log-level")) {
                             input type="hidden" name="level:json" value="null";
                             input type="hidden" name="pool" value=(pool);
                             button.quiet { "Back to that of all" }
@@ -164,7 +163,7 @@ fn log_levels(levels: &LogLevels, pools: &[&str]) -> Markup {
                 }
             }
         }
-        form.filters method="post" action="/ui/do/post/v1/log-level" {
+        form.filters method="post" action=(form("post", "/v1/log-level")) {
             label { "Level " input name="level" required list="log-levels" placeholder="debug" title="A level, or for all a filter such as info,ganger_pool=debug"; }
             datalist #log-levels { @for level in ["error", "warn", "info", "debug", "trace"] { option value=(level); } }
             label {
@@ -176,7 +175,7 @@ fn log_levels(levels: &LogLevels, pools: &[&str]) -> Markup {
             }
             button { "Set" }
         }
-        form method="post" action="/ui/do/post/v1/log-level" {
+        form method="post" action=(form("post", "/v1/log-level")) {
             input type="hidden" name="level:json" value="null";
             button.quiet { "Back to the configured level" }
         }
@@ -192,7 +191,7 @@ fn alerts(status: &Status) -> Markup {
                 Some(alerts) => {
                     (alerts.active.len()) " active, sent to " (alerts.webhooks.len()) " "
                     @if alerts.webhooks.len() == 1 { "webhook" } @else { "webhooks" } ". "
-                    a href="/ui/alerts" { "Alerts and webhooks" }
+                    a href=(ALERTS) { "Alerts and webhooks" }
                 },
             }
         }

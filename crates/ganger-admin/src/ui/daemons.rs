@@ -9,8 +9,9 @@ use ganger_pool::status::PoolStatus;
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::now::{pool_path, rate_of, waiting};
+use super::now::{rate_of, waiting};
 use super::page::{Page, Section};
+use super::paths::{NOW, pool_path};
 use super::shown::{count, since, state, text};
 use crate::answer::Problem;
 use crate::daemons::DaemonJson;
@@ -64,8 +65,8 @@ fn daemons(all: &[DaemonJson]) -> Markup {
 fn link(daemon: &DaemonJson) -> Markup {
     html! {
         @match &daemon.url {
-            None => a href="/ui" { (text(&daemon.name)) },
-            Some(url) => a href={ (url.trim_end_matches('/')) "/ui" } { (text(&daemon.name)) },
+            None => a href=(NOW) { (text(&daemon.name)) },
+            Some(url) => a href={ (url.trim_end_matches('/')) (NOW) } { (text(&daemon.name)) },
         }
         @if daemon.url.is_none() { " " span.of { "this one" } }
     }

@@ -16,8 +16,10 @@ use maud::{Markup, html};
 use tokio::time::Instant;
 
 use super::api::Api;
-use super::now::{path_part, pool_path};
 use super::page::{Page, Section};
+use super::paths::{
+    DROP_ALL, RETRY_ALL, dead_api, dead_letter_path, dead_path, form, path, pool_path,
+};
 use super::query::Fields;
 use super::shown::{count, first, text, time_of};
 use crate::answer::Problem;
@@ -51,21 +53,6 @@ const MORE: [&str; 4] = ["reason", "message_id", "since", "before"];
 /// Returns the fields of a filter that are given.
 fn filter(fields: &Fields) -> Fields {
     fields.only(&FILTERS.map(|(name, _)| name))
-}
-
-/// Returns the page of the dead letters of a source.
-pub(super) fn dead_path(source: &str) -> String {
-    format!("/ui/dead/{}", path_part(source))
-}
-
-/// Returns the page of a dead letter.
-pub(super) fn letter_path(source: &str, id: &str) -> String {
-    format!("{}/{}", dead_path(source), path_part(id))
-}
-
-/// Returns the path of a source's dead letters in the API.
-pub(super) fn dead_api(source: &str) -> String {
-    format!("/v1/dead/{}", path_part(source))
 }
 
 /// Reads a dead letter of an answer.
@@ -251,8 +238,8 @@ fn field(name: &str, fields: &Fields) -> Markup {
 }
 
 fn listed(source: &str, letters: &[DeadLetter], here: &str) -> Markup {
-    let retry = format!("/ui/do/post{}/retry", dead_api(source));
-    let drop = format!("/ui/do/delete{}", dead_api(source));
+    let retry = form("post", &format!("{}/retry", dead_api(source)));
+    let drop = form("delete", &dead_api(source));
     html! {
         @if letters.is_empty() {
             p.none { "No dead letter matches." }
@@ -296,7 +283,7 @@ fn row(source: &str, letter: &DeadLetter, has_box: bool) -> Markup {
             @if has_box {
                 td { input type="checkbox" name="ids:list" value=(letter.id) aria-label={ "Tick " (letter.id) }; }
             }
-            th scope="row" { a href=(letter_path(source, &letter.id)) { (text(&letter.id)) } }
+            th scope="row" { a href=(dead_letter_path(source, &letter.id)) { (text(&letter.id)) } }
             td { (time_of(&letter.last_failed_at)) }
             td { a href=(pool_path(&letter.pool)) { (text(&letter.pool)) } }
             td { (text(&letter.reason)) }
@@ -342,12 +329,12 @@ fn for_all(source: &str, sought: &Fields, are_none: bool) -> Markup {
     } else {
         "all that match"
     };
-    let to = |verb: &str| sought.at(&format!("{}/{verb}", dead_path(source)));
+    let to = |route: &str| sought.at(&path(route, &[source]));
     html! {
         @if !are_none {
             p.actions {
-                a.button href=(to("retry")) { "Retry " (of) "…" }
-                a.button href=(to("drop")) { "Drop " (of) "…" }
+                a.button href=(to(RETRY_ALL)) { "Retry " (of) "…" }
+                a.button href=(to(DROP_ALL)) { "Drop " (of) "…" }
             }
         }
     }
@@ -498,8 +485,8 @@ fn subject(sought: &Fields, number: u64, change: Change) -> Markup {
 fn deed(source: &str, sought: &Fields, number: u64, change: Change) -> Markup {
     let back = sought.at(&dead_path(source));
     let action = match change {
-        Change::Retry => format!("/ui/do/post{}/retry", dead_api(source)),
-        Change::Drop => format!("/ui/do/delete{}", dead_api(source)),
+        Change::Retry => form("post", &format!("{}/retry", dead_api(source))),
+        Change::Drop => form("delete", &dead_api(source)),
     };
     html! {
         form.actions method="post" action=(action) {

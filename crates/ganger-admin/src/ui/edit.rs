@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use super::api::Api;
 use super::content::in_lines;
-use super::dead::{dead_api, dead_path, letter_path};
 use super::difference::difference;
 use super::done::leave;
 use super::form::message;
 use super::letter::{editable, read};
 use super::page::{Page, Section};
+use super::paths::{DEAD, dead_api, dead_letter_path, dead_path};
 use super::shown::{has_hidden, text};
 use crate::answer::Problem;
 
@@ -120,7 +120,7 @@ fn editor(source: &str, dead: &DeadLetter, body: &str, any: bool, problem: Optio
             }
             div.actions {
                 button name="step" value="check" { "Compare" }
-                a.button href=(letter_path(source, &dead.id)) { "Back" }
+                a.button href=(dead_letter_path(source, &dead.id)) { "Back" }
             }
         }
     };
@@ -171,7 +171,7 @@ fn comparison(source: &str, dead: &DeadLetter, (old, new): (&str, &str), any: bo
             div.actions {
                 button name="step" value="send" { "Retry with this body" }
                 button name="step" value="again" { "Edit further" }
-                a.button href=(letter_path(source, &dead.id)) { "Back" }
+                a.button href=(dead_letter_path(source, &dead.id)) { "Back" }
             }
         }
     };
@@ -191,7 +191,7 @@ fn lost(typed: &str, problem: &Problem) -> Page {
         p { "This is what you have typed:" }
         label.above for="typed" { "Body" }
         textarea.tall #typed readonly { "\n" (typed) }
-        p { a href="/ui/dead" { "All dead letters" } }
+        p { a href=(DEAD) { "All dead letters" } }
     };
     Page::new(Section::DeadLetters, "The dead letter is gone")
         .with("lost", shown)

@@ -9,9 +9,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::api::Api;
-use super::dead::dead_path;
-use super::now::pool_path;
 use super::page::{Page, Section};
+use super::paths::{DEAD, EVENTS, dead_path, pool_path};
 use super::query::Fields;
 use super::shown::{first, state, text, time};
 use crate::answer::Problem;
@@ -53,7 +52,7 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Pag
     let events: Vec<EventRow> = api.get(&asked.at("/v1/events/recent")).await?;
     let sources: Vec<SourceInfo> = api.get("/v1/sources").await?;
     let last = events.last().filter(|_| events.len() == ROWS);
-    let older = last.map(|last| sought.with("before", &last.id).at("/ui/events"));
+    let older = last.map(|last| sought.with("before", &last.id).at(EVENTS));
     Ok(Page::new(Section::Events, "Events")
         .with("filters", filters(&fields))
         .with_list("events", listed(&events, &sources, older.as_deref())))
@@ -62,7 +61,7 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Pag
 fn filters(fields: &Fields) -> Markup {
     let chosen = fields.get("event");
     html! {
-        form.filters action="/ui/events" {
+        form.filters action=(EVENTS) {
             label { "Pool " input name="pool" value=[fields.get("pool")]; }
             label {
                 "Event "
@@ -74,7 +73,7 @@ fn filters(fields: &Fields) -> Markup {
                 }
             }
             button { "Filter" }
-            @if !fields.only(&["pool", "event", "before"]).is_empty() { a href="/ui/events" { "The newest of all" } }
+            @if !fields.only(&["pool", "event", "before"]).is_empty() { a href=(EVENTS) { "The newest of all" } }
         }
     }
 }
@@ -113,7 +112,7 @@ fn dead_of(pool: &str, sources: &[SourceInfo]) -> String {
     let mut sources = sources.iter();
     let source = sources.find(|source| source.pools.iter().any(|own| own.name == pool));
     source.map_or_else(
-        || "/ui/dead".to_owned(),
+        || DEAD.to_owned(),
         |source| Fields::from([("pool", pool)]).at(&dead_path(&source.name)),
     )
 }

@@ -17,14 +17,12 @@ use url::Url;
 
 use super::done::leave;
 use super::layout::{problem_page, wants_document};
-use super::now::path_part;
+use super::paths::FORMS;
 use crate::answer::Problem;
 use crate::body::BODY_BYTES_MAX;
 use crate::browser::{HOME, page_of};
+use crate::client::segment;
 use ganger_pool::overview::Overview;
-
-/// Beginning of the paths of forms.
-const FORMS: &str = "/ui/do/";
 
 /// Size of an answer that is read for its message, in bytes.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
@@ -230,7 +228,7 @@ fn filled(back: &str, answer: &Value) -> String {
     let mut back = back.to_owned();
     for (name, value) in answer.as_object().into_iter().flatten() {
         if let Some(value) = value.as_str() {
-            back = back.replace(&format!("{{{name}}}"), &path_part(value));
+            back = back.replace(&format!("{{{name}}}"), &segment(value).to_string());
         }
     }
     page_of(&back)

@@ -12,6 +12,7 @@ use maud::{DOCTYPE, Markup, html};
 use super::assets::{SCRIPT, STYLE};
 use super::done;
 use super::page::{Page, Section};
+use super::paths::{NOW, SEARCH};
 use super::shown::{started, text};
 use crate::answer::Problem;
 use crate::browser::LOGOUT;
@@ -76,7 +77,7 @@ pub(super) fn problem_page(
         @if !problem.errors().is_empty() {
             ul { @for error in problem.errors() { li { (text(error)) } } }
         }
-        p { a href="/ui" { "Back to Now" } }
+        p { a href=(NOW) { "Back to Now" } }
     };
     let page = Page::new(Section::Now, title).with("problem", body).still();
     let shown = document(&page, caller, None);
@@ -124,7 +125,7 @@ fn document(page: &Page, caller: Option<&Caller>, done: Option<&str>) -> Markup 
             body data-role=[caller.map(|caller| caller.role.to_string())] {
                 a.skip href="#main" { "Skip to the content" }
                 header.top {
-                    a.brand href="/ui" { "ganger" }
+                    a.brand href=(NOW) { "ganger" }
                     nav aria-label="Pages" {
                         @for (section, path, name, key) in Section::ALL {
                             a href=(path) data-key=(key) aria-current=[(section == page.section).then_some("page")] {
@@ -132,7 +133,7 @@ fn document(page: &Page, caller: Option<&Caller>, done: Option<&str>) -> Markup 
                             }
                         }
                     }
-                    form.search action="/ui/search" role="search" {
+                    form.search action=(SEARCH) role="search" {
                         input type="search" name="q" placeholder="Search: id, name, error" aria-label="Search" maxlength="200" autocomplete="off";
                     }
                     @if let Some(caller) = caller {

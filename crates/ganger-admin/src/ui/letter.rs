@@ -10,11 +10,10 @@ use nix::sys::signal::Signal;
 
 use super::api::Api;
 use super::content::content;
-use super::dead::{commands, dead_api, dead_path, letter, letter_path, quoted};
-use super::now::{path_part, pool_path};
+use super::dead::{commands, letter, quoted};
 use super::page::{Page, Section};
+use super::paths::{EDIT, RUNS, dead_api, dead_path, form, path, pool_path, queue_path};
 use super::query::Fields;
-use super::queue::queue_path;
 use super::shown::{text, time_of};
 use crate::answer::Problem;
 use crate::occurrences::Occurrences;
@@ -42,7 +41,7 @@ pub(super) async fn page(
 
 /// Reads a dead letter in full.
 pub(super) async fn read(api: &Api, source: &str, id: &str) -> Result<DeadLetter, Problem> {
-    let path = format!("{}/letters/{}", dead_api(source), path_part(id));
+    let path = path("/v1/dead/{source}/letters/{id}", &[source, id]);
     letter(api.get::<DeadLetterJson>(&path).await?)
 }
 
@@ -55,7 +54,7 @@ async fn run_of(api: &Api, dead: &DeadLetter) -> Option<String> {
         "" => return None,
         _ => api.get(&found).await.ok()?,
     };
-    (!found.occurrences.is_empty()).then(|| sought.at("/ui/occurrences"))
+    (!found.occurrences.is_empty()).then(|| sought.at(RUNS))
 }
 
 fn summary(source: &str, dead: &DeadLetter, run: Option<&str>) -> Markup {
@@ -96,21 +95,21 @@ pub(super) fn editable(body: &[u8]) -> Option<&str> {
 const EDITED_BYTES_MAX: usize = 1 << 20;
 
 fn actions(source: &str, dead: &DeadLetter) -> Markup {
-    let path = dead_api(source);
+    let api = dead_api(source);
     let back = dead_path(source);
     html! {
         div.actions {
-            form method="post" action={ "/ui/do/post" (path) "/retry" } {
+            form method="post" action=(form("post", &format!("{api}/retry"))) {
                 input type="hidden" name="ids:list" value=(dead.id);
                 input type="hidden" name="back" value=(back);
                 button title="The message goes back to its queue, with a clean count of attempts" { "Retry" }
             }
             @if editable(&dead.body).is_some() {
-                a.button href={ (letter_path(source, &dead.id)) "/edit" } { "Edit and retry…" }
+                a.button href=(path(EDIT, &[source, &dead.id])) { "Edit and retry…" }
             }
             details.ask {
                 summary { "Drop…" }
-                form method="post" action={ "/ui/do/delete" (path) } {
+                form method="post" action=(form("delete", &api)) {
                     input type="hidden" name="ids:list" value=(dead.id);
                     input type="hidden" name="back" value=(back);
                     p { "1 message is deleted for good, with its body." }

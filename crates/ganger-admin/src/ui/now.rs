@@ -11,6 +11,7 @@ use maud::{Markup, html};
 
 use super::api::Api;
 use super::page::{Page, Section};
+use super::paths::{SCHEDULES, pool_path, run_path, schedule_path};
 use super::shown::{count, first, since, sparkline, state, text, time_of};
 use crate::answer::Problem;
 use crate::occurrences::Occurrences;
@@ -136,7 +137,7 @@ fn troubles(status: &Status, trends: &TrendsOfPools) -> Vec<Trouble> {
             since: None,
             error: Some(reason.clone()),
             remedy: "Resume them on the page of schedules.".to_owned(),
-            path: Some("/ui/schedules".to_owned()),
+            path: Some(SCHEDULES.to_owned()),
         });
         troubles.extend(held);
     }
@@ -159,7 +160,7 @@ fn of_alert(alert: &ActiveAlert) -> Trouble {
             None => alert
                 .kind
                 .starts_with("schedule_")
-                .then(|| format!("/ui/schedules/{}", path_part(&alert.of))),
+                .then(|| schedule_path(&alert.of)),
         },
     }
 }
@@ -215,22 +216,6 @@ fn failing(pool: &PoolStatus, trends: &TrendsOfPools) -> Option<Trouble> {
         remedy: format!("ganger output {}", pool.name),
         path: Some(pool_path(&pool.name)),
     })
-}
-
-/// Returns the page of a pool.
-pub(crate) fn pool_path(pool: &str) -> String {
-    format!("/ui/pools/{}", path_part(pool))
-}
-
-/// Characters that a part of a path can't have as they are. A point could make it one that leads upwards.
-const PART: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'~');
-
-/// Returns a name as a part of a path.
-pub(crate) fn path_part(name: &str) -> String {
-    percent_encoding::utf8_percent_encode(name, PART).to_string()
 }
 
 fn problems(troubles: &[Trouble]) -> Markup {
@@ -329,7 +314,7 @@ fn coming(next: &[UpcomingJson]) -> Markup {
             @for slot in next {
                 li {
                     (time_of(&slot.slot.slot)) " "
-                    a href={ "/ui/schedules/" (path_part(&slot.schedule)) } { (text(&slot.schedule)) }
+                    a href=(schedule_path(&slot.schedule)) { (text(&slot.schedule)) }
                     @if !slot.slot.note.is_empty() { " " span.of { (text(&slot.slot.note)) } }
                 }
             }
@@ -347,7 +332,7 @@ fn failures(failed: Option<&Occurrences>) -> Markup {
                 @for run in &failed.occurrences {
                     li {
                         (state(&run.state)) " "
-                        a href={ "/ui/occurrences/" (path_part(&run.id)) } {
+                        a href=(run_path(&run.id)) {
                             (text(run.schedule.as_deref().unwrap_or(&run.queue)))
                         }
                         @if let Some(at) = &run.ended_at { " " (time_of(at)) }

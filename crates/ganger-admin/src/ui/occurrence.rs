@@ -12,12 +12,12 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::api::Api;
-use super::now::{path_part, pool_path};
 use super::occurrence_actions::actions;
 use super::occurrence_log::log;
 use super::page::{Page, Section};
+use super::paths::{RUNS, dead_path, pool_path, run_api, schedule_path};
 use super::query::Fields;
-use super::runs::{is_failure, schedule_path};
+use super::runs::is_failure;
 use super::shown::{count, first, millis, state, text, time_of};
 use crate::answer::Problem;
 
@@ -36,9 +36,7 @@ pub(super) async fn page(
     Path(id): Path<String>,
     uri: Uri,
 ) -> Result<Page, Problem> {
-    let found: OccurrenceDetailsJson = api
-        .get(&format!("/v1/occurrences/{}", path_part(&id)))
-        .await?;
+    let found: OccurrenceDetailsJson = api.get(&run_api(&id)).await?;
     let run = &found.occurrence;
     let lines = run.log_lines + run.log_dropped;
     let after = match Fields::of(&uri).get("after") {
@@ -46,7 +44,7 @@ pub(super) async fn page(
         Some(after) => after.parse::<u64>().ok(),
         None => lines.checked_sub(u64::from(LOG_LINES_MAX) + 1),
     };
-    let at = format!("/v1/occurrences/{}/log", path_part(&run.id));
+    let at = format!("{}/log", run_api(&run.id));
     let query = after.map_or_else(Fields::default, |after| {
         Fields::default().with("after", &after.to_string())
     });
@@ -58,7 +56,7 @@ pub(super) async fn page(
     };
     let page = Page::new(Section::Occurrences, title)
         .with("summary", summary(run))
-        .with("actions", actions(run, dead_path(run).as_deref()))
+        .with("actions", actions(run, dead_letter_of(run).as_deref()))
         .with("timeline", timeline(&found))
         .with("log", log(run, logged, after))
         .with("result", result(run))
@@ -70,10 +68,10 @@ pub(super) async fn page(
 }
 
 /// Returns the dead letters of the message of a run.
-pub(super) fn dead_path(run: &OccurrenceJson) -> Option<String> {
+pub(super) fn dead_letter_of(run: &OccurrenceJson) -> Option<String> {
     let letter = run.dead_letter.as_ref()?;
     let asked = Fields::default().with("message_id", &letter.message_id);
-    Some(asked.at(&format!("/ui/dead/{}", path_part(&letter.source))))
+    Some(asked.at(&dead_path(&letter.source)))
 }
 
 fn summary(run: &OccurrenceJson) -> Markup {
@@ -183,7 +181,7 @@ fn facts(run: &OccurrenceJson) -> Markup {
 }
 
 fn messages(run: &OccurrenceJson) -> Markup {
-    let by = |name: &str, value: &str| Fields::default().with(name, value).at("/ui/occurrences");
+    let by = |name: &str, value: &str| Fields::default().with(name, value).at(RUNS);
     html! {
         @if let Some(id) = &run.message_id { dt { "Message id" } dd { code { (text(id)) } } }
         @if let Some(id) = &run.correlation_id {
@@ -193,11 +191,7 @@ fn messages(run: &OccurrenceJson) -> Markup {
 }
 
 fn failure(run: &OccurrenceJson) -> Markup {
-    let by = |value: &str| {
-        Fields::default()
-            .with("fingerprint", value)
-            .at("/ui/occurrences")
-    };
+    let by = |value: &str| Fields::default().with("fingerprint", value).at(RUNS);
     html! {
         @if let Some(fingerprint) = &run.fingerprint {
             dt { "Fingerprint" }
@@ -205,7 +199,7 @@ fn failure(run: &OccurrenceJson) -> Markup {
         }
         @if let Some(code) = run.exit_code { dt { "Exit code" } dd { (code) } }
         @if let Some(signal) = run.signal { dt { "Signal" } dd { (signal) } }
-        @if let (Some(path), Some(letter)) = (dead_path(run), &run.dead_letter) {
+        @if let (Some(path), Some(letter)) = (dead_letter_of(run), &run.dead_letter) {
             dt { "Dead letter" } dd { a href=(path) { code { (text(&letter.message_id)) } } " " span.of { "of " (text(&letter.source)) } }
         }
     }

@@ -3,13 +3,13 @@
 use ganger_queue::ledger::shown::OccurrenceJson;
 use maud::{Markup, html};
 
-use super::now::path_part;
+use super::paths::{RUNS, form, run_api};
 use super::runs::is_failure;
 use super::shown::count;
 
 /// Shows what can be done with a run. The body is that of its dead letter.
 pub(super) fn actions(run: &OccurrenceJson, dead: Option<&str>) -> Markup {
-    let at = format!("/ui/do/post/v1/occurrences/{}", path_part(&run.id));
+    let at = form("post", &run_api(&run.id));
     let has_ended = run.ended_at.is_some();
     html! {
         h2 { "Actions" }
@@ -76,8 +76,8 @@ fn delete(run: &OccurrenceJson) -> Markup {
     html! {
         details.ask {
             summary { "Delete…" }
-            form method="post" action={ "/ui/do/delete/v1/occurrences/" (path_part(&run.id)) } {
-                input type="hidden" name="back" value="/ui/occurrences";
+            form method="post" action=(form("delete", &run_api(&run.id))) {
+                input type="hidden" name="back" value=(RUNS);
                 p {
                     "1 run is deleted with its history and " (count(run.log_lines)) " lines of its log"
                     @if run.dead_letter.is_some() { "; its dead letter stays" } ". This can't be undone."

@@ -4,8 +4,8 @@ use ganger_queue::ledger::LOG_LINES_MAX;
 use ganger_queue::ledger::shown::{LogLineJson, OccurrenceJson, OccurrenceLogJson};
 use maud::{Markup, html};
 
+use super::paths::run_path;
 use super::query::Fields;
-use super::runs::run_path;
 use super::shown::{count, text};
 use crate::answer::Problem;
 

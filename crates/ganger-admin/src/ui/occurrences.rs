@@ -6,6 +6,7 @@ use maud::{Markup, html};
 
 use super::api::Api;
 use super::page::{Page, Section};
+use super::paths;
 use super::query::{Fields, tabs};
 use super::runs::{self, RUNS};
 use super::shown::text;
@@ -56,23 +57,19 @@ fn filters(asked: &Fields) -> Markup {
                 "unresolved" => rest.with("unresolved", "true"),
                 word => rest.with("state", word),
             };
-            (
-                view.at("/ui/occurrences"),
-                html! { (name) },
-                chosen == *word,
-            )
+            (view.at(paths::RUNS), html! { (name) }, chosen == *word)
         })
         .collect();
     let is_filtered = FIELDS.iter().any(|(name, _)| asked.get(name).is_some());
     html! {
         (tabs("State", &views))
-        form.filters action="/ui/occurrences" {
+        form.filters action=(paths::RUNS) {
             (asked.only(&["state", "unresolved"]).hidden())
             @for (name, label) in FIELDS {
                 label { (label) " " input name=(name) value=(asked.get(name).unwrap_or_default()) maxlength="300" autocomplete="off"; }
             }
             button { "Filter" }
-            @if is_filtered { a href=(asked.without(&FIELDS.map(|(name, _)| name)).without(&["cursor"]).at("/ui/occurrences")) { "Clear" } }
+            @if is_filtered { a href=(asked.without(&FIELDS.map(|(name, _)| name)).without(&["cursor"]).at(paths::RUNS)) { "Clear" } }
         }
     }
 }
@@ -86,8 +83,8 @@ fn list(asked: &Fields, listed: Result<Occurrences, Problem>) -> Markup {
     html! {
         (runs::table(&listed.occurrences, is_of_one, "No run is listed."))
         p {
-            @if asked.get("cursor").is_some() { a href=(asked.without(&["cursor"]).at("/ui/occurrences")) { "Newest runs" } " " }
-            @if let Some(cursor) = &listed.cursor { a href=(asked.with("cursor", cursor).at("/ui/occurrences")) { "Older runs" } }
+            @if asked.get("cursor").is_some() { a href=(asked.without(&["cursor"]).at(paths::RUNS)) { "Newest runs" } " " }
+            @if let Some(cursor) = &listed.cursor { a href=(asked.with("cursor", cursor).at(paths::RUNS)) { "Older runs" } }
         }
         details.commands {
             summary { "As commands" }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use axum::response::{IntoResponse, Response};
 use maud::Markup;
 
+use super::paths::{AUDIT, CONFIG, DAEMONS, DEAD, EVENTS, NOW, REPORTS, RUNS, SCHEDULES, UPCOMING};
+
 /// Interval at which a page is looked at for changes, unless it has its own.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -27,16 +29,16 @@ pub(super) enum Section {
 impl Section {
     /// All sections in their order, each with its path, its name and the key that leads to it after `g`.
     pub(super) const ALL: [(Self, &'static str, &'static str, char); 10] = [
-        (Self::Now, "/ui", "Now", 'n'),
-        (Self::DeadLetters, "/ui/dead", "Dead letters", 'd'),
-        (Self::Schedules, "/ui/schedules", "Schedules", 's'),
-        (Self::Occurrences, "/ui/occurrences", "Runs", 'o'),
-        (Self::Upcoming, "/ui/upcoming", "Upcoming", 'u'),
-        (Self::Reports, "/ui/reports", "Reports", 'r'),
-        (Self::Events, "/ui/events", "Events", 'e'),
-        (Self::Audit, "/ui/audit", "Audit", 'a'),
-        (Self::Config, "/ui/config", "Config", 'c'),
-        (Self::Daemons, "/ui/daemons", "Daemons", 'm'),
+        (Self::Now, NOW, "Now", 'n'),
+        (Self::DeadLetters, DEAD, "Dead letters", 'd'),
+        (Self::Schedules, SCHEDULES, "Schedules", 's'),
+        (Self::Occurrences, RUNS, "Runs", 'o'),
+        (Self::Upcoming, UPCOMING, "Upcoming", 'u'),
+        (Self::Reports, REPORTS, "Reports", 'r'),
+        (Self::Events, EVENTS, "Events", 'e'),
+        (Self::Audit, AUDIT, "Audit", 'a'),
+        (Self::Config, CONFIG, "Config", 'c'),
+        (Self::Daemons, DAEMONS, "Daemons", 'm'),
     ];
 }
 

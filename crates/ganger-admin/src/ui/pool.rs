@@ -7,8 +7,9 @@ use ganger_pool::worker::output::LastLines;
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::now::{path_part, pool_path, rate_of, rates, waiting};
+use super::now::{rate_of, rates, waiting};
 use super::page::{Page, Section};
+use super::paths::{form, pool_api, pool_path, queue_path};
 use super::shown::{age, count, since, state, text};
 use crate::answer::Problem;
 use crate::trends::TrendsOfPools;
@@ -19,7 +20,7 @@ pub(super) async fn page(
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Page, Problem> {
-    let at = format!("/v1/pools/{}", path_part(&name));
+    let at = pool_api(&name);
     let pool: PoolStatus = api.get(&at).await?;
     let slot = uri
         .query()
@@ -44,7 +45,7 @@ fn summary(pool: &PoolStatus) -> Markup {
         p.lead {
             (state(pool.state.as_str())) ": " (pool.workers.len()) " of " (pool.workers_wanted) " workers, "
             (rate_of(pool.done_per_second)) " messages per second, " (waiting(pool)) " waiting in "
-            a href={ "/ui/queues/" (path_part(&pool.queue)) "?source=" (path_part(&pool.source)) } { (text(&pool.queue)) }
+            a href=(queue_path(&pool.source, &pool.queue)) { (text(&pool.queue)) }
             " of " (text(&pool.source)) "."
         }
         @for (label, problem) in [
@@ -68,7 +69,7 @@ fn summary(pool: &PoolStatus) -> Markup {
 }
 
 fn actions(pool: &PoolStatus) -> Markup {
-    let at = format!("/ui/do/post/v1/pools/{}", path_part(&pool.name));
+    let at = form("post", &pool_api(&pool.name));
     let in_hand = pool
         .workers
         .iter()
@@ -160,10 +161,8 @@ fn chosen(
     worker: Option<&WorkerStatus>,
     lines: Result<LastLines, Problem>,
 ) -> Markup {
-    let at = format!(
-        "/ui/do/post/v1/pools/{}/workers/{slot}",
-        path_part(&pool.name)
-    );
+    let of_pool = form("post", &pool_api(&pool.name));
+    let at = format!("{of_pool}/workers/{slot}");
     html! {
         h2 { "Worker " (slot) }
         @if let Some(worker) = worker {
@@ -181,7 +180,7 @@ fn chosen(
                 @if let Some(message) = &worker.message {
                     details.ask {
                         summary { "Cancel the message…" }
-                        form method="post" action={ "/ui/do/post/v1/pools/" (path_part(&pool.name)) "/cancel" } {
+                        form method="post" action={ (of_pool) "/cancel" } {
                             input type="hidden" name="id" value=(message);
                             p {
                                 "All messages that have this id, also those that wait, are cancelled: their workers are asked to stop, and "

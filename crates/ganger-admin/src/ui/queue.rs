@@ -13,11 +13,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::api::Api;
-use super::dead::{commands, dead_path, quoted};
+use super::dead::{commands, quoted};
 use super::done::leave;
 use super::edit::refused;
-use super::now::{path_part, pool_path, rate_of};
+use super::now::rate_of;
 use super::page::{Page, Section};
+use super::paths::{SEND, dead_path, path, pool_path, queue_path};
 use super::query::Fields;
 use super::shown::{count, state, text};
 use crate::answer::Problem;
@@ -62,12 +63,6 @@ impl QueuePlace {
     }
 }
 
-/// Returns the page of a queue.
-pub(super) fn queue_path(source: &str, queue: &str) -> String {
-    let path = format!("/ui/queues/{}", path_part(queue));
-    Fields::from([("source", source)]).at(&path)
-}
-
 /// Returns whether a pool reads a queue, as far as its status tells.
 pub(super) fn reads(pool: &PoolStatus, queue: &str) -> bool {
     pool.queue.split(", ").any(|own| own == queue)
@@ -110,7 +105,7 @@ pub(super) async fn send(
         queue,
         source: source.unwrap_or_default(),
     };
-    let path = format!("/v1/queues/{}/messages", path_part(&place.queue));
+    let path = path("/v1/queues/{queue}/messages", &[&place.queue]);
     let path = Fields::from([("source", &*place.source)]).at(&path);
     let sent = match typed.message() {
         Ok(message) => api.change(&path, &message).await,
@@ -246,7 +241,7 @@ fn readers(place: &QueuePlace, pools: &[&PoolStatus]) -> Markup {
 }
 
 fn form(place: &QueuePlace, typed: &TypedMessage, problem: Option<&str>) -> Markup {
-    let action = format!("/ui/queues/{}/send", path_part(&place.queue));
+    let action = path(SEND, &[&place.queue]);
     let action = Fields::from([("source", &*place.source)]).at(&action);
     let fields = [
         ("message_id", "Message id", &typed.message_id, ""),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use ganger_queue::ledger::shown::{ReportJson, ReportRowJson, SpreadJson};
 use maud::{Markup, html};
 
+use super::paths::{REPORTS, RUNS, run_path, schedule_path};
 use super::query::Fields;
-use super::runs::{run_path, schedule_path};
 use super::shown::{count, millis, text};
 
 /// Number of rows unless all are wanted.
@@ -71,7 +71,7 @@ pub(super) fn rows(
         } }
         @if previous.0.is_empty() { p.of { "Nothing ran in the time before, to compare with." } }
         @else { p.of { "A figure in brackets is the difference from the time before." } }
-        @if rows.len() > most { p { a href=(page.with("all", "1").at("/ui/reports")) { "All " (rows.len()) " rows" } } }
+        @if rows.len() > most { p { a href=(page.with("all", "1").at(REPORTS)) { "All " (rows.len()) " rows" } } }
     }
 }
 
@@ -81,7 +81,7 @@ fn shown(row: &ReportRowJson, previous: &Previous<'_>) -> Markup {
     let of_row = |asked: Fields| {
         row.schedule
             .as_ref()
-            .map(|schedule| asked.with("schedule", schedule).at("/ui/occurrences"))
+            .map(|schedule| asked.with("schedule", schedule).at(RUNS))
     };
     html! {
         tr {

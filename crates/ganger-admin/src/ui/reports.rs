@@ -12,6 +12,7 @@ use maud::{Markup, html};
 
 use super::api::Api;
 use super::page::{Page, Section};
+use super::paths::{REPORTS, REPORTS_CSV};
 use super::query::{Fields, tabs};
 use super::report_rows::{Previous, csv, rows};
 use super::shown::{count, text, time, time_of};
@@ -163,13 +164,13 @@ pub(super) async fn table(Extension(api): Extension<Api>, uri: Uri) -> Result<Re
 fn choice(wanted: &WantedReport) -> Markup {
     let page = wanted.page();
     let orders = ORDERS.iter().map(|(order, name)| {
-        let path = page.with("order", order.as_str()).at("/ui/reports");
+        let path = page.with("order", order.as_str()).at(REPORTS);
         (path, html! { (name) }, *order == wanted.order)
     });
     let ranges = RANGES.iter().map(|(word, name, _)| {
         let path = page.without(&["from", "to"]).with("range", word);
         (
-            path.at("/ui/reports"),
+            path.at(REPORTS),
             html! { (name) },
             wanted.range == Some(*word),
         )
@@ -184,7 +185,7 @@ fn choice(wanted: &WantedReport) -> Markup {
             (tabs("Time", &ranges.collect::<Vec<_>>()))
             (tabs("First", &orders.collect::<Vec<_>>()))
         }
-        form.filters action="/ui/reports" {
+        form.filters action=(REPORTS) {
             input type="hidden" name="order" value=(wanted.order.as_str());
             @if let Some(range) = wanted.range { input type="hidden" name="range" value=(range); }
             @for (name, label) in [("schedule", "Schedule"), ("tag", "Tag"), ("queue", "Queue")] {
@@ -264,7 +265,7 @@ fn totals(wanted: &WantedReport, report: &ReportJson, earlier: &ReportJson) -> M
 
 fn links(wanted: &WantedReport) -> Markup {
     html! {
-        p.no-print { a href=(wanted.page().at("/ui/reports.csv")) { "The same as CSV" } }
+        p.no-print { a href=(wanted.page().at(REPORTS_CSV)) { "The same as CSV" } }
         p.only-print { "ganger, " (time(Timestamp::now())) @if let Some(tag) = wanted.asked.get("tag") { ", tag " (text(tag)) } }
         details.commands {
             summary { "As a command" }

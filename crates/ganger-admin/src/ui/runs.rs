@@ -3,7 +3,7 @@
 use ganger_queue::ledger::shown::OccurrenceJson;
 use maud::{Markup, html};
 
-use super::now::path_part;
+use super::paths::{run_path, schedule_path};
 use super::shown::{count, first, glyph, millis, state, text, time_of};
 
 /// Number of runs on a page.
@@ -15,20 +15,6 @@ const ERROR_CHARS: usize = 160;
 /// Size of the chart, in its own units.
 const BAR_WIDTH: usize = 14;
 const CHART_HEIGHT: u64 = 100;
-
-/// Returns the page of a run.
-pub(super) fn run_path(id: &str) -> String {
-    format!("/ui/occurrences/{}", path_part(id))
-}
-
-/// Returns the page of a schedule.
-pub(super) fn schedule_path(name: &str) -> String {
-    match name {
-        // The page of that name makes a schedule.
-        "new" => "/ui/schedules/%6Eew".to_owned(),
-        name => format!("/ui/schedules/{}", path_part(name)),
-    }
-}
 
 /// Returns whether a state is that of a failure.
 pub(super) fn is_failure(word: &str) -> bool {

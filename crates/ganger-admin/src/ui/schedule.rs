@@ -9,8 +9,8 @@ use ganger_queue::ledger::shown::{ScheduleDetailsJson, ScheduleJson, SlotJson, V
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::now::path_part;
 use super::page::{Page, Section};
+use super::paths::{self, SCHEDULES, form, schedule_api};
 use super::query::Fields;
 use super::runs::{self, RUNS};
 use super::schedule_actions::{Planned, actions};
@@ -34,7 +34,7 @@ pub(super) async fn page(
     uri: Uri,
 ) -> Result<Page, Problem> {
     let asked = Fields::of(&uri);
-    let at = format!("/v1/schedules/{}", path_part(&name));
+    let at = schedule_api(&name);
     let explained_at = format!("{at}/explain?n={SLOTS}");
     let ran = Fields::default().with("schedule", &name);
     let runs_at = ran.with("limit", &RUNS.to_string()).at("/v1/occurrences");
@@ -79,9 +79,7 @@ async fn removed(
     if kept.is_empty() {
         return Err(problem);
     }
-    let runs = Fields::default()
-        .with("schedule", name)
-        .at("/ui/occurrences");
+    let runs = Fields::default().with("schedule", name).at(paths::RUNS);
     let summary = html! {
         p.lead { "This schedule was removed. Its versions are kept, and " a href=(runs) { "its runs" } "." }
     };
@@ -120,7 +118,7 @@ fn summary(shown: &ScheduleDetailsJson, hold: Option<&str>) -> Markup {
         @if let Some(hold) = hold {
             ul.problems { li.critical {
                 strong { "All schedules are paused: " } span.error { (text(hold)) } " "
-                a href="/ui/schedules" { "Resume them" }
+                a href=(SCHEDULES) { "Resume them" }
             } }
         }
         @if let Some(overdue) = &schedule.overdue {
@@ -135,7 +133,7 @@ fn summary(shown: &ScheduleDetailsJson, hold: Option<&str>) -> Markup {
             }
             @if schedule.version > 0 { ", version " (schedule.version) }
             @for tag in &schedule.tags {
-                " " a.tag href=(Fields::default().with("tag", tag).at("/ui/schedules")) { (text(tag)) }
+                " " a.tag href=(Fields::default().with("tag", tag).at(SCHEDULES)) { (text(tag)) }
             }
         }
     }
@@ -151,7 +149,7 @@ fn last_runs(name: &str, shown: &ScheduleDetailsJson, ran: Result<Occurrences, P
         h2 { "Last runs" }
         @if !list.is_empty() { (runs::dots(&list)) (runs::durations(&list)) }
         (runs::table(&list, true, "It has not run yet."))
-        @if list.len() >= RUNS { p { a href=(all.at("/ui/occurrences")) { "All runs" } } }
+        @if list.len() >= RUNS { p { a href=(all.at(paths::RUNS)) { "All runs" } } }
     }
 }
 
@@ -178,10 +176,8 @@ pub(super) fn words(explained: &Explained) -> Markup {
 }
 
 fn slots(shown: &ScheduleDetailsJson, slots: &[SlotJson]) -> Markup {
-    let at = format!(
-        "/ui/do/post/v1/schedules/{}/skip",
-        path_part(&shown.schedule.name)
-    );
+    let at = format!("{}/skip", schedule_api(&shown.schedule.name));
+    let at = form("post", &at);
     html! {
         @if !shown.skips.is_empty() {
             ul.plain {

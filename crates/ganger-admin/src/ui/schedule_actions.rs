@@ -5,9 +5,9 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use super::api::Api;
-use super::now::path_part;
+use super::paths::{RUNS, SCHEDULES, form, schedule_api, schedule_path};
 use super::query::Fields;
-use super::runs::{is_failure, schedule_path};
+use super::runs::is_failure;
 use super::shown::{count, text, time_of};
 use crate::answer::Problem;
 
@@ -35,7 +35,7 @@ impl Planned {
 /// Shows what can be done with a schedule.
 pub(super) fn actions(shown: &ScheduleDetailsJson, planned: Option<Planned>) -> Markup {
     let name = &shown.schedule.name;
-    let at = format!("/ui/do/post/v1/schedules/{}", path_part(name));
+    let at = form("post", &schedule_api(name));
     html! {
         h2 { "Actions" }
         div.actions {
@@ -118,7 +118,7 @@ fn trigger(at: &str, shown: &ScheduleDetailsJson) -> Markup {
             summary { "Trigger…" }
             form method="post" action={ (at) "/trigger" } {
                 input type="hidden" name="said" value="The message is sent: this is its run.";
-                input type="hidden" name="back" value="/ui/occurrences/{occurrence}";
+                input type="hidden" name="back" value={ (RUNS) "/{occurrence}" };
                 p {
                     "One message is sent now, whatever the state of the schedule. "
                     @if open > 0 { (open) " of its runs " (if open == 1 { "is" } else { "are" }) " open." }
@@ -167,9 +167,9 @@ fn remove(shown: &ScheduleDetailsJson) -> Markup {
     html! {
         details.ask {
             summary { "Remove…" }
-            form method="post" action={ "/ui/do/delete/v1/schedules/" (path_part(name)) } {
+            form method="post" action=(form("delete", &schedule_api(name))) {
                 input type="hidden" name="if-match" value={ "\"" (shown.etag) "\"" };
-                input type="hidden" name="back" value="/ui/schedules";
+                input type="hidden" name="back" value=(SCHEDULES);
                 p {
                     "1 schedule is removed, and none of its slots runs any more. Its " (count(shown.runs))
                     " runs and its versions are kept"
@@ -216,7 +216,7 @@ fn planned_backfill(name: &str, (from, to): (&str, &str), planned: &BackfillJson
                 @for slot in planned.slots.iter().take(LISTED) { li { (time_of(slot)) } }
             }
             @if slots > LISTED { p { "… and " (slots - LISTED) " more, until " (time_of(&planned.slots[slots - 1])) "." } }
-            form method="post" action={ "/ui/do/post/v1/schedules/" (path_part(name)) "/backfill" } {
+            form method="post" action={ (form("post", &schedule_api(name))) "/backfill" } {
                 input type="hidden" name="from" value=(from);
                 input type="hidden" name="to" value=(to);
                 input type="hidden" name="back" value=(schedule_path(name));

@@ -7,8 +7,8 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::api::Api;
-use super::now::path_part;
 use super::page::{Page, Section};
+use super::paths::{NEW_SCHEDULE, SCHEDULES, form, schedule_api};
 use super::query::Fields;
 use super::schedule::{planned_slots, words};
 use super::schedule_versions::pretty;
@@ -52,7 +52,7 @@ async fn explained(api: &Api, asked: &Fields) -> Result<Explained, Problem> {
 fn keys(asked: &Fields, queues: &[&str]) -> Markup {
     let value = |key: &str| asked.get(key).unwrap_or_default().to_owned();
     html! {
-        form.columns-form action="/ui/schedules/new" data-preview="times create" {
+        form.columns-form action=(NEW_SCHEDULE) data-preview="times create" {
             label { "Name" input name="name" value=(value("name")) maxlength="200" required autocomplete="off"; }
             label { "Queue" input name="queue" value=(value("queue")) list="queues" maxlength="200" autocomplete="off"; }
             datalist #queues { @for queue in queues { option value=(queue) {} } }
@@ -103,9 +103,9 @@ fn create(asked: &Fields) -> Markup {
         h2 { "Definition" }
         @match asked.get("name") {
             None => p.none { "Write a name first." },
-            Some(name) => form method="post" action={ "/ui/do/put/v1/schedules/" (path_part(name)) } {
+            Some(name) => form method="post" action=(form("put", &schedule_api(name))) {
                 input type="hidden" name="if-none-match" value="*";
-                input type="hidden" name="back" value="/ui/schedules/{schedule}";
+                input type="hidden" name="back" value={ (SCHEDULES) "/{schedule}" };
                 label for="new-json" { "Keys of the schedule, as in [[schedules]], in JSON; others may be added, such as overlap or misfire" }
                 textarea #new-json name=":json" rows="10" spellcheck="false" required { (json) }
                 p { "Its first slot is the first one of the future." }
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn fields_make_a_definition() {
-        let asked = "/ui/schedules/new?name=a&cron=0+8+*+*+*&every=&tags=x,+y,";
+        let asked = "/ui/new-schedule?name=a&cron=0+8+*+*+*&every=&tags=x,+y,";
         let asked = Fields::of(&asked.parse().unwrap());
         let expected = json!({ "cron": "0 8 * * *", "tags": ["x", "y"] });
         assert_eq!(definition(&asked), expected);

@@ -5,7 +5,7 @@ use ganger_queue::ledger::shown::{ScheduleDetailsJson, ScheduleJson, VersionJson
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::now::path_part;
+use super::paths::{form, schedule_api};
 use super::shown::{text, time_of};
 use crate::answer::Problem;
 
@@ -30,7 +30,7 @@ pub(super) fn definition(shown: &ScheduleDetailsJson) -> Markup {
         @match shown.schedule.origin.as_str() {
             "api" => details.ask {
                 summary { "Edit…" }
-                form method="post" action={ "/ui/do/put/v1/schedules/" (path_part(name)) } {
+                form method="post" action=(form("put", &schedule_api(name))) {
                     input type="hidden" name="if-match" value={ "\"" (shown.etag) "\"" };
                     label for="definition-json" { "Keys of the schedule, as in [[schedules]], in JSON" }
                     textarea #definition-json name=":json" rows=(json.lines().count().clamp(8, 30)) spellcheck="false" required { (json) }
@@ -90,7 +90,7 @@ fn row(schedule: &ScheduleJson, version: &VersionJson, before: Option<&VersionJs
                 @else if schedule.origin == "api" {
                     details.ask {
                         summary { "Rollback…" }
-                        form method="post" action={ "/ui/do/post/v1/schedules/" (path_part(&schedule.name)) "/rollback" } {
+                        form method="post" action={ (form("post", &schedule_api(&schedule.name))) "/rollback" } {
                             input type="hidden" name="version:int" value=(version.version);
                             p { "The definition of version " (version.version) " is entered again, as version " (schedule.version + 1) "." }
                             button { "Rollback to " (version.version) }

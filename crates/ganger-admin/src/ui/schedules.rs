@@ -8,10 +8,9 @@ use ganger_schedule::occurrence::ScheduleState;
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::now::path_part;
 use super::page::{Page, Section};
+use super::paths::{NEW_SCHEDULE, RUNS, SCHEDULES, form, schedule_api, schedule_path};
 use super::query::{Fields, tabs};
-use super::runs::schedule_path;
 use super::shown::{count, first, state, text, time_of};
 use crate::answer::Problem;
 use crate::ledger::LedgerJson;
@@ -41,7 +40,7 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Pag
                 word => counts.get(word).copied().unwrap_or_default(),
             };
             let name = html! { (if word.is_empty() { "all" } else { word }) " " span.of { (count(number)) } };
-            let path = asked.without(&["after"]).with("state", word).at("/ui/schedules");
+            let path = asked.without(&["after"]).with("state", word).at(SCHEDULES);
             (path, name, asked.get("state").unwrap_or_default() == word)
         })
         .collect();
@@ -68,16 +67,16 @@ fn hold(held: Option<&(String, Option<AuditJson>)>, active: Option<u64>) -> Mark
                     " since " (time_of(&change.at)) ", by " (text(change.actor.as_deref().unwrap_or("unknown")))
                 }
                 p.error { (text(reason)) }
-                form method="post" action="/ui/do/post/v1/schedules/resume" {
+                form method="post" action=(form("post", "/v1/schedules/resume")) {
                     button title="Slots since then are missed ones: the rule of each schedule decides on them" { "Resume all" }
                 }
             } }
         } @else {
             div.actions {
-                a.button href="/ui/schedules/new" { "New schedule" }
+                a.button href=(NEW_SCHEDULE) { "New schedule" }
                 details.ask {
                     summary { "Pause all…" }
-                    form method="post" action="/ui/do/post/v1/schedules/pause" {
+                    form method="post" action=(form("post", "/v1/schedules/pause")) {
                         p {
                             "None of the slots of " (count(active.unwrap_or_default())) " active schedules is dispatched, by no daemon of this \
                              ledger, until they are resumed. Runs that have begun go on."
@@ -94,12 +93,12 @@ fn hold(held: Option<&(String, Option<AuditJson>)>, active: Option<u64>) -> Mark
 fn filters(asked: &Fields, views: &[(String, Markup, bool)]) -> Markup {
     html! {
         (tabs("State", views))
-        form.filters action="/ui/schedules" {
+        form.filters action=(SCHEDULES) {
             (asked.only(&["state"]).hidden())
             label { "Name or tag " input type="search" name="text" value=(asked.get("text").unwrap_or_default()) maxlength="200"; }
             label { "Tag " input name="tag" value=(asked.get("tag").unwrap_or_default()) maxlength="200"; }
             button { "Filter" }
-            @if asked.get("text").or(asked.get("tag")).is_some() { a href="/ui/schedules" { "Clear" } }
+            @if asked.get("text").or(asked.get("tag")).is_some() { a href=(SCHEDULES) { "Clear" } }
         }
     }
 }
@@ -126,8 +125,8 @@ fn list(asked: &Fields, listed: Result<Vec<ScheduleJson>, Problem>) -> Markup {
             }
         }
         p {
-            @if asked.get("after").is_some() { a href=(asked.without(&["after"]).at("/ui/schedules")) { "First schedules" } " " }
-            @if let Some(last) = last { a href=(asked.with("after", &last.name).at("/ui/schedules")) { "Further schedules" } }
+            @if asked.get("after").is_some() { a href=(asked.without(&["after"]).at(SCHEDULES)) { "First schedules" } " " }
+            @if let Some(last) = last { a href=(asked.with("after", &last.name).at(SCHEDULES)) { "Further schedules" } }
         }
         details.commands {
             summary { "As commands" }
@@ -137,7 +136,7 @@ fn list(asked: &Fields, listed: Result<Vec<ScheduleJson>, Problem>) -> Markup {
 }
 
 fn row(asked: &Fields, schedule: &ScheduleJson) -> Markup {
-    let at = format!("/ui/do/post/v1/schedules/{}", path_part(&schedule.name));
+    let at = form("post", &schedule_api(&schedule.name));
     html! {
         tr {
             th.name scope="row" { a href=(schedule_path(&schedule.name)) { (text(&schedule.name)) } }
@@ -151,13 +150,13 @@ fn row(asked: &Fields, schedule: &ScheduleJson) -> Markup {
                 _ => span.of { "–" },
             } }
             td data-label="Last run" { @match &schedule.last_state { Some(last) => (state(last)), None => span.of { "–" } } }
-            td.name { @for tag in &schedule.tags { a.tag href=(asked.without(&["after"]).with("tag", tag).at("/ui/schedules")) { (text(tag)) } " " } }
+            td.name { @for tag in &schedule.tags { a.tag href=(asked.without(&["after"]).with("tag", tag).at(SCHEDULES)) { (text(tag)) } " " } }
             td data-label="Origin" { (text(&schedule.origin)) }
             td {
                 div.actions.tight {
                     form method="post" action={ (at) "/trigger" } {
                         input type="hidden" name="said" value="The message is sent: this is its run.";
-                        input type="hidden" name="back" value="/ui/occurrences/{occurrence}";
+                        input type="hidden" name="back" value={ (RUNS) "/{occurrence}" };
                         button aria-label={ "Trigger " (schedule.name) } title="Send its message now" { "Trigger" }
                     }
                     @match schedule.state.as_str() {

@@ -17,11 +17,14 @@ use maud::{Markup, html};
 use tokio::time::{Instant, timeout_at};
 
 use super::api::Api;
-use super::dead::{dead_api, dead_path, letter, letter_path};
-use super::now::{path_part, pool_path};
+use super::dead::letter;
 use super::page::{Page, Section};
+use super::paths::{
+    RUNS, SCHEDULES, SEARCH, dead_api, dead_letter_path, dead_path, path, pool_path, queue_path,
+    run_api, run_path, schedule_path,
+};
 use super::query::Fields;
-use super::queue::{queue_path, reads};
+use super::queue::reads;
 use super::shown::{first, state, text, time_of};
 use crate::answer::Problem;
 use crate::dead::Letters;
@@ -76,19 +79,19 @@ impl Search {
         }
         let (state, schedule) = (self.word("state"), self.word("schedule"));
         match (state, schedule, self.word("tag")) {
-            (Some("unresolved"), None, None) => Some("/ui/occurrences?unresolved=true".to_owned()),
+            (Some("unresolved"), None, None) => {
+                Some(Fields::from([("unresolved", "true")]).at(RUNS))
+            }
             (Some(state), Some(schedule), None) => {
                 let fields = Fields::from([("schedule", schedule), ("state", state)]);
-                Some(fields.at("/ui/occurrences"))
+                Some(fields.at(RUNS))
             }
             (Some(state @ ("active" | "paused" | "disabled" | "broken" | "ended")), None, tag) => {
                 let fields = Fields::from([("state", state), ("tag", tag.unwrap_or_default())]);
-                Some(fields.at("/ui/schedules"))
+                Some(fields.at(SCHEDULES))
             }
-            (Some(state), None, None) => {
-                Some(Fields::from([("state", state)]).at("/ui/occurrences"))
-            }
-            (None, None, Some(tag)) => Some(Fields::from([("tag", tag)]).at("/ui/schedules")),
+            (Some(state), None, None) => Some(Fields::from([("state", state)]).at(RUNS)),
+            (None, None, Some(tag)) => Some(Fields::from([("tag", tag)]).at(SCHEDULES)),
             _ => None,
         }
     }
@@ -308,7 +311,7 @@ async fn of_schedules(api: &Api, deadline: Instant, search: &Search) -> Found {
                 .filter(|one| search.names("schedule", &one.name));
             found.hits.extend(fitting.take(HITS_MAX).map(|one| Hit {
                 kind: "Schedules",
-                path: format!("/ui/schedules/{}", path_part(&one.name)),
+                path: schedule_path(&one.name),
                 name: one.name,
                 more: None,
             }));
@@ -329,7 +332,7 @@ async fn of_schedules(api: &Api, deadline: Instant, search: &Search) -> Found {
 fn of_run(run: OccurrenceJson) -> Hit {
     Hit {
         kind: "Runs",
-        path: format!("/ui/occurrences/{}", path_part(&run.id)),
+        path: run_path(&run.id),
         name: run.schedule.unwrap_or(run.queue),
         more: Some(HitDetails {
             state: run.state,
@@ -341,7 +344,7 @@ fn of_run(run: OccurrenceJson) -> Hit {
 
 /// Finds a run by its id, or by that of its message.
 async fn of_runs(api: &Api, deadline: Instant, id: &str) -> Found {
-    let path = format!("/v1/occurrences/{}", path_part(id));
+    let path = run_api(id);
     let asked = async {
         match api.get::<OccurrenceDetailsJson>(&path).await {
             Ok(run) => Ok(vec![of_run(run.occurrence)]),
@@ -386,7 +389,7 @@ async fn of_dead_letters(api: &Api, deadline: Instant, source: &str, search: &Se
     let some = |field: &str| by(field).with("limit", &limit).at(&api_path);
     let mut has_more = false;
     let asked = async {
-        let one = format!("{}/letters/{}", dead_api(source), path_part(rest));
+        let one = path("/v1/dead/{source}/letters/{id}", &[source, rest]);
         let by_id = async {
             match search.words.is_empty() {
                 true => api.get::<DeadLetterJson>(&one).await.ok(),
@@ -424,7 +427,7 @@ async fn of_dead_letters(api: &Api, deadline: Instant, source: &str, search: &Se
 fn of_dead_letter(source: &str, dead: DeadLetter) -> Hit {
     Hit {
         kind: "Dead letters",
-        path: letter_path(source, &dead.id),
+        path: dead_letter_path(source, &dead.id),
         name: format!("{} of {}", dead.id, dead.pool),
         more: Some(HitDetails {
             state: dead.reason,
@@ -436,7 +439,7 @@ fn of_dead_letter(source: &str, dead: DeadLetter) -> Hit {
 
 fn form(query: &str) -> Markup {
     html! {
-        form.filters action="/ui/search" role="search" {
+        form.filters action=(SEARCH) role="search" {
             label { "Search " input type="search" name="q" value=(query) maxlength="200" size="40" autofocus; }
             button { "Search" }
         }

@@ -13,8 +13,8 @@ use maud::{Markup, html};
 
 use super::api::Api;
 use super::page::{Page, Section};
+use super::paths::{UPCOMING, schedule_path};
 use super::query::Fields;
-use super::runs::schedule_path;
 use super::shown::{count, text, time, time_of};
 use crate::answer::Problem;
 
@@ -152,7 +152,7 @@ impl Week {
                     "."
                 }
             }
-            form.filters action="/ui/upcoming" {
+            form.filters action=(UPCOMING) {
                 label { "Time zone of the table " input name="zone" value=(self.zone_name) maxlength="60" placeholder="Europe/Berlin" autocomplete="off"; }
                 button { "Show" }
             }
@@ -191,7 +191,7 @@ impl Week {
                         0 if is_unknown => td.unknown title="not counted" { "?" },
                         0 => td.empty { "·" },
                         number => td.{ "heat-" (shade(number, most)) } {
-                            a href={ (asked.with("hour", &format!("{day}T{hour:02}")).at("/ui/upcoming")) "#hour" }
+                            a href={ (asked.with("hour", &format!("{day}T{hour:02}")).at(UPCOMING)) "#hour" }
                                 aria-label={ (number) " slots on " (day) " at " (hour) } { (number) }
                         },
                     }
@@ -258,7 +258,7 @@ impl Week {
                         td.number { (schedules.len()) }
                         td.number { (count(minutes.len() as u64)) }
                         td { @if let Some(first) = minutes.first().and_then(|first| Timestamp::from_second(first * 60).ok()) {
-                            a href={ "/ui/upcoming?" (self.query_of(first)) "#hour" } { (time(first)) }
+                            a href={ (self.at(first)) "#hour" } { (time(first)) }
                         } }
                     } } }
                 } }
@@ -267,11 +267,11 @@ impl Week {
         }
     }
 
-    fn query_of(&self, at: Timestamp) -> String {
+    fn at(&self, at: Timestamp) -> String {
         let asked = Fields::default()
             .with("zone", &self.zone_name)
             .with("hour", &hour_of(&at.to_zoned(self.zone.clone())));
-        asked.at("").trim_start_matches('?').to_owned()
+        asked.at(UPCOMING)
     }
 }
 
