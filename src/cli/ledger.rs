@@ -16,7 +16,7 @@ use super::common::{CommandResult, Format, Output, read_body};
 use super::control::{self, ControlCommand};
 use super::usage::wrong;
 use super::{occurrence_log, output};
-use ganger_core::foreign;
+use ganger_core::{foreign, shell};
 use ganger_queue::ledger::explain::{self, ExplainedSchedule};
 use ganger_queue::ledger::shown::{
     DeadLetterNameJson, OccurrenceDetailsJson, OccurrenceJson, RunWorkerJson, ScheduleDetailsJson,
@@ -475,7 +475,7 @@ fn log_of(one: &OccurrenceJson) -> String {
 
 /// Returns the command that lists a dead letter.
 fn find(letter: &DeadLetterNameJson) -> String {
-    let [source, id] = [&letter.source, &letter.message_id].map(|text| output::shell_word(text));
+    let [source, id] = [&letter.source, &letter.message_id].map(|text| shell::word(text));
     format!("ganger dead list --source {source} --message-id {id}")
 }
 

@@ -135,15 +135,6 @@ pub(super) fn labelled(label: &str, text: &str) -> String {
     format!("{:<12}  {}", foreign::line(label), foreign::line(text))
 }
 
-/// Writes an argument as a shell reads it.
-pub(super) fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:@%+=-".contains(c);
-    match !text.is_empty() && text.chars().all(is_plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
-}
-
 /// Prints an error with all its causes.
 pub(super) fn complain(report: &miette::Report) {
     drop(writeln!(io::stderr(), "{}", complaint(report)));

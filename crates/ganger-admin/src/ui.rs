@@ -3,6 +3,7 @@
 
 mod api;
 mod assets;
+mod commands;
 mod done;
 mod form;
 mod layout;

@@ -10,6 +10,7 @@ pub mod host;
 pub mod log_name;
 pub mod message;
 pub mod names;
+pub mod shell;
 pub mod shutdown;
 pub mod started_in;
 pub mod suggest;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::alert::{AlertKind, Finding};
 use ganger_config::model::AlertsConfig;
+use ganger_core::shell::word;
 use ganger_pool::overview::{
     LedgerStatus, OutgoingStatus, OverdueScheduleStatus, StoppedScheduleStatus, WebhookStatus,
 };
@@ -121,7 +122,7 @@ fn about(pool: &PoolStatus, kind: AlertKind, summary: String, details: Value) ->
         details: map(details),
         error: None,
         stderr: Vec::new(),
-        command: format!("ganger status --workers --pool {}", pool.name),
+        command: format!("ganger status --workers --pool {}", word(&pool.name)),
     }
 }
 
@@ -136,7 +137,7 @@ fn about_loss(pool: &PoolStatus, kind: AlertKind, summary: String, details: Valu
     };
     Finding {
         stderr: last_lines(&loss.stderr),
-        command: format!("ganger output {} {}", pool.name, loss.slot),
+        command: format!("ganger output {} {}", word(&pool.name), loss.slot),
         ..finding
     }
 }
@@ -246,7 +247,7 @@ fn paused(pool: &PoolStatus, at: SystemTime, rules: &AlertsConfig) -> Option<Fin
     );
     let details = json!({ "limit_seconds": limit.as_secs_f64(), "state": pool.state });
     Some(Finding {
-        command: format!("ganger resume {name}"),
+        command: format!("ganger resume {}", word(name)),
         ..about(pool, AlertKind::PoolPaused, summary, details)
     })
 }
@@ -305,7 +306,7 @@ fn schedule_stopped(schedule: &StoppedScheduleStatus) -> Finding {
     } = schedule;
     let why = cut(reason);
     let summary = format!("schedule `{name}` is {state}, and dispatches nothing: {why}");
-    let command = format!("ganger schedule show {name}");
+    let command = format!("ganger schedule show {}", word(name));
     Finding {
         details: map(json!({ "state": state })),
         error: Some(why),
@@ -317,7 +318,7 @@ fn schedule_overdue(schedule: &OverdueScheduleStatus) -> Finding {
     let OverdueScheduleStatus { name, overdue } = schedule;
     let overdue = cut(overdue);
     let summary = format!("schedule `{name}` is overdue: {overdue}");
-    let command = format!("ganger schedule show {name}");
+    let command = format!("ganger schedule show {}", word(name));
     about_daemon(AlertKind::ScheduleOverdue, name, summary, &command)
 }
 
@@ -374,7 +375,7 @@ fn dead_letters(pool: &PoolStatus, recent: RecentCounts, rules: &AlertsConfig) -
     });
     Some(Finding {
         error: pool.last_error.as_deref().map(cut),
-        command: format!("ganger dead list --pool {name} --by-error"),
+        command: format!("ganger dead list --pool {} --by-error", word(name)),
         ..about(pool, AlertKind::DeadLetters, summary, details)
     })
 }

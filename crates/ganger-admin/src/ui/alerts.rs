@@ -5,6 +5,7 @@ use ganger_pool::overview::{ActiveAlert, AlertsStatus, Status, WebhookStatus};
 use maud::{Markup, html};
 
 use super::api::Api;
+use super::commands::{command, commands};
 use super::page::{Page, Section};
 use super::paths::{CONFIG, pool_path, schedule_path};
 use super::shown::{count, since, text};
@@ -102,10 +103,7 @@ fn webhooks(webhooks: &[WebhookStatus]) -> Markup {
                 }
             }
         }
-        details.commands {
-            summary { "As commands" }
-            pre { "ganger alerts test\n" }
-        }
+        (commands(&[command(&["check", "--send-alert"])]))
     }
 }
 

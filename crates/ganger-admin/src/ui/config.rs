@@ -11,6 +11,7 @@ use ganger_telemetry::LogLevels;
 use maud::{Markup, html};
 
 use super::api::Api;
+use super::commands::{command, commands};
 use super::page::{Page, Section};
 use super::paths::{ALERTS, dead_path, form, pool_path};
 use super::shown::{since, text};
@@ -33,14 +34,14 @@ pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem
         .with("levels", log_levels(&levels, &pools))
         .with("alerts", alerts(&status))
         .with("settings", settings(config.as_ref()));
-    let commands = html! {
-        details.commands {
-            summary { "As commands" }
-            pre { "ganger check --print\nganger reload\nganger log-level debug\nganger status\n" }
-        }
-    };
+    let lines = [
+        command(&["check", "--print"]),
+        command(&["reload"]),
+        command(&["log-level", "debug"]),
+        command(&["status"]),
+    ];
     // The files are read anew for it.
-    Ok(page.with("commands", commands).still())
+    Ok(page.with("commands", commands(&lines)).still())
 }
 
 fn files(config: Result<&ConfigInForce, &Problem>, reload: &ReloadStatus) -> Markup {

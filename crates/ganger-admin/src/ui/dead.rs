@@ -16,6 +16,7 @@ use maud::{Markup, html};
 use tokio::time::Instant;
 
 use super::api::Api;
+use super::commands::{command, commands, with_options};
 use super::page::{Page, Section};
 use super::paths::{
     DROP_ALL, RETRY_ALL, dead_api, dead_letter_path, dead_path, form, path, pool_path,
@@ -104,7 +105,7 @@ pub(super) async fn overview(Extension(api): Extension<Api>) -> Result<Page, Pro
     };
     let page = page.with_list("sources", body).with(
         "commands",
-        commands(&["ganger dead list --by-error".to_owned()]),
+        commands(&[command(&["dead", "list", "--by-error"])]),
     );
     Ok(paced(page, &sources, began.elapsed()))
 }
@@ -341,39 +342,20 @@ fn for_all(source: &str, sought: &Fields, are_none: bool) -> Markup {
 }
 
 fn as_commands(source: &str, sought: &Fields) -> Vec<String> {
-    let mut options = format!(" --source {}", quoted(source));
-    for (name, value) in sought.iter() {
-        options.push_str(&format!(" --{} {}", name.replace('_', "-"), quoted(value)));
-    }
-    let all = if sought.iter().all(|(name, _)| name == "pool") {
-        " --all"
-    } else {
-        ""
+    let fields = Fields::from([("source", source)]);
+    let fields = sought
+        .iter()
+        .fold(fields, |sum, (name, value)| sum.with(name, value));
+    let all = match sought.iter().all(|(name, _)| name == "pool") {
+        true => " --all",
+        false => "",
     };
+    let of = |verb: &str| with_options(&command(&["dead", verb]), &fields);
     vec![
-        format!("ganger dead list{options}"),
-        format!("ganger dead retry{options}{all}"),
-        format!("ganger dead drop{options}{all}"),
+        of("list"),
+        format!("{}{all}", of("retry")),
+        format!("{}{all}", of("drop")),
     ]
-}
-
-/// Returns a text as a word of a shell.
-pub(super) fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
-}
-
-/// Shows commands that do what a page does.
-pub(super) fn commands(lines: &[String]) -> Markup {
-    html! {
-        details.commands {
-            summary { "As commands" }
-            pre { @for line in lines { (text(line)) "\n" } }
-        }
-    }
 }
 
 /// A change of all dead letters that match.
@@ -536,8 +518,6 @@ mod tests {
 
     #[test]
     fn a_filter_is_the_same_as_a_command() {
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted(""), "''");
         let lines = as_commands("main", &Fields::from([("message_id", "a b")]));
         assert_eq!(
             lines[1],

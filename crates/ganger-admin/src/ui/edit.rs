@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::api::Api;
+use super::commands::command;
 use super::content::in_lines;
 use super::difference::difference;
 use super::done::leave;
@@ -79,8 +80,8 @@ fn old_body(dead: &DeadLetter) -> Result<&str, Problem> {
     editable(&dead.body).ok_or_else(|| {
         Problem::bad(format!(
             "this body can't be edited on a page: it is too large, not UTF-8, or has characters that browsers change. \
-             Use `ganger dead retry {} --body FILE`",
-            dead.id
+             Use `{} --body FILE`",
+            command(&["dead", "retry", &dead.id])
         ))
     })
 }

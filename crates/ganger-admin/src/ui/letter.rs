@@ -9,8 +9,9 @@ use maud::{Markup, html};
 use nix::sys::signal::Signal;
 
 use super::api::Api;
+use super::commands::{command, commands};
 use super::content::content;
-use super::dead::{commands, letter, quoted};
+use super::dead::letter;
 use super::page::{Page, Section};
 use super::paths::{EDIT, RUNS, dead_api, dead_path, form, path, pool_path, queue_path};
 use super::query::Fields;
@@ -190,13 +191,13 @@ fn undelivered(reply: &DeadReply) -> Markup {
 }
 
 fn as_commands(source: &str, dead: &DeadLetter) -> Vec<String> {
-    let of = format!("{} --source {}", quoted(&dead.id), quoted(source));
+    let of = |verb: &str| command(&["dead", verb, &dead.id, "--source", source]);
     vec![
-        format!("ganger dead show {of}"),
-        format!("ganger dead retry {of}"),
-        format!("ganger dead retry {of} --body FILE"),
-        format!("ganger dead drop {of}"),
-        format!("ganger worker try --dead {}", quoted(&dead.id)),
+        of("show"),
+        of("retry"),
+        format!("{} --body FILE", of("retry")),
+        of("drop"),
+        command(&["worker", "try", "--dead", &dead.id]),
     ]
 }
 

@@ -10,6 +10,7 @@ use ganger_queue::ledger::shown::UpcomingJson;
 use maud::{Markup, html};
 
 use super::api::Api;
+use super::commands::command;
 use super::page::{Page, Section};
 use super::paths::{SCHEDULES, pool_path, run_path, schedule_path};
 use super::shown::{count, first, since, sparkline, state, text, time_of};
@@ -170,7 +171,7 @@ fn of_pool(pool: &PoolStatus) -> Option<Trouble> {
         PoolState::Degraded => (
             "its workers keep failing",
             pool.last_worker_lost.clone(),
-            format!("ganger output {}", pool.name),
+            command(&["output", &pool.name]),
         ),
         PoolState::Open => (
             "nearly all attempts fail; one message at a time is tried",
@@ -213,7 +214,7 @@ fn failing(pool: &PoolStatus, trends: &TrendsOfPools) -> Option<Trouble> {
         ),
         since: None,
         error: pool.last_error.clone(),
-        remedy: format!("ganger output {}", pool.name),
+        remedy: command(&["output", &pool.name]),
         path: Some(pool_path(&pool.name)),
     })
 }

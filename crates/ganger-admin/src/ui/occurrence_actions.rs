@@ -3,6 +3,7 @@
 use ganger_queue::ledger::shown::OccurrenceJson;
 use maud::{Markup, html};
 
+use super::commands::{command, commands};
 use super::paths::{RUNS, form, run_api};
 use super::runs::is_failure;
 use super::shown::count;
@@ -19,17 +20,32 @@ pub(super) fn actions(run: &OccurrenceJson, dead: Option<&str>) -> Markup {
             @if is_failure(&run.state) { (resolve(run, &at)) }
             @if has_ended { (delete(run)) }
         }
-        details.commands {
-            summary { "As commands" }
-            pre {
-                @if !has_ended { "ganger occurrence cancel " (run.id) " --reason TEXT\n" }
-                @if has_ended && run.dead_letter.is_some() { "ganger occurrence retry " (run.id) " [--body FILE]\n" }
-                @if is_failure(&run.state) { "ganger occurrence resolve " (run.id) " --note TEXT\n" }
-                @if has_ended { "ganger occurrence delete " (run.id) "\n" }
-                "ganger occurrence show " (run.id)
-            }
-        }
+        (commands(&as_commands(run)))
     }
+}
+
+fn as_commands(run: &OccurrenceJson) -> Vec<String> {
+    let has_ended = run.ended_at.is_some();
+    let of = |verb: &str, more: &[&str]| {
+        let words = [&["occurrence", verb, &*run.id], more].concat();
+        command(&words)
+    };
+    let mut lines = Vec::new();
+    if !has_ended {
+        lines.push(of("cancel", &["--reason", "TEXT"]));
+    }
+    if has_ended && run.dead_letter.is_some() {
+        lines.push(of("retry", &[]));
+        lines.push(of("retry", &["--body", "FILE"]));
+    }
+    if is_failure(&run.state) {
+        lines.push(of("resolve", &["--note", "TEXT"]));
+    }
+    if has_ended {
+        lines.push(of("delete", &[]));
+    }
+    lines.push(of("show", &[]));
+    lines
 }
 
 fn cancel(run: &OccurrenceJson, at: &str) -> Markup {

@@ -4,6 +4,7 @@ use ganger_queue::ledger::LOG_LINES_MAX;
 use ganger_queue::ledger::shown::{LogLineJson, OccurrenceJson, OccurrenceLogJson};
 use maud::{Markup, html};
 
+use super::commands::{command, commands};
 use super::paths::run_path;
 use super::query::Fields;
 use super::shown::{count, text};
@@ -38,7 +39,7 @@ pub(super) fn log(
         @if let Some(last) = log.lines.last().filter(|last| last.line.unsigned_abs() + 1 < run.log_lines + run.log_dropped) {
             p { a href=(at(run, &last.line.to_string())) { "Later lines" } }
         }
-        details.commands { summary { "As a command" } pre { "ganger occurrence log --follow " (run.id) } }
+        (commands(&[command(&["occurrence", "log", "--follow", &run.id])]))
     }
 }
 

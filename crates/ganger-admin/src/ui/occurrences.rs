@@ -5,6 +5,7 @@ use axum::http::Uri;
 use maud::{Markup, html};
 
 use super::api::Api;
+use super::commands::{command, commands, with_options};
 use super::page::{Page, Section};
 use super::paths;
 use super::query::{Fields, tabs};
@@ -86,9 +87,17 @@ fn list(asked: &Fields, listed: Result<Occurrences, Problem>) -> Markup {
             @if asked.get("cursor").is_some() { a href=(asked.without(&["cursor"]).at(paths::RUNS)) { "Newest runs" } " " }
             @if let Some(cursor) = &listed.cursor { a href=(asked.with("cursor", cursor).at(paths::RUNS)) { "Older runs" } }
         }
-        details.commands {
-            summary { "As commands" }
-            pre { "ganger occurrence list --unresolved\nganger occurrence list --schedule NAME --state failed" }
-        }
+        (commands(&[as_command(asked)]))
     }
+}
+
+/// Returns the command that lists the same runs. It does not know the id of a message.
+fn as_command(asked: &Fields) -> String {
+    let fields = asked.only(&["schedule", "state", "fingerprint", "correlation_id"]);
+    let unresolved = match asked.get("unresolved") {
+        Some("true") => &["--unresolved"][..],
+        _ => &[],
+    };
+    let words = [&["occurrence", "list"], unresolved].concat();
+    with_options(&command(&words), &fields)
 }

@@ -7,6 +7,7 @@ use ganger_pool::worker::output::LastLines;
 use maud::{Markup, html};
 
 use super::api::Api;
+use super::commands::{command, commands};
 use super::now::{rate_of, rates, waiting};
 use super::page::{Page, Section};
 use super::paths::{form, pool_api, pool_path, queue_path};
@@ -115,14 +116,19 @@ fn actions(pool: &PoolStatus) -> Markup {
                 }
             }
         }
-        details.commands {
-            summary { "As commands" }
-            pre {
-                "ganger pause " (pool.name) "\nganger resume " (pool.name) "\nganger scale " (pool.name) "=N\nganger restart "
-                (pool.name) "\nganger drain " (pool.name)
-            }
-        }
+        (commands(&as_commands(pool)))
     }
+}
+
+fn as_commands(pool: &PoolStatus) -> [String; 5] {
+    let (name, workers) = (&*pool.name, pool.workers_wanted.to_string());
+    [
+        command(&["pause", name]),
+        command(&["resume", name]),
+        command(&["scale", name, &workers]),
+        command(&["restart", name]),
+        command(&["drain", name]),
+    ]
 }
 
 fn workers(pool: &PoolStatus, chosen: Option<usize>) -> Markup {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::api::Api;
-use super::dead::{commands, quoted};
+use super::commands::{command, commands};
 use super::done::leave;
 use super::edit::refused;
 use super::now::rate_of;
@@ -282,14 +282,11 @@ fn form(place: &QueuePlace, typed: &TypedMessage, problem: Option<&str>) -> Mark
     }
 }
 
-fn as_commands(place: &QueuePlace) -> Vec<String> {
-    vec![
-        format!(
-            "ganger send {} BODY --source {}",
-            quoted(&place.queue),
-            quoted(&place.source)
-        ),
-        format!("ganger dead list --source {}", quoted(&place.source)),
+fn as_commands(place: &QueuePlace) -> [String; 2] {
+    let QueuePlace { queue, source } = place;
+    [
+        command(&["send", queue, "BODY", "--source", source]),
+        command(&["dead", "list", "--source", source]),
     ]
 }
 

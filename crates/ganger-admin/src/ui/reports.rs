@@ -1,7 +1,5 @@
 //! The page of reports, and the same as CSV.
 
-use std::collections::BTreeMap;
-
 use axum::Extension;
 use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -11,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 
 use super::api::Api;
+use super::commands::{command, commands, with_options};
 use super::page::{Page, Section};
 use super::paths::{REPORTS, REPORTS_CSV};
 use super::query::{Fields, tabs};
@@ -32,6 +31,9 @@ const ORDERS: [(ReportOrder, &str); 4] = [
     (ReportOrder::Durations, "long runs"),
     (ReportOrder::Slow, "the slowest run"),
 ];
+
+/// Fields by which a report is filtered, in the API and on the command line as well, each with its label.
+const FILTERS: [(&str, &str); 3] = [("schedule", "Schedule"), ("tag", "Tag"), ("queue", "Queue")];
 
 /// A report that a page asks for.
 struct WantedReport {
@@ -188,7 +190,7 @@ fn choice(wanted: &WantedReport) -> Markup {
         form.filters action=(REPORTS) {
             input type="hidden" name="order" value=(wanted.order.as_str());
             @if let Some(range) = wanted.range { input type="hidden" name="range" value=(range); }
-            @for (name, label) in [("schedule", "Schedule"), ("tag", "Tag"), ("queue", "Queue")] {
+            @for (name, label) in FILTERS {
                 label { (label) " " input name=(name) value=(field(name)) maxlength="200" autocomplete="off"; }
             }
             label { "From (UTC) " input type="datetime-local" name="from" value=(of_form(wanted.from)); }
@@ -227,7 +229,7 @@ impl Totals {
 fn totals(wanted: &WantedReport, report: &ReportJson, earlier: &ReportJson) -> Markup {
     let (now, before) = (Totals::of(&report.rows), Totals::of(&earlier.rows));
     let bad = now.failed + now.timed_out;
-    let figures: BTreeMap<u8, (&str, u64, u64)> = [
+    let figures = [
         ("Runs", now.runs, before.runs),
         ("Completed", now.completed, before.completed),
         ("Failed", now.failed, before.failed),
@@ -235,11 +237,7 @@ fn totals(wanted: &WantedReport, report: &ReportJson, earlier: &ReportJson) -> M
         ("Cancelled", now.cancelled, before.cancelled),
         ("Skipped", now.skipped, before.skipped),
         ("Open", now.open, before.open),
-    ]
-    .into_iter()
-    .zip(0..)
-    .map(|(figure, at)| (at, figure))
-    .collect();
+    ];
     let range = RANGES.iter().find(|(word, ..)| Some(*word) == wanted.range);
     let (this, that) = range.map_or_else(
         || ("This time".to_owned(), "As long before".to_owned()),
@@ -253,10 +251,10 @@ fn totals(wanted: &WantedReport, report: &ReportJson, earlier: &ReportJson) -> M
         }
         @if !report.is_complete { p { strong { "Not complete: " } "of more than a million runs the newest are counted, since " (time_of(&report.from)) "." } }
         div.wide tabindex="0" { table.totals {
-            thead { tr { th scope="col" { "Time" } @for (name, ..) in figures.values() { th.number scope="col" { (name) } } } }
+            thead { tr { th scope="col" { "Time" } @for (name, ..) in &figures { th.number scope="col" { (name) } } } }
             tbody {
-                tr { th scope="row" { (this) } @for (_, now, _) in figures.values() { td.number { (count(*now)) } } }
-                tr { th scope="row" { (that) } @for (_, _, before) in figures.values() { td.number { (count(*before)) } } }
+                tr { th scope="row" { (this) } @for (_, now, _) in &figures { td.number { (count(*now)) } } }
+                tr { th scope="row" { (that) } @for (_, _, before) in &figures { td.number { (count(*before)) } } }
             }
         } }
         @if !earlier.is_complete { p.of { "Of the time before, the runs since " (time_of(&earlier.from)) " are counted." } }
@@ -267,11 +265,19 @@ fn links(wanted: &WantedReport) -> Markup {
     html! {
         p.no-print { a href=(wanted.page().at(REPORTS_CSV)) { "The same as CSV" } }
         p.only-print { "ganger, " (time(Timestamp::now())) @if let Some(tag) = wanted.asked.get("tag") { ", tag " (text(tag)) } }
-        details.commands {
-            summary { "As a command" }
-            pre { "ganger schedule report " (wanted.order.as_str()) " --from " (wanted.from) " --to " (wanted.to) }
-        }
+        (commands(&[as_command(wanted)]))
     }
+}
+
+/// Returns the command that reports the same.
+fn as_command(wanted: &WantedReport) -> String {
+    let times = Fields::from([
+        ("from", &*wanted.from.to_string()),
+        ("to", &wanted.to.to_string()),
+    ]);
+    let report = command(&["schedule", "report", wanted.order.as_str()]);
+    let filters = wanted.asked.only(&FILTERS.map(|(name, _)| name));
+    with_options(&with_options(&report, &times), &filters)
 }
 
 #[cfg(test)]
@@ -287,6 +293,12 @@ mod tests {
         let week = wanted("range=7d&tag=x&order=slow").unwrap();
         assert_eq!(week.to.duration_since(week.from).as_hours(), 168);
         assert_eq!(week.page().at("/p"), "/p?tag=x&order=slow&range=7d");
+        let command = as_command(&week);
+        assert!(
+            command.starts_with("ganger schedule report slow --from 2"),
+            "{command}"
+        );
+        assert!(command.ends_with(" --tag x"), "{command}");
         let day = wanted("from=2026-12-01T08:00&to=2026-12-02T08:00:00Z&range=7d").unwrap();
         assert_eq!(day.to.duration_since(day.from).as_hours(), 24);
         assert_eq!(day.range, None);

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use super::api::Api;
+use super::commands::{command, commands};
 use super::paths::{RUNS, SCHEDULES, form, schedule_api, schedule_path};
 use super::query::Fields;
 use super::runs::is_failure;
@@ -49,32 +50,28 @@ pub(super) fn actions(shown: &ScheduleDetailsJson, planned: Option<Planned>) -> 
             (backfill(name, planned))
             @if shown.schedule.origin != "file" { (remove(shown)) }
         }
-        details.commands {
-            summary { "As commands" }
-            pre {
-                @let word = shell_word(name);
-                "ganger schedule trigger " (text(&word)) " --reason TEXT\n"
-                "ganger schedule pause " (text(&word)) " --reason TEXT\n"
-                "ganger schedule resume " (text(&word)) "\n"
-                "ganger schedule skip " (text(&word)) "\n"
-                "ganger schedule backfill " (text(&word)) " --from TIME --to TIME --dry-run\n"
-                "ganger schedule history " (text(&word)) "\n"
-                "ganger schedule edit " (text(&word)) " --set KEY=VALUE\n"
-                "ganger schedule remove " (text(&word))
-            }
-        }
+        (commands(&as_commands(shown)))
     }
 }
 
-/// Returns a name as a word of a shell.
-pub(super) fn shell_word(name: &str) -> String {
-    let is_plain = |character: char| {
-        character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.' | ':' | '/' | '@')
+fn as_commands(shown: &ScheduleDetailsJson) -> Vec<String> {
+    let of = |verb: &str, more: &[&str]| {
+        let words = [&["schedule", verb, &*shown.schedule.name], more].concat();
+        command(&words)
     };
-    match !name.is_empty() && name.chars().all(is_plain) && !name.starts_with('-') {
-        true => name.to_owned(),
-        false => format!("'{}'", name.replace('\'', r"'\''")),
+    let mut lines = vec![
+        of("trigger", &["--reason", "TEXT"]),
+        of("pause", &["--reason", "TEXT"]),
+        of("resume", &[]),
+        of("skip", &[]),
+        of("backfill", &["--from", "TIME", "--to", "TIME", "--dry-run"]),
+        of("history", &[]),
+    ];
+    if shown.schedule.origin != "file" {
+        lines.push(of("edit", &["--set", "KEY=VALUE"]));
+        lines.push(of("remove", &[]));
     }
+    lines
 }
 
 fn pause(at: &str) -> Markup {
@@ -227,19 +224,5 @@ fn planned_backfill(name: &str, (from, to): (&str, &str), planned: &BackfillJson
                 " " a href=(schedule_path(name)) { "Never mind" }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_one_word_of_a_shell() {
-        assert_eq!(shell_word("nightly-1"), "nightly-1");
-        assert_eq!(shell_word("a b"), "'a b'");
-        assert_eq!(shell_word("it's; rm"), r"'it'\''s; rm'");
-        assert_eq!(shell_word("-x"), "'-x'");
-        assert_eq!(shell_word(""), "''");
     }
 }

@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::api::Api;
+use super::commands::{command, commands, with_options};
 use super::page::{Page, Section};
 use super::paths::{NEW_SCHEDULE, SCHEDULES, form, schedule_api};
 use super::query::Fields;
@@ -89,12 +90,27 @@ fn definition(asked: &Fields) -> Value {
             keys.insert(key.to_owned(), value.into());
         }
     }
-    if let Some(tags) = asked.get("tags") {
-        let tags = tags.split(',').map(str::trim);
-        let tags: Vec<&str> = tags.filter(|tag| !tag.is_empty()).collect();
+    if asked.get("tags").is_some() {
+        let tags: Vec<&str> = tags(asked).collect();
         keys.insert("tags".to_owned(), json!(tags));
     }
     Value::Object(keys)
+}
+
+/// Returns the command that makes the same schedule.
+fn as_command(asked: &Fields) -> String {
+    let name = asked.get("name").unwrap_or("NAME");
+    let keys = asked.only(&["cron", "every", "at", "zone", "queue", "body"]);
+    let add = with_options(&command(&["schedule", "add", name]), &keys);
+    tags(asked).fold(add, |add, tag| {
+        with_options(&add, &Fields::from([("tag", tag)]))
+    })
+}
+
+/// Returns the tags, between which there are commas.
+fn tags(asked: &Fields) -> impl Iterator<Item = &str> {
+    let tags = asked.get("tags").unwrap_or_default().split(',');
+    tags.map(str::trim).filter(|tag| !tag.is_empty())
 }
 
 fn create(asked: &Fields) -> Markup {
@@ -112,10 +128,7 @@ fn create(asked: &Fields) -> Markup {
                 button { "Create " (text(name)) }
             }
         }
-        details.commands {
-            summary { "As a command" }
-            pre { "ganger schedule add NAME --cron EXPRESSION --queue QUEUE --body TEXT" }
-        }
+        (commands(&[as_command(asked)]))
     }
 }
 
@@ -129,5 +142,9 @@ mod tests {
         let asked = Fields::of(&asked.parse().unwrap());
         let expected = json!({ "cron": "0 8 * * *", "tags": ["x", "y"] });
         assert_eq!(definition(&asked), expected);
+        assert_eq!(
+            as_command(&asked),
+            "ganger schedule add a --cron '0 8 * * *' --tag x --tag y"
+        );
     }
 }

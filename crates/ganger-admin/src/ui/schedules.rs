@@ -8,6 +8,7 @@ use ganger_schedule::occurrence::ScheduleState;
 use maud::{Markup, html};
 
 use super::api::Api;
+use super::commands::{command, commands};
 use super::page::{Page, Section};
 use super::paths::{NEW_SCHEDULE, RUNS, SCHEDULES, form, schedule_api, schedule_path};
 use super::query::{Fields, tabs};
@@ -128,10 +129,12 @@ fn list(asked: &Fields, listed: Result<Vec<ScheduleJson>, Problem>) -> Markup {
             @if asked.get("after").is_some() { a href=(asked.without(&["after"]).at(SCHEDULES)) { "First schedules" } " " }
             @if let Some(last) = last { a href=(asked.with("after", &last.name).at(SCHEDULES)) { "Further schedules" } }
         }
-        details.commands {
-            summary { "As commands" }
-            pre { "ganger schedule list\nganger schedule pause --all --reason TEXT\nganger schedule resume --all\nganger schedule trigger NAME" }
-        }
+        (commands(&[
+            command(&["schedule", "list"]),
+            command(&["schedule", "pause", "--all", "--reason", "TEXT"]),
+            command(&["schedule", "resume", "--all"]),
+            command(&["schedule", "trigger", "NAME"]),
+        ]))
     }
 }
 

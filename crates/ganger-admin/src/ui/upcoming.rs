@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
 use maud::{Markup, html};
 
 use super::api::Api;
+use super::commands::{command, commands};
 use super::page::{Page, Section};
 use super::paths::{UPCOMING, schedule_path};
 use super::query::Fields;
@@ -163,7 +164,7 @@ impl Week {
                     tbody { @for day in &self.days { (self.day(*day, &counts, most, asked)) } }
                 }
             }
-            details.commands { summary { "As a command" } pre { "ganger schedule upcoming -n 100" } }
+            (commands(&[command(&["schedule", "upcoming", "-n", "100", "--zone", &self.zone_name])]))
         }
     }
 
