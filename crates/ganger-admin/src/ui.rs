@@ -24,9 +24,10 @@ mod query;
 mod alerts;
 mod config;
 mod dead;
+mod dead_changes;
+mod dead_letter;
 mod edit;
 mod events;
-mod letter;
 mod queue;
 mod search;
 
@@ -95,9 +96,9 @@ pub(super) fn routes(api: Api, overview: Overview) -> Router {
         .route(paths::CONFIG, get(config::page))
         .route(paths::DEAD, get(dead::overview))
         .route(paths::DEAD_OF, get(dead::of_one))
-        .route(paths::RETRY_ALL, get(dead::retry_all))
-        .route(paths::DROP_ALL, get(dead::drop_all))
-        .route(paths::DEAD_LETTER, get(letter::page))
+        .route(paths::RETRY_ALL, get(dead_changes::retry_all))
+        .route(paths::DROP_ALL, get(dead_changes::drop_all))
+        .route(paths::DEAD_LETTER, get(dead_letter::page))
         .route(paths::EDIT, get(edit::form).post(edit::enter))
         .route(paths::EVENTS, get(events::page))
         .route(paths::QUEUE, get(queue::page))

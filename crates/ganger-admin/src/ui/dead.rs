@@ -1,5 +1,4 @@
-//! Pages of dead letters: those of all sources by error, those of one source, and what a change of all that match
-//! would be.
+//! Pages of dead letters: those of all sources by error, and those of one source.
 
 use std::time::Duration;
 
@@ -8,10 +7,8 @@ use axum::extract::Path;
 use axum::http::Uri;
 use futures_util::future::join_all;
 use ganger_queue::client::SourceInfo;
-use ganger_queue::client::json::moment;
 use ganger_queue::client::shown::DeadLetterJson;
 use ganger_queue::dead_letter::{DeadLetter, Group};
-use jiff::Timestamp;
 use maud::{Markup, html};
 use tokio::time::Instant;
 
@@ -26,9 +23,8 @@ use super::shown::{count, first, text, time_of};
 use crate::answer::Problem;
 use crate::dead::Letters;
 
-/// Number of rows on a page, and of examples of what would be changed.
+/// Number of rows on a page.
 const ROWS: usize = 50;
-const EXAMPLES: usize = 10;
 /// Longest part of an error that a list shows, and by which it is looked for, in characters.
 const ERROR_CHARS: usize = 160;
 /// Longest parts of an error and of a body in a row, in characters.
@@ -39,7 +35,7 @@ const READ_EVERY: Duration = Duration::from_secs(5);
 const READ_SHARE: u32 = 30;
 
 /// Fields by which dead letters are filtered, in the API as well, each with its label.
-const FILTERS: [(&str, &str); 6] = [
+pub(super) const FILTERS: [(&str, &str); 6] = [
     ("pool", "Pool"),
     ("reason", "Reason"),
     ("error", "Error contains"),
@@ -52,12 +48,17 @@ const FILTERS: [(&str, &str); 6] = [
 const MORE: [&str; 4] = ["reason", "message_id", "since", "before"];
 
 /// Returns the fields of a filter that are given.
-fn filter(fields: &Fields) -> Fields {
+pub(super) fn filter(fields: &Fields) -> Fields {
     fields.only(&FILTERS.map(|(name, _)| name))
 }
 
+/// Reads the dead letters of an answer.
+pub(super) fn dead_letters(found: Letters) -> Result<Vec<DeadLetter>, Problem> {
+    found.letters.into_iter().map(dead_letter).collect()
+}
+
 /// Reads a dead letter of an answer.
-pub(super) fn letter(json: DeadLetterJson) -> Result<DeadLetter, Problem> {
+pub(super) fn dead_letter(json: DeadLetterJson) -> Result<DeadLetter, Problem> {
     DeadLetter::try_from(json).map_err(Problem::bad)
 }
 
@@ -126,18 +127,25 @@ fn of_source(source: &SourceInfo, groups: Result<&Vec<Group>, &Problem>) -> Mark
             Err(problem) => p.error { (text(problem.detail())) },
             Ok(groups) if groups.is_empty() => p.none { "No dead letter." },
             Ok(groups) => {
-                div.wide tabindex="0" {
-                    table.cards {
-                        thead { tr {
-                            th scope="col" { "Error" } th scope="col" { "Reason" } th scope="col" { "Pool" }
-                            th.number scope="col" { "Dead letters" } th scope="col" { "First" } th scope="col" { "Last" }
-                        } }
-                        tbody { @for group in groups.iter().take(ROWS) { (of_group(&source.name, group)) } }
-                    }
-                }
+                (groups_table(&source.name, &groups[..groups.len().min(ROWS)]))
                 @if groups.len() > ROWS {
                     p.none { "And " (groups.len() - ROWS) " rarer errors: " a href=(dead_path(&source.name)) { "all dead letters" } "." }
                 }
+            }
+        }
+    }
+}
+
+/// Shows dead letters by error.
+pub(super) fn groups_table(source: &str, groups: &[Group]) -> Markup {
+    html! {
+        div.wide tabindex="0" {
+            table.cards {
+                thead { tr {
+                    th scope="col" { "Error" } th scope="col" { "Reason" } th scope="col" { "Pool" }
+                    th.number scope="col" { "Dead letters" } th scope="col" { "First" } th scope="col" { "Last" }
+                } }
+                tbody { @for group in groups { (of_group(source, group)) } }
             }
         }
     }
@@ -186,16 +194,15 @@ pub(super) async fn of_one(
     let found: Letters = api.get(&asked.at(&dead_api(&source))).await?;
     let took = began.elapsed();
     let more = found.more;
-    let letters = found.letters.into_iter().map(letter);
-    let letters = letters.collect::<Result<Vec<DeadLetter>, Problem>>()?;
+    let dead = dead_letters(found)?;
     let here = sought.at(&dead_path(&source));
     let page = Page::new(Section::DeadLetters, format!("Dead letters of {source}"))
         .with("filters", filters(&source, &info, &fields))
-        .with("all", for_all(&source, &sought, letters.is_empty()))
-        .with_list("letters", listed(&source, &letters, &here))
+        .with("all", for_all(&source, &sought, dead.is_empty()))
+        .with_list("dead-letters", listed(&source, &dead, &here))
         .with(
             "more",
-            onward(&source, &sought, &letters, (after.is_some(), more)),
+            onward(&source, &sought, &dead, (after.is_some(), more)),
         )
         .with("commands", commands(&as_commands(&source, &sought)));
     Ok(paced(page, &info, took))
@@ -238,16 +245,16 @@ fn field(name: &str, fields: &Fields) -> Markup {
     }
 }
 
-fn listed(source: &str, letters: &[DeadLetter], here: &str) -> Markup {
+fn listed(source: &str, dead: &[DeadLetter], here: &str) -> Markup {
     let retry = form("post", &format!("{}/retry", dead_api(source)));
     let drop = form("delete", &dead_api(source));
     html! {
-        @if letters.is_empty() {
+        @if dead.is_empty() {
             p.none { "No dead letter matches." }
         } @else {
             form method="post" action=(retry) {
                 input type="hidden" name="back" value=(here);
-                (table(source, letters, true))
+                (table(source, dead, true))
                 div.actions.bar {
                     button { "Retry the ticked" }
                     details.ask {
@@ -262,7 +269,7 @@ fn listed(source: &str, letters: &[DeadLetter], here: &str) -> Markup {
 }
 
 /// Shows dead letters as a table; those of a form have a box to tick.
-fn table(source: &str, letters: &[DeadLetter], has_boxes: bool) -> Markup {
+pub(super) fn table(source: &str, dead: &[DeadLetter], has_boxes: bool) -> Markup {
     html! {
         div.wide tabindex="0" {
             table.cards {
@@ -271,26 +278,26 @@ fn table(source: &str, letters: &[DeadLetter], has_boxes: bool) -> Markup {
                     th scope="col" { "Id" } th scope="col" { "Last failed" } th scope="col" { "Pool" }
                     th scope="col" { "Reason" } th scope="col" { "Error" } th scope="col" { "Message, body" }
                 } }
-                tbody { @for letter in letters { (row(source, letter, has_boxes)) } }
+                tbody { @for one in dead { (row(source, one, has_boxes)) } }
             }
         }
     }
 }
 
-fn row(source: &str, letter: &DeadLetter, has_box: bool) -> Markup {
-    let body = &letter.body[..letter.body.len().min(4 * BODY_CHARS)];
+fn row(source: &str, dead: &DeadLetter, has_box: bool) -> Markup {
+    let body = &dead.body[..dead.body.len().min(4 * BODY_CHARS)];
     html! {
         tr {
             @if has_box {
-                td { input type="checkbox" name="ids:list" value=(letter.id) aria-label={ "Tick " (letter.id) }; }
+                td { input type="checkbox" name="ids:list" value=(dead.id) aria-label={ "Tick " (dead.id) }; }
             }
-            th scope="row" { a href=(dead_letter_path(source, &letter.id)) { (text(&letter.id)) } }
-            td { (time_of(&letter.last_failed_at)) }
-            td { a href=(pool_path(&letter.pool)) { (text(&letter.pool)) } }
-            td { (text(&letter.reason)) }
-            td.cut.main { (text(&first(&letter.error, LINE_CHARS))) }
+            th scope="row" { a href=(dead_letter_path(source, &dead.id)) { (text(&dead.id)) } }
+            td { (time_of(&dead.last_failed_at)) }
+            td { a href=(pool_path(&dead.pool)) { (text(&dead.pool)) } }
+            td { (text(&dead.reason)) }
+            td.cut.main { (text(&first(&dead.error, LINE_CHARS))) }
             td.cut {
-                (text(&first(name_of(letter), BODY_CHARS)))
+                (text(&first(name_of(dead), BODY_CHARS)))
                 @if !body.is_empty() { br; code.of { (text(&first(&String::from_utf8_lossy(body), BODY_CHARS))) } }
             }
         }
@@ -298,21 +305,18 @@ fn row(source: &str, letter: &DeadLetter, has_box: bool) -> Markup {
 }
 
 /// Returns the text by which people know a message best.
-fn name_of(letter: &DeadLetter) -> &str {
-    let name = letter
-        .message_id
-        .as_deref()
-        .or(letter.message_name.as_deref());
-    name.unwrap_or(&letter.correlation_id)
+fn name_of(dead: &DeadLetter) -> &str {
+    let name = dead.message_id.as_deref().or(dead.message_name.as_deref());
+    name.unwrap_or(&dead.correlation_id)
 }
 
 fn onward(
     source: &str,
     sought: &Fields,
-    letters: &[DeadLetter],
+    dead: &[DeadLetter],
     (is_later, has_more): (bool, bool),
 ) -> Markup {
-    let last = letters.last().filter(|_| has_more);
+    let last = dead.last().filter(|_| has_more);
     let next = last.map(|last| sought.with("after", &last.id).at(&dead_path(source)));
     html! {
         @if is_later || next.is_some() {
@@ -341,7 +345,7 @@ fn for_all(source: &str, sought: &Fields, are_none: bool) -> Markup {
     }
 }
 
-fn as_commands(source: &str, sought: &Fields) -> Vec<String> {
+pub(super) fn as_commands(source: &str, sought: &Fields) -> Vec<String> {
     let fields = Fields::from([("source", source)]);
     let fields = sought
         .iter()
@@ -356,160 +360,6 @@ fn as_commands(source: &str, sought: &Fields) -> Vec<String> {
         format!("{}{all}", of("retry")),
         format!("{}{all}", of("drop")),
     ]
-}
-
-/// A change of all dead letters that match.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
-    Retry,
-    Drop,
-}
-
-/// Shows what a retry of all that match would send back. The query is the filter of `/v1/dead/{source}`.
-pub(super) async fn retry_all(
-    Extension(api): Extension<Api>,
-    Path(source): Path<String>,
-    uri: Uri,
-) -> Result<Page, Problem> {
-    preview(&api, &source, &Fields::of(&uri), Change::Retry).await
-}
-
-/// Shows what a drop of all that match would delete. The query is the filter of `/v1/dead/{source}`.
-pub(super) async fn drop_all(
-    Extension(api): Extension<Api>,
-    Path(source): Path<String>,
-    uri: Uri,
-) -> Result<Page, Problem> {
-    preview(&api, &source, &Fields::of(&uri), Change::Drop).await
-}
-
-async fn preview(
-    api: &Api,
-    source: &str,
-    fields: &Fields,
-    change: Change,
-) -> Result<Page, Problem> {
-    // A time that is told as so long ago is the same one when the button is pressed.
-    let mut sought = filter(fields);
-    for name in ["since", "before"] {
-        if let Some(given) = sought.get(name) {
-            let at = moment(given).map_err(|why| Problem::bad(format!("{name}: {why}")))?;
-            sought = sought.with(name, &at.to_string());
-        }
-    }
-    // What comes in later was not seen.
-    if sought.get("before").is_none() {
-        sought = sought.with("before", &Timestamp::now().to_string());
-    }
-    let groups = sought.at(&format!("{}/groups", dead_api(source)));
-    let limit = EXAMPLES.to_string();
-    let examples = sought.with("limit", &limit).at(&dead_api(source));
-    // One after the other: of a broker's queue only one can read.
-    let groups: Vec<Group> = api.get(&groups).await?;
-    let examples: Letters = api.get(&examples).await?;
-    let examples = examples.letters.into_iter().map(letter);
-    let examples = examples.collect::<Result<Vec<DeadLetter>, Problem>>()?;
-    let number: u64 = groups.iter().map(|group| group.count).sum();
-    let (verb, title) = match change {
-        Change::Retry => ("Retry", format!("Retry dead letters of {source}")),
-        Change::Drop => ("Drop", format!("Drop dead letters of {source}")),
-    };
-    let page = Page::new(Section::DeadLetters, title)
-        .with("what", subject(&sought, number, change))
-        .with("do", deed(source, &sought, number, change))
-        .with("groups", in_groups(source, &groups));
-    let page = match number {
-        0 => page,
-        _ => page.with("examples", shown_examples(source, &examples, number)),
-    };
-    let all: Vec<String> = as_commands(source, &sought)
-        .into_iter()
-        .filter(|line| line.starts_with(&format!("ganger dead {}", verb.to_lowercase())))
-        .flat_map(|line| [format!("{line} --dry-run"), line])
-        .collect();
-    Ok(page.with("commands", commands(&all)).still())
-}
-
-fn dead_letters(number: u64) -> String {
-    match number {
-        1 => "1 dead letter".to_owned(),
-        _ => format!("{} dead letters", count(number)),
-    }
-}
-
-fn subject(sought: &Fields, number: u64, change: Change) -> Markup {
-    html! {
-        p.lead {
-            @match (number, change) {
-                (0, _) => "No dead letter matches: there is nothing to do.",
-                (_, Change::Retry) => {
-                    (dead_letters(number)) " would go back to the queue they came from, with a clean count of attempts."
-                },
-                (_, Change::Drop) => {
-                    (dead_letters(number)) " would be deleted for good, with their messages. This can't be undone."
-                },
-            }
-        }
-        @if sought.is_empty() {
-            p { "No filter: all dead letters of the source." }
-        } @else {
-            dl.facts {
-                @for (name, value) in sought.iter() {
-                    @let label = FILTERS.iter().find(|(own, _)| *own == name).map_or(name, |(_, label)| *label);
-                    dt { (label) }
-                    dd { @match name { "since" | "before" => (time_of(value)), _ => (text(value)) } }
-                }
-            }
-        }
-    }
-}
-
-fn deed(source: &str, sought: &Fields, number: u64, change: Change) -> Markup {
-    let back = sought.at(&dead_path(source));
-    let action = match change {
-        Change::Retry => form("post", &format!("{}/retry", dead_api(source))),
-        Change::Drop => form("delete", &dead_api(source)),
-    };
-    html! {
-        form.actions method="post" action=(action) {
-            @if number > 0 {
-                input type="hidden" name="all:bool" value="true";
-                input type="hidden" name="back" value=(dead_path(source));
-                (sought.hidden())
-                @match change {
-                    Change::Retry => button { "Retry " (dead_letters(number)) },
-                    Change::Drop => button.danger { "Drop " (dead_letters(number)) },
-                }
-            }
-            a.button href=(back) { "Back to the list" }
-        }
-        @if number > 0 { p.none { "Those that fail after this page was made are not included." } }
-    }
-}
-
-fn in_groups(source: &str, groups: &[Group]) -> Markup {
-    html! {
-        @if groups.len() > 1 {
-            h2 { "By error" }
-            div.wide tabindex="0" {
-                table.cards {
-                    thead { tr {
-                        th scope="col" { "Error" } th scope="col" { "Reason" } th scope="col" { "Pool" }
-                        th.number scope="col" { "Dead letters" } th scope="col" { "First" } th scope="col" { "Last" }
-                    } }
-                    tbody { @for group in groups.iter().take(EXAMPLES) { (of_group(source, group)) } }
-                }
-            }
-            @if groups.len() > EXAMPLES { p.none { "And " (groups.len() - EXAMPLES) " rarer errors." } }
-        }
-    }
-}
-
-fn shown_examples(source: &str, examples: &[DeadLetter], number: u64) -> Markup {
-    html! {
-        h2 { @if number > examples.len() as u64 { "The oldest " (examples.len()) } @else { "These are they" } }
-        (table(source, examples, false))
-    }
 }
 
 #[cfg(test)]

@@ -69,9 +69,9 @@ pub(super) async fn page(
 
 /// Returns the dead letters of the message of a run.
 pub(super) fn dead_letter_of(run: &OccurrenceJson) -> Option<String> {
-    let letter = run.dead_letter.as_ref()?;
-    let asked = Fields::default().with("message_id", &letter.message_id);
-    Some(asked.at(&dead_path(&letter.source)))
+    let dead = run.dead_letter.as_ref()?;
+    let asked = Fields::from([("message_id", &*dead.message_id)]);
+    Some(asked.at(&dead_path(&dead.source)))
 }
 
 fn summary(run: &OccurrenceJson) -> Markup {
@@ -199,8 +199,8 @@ fn failure(run: &OccurrenceJson) -> Markup {
         }
         @if let Some(code) = run.exit_code { dt { "Exit code" } dd { (code) } }
         @if let Some(signal) = run.signal { dt { "Signal" } dd { (signal) } }
-        @if let (Some(path), Some(letter)) = (dead_letter_of(run), &run.dead_letter) {
-            dt { "Dead letter" } dd { a href=(path) { code { (text(&letter.message_id)) } } " " span.of { "of " (text(&letter.source)) } }
+        @if let (Some(path), Some(dead)) = (dead_letter_of(run), &run.dead_letter) {
+            dt { "Dead letter" } dd { a href=(path) { code { (text(&dead.message_id)) } } " " span.of { "of " (text(&dead.source)) } }
         }
     }
 }

@@ -17,7 +17,7 @@ use maud::{Markup, html};
 use tokio::time::{Instant, timeout_at};
 
 use super::api::Api;
-use super::dead::letter;
+use super::dead::dead_letter;
 use super::page::{Page, Section};
 use super::paths::{
     RUNS, SCHEDULES, SEARCH, dead_api, dead_letter_path, dead_path, path, pool_path, queue_path,
@@ -407,7 +407,7 @@ async fn of_dead_letters(api: &Api, deadline: Instant, source: &str, search: &Se
             .chain(by_message.letters)
             .chain(by_error.letters);
         let all = all
-            .map(letter)
+            .map(dead_letter)
             .collect::<Result<Vec<DeadLetter>, Problem>>()?;
         Ok(all
             .into_iter()

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use super::api::Api;
 use super::commands::{command, commands};
 use super::content::content;
-use super::dead::letter;
+use super::dead::dead_letter;
 use super::page::{Page, Section};
 use super::paths::{EDIT, RUNS, dead_api, dead_path, form, path, pool_path, queue_path};
 use super::query::Fields;
@@ -43,7 +43,7 @@ pub(super) async fn page(
 /// Reads a dead letter in full.
 pub(super) async fn read(api: &Api, source: &str, id: &str) -> Result<DeadLetter, Problem> {
     let path = path("/v1/dead/{source}/letters/{id}", &[source, id]);
-    letter(api.get::<DeadLetterJson>(&path).await?)
+    dead_letter(api.get::<DeadLetterJson>(&path).await?)
 }
 
 /// Returns the page of the run of its message, if a ledger has it.
