@@ -12,7 +12,7 @@ use super::common::{CommandResult, Format, Output};
 use super::output;
 use super::usage::wrong;
 use ganger_admin::NewToken;
-use ganger_core::names::is_name;
+use ganger_core::names::{NAME_RULE, is_name};
 use ganger_core::units;
 
 #[derive(Debug, Subcommand)]
@@ -48,8 +48,7 @@ pub(super) fn run(command: &TokenCommand) -> CommandResult {
 fn new(args: &NewArgs) -> CommandResult {
     let NewArgs { name, role, .. } = args;
     if !is_name(name) {
-        let rule = "must be 1 to 64 of the characters A-Z, a-z, 0-9, `_`, `.` and `-`";
-        return Err(wrong(format!("the name {rule}: `{name}`")));
+        return Err(wrong(format!("the name {NAME_RULE}: `{name}`")));
     }
     let expires = args.expires.map(from_now).transpose()?;
     let NewToken { token, sha256 } = NewToken::generate().into_diagnostic()?;

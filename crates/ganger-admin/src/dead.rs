@@ -7,6 +7,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use bytes::Bytes;
+use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::answer::Problem;
@@ -74,32 +75,22 @@ pub(super) struct CountFilter {
     before: Option<String>,
 }
 
-/// Criteria as a request gives them.
-#[derive(Debug, Clone, Default)]
-struct GivenCriteria {
-    error: Option<String>,
-    reason: Option<String>,
-    message_id: Option<String>,
-    since: Option<String>,
-    before: Option<String>,
+/// Reads the criteria of a request, whose fields have these names in each query and body.
+macro_rules! criteria {
+    ($request:expr) => {
+        Criteria {
+            error: $request.error.clone(),
+            message_id: $request.message_id.clone(),
+            reason: $request.reason.clone(),
+            since: time("since", $request.since.as_deref())?,
+            before: time("before", $request.before.as_deref())?,
+        }
+    };
 }
 
-impl GivenCriteria {
-    fn read(self) -> Result<Criteria, Problem> {
-        let time = |name: &str, given: Option<String>| {
-            let read = given.as_deref().map(moment).transpose();
-            read.map_err(|why| {
-                Problem::bad(format!("{name}: {why}: `{}`", given.unwrap_or_default()))
-            })
-        };
-        Ok(Criteria {
-            error: self.error,
-            message_id: self.message_id,
-            reason: self.reason,
-            since: time("since", self.since)?,
-            before: time("before", self.before)?,
-        })
-    }
+fn time(name: &str, given: Option<&str>) -> Result<Option<Timestamp>, Problem> {
+    let read = given.map(moment).transpose();
+    read.map_err(|why| Problem::bad(format!("{name}: {why}: `{}`", given.unwrap_or_default())))
 }
 
 /// A list of dead letters.
@@ -143,17 +134,10 @@ pub(super) async fn list(
 }
 
 fn page(wanted: &Wanted, limit: usize) -> Result<Page, Problem> {
-    let given = GivenCriteria {
-        error: wanted.error.clone(),
-        reason: wanted.reason.clone(),
-        message_id: wanted.message_id.clone(),
-        since: wanted.since.clone(),
-        before: wanted.before.clone(),
-    };
     Ok(Page {
         filter: DeadFilter {
             pool: wanted.pool.clone(),
-            criteria: given.read()?,
+            criteria: criteria!(wanted),
             ids: None,
         },
         after: wanted.after.clone(),
@@ -212,16 +196,9 @@ pub(super) async fn groups(
     counted: Result<Query<CountFilter>, QueryRejection>,
 ) -> Result<Json<Vec<Group>>, Problem> {
     let (Path(source), Query(counted)) = (source?, counted?);
-    let given = GivenCriteria {
-        error: counted.error,
-        reason: counted.reason,
-        message_id: counted.message_id,
-        since: counted.since,
-        before: counted.before,
-    };
     let filter = DeadFilter {
         pool: counted.pool,
-        criteria: given.read()?,
+        criteria: criteria!(counted),
         ids: None,
     };
     let count = move |client: &mut Client| count(client, filter);
@@ -340,14 +317,7 @@ impl Chosen {
             (None, true) => {}
             _ => return Err(Problem::bad("name `ids`, or say `\"all\": true`")),
         }
-        let given = GivenCriteria {
-            error: self.error.clone(),
-            reason: self.reason.clone(),
-            message_id: self.message_id.clone(),
-            since: self.since.clone(),
-            before: self.before.clone(),
-        };
-        let criteria = given.read()?;
+        let criteria = criteria!(self);
         if !self.all && !criteria.are_none() {
             return Err(Problem::bad(
                 "`error`, `reason`, `message_id`, `since` and `before` narrow `all`, not `ids`",

@@ -1,6 +1,9 @@
 //! Names that the outside world sees in more than one place: control lines, the pipe's path,
 //! environment variables, header names; and the rule for names that users choose.
 
+/// Rule for names that users choose.
+pub const NAME_RULE: &str = "must be 1 to 64 of the characters A-Z, a-z, 0-9, `_`, `.` and `-`";
+
 /// Returns true if a text is a valid name of a pool, a source or a schedule.
 pub fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())

@@ -19,7 +19,7 @@ use crate::value_types::address::{Listen, listen, network};
 use crate::value_types::choice::choice;
 use crate::value_types::compound::{list_of, one_or_more};
 use crate::value_types::{
-    NAME_RULE, Wrong, boolean, bytes_of, collector, header_name, instant, message_part, name,
+    Wrong, boolean, bytes_of, check_name, collector, header_name, instant, message_part, name,
     sha256, web_url, word,
 };
 
@@ -133,11 +133,7 @@ fn public_url(t: &mut Reader<'_>, is_required: bool) -> Option<String> {
 fn peers(t: &mut Reader<'_>, around: ReadContext<'_>) -> BTreeMap<String, AdminPeer> {
     let meaning = "Other daemons that the dashboard shows beside this one, each in its own `[admin.peers.NAME]`. They \
          are asked for their status only.";
-    let check = |text: &str| match ganger_core::names::is_name(text) {
-        true => Ok(()),
-        false => Err(Wrong::new(NAME_RULE, "")),
-    };
-    let peers = t.tables("peers", meaning, check, |t| {
+    let peers = t.tables("peers", meaning, check_name, |t| {
         let url = t.must("url", web_url(), "URL of its admin API, such as `http://10.0.0.8:9464`.");
         let given = t.maybe(
             "token",

@@ -29,7 +29,7 @@ use super::environment::Environment;
 use super::model::{Config, DaemonConfig, LogFormat};
 use super::reader::Reader;
 use super::value_types::choice::choice;
-use super::value_types::{duration, log_filter, size};
+use super::value_types::{check_name, duration, log_filter, size};
 use shared::{DAY, HOUR, ReadContext};
 
 /// Shortest stall timeout: threads show a sign of life each second, and a busy machine may delay some.
@@ -41,7 +41,7 @@ pub(super) fn config(t: &mut Reader<'_>, around: ReadContext<'_>) -> Config {
     let sources = t.tables(
         "sources",
         "Connections that pools read from, each under a name of your choice.",
-        source::check_name,
+        check_name,
         |t| source::read(t, around),
     );
     if sources.is_empty() && !t.has("sources") {

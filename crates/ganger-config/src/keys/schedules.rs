@@ -31,7 +31,7 @@ use crate::reader::either::Either;
 use crate::tree::{Node, Table};
 use crate::value_types::choice::choice;
 use crate::value_types::compound::{hinted, list_of, off_or, one_or_more};
-use crate::value_types::{Wrong, duration, integer, name, text, word};
+use crate::value_types::{Wrong, check_name, duration, integer, name, text, word};
 
 /// Meaning of `source`.
 pub(super) const SOURCE: &str = "Source of the queue. If omitted, that of the ledger; if the ledger is a file of its own, the \
@@ -164,11 +164,7 @@ pub fn stored(name: &str, definition: &str, zones: &Zones) -> Result<ScheduleCon
 
 fn calendars(t: &mut Reader<'_>, zones: &LazyCell<Zones, impl FnOnce() -> Zones>) -> Calendars {
     let meaning = "Calendars that schedules are bound to with `only`.";
-    let check = |text: &str| match ganger_core::names::is_name(text) {
-        true => Ok(()),
-        false => Err(Wrong::new(crate::value_types::NAME_RULE, "")),
-    };
-    t.tables("calendars", meaning, check, |t| {
+    t.tables("calendars", meaning, check_name, |t| {
         let calendar = calendar(t);
         // Its zone may be that of the schedule: here UTC stands for it.
         if !t.is_describing() {

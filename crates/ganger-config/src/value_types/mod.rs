@@ -18,7 +18,7 @@ use super::model::Argument;
 use super::print;
 use super::problem::Origin;
 use super::tree::{Broken, Node, Value};
-use ganger_core::names::is_name;
+use ganger_core::names::{NAME_RULE, is_name};
 use ganger_core::units;
 
 /// A kind of value.
@@ -170,9 +170,13 @@ pub fn is_log_filter(text: &str) -> bool {
     names_modules && text.parse::<Targets>().is_ok()
 }
 
-/// Rule for the name of a pool or a source.
-pub(super) const NAME_RULE: &str =
-    "must be 1 to 64 of the characters A-Z, a-z, 0-9, `_`, `.` and `-`";
+/// Checks a name that a key has.
+pub(super) fn check_name(name: &str) -> Result<(), Wrong> {
+    match is_name(name) {
+        true => Ok(()),
+        false => Err(Wrong::new(NAME_RULE, "")),
+    }
+}
 
 /// Makes the kind for the prefix of table names: they need no quotes, and still fit.
 pub(super) fn table_prefix() -> Text {

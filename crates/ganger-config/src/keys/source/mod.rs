@@ -17,8 +17,7 @@ use super::shared::ReadContext;
 use crate::model::SourceConfig;
 use crate::reader::Reader;
 use crate::value_types::choice::choice;
-use crate::value_types::{Kind, NAME_RULE, Wrong, boolean, table_prefix};
-use ganger_core::names::is_name;
+use crate::value_types::{Kind, boolean, table_prefix};
 
 /// Kind of server or database that a source connects to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,14 +87,6 @@ pub(super) fn read(t: &mut Reader<'_>, around: ReadContext<'_>) -> SourceConfig 
         .or_else(broker)
         .or_else(log)
         .unwrap_or_else(|| unreachable!("one of the kinds is read"))
-}
-
-/// Checks a source's name.
-pub(super) fn check_name(name: &str) -> Result<(), Wrong> {
-    if is_name(name) {
-        return Ok(());
-    }
-    Err(Wrong::new(NAME_RULE, ""))
 }
 
 fn kind() -> impl Kind<Value = Option<SourceKind>> {
