@@ -1,6 +1,9 @@
 //! Roles that requests require, in one table.
 
+use axum::extract::{MatchedPath, Request};
 use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 
 use super::answer::Problem;
 use super::caller::Caller;
@@ -66,6 +69,19 @@ pub(super) fn required(method: &Method, route: &str) -> Role {
     found.map_or(unlisted, |(_, _, role)| *role)
 }
 
+/// Checks the role of the caller whom the guard has admitted.
+pub(super) async fn require(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>();
+    let checked = match request.extensions().get::<Caller>() {
+        Some(caller) => check(caller, request.method(), route.map(MatchedPath::as_str)),
+        None => Err(Problem::new(StatusCode::FORBIDDEN, "the caller is unknown")),
+    };
+    match checked {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
 /// Checks that a caller has the role that a request requires. An unknown path requires none.
 pub(super) fn check(caller: &Caller, method: &Method, route: Option<&str>) -> Result<(), Problem> {
     let required = route.map_or(Viewer, |route| required(method, route));
@@ -85,9 +101,15 @@ pub(super) fn check(caller: &Caller, method: &Method, route: Option<&str>) -> Re
 mod tests {
     use std::collections::BTreeSet;
 
+    use axum::Router;
+    use axum::body::Body;
+    use axum::middleware::from_fn;
+    use axum::routing::get;
     use serde_json::Value;
+    use tower::ServiceExt;
 
     use super::*;
+    use crate::caller::Identity;
 
     #[test]
     fn each_operation_that_changes_something_has_a_role() {
@@ -111,6 +133,31 @@ mod tests {
             .filter(|(method, path, _)| *method != "GET" && path.starts_with("/v1/"));
         let listed = listed.map(|(method, path, _)| ((*method).to_owned(), (*path).to_owned()));
         assert_eq!(listed.collect::<BTreeSet<_>>(), described);
+    }
+
+    #[tokio::test]
+    async fn a_route_is_the_same_however_its_path_is_written() {
+        let route = get(|| async { "secret" });
+        let routes = Router::new().route("/v1/config", route);
+        let routes = routes.layer(from_fn(require));
+        let ask = async |path: &str, role: Option<Role>| {
+            let identity = Identity::Socket { uid: 0 };
+            let caller = role.map(|role| Caller::new(identity, role));
+            let mut request = Request::get(path).body(Body::empty()).unwrap();
+            if let Some(caller) = caller {
+                request.extensions_mut().insert(caller);
+            }
+            routes.clone().oneshot(request).await.unwrap().status()
+        };
+        for path in ["/v1/config", "/v1/config?a=/v1/status"] {
+            assert_eq!(ask(path, Some(Admin)).await, StatusCode::OK, "{path}");
+            assert_eq!(
+                ask(path, Some(Viewer)).await,
+                StatusCode::FORBIDDEN,
+                "{path}"
+            );
+            assert_eq!(ask(path, None).await, StatusCode::FORBIDDEN, "{path}");
+        }
     }
 
     #[test]

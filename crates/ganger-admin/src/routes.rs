@@ -36,8 +36,8 @@ use super::ui::{self, Api};
 use super::waits::Waits;
 use super::{
     by_hand, cancel, control, dead, events, explain, health, history, in_force, ledger, log, login,
-    messages, occurrence_log, occurrences, openapi, pause, pools, reload, reports, schedules,
-    sources,
+    messages, occurrence_log, occurrences, openapi, pause, pools, reload, reports, roles,
+    schedules, sources,
 };
 use ganger_config::model::TelemetryConfig;
 
@@ -95,8 +95,9 @@ impl Routes {
         let api = api
             .layer(from_fn_with_state(overview.clone(), redact))
             .layer(from_fn_with_state(context.ledger.clone(), record));
-        // Pages are for callers that the guard has admitted.
-        let pages = Api::new(api.clone().with_state(context.clone()));
+        // Pages are for callers that the guard has admitted, who may not ask for all.
+        let of_pages = api.clone().layer(from_fn(roles::require));
+        let pages = Api::new(of_pages.with_state(context.clone()));
         let pages = ui::routes(pages, overview.clone());
         let api = api
             .merge(openapi::routes(&document))

@@ -13,12 +13,11 @@ use tower::ServiceExt;
 
 use crate::answer::Problem;
 use crate::caller::Caller;
-use crate::roles;
 
 /// Maximum size of an answer that a page reads, in bytes.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// The routes of the API, for pages. Their guard has admitted the caller already, who may read.
+/// The routes of the API, for pages. Their guard has admitted the caller already; each checks the role once more.
 #[derive(Clone)]
 pub(crate) struct Api {
     routes: Router,
@@ -35,16 +34,11 @@ impl Api {
 
     /// Returns what the API has at a path with a query.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Problem> {
-        // Not all that is read is for everybody who may see pages.
-        let route = path.split('?').next();
-        if let Some(caller) = &self.caller {
-            roles::check(caller, &Method::GET, route)?;
-        }
         self.send(path, Request::builder().method(Method::GET), Body::empty())
             .await
     }
 
-    /// Returns the answer of an operation that changes nothing, and that takes a body: viewers may see it as well.
+    /// Returns the answer of an operation that takes a body.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -54,11 +48,6 @@ impl Api {
         let request = request.header(header::CONTENT_TYPE, "application/json");
         self.send(path, request, Body::from(asked.to_string()))
             .await
-    }
-
-    /// Makes a change, and returns its answer. The route of the page requires the role that the change does.
-    pub(super) async fn change(&self, path: &str, wanted: &Value) -> Result<Value, Problem> {
-        self.ask(path, wanted).await
     }
 
     async fn send<T: DeserializeOwned>(

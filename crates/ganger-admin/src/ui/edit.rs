@@ -70,7 +70,7 @@ pub(super) async fn enter(
     }
     let wanted = json!({ "ids": [id], "body": new });
     let path = format!("{}/retry", dead_api(&source));
-    Ok(match api.change(&path, &wanted).await {
+    Ok(match api.ask(&path, &wanted).await {
         Ok(answer) => leave(&message(&answer), &dead_path(&source)),
         Err(problem) => again(Some(problem.detail())),
     })

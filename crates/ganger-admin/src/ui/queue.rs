@@ -108,7 +108,7 @@ pub(super) async fn send(
     let path = path("/v1/queues/{queue}/messages", &[&place.queue]);
     let path = Fields::from([("source", &*place.source)]).at(&path);
     let sent = match typed.message() {
-        Ok(message) => api.change(&path, &message).await,
+        Ok(message) => api.ask(&path, &message).await,
         Err(why) => Err(Problem::bad(why)),
     };
     Ok(match sent {
