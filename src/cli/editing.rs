@@ -274,7 +274,7 @@ fn text_of(keys: &Map<String, Json>) -> miette::Result<String> {
     })
 }
 
-/// Has no text name a variable.
+/// Escapes `$` in all texts, so that none names a variable.
 fn escaped(value: toml::Value) -> toml::Value {
     match value {
         toml::Value::String(text) => text.replace('$', "$$").into(),

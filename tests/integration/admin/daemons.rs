@@ -13,7 +13,7 @@ fn daemons(scene: &Scene) -> Vec<Value> {
     daemons.as_array().unwrap().clone()
 }
 
-/// What the page of daemons says.
+/// Returns the page of daemons.
 fn page(scene: &Scene) -> String {
     api(&scene.daemon).get("/ui/daemons").body
 }

@@ -1,4 +1,4 @@
-//! Who may do what: named tokens and their roles, the sessions of browsers, and users whom a proxy names.
+//! Permissions: named tokens and their roles, the sessions of browsers, and users whom a proxy names.
 
 use std::io::Write;
 use std::net::TcpStream;

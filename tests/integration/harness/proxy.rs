@@ -10,13 +10,13 @@ use std::time::Duration;
 use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// How many bytes at once are carried, and how many of them while they drip.
+/// Numbers of bytes that are carried at once: usually, and while they drip.
 const CARRIED: usize = 64 * 1024;
 const DRIP: usize = 3;
-/// The time between drips; nothing waits for it.
+/// Time between drips; nothing waits for it.
 const DRIP_EVERY: Duration = Duration::from_micros(200);
 
-/// What becomes of bytes.
+/// Treatment of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Flow {
     /// Those to the server are held back.
@@ -27,7 +27,7 @@ pub(crate) struct Flow {
     pub(crate) drips: bool,
     /// New connections are closed at once.
     pub(crate) refuses: bool,
-    /// What some of the bytes to the server become, if they come together; of the same length.
+    /// Replacements of some of the bytes to the server, if they come together; of the same length.
     pub(crate) up_becomes: Option<(&'static [u8], &'static [u8])>,
     /// A connection ends by which these bytes, if they come together, would go to the server.
     pub(crate) up_ends: Option<&'static [u8]>,

@@ -62,7 +62,7 @@ pub(super) fn dead_letter(json: DeadLetterJson) -> Result<DeadLetter, Problem> {
     DeadLetter::try_from(json).map_err(Problem::bad)
 }
 
-/// Has a page look again at a pace that leaves the source alone for most of the time. A broker's dead letters are not
+/// Sets the interval of a page so that the source is left alone for most of the time. A broker's dead letters are not
 /// read unasked: it has to put each back.
 fn paced(page: Page, sources: &[SourceInfo], took: Duration) -> Page {
     match sources.iter().all(SourceInfo::is_table) {

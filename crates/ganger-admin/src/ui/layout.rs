@@ -58,7 +58,7 @@ pub(super) async fn dress(request: Request, next: Next) -> Response {
     response
 }
 
-/// Has a browser forget the message that a page has shown.
+/// Deletes the cookie with the message that a page has shown.
 fn forget(response: &mut Response, was_shown: bool) {
     if was_shown && let Ok(cookie) = done::forgotten().parse() {
         response.headers_mut().append(header::SET_COOKIE, cookie);

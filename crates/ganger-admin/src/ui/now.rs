@@ -28,7 +28,7 @@ const TOGETHER: usize = 6;
 const SOME: usize = 10;
 
 /// A problem, and what helps.
-struct Trouble {
+struct ProblemRow {
     severity: &'static str,
     what: String,
     since: Option<std::time::SystemTime>,
@@ -42,7 +42,7 @@ struct Trouble {
 pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem> {
     let status: Status = api.get("/v1/status").await?;
     let trends: TrendsOfPools = api.get("/v1/trends").await?;
-    let troubles = troubles(&status, &trends);
+    let rows = problem_rows(&status, &trends);
     let (mut next, mut failed) = (Vec::new(), None);
     if status
         .ledger
@@ -55,8 +55,8 @@ pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem
         failed = api.get(&unresolved).await.ok();
     }
     let page = Page::new(Section::Now, "Now")
-        .with("sentence", sentence(&status, &troubles))
-        .with("problems", problems(&troubles))
+        .with("sentence", sentence(&status, &rows))
+        .with("problems", problems(&rows))
         .with("pools", pools(&status.pools, &trends));
     let page = match status.ledger {
         Some(_) => page
@@ -72,7 +72,7 @@ pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem
     })
 }
 
-fn sentence(status: &Status, troubles: &[Trouble]) -> Markup {
+fn sentence(status: &Status, rows: &[ProblemRow]) -> Markup {
     let rate: f64 = status.pools.iter().map(|pool| pool.done_per_second).sum();
     let workers: usize = status.pools.iter().map(|pool| pool.workers.len()).sum();
     let waiting: u64 = status
@@ -83,7 +83,7 @@ fn sentence(status: &Status, troubles: &[Trouble]) -> Markup {
         .sum();
     html! {
         p.lead {
-            @match troubles.len() {
+            @match rows.len() {
                 0 => span.state.good { span aria-hidden="true" { "●" } " All is well" },
                 1 => span.state.bad { span aria-hidden="true" { "▲" } " One problem" },
                 many => span.state.bad { span aria-hidden="true" { "▲" } " " (many) " problems" },
@@ -106,8 +106,8 @@ pub(super) fn rate_of(rate: f64) -> String {
     }
 }
 
-fn troubles(status: &Status, trends: &TrendsOfPools) -> Vec<Trouble> {
-    let mut troubles: Vec<Trouble> = status
+fn problem_rows(status: &Status, trends: &TrendsOfPools) -> Vec<ProblemRow> {
+    let mut rows: Vec<ProblemRow> = status
         .alerts
         .iter()
         .flat_map(|alerts| &alerts.active)
@@ -121,9 +121,9 @@ fn troubles(status: &Status, trends: &TrendsOfPools) -> Vec<Trouble> {
             > 0
     };
     let of_pools = status.pools.iter().filter(|pool| !is_alerted(pool));
-    troubles.extend(of_pools.filter_map(|pool| of_pool(pool).or_else(|| failing(pool, trends))));
+    rows.extend(of_pools.filter_map(|pool| of_pool(pool).or_else(|| failing(pool, trends))));
     if let Some(ledger) = &status.ledger {
-        let ours = ledger.problem.iter().map(|problem| Trouble {
+        let ours = ledger.problem.iter().map(|problem| ProblemRow {
             severity: "critical",
             what: "The ledger can't be used: no schedule is dispatched".to_owned(),
             since: None,
@@ -131,8 +131,8 @@ fn troubles(status: &Status, trends: &TrendsOfPools) -> Vec<Trouble> {
             remedy: "It is tried again by itself; see the source's server.".to_owned(),
             path: None,
         });
-        troubles.extend(ours);
-        let held = ledger.hold.iter().map(|reason| Trouble {
+        rows.extend(ours);
+        let held = ledger.hold.iter().map(|reason| ProblemRow {
             severity: "warning",
             what: "All schedules are paused".to_owned(),
             since: None,
@@ -140,13 +140,13 @@ fn troubles(status: &Status, trends: &TrendsOfPools) -> Vec<Trouble> {
             remedy: "Resume them on the page of schedules.".to_owned(),
             path: Some(SCHEDULES.to_owned()),
         });
-        troubles.extend(held);
+        rows.extend(held);
     }
-    troubles
+    rows
 }
 
-fn of_alert(alert: &ActiveAlert) -> Trouble {
-    Trouble {
+fn of_alert(alert: &ActiveAlert) -> ProblemRow {
+    ProblemRow {
         severity: if alert.severity == "critical" {
             "critical"
         } else {
@@ -166,7 +166,7 @@ fn of_alert(alert: &ActiveAlert) -> Trouble {
     }
 }
 
-fn of_pool(pool: &PoolStatus) -> Option<Trouble> {
+fn of_pool(pool: &PoolStatus) -> Option<ProblemRow> {
     let (what, error, remedy) = match pool.state {
         PoolState::Degraded => (
             "its workers keep failing",
@@ -189,7 +189,7 @@ fn of_pool(pool: &PoolStatus) -> Option<Trouble> {
         | PoolState::Draining
         | PoolState::Drained => return None,
     };
-    Some(Trouble {
+    Some(ProblemRow {
         severity: "critical",
         what: format!("Pool {}: {what}", pool.name),
         since: None,
@@ -200,11 +200,11 @@ fn of_pool(pool: &PoolStatus) -> Option<Trouble> {
 }
 
 /// Returns that a pool has failed more often than not in the last minute.
-fn failing(pool: &PoolStatus, trends: &TrendsOfPools) -> Option<Trouble> {
+fn failing(pool: &PoolStatus, trends: &TrendsOfPools) -> Option<ProblemRow> {
     let trend = trends.pools.get(&pool.name)?;
     let last = |figures: &VecDeque<u64>| figures.iter().rev().take(TOGETHER).sum::<u64>();
     let (done, failed) = (last(&trend.done), last(&trend.failed));
-    (failed > done).then(|| Trouble {
+    (failed > done).then(|| ProblemRow {
         severity: "warning",
         what: format!(
             "Pool {}: {} attempts have failed in the last minute, {} messages were done",
@@ -219,22 +219,22 @@ fn failing(pool: &PoolStatus, trends: &TrendsOfPools) -> Option<Trouble> {
     })
 }
 
-fn problems(troubles: &[Trouble]) -> Markup {
+fn problems(rows: &[ProblemRow]) -> Markup {
     html! {
-        @if !troubles.is_empty() {
+        @if !rows.is_empty() {
             h2 { "Problems" }
             ul.problems {
-                @for trouble in troubles {
-                    li.(trouble.severity) {
+                @for row in rows {
+                    li.(row.severity) {
                         strong {
-                            @match &trouble.path {
-                                Some(path) => a href=(path) { (text(&trouble.what)) },
-                                None => (text(&trouble.what)),
+                            @match &row.path {
+                                Some(path) => a href=(path) { (text(&row.what)) },
+                                None => (text(&row.what)),
                             }
                         }
-                        @if let Some(at) = trouble.since { " " (since(at)) }
-                        @if let Some(error) = &trouble.error { p.error { (text(error)) } }
-                        p.remedy { code { (text(&trouble.remedy)) } }
+                        @if let Some(at) = row.since { " " (since(at)) }
+                        @if let Some(error) = &row.error { p.error { (text(error)) } }
+                        p.remedy { code { (text(&row.remedy)) } }
                     }
                 }
             }

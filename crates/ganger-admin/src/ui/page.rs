@@ -72,13 +72,13 @@ impl Page {
         }
     }
 
-    /// Has it looked at less often, since that is costly.
+    /// Sets the interval at which it is looked at, of a page that is costly.
     pub(super) fn every(self, pace: Duration) -> Self {
         let pace = Some(pace);
         Self { pace, ..self }
     }
 
-    /// Has it stay as it is.
+    /// Makes it a page that does not follow what it shows.
     pub(super) fn still(self) -> Self {
         Self { pace: None, ..self }
     }

@@ -13,8 +13,8 @@ use crate::table::{Claim, Settled, Work};
 use ganger_queue::delivery::{CANCELLED, Failure, Reason, RecordedEnd};
 use ganger_schedule::occurrence::OccurrenceState;
 
-/// Makes a change as far as the tables of every version have columns for it: for tables that are not upgraded yet. A run whose
-/// end was not shown would hold up its schedule.
+/// Makes a change as far as the tables of every version have columns for it: for tables that are not upgraded yet. A run
+/// whose end was not shown would hold up its schedule.
 const PLAIN_CHANGE: &str = "
 UPDATE occurrences SET state = ?, reason = ?, attempt = coalesce(?, attempt), error = coalesce(?, error),
   ended_at = ?
