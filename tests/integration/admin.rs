@@ -12,6 +12,7 @@ mod elsewhere;
 mod logs;
 mod messages;
 mod metrics;
+mod pages;
 mod pausing;
 mod roles;
 mod schedules;
@@ -37,6 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         logs::trials(),
         messages::trials(),
         metrics::trials(),
+        pages::trials(),
         pausing::trials(),
         browser::trials(),
         daemons::trials(),

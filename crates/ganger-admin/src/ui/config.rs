@@ -35,7 +35,7 @@ pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem
         .with("alerts", alerts(&status))
         .with("settings", settings(config.as_ref()));
     let lines = [
-        command(&["check", "--print"]),
+        command(&["config", "print"]),
         command(&["reload"]),
         command(&["log-level", "debug"]),
         command(&["status"]),

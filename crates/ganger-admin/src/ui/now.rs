@@ -171,7 +171,7 @@ fn of_pool(pool: &PoolStatus) -> Option<ProblemRow> {
         PoolState::Degraded => (
             "its workers keep failing",
             pool.last_worker_lost.clone(),
-            command(&["output", &pool.name]),
+            workers_of(pool),
         ),
         PoolState::Open => (
             "nearly all attempts fail; one message at a time is tried",
@@ -199,6 +199,14 @@ fn of_pool(pool: &PoolStatus) -> Option<ProblemRow> {
     })
 }
 
+/// Returns the command that shows the last lines of the worker that was lost last; of all workers if none was.
+fn workers_of(pool: &PoolStatus) -> String {
+    match &pool.last_loss {
+        Some(loss) => command(&["output", &pool.name, &loss.slot.to_string()]),
+        None => command(&["status", "--workers", "--pool", &pool.name]),
+    }
+}
+
 /// Returns that a pool has failed more often than not in the last minute.
 fn failing(pool: &PoolStatus, trends: &TrendsOfPools) -> Option<ProblemRow> {
     let trend = trends.pools.get(&pool.name)?;
@@ -214,7 +222,7 @@ fn failing(pool: &PoolStatus, trends: &TrendsOfPools) -> Option<ProblemRow> {
         ),
         since: None,
         error: pool.last_error.clone(),
-        remedy: command(&["output", &pool.name]),
+        remedy: workers_of(pool),
         path: Some(pool_path(&pool.name)),
     })
 }
