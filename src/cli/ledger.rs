@@ -23,8 +23,8 @@ use ganger_queue::ledger::shown::{
     UpcomingJson,
 };
 use ganger_queue::ledger::{
-    LedgerClient, LedgerError, OccurrenceFilter, Triggered, UPCOMING_MAX, UpcomingRange,
-    all_schedules, definition_of, overlap, some_occurrences,
+    LedgerClient, LedgerError, OccurrenceFilter, RESULTS_MAX, Triggered, UPCOMING_MAX,
+    UpcomingRange, all_schedules, definition_of, overlap, some_occurrences,
 };
 use ganger_schedule::occurrence::OccurrenceState;
 use ganger_schedule::spec::Spec;
@@ -34,6 +34,10 @@ use ganger_schedule::zone::Zones;
 pub(super) enum KeptCommand {
     /// List the schedules of the ledger
     List {
+        /// Show the states of so many last runs of each, the newest at the right: completed `.`, failed `F`, timed out
+        /// `T`, cancelled `C`, skipped `s`, open `o`
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=i64::from(RESULTS_MAX)))]
+        results: u32,
         #[command(flatten)]
         address: Address,
         #[command(flatten)]
@@ -192,7 +196,11 @@ fn state() -> impl TypedValueParser<Value = OccurrenceState> {
 
 pub(super) fn run(command: &KeptCommand) -> CommandResult {
     match command {
-        KeptCommand::List { address, output } => list(&mut *ledger(address)?, output.format),
+        KeptCommand::List {
+            results,
+            address,
+            output,
+        } => list(&mut *ledger(address)?, *results, output.format),
         KeptCommand::Upcoming(args) => upcoming(args),
         KeptCommand::Show {
             name,
@@ -352,8 +360,8 @@ fn done(what: &str, which: &Which) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(ledger: &mut dyn LedgerClient, format: Format) -> CommandResult {
-    let all = all_schedules(ledger).map_err(refusal)?;
+fn list(ledger: &mut dyn LedgerClient, results: u32, format: Format) -> CommandResult {
+    let all = all_schedules(ledger, results).map_err(refusal)?;
     if format == Format::Json {
         output::json(&all)?;
         return Ok(ExitCode::SUCCESS);
@@ -362,19 +370,23 @@ fn list(ledger: &mut dyn LedgerClient, format: Format) -> CommandResult {
     if all.is_empty() {
         output::line("no schedules")?;
     } else {
+        let has_results = results > 0;
         let lines = all.into_iter().map(|one| {
             let next_slot = one.next_slot.filter(|_| one.state == "active");
             let reason = one.state_reason.or(one.overdue).unwrap_or_default();
-            vec![
+            let mut cells = vec![
                 one.name,
                 one.state,
                 next_slot.unwrap_or_default(),
                 one.last_state.unwrap_or_default(),
-                one.origin,
-                foreign::line(&reason).into_owned(),
-            ]
+            ];
+            cells.extend(has_results.then(|| characters(&one.results)));
+            cells.extend([one.origin, foreign::line(&reason).into_owned()]);
+            cells
         });
-        let header = ["NAME", "STATE", "NEXT SLOT", "LAST RUN", "ORIGIN", "REASON"];
+        let mut header = vec!["NAME", "STATE", "NEXT SLOT", "LAST RUN"];
+        header.extend(has_results.then_some("RESULTS"));
+        header.extend(["ORIGIN", "REASON"]);
         output::line(output::table(&header, lines).trim_end())?;
     }
     if let Some(reason) = hold {
@@ -384,6 +396,19 @@ fn list(ledger: &mut dyn LedgerClient, format: Format) -> CommandResult {
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns a character for each state, the newest last.
+fn characters(results: &[String]) -> String {
+    let character = |state: &String| match state.as_str() {
+        "completed" => '.',
+        "failed" => 'F',
+        "timed_out" => 'T',
+        "cancelled" => 'C',
+        "skipped" => 's',
+        _ => 'o',
+    };
+    results.iter().rev().map(character).collect()
 }
 
 fn show(ledger: &mut dyn LedgerClient, name: &str, format: Format) -> CommandResult {

@@ -9,8 +9,10 @@ use jiff::Timestamp;
 use super::backend::{Address, ledger, refusal};
 use super::common::{CommandResult, Format, Output};
 use super::output;
+use super::usage::wrong;
 use ganger_queue::ledger::shown::{ReportOrder, ReportRowJson, SpreadJson};
-use ganger_queue::ledger::{REPORT_MAX, ReportRange};
+use ganger_queue::ledger::{REPORT_MAX, REPORT_RUNS_MAX, ReportRange};
+use ganger_schedule::zone::Zones;
 
 /// Report on the runs of a time.
 #[derive(Debug, clap::Args)]
@@ -33,6 +35,15 @@ pub(super) struct ReportArgs {
     /// Only runs of schedules that have this tag
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
+    /// Count each day by itself
+    #[arg(long)]
+    by_day: bool,
+    /// Time zone of the days, such as Europe/Berlin
+    #[arg(long, value_name = "ZONE", default_value = "UTC", requires = "by_day")]
+    zone: String,
+    /// Number of runs that are counted, the newest; a million if omitted
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(REPORT_RUNS_MAX)))]
+    runs: Option<u32>,
     /// Number of rows
     #[arg(short = 'n', default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(REPORT_MAX)))]
     count: u32,
@@ -48,7 +59,11 @@ fn order() -> impl TypedValueParser<Value = ReportOrder> {
 }
 
 pub(super) fn report(args: &ReportArgs) -> CommandResult {
+    let zone = args.by_day.then(|| Zones::load().get(&args.zone));
+    let zone = zone.transpose();
     let range = ReportRange {
+        by_day: zone.map_err(|problem| wrong(problem.under("--zone").to_string()))?,
+        runs: args.runs,
         from: args.from,
         to: args.to,
         schedule: args.schedule.clone(),
@@ -62,7 +77,9 @@ pub(super) fn report(args: &ReportArgs) -> CommandResult {
         Format::Json => output::json(&report)?,
         Format::Text if report.rows.is_empty() => output::line("no runs")?,
         Format::Text => {
-            let table = output::table(&HEADER, report.rows.iter().map(row));
+            let day = args.by_day.then_some("DAY");
+            let header: Vec<&str> = day.into_iter().chain(HEADER).collect();
+            let table = output::table(&header, report.rows.iter().map(row));
             output::line(table.trim_end())?;
             if !report.is_complete {
                 let from = &report.from;
@@ -107,7 +124,8 @@ fn row(row: &ReportRowJson) -> Vec<String> {
         of(row.took, |took| took.p95_ms),
         of(row.took, |took| took.max_ms),
     ];
-    let mut cells = vec![schedule, queue];
+    let mut cells: Vec<String> = row.day.iter().cloned().collect();
+    cells.extend([schedule, queue]);
     cells.extend(counts.map(|count| count.to_string()));
     cells.extend(times);
     cells.push(row.slowest.clone().unwrap_or_default());

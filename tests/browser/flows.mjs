@@ -17,6 +17,9 @@ const PAGES = [
   "/ui/schedules", "/ui/schedules/nightly", "/ui/new-schedule", "/ui/occurrences", "/ui/upcoming", "/ui/reports",
 ];
 
+/** Parts that some of them must have. */
+const PARTS = { "/ui/schedules": ".dots", "/ui/schedules/nightly": "svg.year" };
+
 const browser = await chromium.launch({
   executablePath: process.env.GANGER_TEST_CHROMIUM ?? "/usr/bin/chromium",
   args: ["--no-sandbox"],
@@ -60,13 +63,14 @@ const flows = {
   /** All pages, in both themes, at the width of a phone and of a desk: no error, no sideways scrolling, and nothing
    *  that axe finds. */
   async pages(state) {
-    for (const [width, colorScheme] of [[320, "light"], [1280, "dark"], [1280, "light"]]) {
+    for (const [width, colorScheme] of [[320, "light"], [320, "dark"], [1280, "dark"], [1280, "light"]]) {
       const context = await reader({ storageState: state, colorScheme, viewport: { width, height: 800 } });
       for (const path of PAGES) {
         const page = await open(context, path);
         const at = `${path} at ${width}, ${colorScheme}`;
         const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         assert.ok(wide <= 0, `${at} is ${wide} too wide`);
+        assert.ok(await page.locator(PARTS[path] ?? "main").count() > 0, `${at} has no ${PARTS[path]}`);
         await page.evaluate(axe);
         const found = await page.evaluate(() => axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"] }));
         const told = found.violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(" ")}`);

@@ -18,8 +18,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::lateness::Lateness;
+use crate::admin::socket;
 use crate::harness::collector::with_variables;
-use crate::harness::{Base, DEADLINE, Daemon, Event, Launch, Pool, Workspace, field, trials_on};
+use crate::harness::{
+    Api, Base, DEADLINE, Daemon, Event, Launch, Pool, Workspace, field, trials_on,
+};
 
 trials_on![
     each_slot_is_one_occurrence_whatever_becomes_of_daemons,
@@ -518,6 +521,24 @@ fn runs_are_reported() {
     assert!(completed > Some(0), "{report:#}");
     let table = site.ganger(&["schedule", "report"]).good();
     assert!(table.contains("often"), "{table}");
+    let by_day = ["schedule", "report", "--by-day", "--zone", "Asia/Tokyo"];
+    let table = site.ganger(&by_day).good();
+    assert!(table.starts_with(" DAY "), "{table}");
+    let by_day = site.ganger(&[&by_day[..], &["-o", "json"]].concat()).json();
+    let day = by_day["rows"][0]["day"].as_str().unwrap();
+    let slot = &occurrences(&site, "often")[0]["queued_at"];
+    let slot: Timestamp = slot.as_str().unwrap().parse().unwrap();
+    let tokyo = slot.in_tz("Asia/Tokyo").unwrap();
+    assert_eq!(day, tokyo.date().to_string());
+    let list = ["schedule", "list", "--results", "3", "-o", "json"];
+    let list = site.ganger(&list).json();
+    assert_eq!(list[0]["results"], json!(["completed"]));
+    let api = Api::Socket(socket(&daemon));
+    let page = api.get("/ui/schedules").body;
+    let dots = "aria-label=\"1 succeeded, last succeeded\"";
+    assert!(page.contains(dots), "{page}");
+    let page = api.get("/ui/schedules/often").body;
+    assert!(page.contains("1 run: 1 succeeded</title>"), "{page}");
     daemon.stop();
 }
 

@@ -21,7 +21,7 @@ use ganger_schedule::definition::Definition;
 use ganger_schedule::explain;
 use ganger_schedule::problem::Problem as Mistake;
 use ganger_schedule::spec::Spec;
-use ganger_schedule::zone::Zones;
+use ganger_schedule::zone::{Zone, Zones};
 
 /// Maximum and default number of slots.
 const SLOTS_MAX: u32 = 10_000;
@@ -107,9 +107,7 @@ pub(super) async fn upcoming(
 ) -> Result<Json<Vec<UpcomingJson>>, Problem> {
     let Query(query) = query?;
     let each = query.each.map(|each| limit(Some(each), each, UPCOMING_MAX));
-    let zone = query.zone.map(|name| Zones::load().get(&name));
-    let zone = zone.transpose();
-    let zone = zone.map_err(|problem| Problem::bad(problem.under("zone").to_string()))?;
+    let zone = query.zone.as_deref().map(zone_of).transpose()?;
     let range = UpcomingRange {
         zone,
         from: instant("from", query.from.as_deref())?,
@@ -129,6 +127,12 @@ pub(super) fn instant(key: &str, text: Option<&str>) -> Result<Option<Timestamp>
             text.unwrap_or_default().escape_debug()
         ))
     })
+}
+
+/// Returns the time zone of a name.
+pub(super) fn zone_of(name: &str) -> Result<Zone, Problem> {
+    let zone = Zones::load().get(name);
+    zone.map_err(|problem| Problem::bad(problem.under("zone").to_string()))
 }
 
 fn count(n: Option<u32>) -> Result<u32, Problem> {

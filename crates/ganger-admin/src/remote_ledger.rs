@@ -193,12 +193,14 @@ impl LedgerClient for RemoteLedger {
     }
 
     fn schedules(&mut self, filter: &ScheduleFilter) -> Result<Vec<ScheduleJson>, LedgerError> {
+        let results = (filter.results > 0).then(|| filter.results.to_string());
         let query = query(&[
             ("tag", filter.tag.as_deref()),
             ("state", filter.state.map(|state| state.as_str())),
             ("text", filter.text.as_deref()),
             ("after", filter.after.as_deref()),
             ("limit", Some(&filter.limit.to_string())),
+            ("results", results.as_deref()),
         ]);
         let listed = self.get(&format!("/v1/schedules?{query}"));
         listed.map_err(said)
@@ -228,6 +230,9 @@ impl LedgerClient for RemoteLedger {
             ("schedule", range.schedule.as_deref()),
             ("queue", range.queue.as_deref()),
             ("tag", range.tag.as_deref()),
+            ("by", range.by_day.as_ref().map(|_| "day")),
+            ("zone", range.by_day.as_ref().map(Zone::name)),
+            ("runs", range.runs.map(|runs| runs.to_string()).as_deref()),
             ("limit", Some(&range.limit.to_string())),
         ]);
         let order = range.order.as_str();

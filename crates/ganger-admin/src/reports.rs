@@ -8,10 +8,11 @@ use serde::Deserialize;
 
 use super::answer::Problem;
 use super::context::Context;
-use super::explain::instant;
+use super::explain::{instant, zone_of};
 use super::schedules::limit;
 use ganger_queue::ledger::shown::{ReportJson, ReportOrder};
-use ganger_queue::ledger::{REPORT_MAX, ReportRange};
+use ganger_queue::ledger::{REPORT_MAX, REPORT_RUNS_MAX, ReportRange};
+use ganger_schedule::zone::Zone;
 
 /// Number of rows, unless another number is asked for.
 const ROWS: u32 = 100;
@@ -31,12 +32,18 @@ pub(super) struct ReportQuery {
     queue: Option<String>,
     /// Only those of schedules that have this tag.
     tag: Option<String>,
+    /// `day` for a row for each day, which has the field `day`; otherwise all days are counted together.
+    by: Option<String>,
+    /// Time zone of the days, by its IANA name; UTC if omitted.
+    zone: Option<String>,
+    /// Maximum number of runs that are counted, 1 to 1000000, the newest; 1000000 if omitted.
+    runs: Option<u32>,
     /// Maximum number of rows, 1 to 10000; 100 if omitted.
     limit: Option<u32>,
 }
 
-/// Get the counts and durations of the runs of a time, by schedule and queue. They are counted from the occurrences that
-/// the ledger still has; of more than a million the newest are counted.
+/// Get the counts and durations of the runs of a time, by schedule and queue, and by day if that is asked for. They are
+/// counted from the occurrences that the ledger still has; of more than `runs` the newest are counted.
 #[utoipa::path(get, path = "/v1/reports/{order}", tag = "schedules", operation_id = "report",
     params(
         ("order" = String, Path, description = "What is first: `failures` (the most failures and timeouts), `lateness` (the \
@@ -45,7 +52,7 @@ pub(super) struct ReportQuery {
     ),
     responses(
         (status = 200, description = "The report", body = ReportJson),
-        (status = 400, description = "Invalid time or limit", body = Problem),
+        (status = 400, description = "Invalid time or limit, or unknown zone", body = Problem),
         (status = 404, description = "Unknown order", body = Problem),
         (status = 409, description = "The daemon has no ledger", body = Problem),
         (status = 503, description = "The ledger can't be used now", body = Problem),
@@ -69,8 +76,35 @@ pub(super) async fn report(
         queue: query.queue,
         tag: query.tag,
         order,
+        by_day: by_day(query.by.as_deref(), query.zone.as_deref())?,
+        runs: query.runs.map(runs).transpose()?,
         limit: limit(query.limit, ROWS, REPORT_MAX)?,
     };
     let report = context.ledger.with(move |ledger| ledger.report(&range));
     report.await.map(Json)
+}
+
+/// Returns the zone of the days by which runs are counted, if they are.
+fn by_day(by: Option<&str>, zone: Option<&str>) -> Result<Option<Zone>, Problem> {
+    match by {
+        Some("day") => {
+            let zone = zone_of(zone.unwrap_or("UTC"))?;
+            Ok(Some(zone))
+        }
+        Some(other) => {
+            let other = other.escape_debug();
+            Err(Problem::bad(format!("by must be `day`: `{other}`")))
+        }
+        None if zone.is_some() => Err(Problem::bad("zone is that of days: add by=day")),
+        None => Ok(None),
+    }
+}
+
+fn runs(given: u32) -> Result<u32, Problem> {
+    match (1..=REPORT_RUNS_MAX).contains(&given) {
+        true => Ok(given),
+        false => Err(Problem::bad(format!(
+            "runs must be within 1..={REPORT_RUNS_MAX}: `{given}`"
+        ))),
+    }
 }

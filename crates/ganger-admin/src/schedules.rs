@@ -19,7 +19,8 @@ use ganger_config::model::{Config, ScheduleConfig};
 use ganger_config::{WrittenSchedule, patch};
 use ganger_queue::ledger::shown::{ScheduleDetailsJson, ScheduleJson};
 use ganger_queue::ledger::{
-    Entered, Expected, LedgerClient, LedgerError, SCHEDULES_MAX, ScheduleFilter, Triggered, overlap,
+    Entered, Expected, LedgerClient, LedgerError, RESULTS_MAX, SCHEDULES_MAX, ScheduleFilter,
+    Triggered, overlap,
 };
 use ganger_schedule::occurrence::ScheduleState;
 use ganger_schedule::zone::Zones;
@@ -65,6 +66,8 @@ pub(super) struct SchedulesQuery {
     after: Option<String>,
     /// Maximum number of schedules, 1 to 10000, which is also the default.
     limit: Option<u32>,
+    /// Number of the newest occurrences of each schedule whose states are returned, 0 to 100; 0 if omitted.
+    results: Option<u32>,
 }
 
 impl SchedulesQuery {
@@ -72,7 +75,13 @@ impl SchedulesQuery {
         let state = self.state.map(|state| state.parse::<ScheduleState>());
         let state = state.transpose();
         let state = state.map_err(|problem| Problem::bad(problem.under("state").to_string()))?;
+        let results = self.results.unwrap_or(0);
+        if results > RESULTS_MAX {
+            let why = format!("results must be within 0..={RESULTS_MAX}: `{results}`");
+            return Err(Problem::bad(why));
+        }
         Ok(ScheduleFilter {
+            results,
             tag: self.tag,
             state,
             text: self.text,

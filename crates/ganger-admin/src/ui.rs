@@ -44,6 +44,7 @@ mod schedule_new;
 mod schedule_versions;
 mod schedules;
 mod upcoming;
+mod year;
 
 use axum::Router;
 use axum::extract::{Request, State};

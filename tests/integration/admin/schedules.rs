@@ -117,7 +117,11 @@ fn schedules_are_shown_as_commands_show_them() {
         assert_eq!((answer.status, answer.json()), (200, told), "{path}");
         answer.json()
     };
+    let list = ["schedule", "list", "--results", "20"];
+    let all = same(&list, "/v1/schedules?results=20");
+    assert_eq!(all[0]["results"], json!(["completed"]));
     let all = same(&["schedule", "list"], "/v1/schedules");
+    assert_eq!(all[0]["results"], Value::Null);
     assert_eq!(all[0]["name"], "a");
     assert_eq!(
         (&all[1]["name"], &all[1]["origin"]),
@@ -557,6 +561,10 @@ fn what_is_mistyped_in_a_query_is_told() {
         ),
         ("/v1/schedules?limit=0", "limit must be within 1..=10000"),
         ("/v1/schedules?limit=x", "limit"),
+        (
+            "/v1/schedules?results=101",
+            "results must be within 0..=100",
+        ),
         ("/v1/schedules?tags=x", "unknown field `tags`"),
         ("/v1/schedules/a/next?n=10001", "n must be within 1..=10000"),
         (
@@ -574,6 +582,16 @@ fn what_is_mistyped_in_a_query_is_told() {
             "from must be a time such as 2027-01-31T08:00:00Z: `noon`",
         ),
         ("/v1/reports/slow?limit=0", "limit must be within 1..=10000"),
+        ("/v1/reports/slow?runs=0", "runs must be within 1..=1000000"),
+        ("/v1/reports/slow?by=hour", "by must be `day`: `hour`"),
+        (
+            "/v1/reports/slow?zone=UTC",
+            "zone is that of days: add by=day",
+        ),
+        (
+            "/v1/reports/slow?by=day&zone=berlin",
+            "did you mean `Europe/Berlin`?",
+        ),
         ("/v1/audit?limit=1001", "limit must be within 1..=1000"),
         ("/v1/audit?before=x", "before"),
         ("/v1/audit?of=a", "unknown field `of`"),

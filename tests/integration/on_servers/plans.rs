@@ -359,7 +359,7 @@ fn go_through_the_ledger(
 /// Everything that operators look at, and what they do with a run that has ended.
 fn look_at_the_ledger(id: &str, ganger: &dyn Fn(&[&str]) -> Ran) {
     for args in [
-        &["schedule", "list"][..],
+        &["schedule", "list", "--results", "20"][..],
         &["schedule", "show", "plain"],
         &["schedule", "report"],
         &[

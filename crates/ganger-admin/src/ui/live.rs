@@ -25,6 +25,10 @@ const STILL: Duration = Duration::from_secs(60);
 /// Time after which a stream ends. The browser asks anew then: its session may have ended, or its role be another.
 const FOLLOWED_FOR: Duration = Duration::from_secs(60);
 
+/// Mark of a request by which a page is looked at that a browser has already. Parts that are left out stay as they are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Followed;
+
 /// A part that has changed.
 #[derive(Debug, Serialize)]
 struct Patch<'a> {
@@ -54,7 +58,8 @@ pub(super) async fn follow(request: Request, next: Next) -> Response {
     if *request.method() != Method::GET || !wants_stream(request.headers()) {
         return next.run(request).await;
     }
-    let (parts, _) = request.into_parts();
+    let (mut parts, _) = request.into_parts();
+    parts.extensions.insert(Followed);
     let begin = FollowedPage {
         next,
         parts,

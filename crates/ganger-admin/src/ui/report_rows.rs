@@ -221,6 +221,7 @@ mod tests {
             schedule: Some("s".to_owned()),
             source: None,
             queue: "q".to_owned(),
+            day: None,
             runs: 3,
             open: 0,
             completed: 2,

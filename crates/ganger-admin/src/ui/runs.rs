@@ -71,15 +71,43 @@ fn row(run: &OccurrenceJson, is_of_one: bool) -> Markup {
     }
 }
 
-/// Shows the states of runs as dots, the newest last.
-pub(super) fn dots(runs: &[OccurrenceJson]) -> Markup {
-    let failures = runs.iter().filter(|run| is_failure(&run.state)).count();
-    let label = format!("The last {} runs, {failures} of them failed", runs.len());
+/// States in which runs end, each with its word in a summary of results.
+const RESULTS: [(&str, &str); 5] = [
+    ("completed", "succeeded"),
+    ("failed", "failed"),
+    ("timed_out", "timed out"),
+    ("cancelled", "cancelled"),
+    ("skipped", "skipped"),
+];
+
+/// Returns the word of a state in a summary of results.
+fn result_of(state: &str) -> &'static str {
+    let result = RESULTS.iter().find(|(own, _)| *own == state);
+    result.map_or("open", |(_, word)| word)
+}
+
+/// Describes the states of runs, of which the newest is first: `17 succeeded, 3 failed, last failed`.
+fn summary(states: &[&str]) -> String {
+    let words = RESULTS.iter().map(|(_, word)| *word).chain(["open"]);
+    let counts = words.filter_map(|word| {
+        let number = states.iter().filter(|state| result_of(state) == word);
+        let number = number.count();
+        (number > 0).then(|| format!("{number} {word}"))
+    });
+    let last = states
+        .first()
+        .map(|state| format!("last {}", result_of(state)));
+    counts.chain(last).collect::<Vec<_>>().join(", ")
+}
+
+/// Shows the states of runs, of which the newest is first, as dots, of which it is the last.
+pub(super) fn dots(states: &[&str]) -> Markup {
+    let oldest_first: Vec<&str> = states.iter().rev().copied().collect();
     html! {
-        p.dots role="img" aria-label=(label) {
-            @for run in runs.iter().rev() {
-                @let (glyph, tone) = glyph(&run.state);
-                span.(tone) title={ (run.state.replace('_', " ")) " " (run.slot.as_deref().unwrap_or(&run.queued_at)) } { (glyph) }
+        span.dots role="img" aria-label=(summary(states)) title=(summary(states)) {
+            @for same in oldest_first.chunk_by(|one, other| result_of(one) == result_of(other)) {
+                @let (glyph, tone) = match result_of(same[0]) { "open" => ("○", "calm"), _ => glyph(same[0]) };
+                span.(tone) { (glyph.repeat(same.len())) }
             }
         }
     }
@@ -143,6 +171,19 @@ fn quantile(sorted: &[u64], percent: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_are_dots_and_words() {
+        let states = ["running", "failed", "failed", "completed", "timed_out"];
+        assert_eq!(
+            summary(&states),
+            "1 succeeded, 2 failed, 1 timed out, 1 open, last open"
+        );
+        let shown = dots(&states).into_string();
+        let dots = "<span class=\"bad\">▲</span><span class=\"good\">●</span><span class=\"bad\">▲▲</span>\
+                    <span class=\"calm\">○</span>";
+        assert!(shown.contains(dots), "{shown}");
+    }
 
     #[test]
     fn a_quantile_is_one_of_the_figures() {

@@ -9,6 +9,7 @@ use ganger_queue::ledger::shown::{ScheduleDetailsJson, ScheduleJson, SlotJson, V
 use maud::{Markup, html};
 
 use super::api::Api;
+use super::live::Followed;
 use super::page::{Page, Section};
 use super::paths::{self, SCHEDULES, form, schedule_api};
 use super::query::Fields;
@@ -16,6 +17,7 @@ use super::runs::{self, RUNS};
 use super::schedule_actions::{Planned, actions};
 use super::schedule_versions::{definition, versions};
 use super::shown::{count, state, text, time_of};
+use super::year::year;
 use crate::answer::Problem;
 use crate::explain::Explained;
 use crate::ledger::LedgerJson;
@@ -32,6 +34,7 @@ pub(super) async fn page(
     Extension(api): Extension<Api>,
     Path(name): Path<String>,
     uri: Uri,
+    followed: Option<Extension<Followed>>,
 ) -> Result<Page, Problem> {
     let asked = Fields::of(&uri);
     let at = schedule_api(&name);
@@ -53,12 +56,23 @@ pub(super) async fn page(
         api.get::<LedgerJson>("/v1/ledger"),
     );
     let planned = Planned::of(&api, &at, &asked).await;
+    // It is counted once: a day more or less is no reason to count a year every other second.
+    let zone = shown.definition.get("zone").and_then(|zone| zone.as_str());
+    let year = match followed {
+        Some(_) => None,
+        None => Some(year(&api, &name, zone.unwrap_or("UTC")).await),
+    };
     let hold = ledger.ok().and_then(|ledger| ledger.hold);
     let is_planned = planned.is_some();
     let page = Page::new(Section::Schedules, format!("Schedule {name}"))
         .with("summary", summary(&shown, hold.as_deref()))
         .with("actions", actions(&shown, planned))
-        .with_list("runs", last_runs(&name, &shown, ran))
+        .with_list("runs", last_runs(&name, &shown, ran));
+    let page = match year {
+        Some(year) => page.with("year", year),
+        None => page,
+    };
+    let page = page
         .with("times", times(&shown, explained))
         .with("definition", definition(&shown))
         .with("versions", versions(&shown.schedule, versions_of));
@@ -90,6 +104,7 @@ async fn removed(
         overdue: None,
         next_slot: None,
         last_state: None,
+        results: Vec::new(),
         tags: Vec::new(),
         origin: String::new(),
         version: 0,
@@ -145,9 +160,10 @@ fn last_runs(name: &str, shown: &ScheduleDetailsJson, ran: Result<Occurrences, P
         Err(_) => shown.occurrences.clone(),
     };
     let all = Fields::default().with("schedule", name);
+    let states: Vec<&str> = list.iter().map(|run| &*run.state).collect();
     html! {
         h2 { "Last runs" }
-        @if !list.is_empty() { (runs::dots(&list)) (runs::durations(&list)) }
+        @if !list.is_empty() { p.dots { (runs::dots(&states)) } (runs::durations(&list)) }
         (runs::table(&list, true, "It has not run yet."))
         @if list.len() >= RUNS { p { a href=(all.at(paths::RUNS)) { "All runs" } } }
     }

@@ -9,9 +9,11 @@ use maud::{Markup, html};
 
 use super::api::Api;
 use super::commands::{command, commands};
+use super::now::LEDGER_EVERY;
 use super::page::{Page, Section};
 use super::paths::{NEW_SCHEDULE, RUNS, SCHEDULES, form, schedule_api, schedule_path};
 use super::query::{Fields, tabs};
+use super::runs::dots;
 use super::shown::{count, first, state, text, time_of};
 use crate::answer::Problem;
 use crate::ledger::LedgerJson;
@@ -19,9 +21,12 @@ use crate::ledger::LedgerJson;
 /// Number of schedules on a page.
 const ROWS: usize = 50;
 
+/// Number of last runs whose results are shown as dots.
+const RESULTS: usize = 20;
+
 /// Shows schedules. The query is that of `/v1/schedules`.
 pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
-    let asked = Fields::of(&uri).without(&["limit"]);
+    let asked = Fields::of(&uri).without(&["limit", "results"]);
     let ledger: LedgerJson = api.get("/v1/ledger").await?;
     let held = match &ledger.hold {
         Some(reason) => Some((reason.clone(), holder(&api).await)),
@@ -29,10 +34,10 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Pag
     };
     let status: Status = api.get("/v1/status").await?;
     let counts = status.ledger.unwrap_or_default().schedules;
-    let one_more = (ROWS + 1).to_string();
-    let listed: Result<Vec<ScheduleJson>, Problem> = api
-        .get(&asked.with("limit", &one_more).at("/v1/schedules"))
-        .await;
+    let of_api = asked
+        .with("limit", &(ROWS + 1).to_string())
+        .with("results", &RESULTS.to_string());
+    let listed: Result<Vec<ScheduleJson>, Problem> = api.get(&of_api.at("/v1/schedules")).await;
     let views = std::iter::once("").chain(ScheduleState::WORDS.iter().copied());
     let views: Vec<(String, Markup, bool)> = views
         .map(|word| {
@@ -48,7 +53,8 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Pag
     Ok(Page::new(Section::Schedules, "Schedules")
         .with("hold", hold(held.as_ref(), counts.get("active").copied()))
         .with("filters", filters(&asked, &views))
-        .with_list("schedules", list(&asked, listed)))
+        .with_list("schedules", list(&asked, listed))
+        .every(LEDGER_EVERY))
 }
 
 /// Returns the change that has paused all schedules, if it is recorded.
@@ -114,7 +120,7 @@ fn list(asked: &Fields, listed: Result<Vec<ScheduleJson>, Problem>) -> Markup {
         div.wide tabindex="0" {
             table.stack {
                 thead { tr {
-                    th scope="col" { "Schedule" } th scope="col" { "State" } th scope="col" { "Next slot" } th scope="col" { "Last run" }
+                    th scope="col" { "Schedule" } th scope="col" { "State" } th scope="col" { "Next slot" } th scope="col" { "Last runs" }
                     th scope="col" { "Tags" } th scope="col" { "Origin" } th scope="col" { "Actions" }
                 } }
                 tbody {
@@ -130,7 +136,7 @@ fn list(asked: &Fields, listed: Result<Vec<ScheduleJson>, Problem>) -> Markup {
             @if let Some(last) = last { a href=(asked.with("after", &last.name).at(SCHEDULES)) { "Further schedules" } }
         }
         (commands(&[
-            command(&["schedule", "list"]),
+            command(&["schedule", "list", "--results", "20"]),
             command(&["schedule", "pause", "--all", "--reason", "TEXT"]),
             command(&["schedule", "resume", "--all"]),
             command(&["schedule", "trigger", "NAME"]),
@@ -152,8 +158,11 @@ fn row(asked: &Fields, schedule: &ScheduleJson) -> Markup {
                 Some(slot) if schedule.state == "active" => (time_of(slot)),
                 _ => span.of { "–" },
             } }
-            td data-label="Last run" { @match &schedule.last_state { Some(last) => (state(last)), None => span.of { "–" } } }
-            td.name { @for tag in &schedule.tags { a.tag href=(asked.without(&["after"]).with("tag", tag).at(SCHEDULES)) { (text(tag)) } " " } }
+            td data-label="Last runs" {
+                @match &schedule.last_state { Some(last) => (state(last)), None => span.of { "–" } }
+                @if !schedule.results.is_empty() { br; (dots(&schedule.results.iter().map(|state| &**state).collect::<Vec<_>>())) }
+            }
+            td.tags { @for tag in &schedule.tags { a.tag href=(asked.without(&["after"]).with("tag", tag).at(SCHEDULES)) { (text(tag)) } " " } }
             td data-label="Origin" { (text(&schedule.origin)) }
             td {
                 div.actions.tight {

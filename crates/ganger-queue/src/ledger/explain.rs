@@ -69,6 +69,7 @@ pub fn not_entered(configured: &ScheduleConfig) -> ScheduleDetailsJson {
             state_reason: None,
             overdue: None,
             next_slot: None,
+            results: Vec::new(),
             last_state: None,
             tags: Vec::new(),
             origin: "file".to_owned(),

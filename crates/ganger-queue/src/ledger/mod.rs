@@ -31,6 +31,9 @@ pub type OpenLedger = fn(&LedgerConfig) -> Result<Box<dyn LedgerClient>, SourceF
 /// Maximum number of schedules in one answer.
 pub const SCHEDULES_MAX: u32 = 10_000;
 
+/// Maximum number of the newest occurrences of a schedule whose states a list has.
+pub const RESULTS_MAX: u32 = 100;
+
 /// Maximum number of changes in one answer.
 pub const AUDIT_MAX: u32 = 1000;
 
@@ -229,6 +232,8 @@ pub struct ScheduleFilter {
     pub after: Option<String>,
     /// Number of schedules at most.
     pub limit: u32,
+    /// Number of the newest occurrences of each whose states are returned.
+    pub results: u32,
 }
 
 impl ScheduleFilter {
@@ -320,6 +325,9 @@ pub struct UpcomingRange {
 /// Maximum number of rows of a report.
 pub const REPORT_MAX: u32 = 10_000;
 
+/// Maximum number of runs that a report counts.
+pub const REPORT_RUNS_MAX: u32 = 1_000_000;
+
 /// Range of a report, and the runs that it counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReportRange {
@@ -335,6 +343,10 @@ pub struct ReportRange {
     pub tag: Option<String>,
     /// Order of the rows.
     pub order: ReportOrder,
+    /// Zone by whose days the runs are counted, each in a row of its own; none for all days together.
+    pub by_day: Option<Zone>,
+    /// Number of runs that are counted at most, the newest; none for [`REPORT_RUNS_MAX`].
+    pub runs: Option<u32>,
     /// Number of rows at most.
     pub limit: u32,
 }
@@ -536,12 +548,16 @@ pub trait LedgerClient: Debug + Send {
 ///
 /// # Errors
 /// If the ledger can't be read.
-pub fn all_schedules(ledger: &mut dyn LedgerClient) -> Result<Vec<ScheduleJson>, LedgerError> {
+pub fn all_schedules(
+    ledger: &mut dyn LedgerClient,
+    results: u32,
+) -> Result<Vec<ScheduleJson>, LedgerError> {
     let mut all: Vec<ScheduleJson> = Vec::new();
     loop {
         let filter = ScheduleFilter {
             after: all.last().map(|last| last.name.clone()),
             limit: SCHEDULES_MAX,
+            results,
             ..ScheduleFilter::default()
         };
         let some = ledger.schedules(&filter)?;

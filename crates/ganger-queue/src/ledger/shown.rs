@@ -27,6 +27,9 @@ pub struct ScheduleJson {
     pub next_slot: Option<String>,
     /// State of the newest occurrence.
     pub last_state: Option<String>,
+    /// States of the newest occurrences, the newest first, as many as were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<String>,
     /// Words by which people find it.
     pub tags: Vec<String>,
     /// Its maker: `file`, `api` or `sql`.
@@ -352,6 +355,9 @@ pub struct ReportRowJson {
     pub source: Option<String>,
     /// The queue.
     pub queue: String,
+    /// Day of their slots, or of the time at which they were entered, in a report by days.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub day: Option<String>,
     /// Number of all of them.
     pub runs: u64,
     /// Number of those that have not ended.

@@ -1,6 +1,6 @@
 //! The ledger as commands and the admin API use it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use tokio::time::Instant;
 
 use super::entering::{self, NewDefinition, tag};
 use super::row::{AuditRow, LoggedLine, Occurrence, OccurrenceEvent, ScheduleRow, Version};
-use super::store::Expired;
+use super::store::{Expired, LedgerStore};
 use super::{Ledger, LedgerError, by_hand, report, upcoming};
+use crate::table::Fault;
 use ganger_config::model::ScheduleConfig;
 use ganger_queue::client::{Criteria, DeadFilter, Page, Retried, RetryTarget};
 use ganger_queue::delivery::{CANCELLED, Reason};
@@ -37,6 +38,28 @@ const READ_MAX: u32 = 1000;
 const LAST: u32 = 10;
 /// Number of slots of the past that one transaction runs.
 const BACKFILLED_AT_ONCE: usize = 100;
+
+/// Adds the states of the newest occurrences to schedules, so many of each.
+fn add_results(
+    store: &mut dyn LedgerStore,
+    schedules: &mut [ScheduleJson],
+    most: u32,
+) -> Result<(), Fault> {
+    let names: Vec<String> = schedules.iter().map(|one| one.name.clone()).collect();
+    let mut states = BTreeMap::new();
+    store.read(&mut |tx| {
+        states = tx.last_states(&names, most)?;
+        Ok(())
+    })?;
+    for one in schedules {
+        let states = states.remove(&one.name).unwrap_or_default();
+        one.results = states
+            .iter()
+            .map(|state| state.as_str().to_owned())
+            .collect();
+    }
+    Ok(())
+}
 
 impl LedgerClient for Ledger {
     fn set_actor(&mut self, actor: &str) {
@@ -71,9 +94,14 @@ impl LedgerClient for Ledger {
             found.extend(shown.filter(|shown| filter.fits(shown)));
             if found.len() >= most || is_last {
                 found.truncate(most);
-                return Ok(found);
+                break;
             }
         }
+        if filter.results > 0 {
+            let added = add_results(&mut *self.store, &mut found, filter.results);
+            added.map_err(|fault| self.fault(fault))?;
+        }
+        Ok(found)
     }
 
     fn schedule(&mut self, name: &str) -> Result<ScheduleDetailsJson, LedgerError> {
@@ -582,6 +610,7 @@ struct Tagged {
 fn schedule(row: &ScheduleRow) -> ScheduleJson {
     let tagged: Tagged = serde_json::from_str(&row.definition).unwrap_or_default();
     ScheduleJson {
+        results: Vec::new(),
         name: row.name.clone(),
         state: row.state.as_str().to_owned(),
         state_reason: row.state_reason.clone(),

@@ -1,5 +1,5 @@
 //! Report on the runs of a time: how many of each schedule and queue ended how, how late they started, and how long
-//! they took. It is counted from the occurrences that the ledger still has.
+//! they took, each day by itself if that is asked for. It is counted from the occurrences that the ledger still has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,14 +11,13 @@ use super::row::CountedRun;
 use super::sql::first_id;
 use super::store::LedgerStore;
 use crate::table::Fault;
-use ganger_queue::ledger::ReportRange;
 use ganger_queue::ledger::shown::{ReportJson, ReportRowJson, SpreadJson};
+use ganger_queue::ledger::{REPORT_RUNS_MAX, ReportRange};
 use ganger_schedule::occurrence::OccurrenceState;
 
 /// Number of occurrences that are read at once.
 const READ_MAX: u32 = 10_000;
-/// Number of occurrences, and time, after which no more of them are read.
-const RUNS_MAX: u64 = 1_000_000;
+/// Time after which no more occurrences are read.
 const READS_FOR: Duration = Duration::from_secs(10);
 /// Length of a range without a beginning.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -41,21 +40,28 @@ pub(super) fn report(
     let mut from = range.from.unwrap_or(day_before);
     let (first, mut before) = (first_id(from), first_id(to));
     let mut counts: BTreeMap<_, RunTotals> = BTreeMap::new();
+    let most = range.runs.unwrap_or(REPORT_RUNS_MAX);
     let (mut seen, mut is_complete) = (0, true);
     loop {
         let mut runs = Vec::new();
+        let read = READ_MAX.min(most - seen);
         store.read(&mut |tx| {
             let schedule = range.schedule.as_deref();
-            runs = tx.counted(schedule, (&first, &before), READ_MAX)?;
+            runs = tx.counted(schedule, (&first, &before), read)?;
             Ok(())
         })?;
-        seen += u64::try_from(runs.len()).unwrap_or(u64::MAX);
+        seen += u32::try_from(runs.len()).unwrap_or(read);
         let last = runs.last().map(|run| (run.id.clone(), run.queued_at));
-        let is_last = runs.len() < READ_MAX as usize;
+        let is_last = runs.len() < read as usize;
         for run in runs {
             let is_tagged = tagged.is_none_or(|tagged| tagged.contains(&run.schedule));
             if is_tagged && range.queue.as_ref().is_none_or(|queue| *queue == run.queue) {
-                let key = (run.schedule.clone(), run.source.clone(), run.queue.clone());
+                let day = range
+                    .by_day
+                    .as_ref()
+                    .map(|zone| zone.civil(run.slot).date());
+                let subject = (run.schedule.clone(), run.source.clone(), run.queue.clone());
+                let key = (subject, day);
                 counts.entry(key).or_default().add(run);
             }
         }
@@ -63,16 +69,19 @@ pub(super) fn report(
             break;
         };
         before = id;
-        if seen >= RUNS_MAX || begun.elapsed() >= READS_FOR {
+        if seen >= most || begun.elapsed() >= READS_FOR {
             (from, is_complete) = (queued_at, false);
             break;
         }
     }
     let rows = counts
         .into_iter()
-        .map(|((schedule, source, queue), counts)| {
-            let schedule = Some(schedule).filter(|name| !name.is_empty());
-            counts.row(schedule, source, queue)
+        .map(|(((schedule, source, queue), day), counts)| ReportRowJson {
+            schedule: Some(schedule).filter(|name| !name.is_empty()),
+            source,
+            queue,
+            day: day.map(|day| day.to_string()),
+            ..counts.row()
         });
     let mut report = ReportJson {
         from: from.to_string(),
@@ -121,13 +130,15 @@ impl RunTotals {
         }
     }
 
-    fn row(self, schedule: Option<String>, source: Option<String>, queue: String) -> ReportRowJson {
+    /// Returns the counts, without the subject.
+    fn row(self) -> ReportRowJson {
         let of = |state| self.states.get(&state).copied().unwrap_or(0);
         let open = self.states.iter().filter(|(state, _)| !state.is_end());
         ReportRowJson {
-            schedule,
-            source,
-            queue,
+            schedule: None,
+            source: None,
+            queue: String::new(),
+            day: None,
             runs: self.states.values().sum(),
             open: open.map(|(_, runs)| runs).sum(),
             completed: of(OccurrenceState::Completed),

@@ -1,6 +1,7 @@
 //! The SQL of the ledger, which all databases share: their few differences are data.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
@@ -19,7 +20,7 @@ use ganger_queue::delivery::Outgoing;
 use ganger_schedule::auto_disable::AutoDisable;
 use ganger_schedule::clock::Clock;
 use ganger_schedule::due::Cursor;
-use ganger_schedule::occurrence::ScheduleState;
+use ganger_schedule::occurrence::{OccurrenceState, ScheduleState};
 
 /// Words in which the databases differ.
 #[derive(Debug)]
@@ -66,6 +67,9 @@ pub(crate) trait LedgerSql {
     /// with their occurrences. Returns their number.
     fn bury(&mut self, queue: &str, id: &str) -> Result<usize, Fault>;
 }
+
+/// Number of parts of a query. SQLite takes 500 of them.
+const PARTS_MAX: usize = 100;
 
 /// Columns of a schedule that change, and those that stay.
 const SAVED: [&str; 19] = [
@@ -611,6 +615,31 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
             missed: row.count(11),
         });
         Ok(counted.collect())
+    }
+
+    fn last_states(
+        &mut self,
+        schedules: &[String],
+        most: u32,
+    ) -> Result<BTreeMap<String, Vec<OccurrenceState>>, Fault> {
+        let mut states: BTreeMap<String, Vec<OccurrenceState>> = BTreeMap::new();
+        let by = self.by("occurrences_of_schedule");
+        // Each part is a search of the index: no database has one for the newest of several schedules.
+        let part = format!(
+            "SELECT schedule, id, state FROM
+               (SELECT schedule, id, state FROM occurrences{by} WHERE schedule = ? ORDER BY id DESC LIMIT ?) newest"
+        );
+        for schedules in schedules.chunks(PARTS_MAX) {
+            let all = vec![&*part; schedules.len()].join(" UNION ALL ");
+            let values = schedules.iter();
+            let values = values.flat_map(|name| [SqlValue::from(name), most.into()]);
+            let mut rows = self.0.query(&all, &values.collect::<Vec<_>>())?;
+            rows.sort_by_key(|row| Reverse(row.name(1)));
+            for row in rows {
+                states.entry(row.name(0)).or_default().push(row.state(2));
+            }
+        }
+        Ok(states)
     }
 
     fn schedules_after(&mut self, name: &str, most: u32) -> Result<Vec<ScheduleRow>, Fault> {

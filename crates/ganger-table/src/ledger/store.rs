@@ -1,6 +1,6 @@
 //! The database of a ledger, whichever it is. Its calls block, on a thread of their own.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -318,6 +318,13 @@ pub(crate) trait LedgerTransaction:
         range: (&str, &str),
         most: u32,
     ) -> Result<Vec<CountedRun>, Fault>;
+
+    /// Returns the states of the newest occurrences of schedules, so many of each at most, the newest first.
+    fn last_states(
+        &mut self,
+        schedules: &[String],
+        most: u32,
+    ) -> Result<BTreeMap<String, Vec<OccurrenceState>>, Fault>;
 
     /// Returns the schedules after a name, by name.
     fn schedules_after(&mut self, name: &str, most: u32) -> Result<Vec<ScheduleRow>, Fault>;

@@ -159,3 +159,36 @@ fn schedules_are_listed_by_name_state_and_tag_in_parts() {
     let shown = LedgerClient::schedule(&mut ledger, "s0000").unwrap();
     assert_eq!(shown.definition, "nonsense");
 }
+
+#[test]
+fn schedules_are_listed_with_their_last_results() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    let conn = rig.sql();
+    // More than one statement asks for.
+    let many = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 249)
+        INSERT INTO schedules (name, definition) SELECT printf('s%04d', i), '{}' FROM n";
+    conn.execute(many, []).unwrap();
+    let runs = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 29)
+        INSERT INTO occurrences (id, schedule, version, queue, state, queued_at, ended_at)
+        SELECT printf('%s-%04d', name, i), name, 1, 'q', CASE WHEN i = 28 THEN 3 ELSE 2 END, 1, 1
+        FROM n JOIN schedules ON name IN ('s0000', 's0120', 's0249')";
+    conn.execute(runs, []).unwrap();
+    let filter = |results| ScheduleFilter {
+        limit: 10_000,
+        results,
+        ..ScheduleFilter::default()
+    };
+    let listed = LedgerClient::schedules(&mut ledger, &filter(3)).unwrap();
+    for one in &listed {
+        let has_run = ["s0000", "s0120", "s0249"].contains(&&*one.name);
+        let expected: &[&str] = if has_run {
+            &["completed", "failed", "completed"]
+        } else {
+            &[]
+        };
+        assert_eq!(one.results, expected, "{}", one.name);
+    }
+    let listed = LedgerClient::schedules(&mut ledger, &filter(0)).unwrap();
+    assert!(listed.iter().all(|one| one.results.is_empty()));
+}

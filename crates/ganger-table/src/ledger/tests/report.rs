@@ -245,3 +245,51 @@ fn a_report_is_of_a_range_and_of_chosen_runs() {
     };
     assert_eq!(names(&of(untagged)), [""; 0]);
 }
+
+#[test]
+fn runs_are_counted_by_the_days_of_a_zone() {
+    let rig = Rig::new();
+    rig.set("2026-12-03T12:00:00Z");
+    let mut ledger = rig.daemon();
+    const HOUR: i64 = 3_600_000;
+    let failed = |queued| Run {
+        state: OccurrenceState::Failed,
+        ..ran("a", queued, 0, 1)
+    };
+    // In Tokyo it is nine hours later.
+    let runs = [
+        ran("a", 14 * HOUR, 0, 1),
+        ran("a", 16 * HOUR, 0, 1),
+        failed(23 * HOUR),
+        failed(25 * HOUR),
+        ran("b", 14 * HOUR, 0, 1),
+    ];
+    insert(&rig, &runs);
+    let mut days = |zone: &str, runs: Option<u32>| {
+        let range = ReportRange {
+            from: Some("2026-12-01T00:00:00Z".parse().unwrap()),
+            schedule: Some("a".to_owned()),
+            by_day: Some(ganger_schedule::zone::Zones::bundled().get(zone).unwrap()),
+            runs,
+            ..ReportRange::default()
+        };
+        let told = report(&mut ledger, &range);
+        let rows = told["rows"].as_array().unwrap().iter();
+        let mut days: Vec<String> = rows
+            .map(|row| format!("{} {} {}", row["day"], row["runs"], row["failed"]))
+            .collect();
+        days.sort();
+        (
+            days.join(", ").replace('"', ""),
+            told["is_complete"].clone(),
+        )
+    };
+    let whole = json!(true);
+    let utc = "2026-12-01 3 1, 2026-12-02 1 1".to_owned();
+    assert_eq!(days("UTC", None), (utc, whole.clone()));
+    let tokyo = "2026-12-01 1 0, 2026-12-02 3 2".to_owned();
+    assert_eq!(days("Asia/Tokyo", None), (tokyo, whole));
+    // The newest are counted.
+    let cut = "2026-12-01 1 1, 2026-12-02 1 1".to_owned();
+    assert_eq!(days("UTC", Some(2)), (cut, json!(false)));
+}

@@ -327,6 +327,7 @@ async fn ledger(rig: &Rig, round: i64) {
     noted(&mut ledger, &id);
     let listed = ScheduleFilter {
         limit: 10,
+        results: 20,
         ..ScheduleFilter::default()
     };
     LedgerClient::schedules(&mut ledger, &listed).unwrap();
@@ -334,6 +335,7 @@ async fn ledger(rig: &Rig, round: i64) {
     for schedule in [None, Some("plain".to_owned())] {
         let range = ReportRange {
             schedule,
+            by_day: Some(ganger_schedule::zone::Zone::default()),
             ..ReportRange::default()
         };
         LedgerClient::report(&mut ledger, &range).unwrap();
