@@ -60,8 +60,8 @@ async function loggedIn() {
 }
 
 const flows = {
-  /** All pages, in both themes, at the width of a phone and of a desk: no error, no sideways scrolling, and nothing
-   *  that axe finds. */
+  /** All pages, in both themes, at the width of a phone and of a desk: no error, no sideways scrolling, nothing that
+   *  axe finds, and no more to load than 100 KB as it is sent. */
   async pages(state) {
     for (const [width, colorScheme] of [[320, "light"], [320, "dark"], [1280, "dark"], [1280, "light"]]) {
       const context = await reader({ storageState: state, colorScheme, viewport: { width, height: 800 } });
@@ -71,6 +71,13 @@ const flows = {
         const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         assert.ok(wide <= 0, `${at} is ${wide} too wide`);
         assert.ok(await page.locator(PARTS[path] ?? "main").count() > 0, `${at} has no ${PARTS[path]}`);
+        const loaded = await page.evaluate(() =>
+          ["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind)).map((entry) => {
+            return { sent: entry.encodedBodySize, plain: entry.decodedBodySize };
+          }));
+        const sent = loaded.reduce((sum, entry) => sum + entry.sent, 0);
+        assert.ok(sent <= 100_000, `${at} loads ${sent} bytes`);
+        assert.ok(loaded[0].sent < loaded[0].plain, `${at} is not compressed`);
         await page.evaluate(axe);
         const found = await page.evaluate(() => axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"] }));
         const told = found.violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(" ")}`);

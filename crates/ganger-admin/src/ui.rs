@@ -4,6 +4,7 @@
 mod api;
 mod assets;
 mod commands;
+mod compressed;
 mod done;
 mod form;
 mod layout;
@@ -118,4 +119,5 @@ pub(super) fn routes(api: Api, overview: Overview) -> Router {
         .layer(from_fn(layout::dress))
         .layer(from_fn_with_state(overview, unless_off))
         .route(&format!("{ASSETS}{{name}}"), get(assets::asset))
+        .layer(from_fn(compressed::compress))
 }

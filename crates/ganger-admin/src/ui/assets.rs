@@ -76,3 +76,14 @@ pub(super) async fn asset(Path(name): Path<String>) -> Response {
     ];
     (headers, asset.text).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_are_small() {
+        let bytes = SCRIPT.text.len();
+        assert!(bytes <= 30 << 10, "{bytes} bytes");
+    }
+}
