@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -28,6 +29,37 @@ const FOLLOWED_FOR: Duration = Duration::from_secs(60);
 /// Mark of a request by which a page is looked at that a browser has already. Parts that are left out stay as they are.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Followed;
+
+/// Part of the time that looks for all browsers together may take: one of so many. So pages that are left open, however
+/// many and however costly, don't slow what they show.
+const SHARE: u32 = 50;
+
+/// Number of pages that are followed. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FollowedPages(Arc<AtomicU32>);
+
+impl FollowedPages {
+    /// Adds a page until what is returned is dropped.
+    fn enter(&self) -> FollowedPlace {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        FollowedPlace(self.clone())
+    }
+
+    /// Returns the interval at which a page may be looked at if a look takes that long.
+    fn pace(&self, look: Duration) -> Duration {
+        look.saturating_mul(SHARE.saturating_mul(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+/// A page among those that are followed.
+#[derive(Debug)]
+struct FollowedPlace(FollowedPages);
+
+impl Drop for FollowedPlace {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// A part that has changed.
 #[derive(Debug, Serialize)]
@@ -54,7 +86,11 @@ impl SentParts {
 }
 
 /// Sends a page as a stream of its changes, if that is asked for.
-pub(super) async fn follow(request: Request, next: Next) -> Response {
+pub(super) async fn follow(
+    State(followed): State<FollowedPages>,
+    request: Request,
+    next: Next,
+) -> Response {
     if *request.method() != Method::GET || !wants_stream(request.headers()) {
         return next.run(request).await;
     }
@@ -66,6 +102,7 @@ pub(super) async fn follow(request: Request, next: Next) -> Response {
         sent: SentParts::default(),
         begun: None,
         pace: LOOK_EVERY,
+        place: followed.enter(),
     };
     let events = stream::unfold(begin, |mut following| async {
         let events = following.look().await?;
@@ -90,6 +127,7 @@ struct FollowedPage {
     /// Time of the first look; none before it.
     begun: Option<Instant>,
     pace: Duration,
+    place: FollowedPlace,
 }
 
 impl FollowedPage {
@@ -111,10 +149,12 @@ impl FollowedPage {
             }
         }
         let request = Request::from_parts(self.parts.clone(), Body::empty());
+        let looked = Instant::now();
         let mut response = self.next.clone().run(request).await;
         // What is no page now, as of a pool that is gone, stays as it was.
         if let Some(page) = response.extensions_mut().remove::<Arc<Page>>() {
-            self.pace = page.pace.unwrap_or(STILL);
+            let least = self.place.0.pace(looked.elapsed());
+            self.pace = page.pace.unwrap_or(STILL).max(least);
             let patches = self.sent.changed(&page).into_iter().map(|part| Patch {
                 id: part.id,
                 html: &part.body,
@@ -133,8 +173,9 @@ mod tests {
 
     use axum::Router;
     use axum::body::to_bytes;
-    use axum::middleware::from_fn;
+    use axum::middleware::from_fn_with_state;
     use axum::routing::get;
+    use futures_util::future::join;
     use maud::html;
     use tower::ServiceExt;
 
@@ -143,15 +184,22 @@ mod tests {
 
     /// Follows a page to the end of its stream, and returns that and how often it was looked at.
     async fn followed(pace: Duration) -> (String, usize) {
+        followed_among(&FollowedPages::default(), pace, Duration::ZERO).await
+    }
+
+    /// Follows a page among others. To look at it takes some time.
+    async fn followed_among(others: &FollowedPages, pace: Duration, takes: Duration) -> (String, usize) {
         let looks = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&looks);
         let page = move || async move {
+            sleep(takes).await;
             let look = counted.fetch_add(1, Ordering::Relaxed);
             let page = Page::new(Section::Now, "A page").every(pace);
             page.with("same", html! { "same" })
                 .with("new", html! { "look " (look) })
         };
-        let routes = Router::new().route("/", get(page)).layer(from_fn(follow));
+        let routes = Router::new().route("/", get(page));
+        let routes = routes.layer(from_fn_with_state(others.clone(), follow));
         let request = Request::get("/").header(header::ACCEPT, "text/event-stream");
         let Ok(answer) = routes.oneshot(request.body(Body::empty()).unwrap()).await;
         let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
@@ -165,6 +213,18 @@ mod tests {
         assert_eq!(looks, 60);
         assert_eq!(body.matches(r#""id":"new""#).count(), 60);
         assert_eq!(body.matches(r#""id":"same""#).count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn looks_for_all_browsers_together_take_a_share_of_the_time() {
+        let (others, takes) = (FollowedPages::default(), Duration::from_millis(100));
+        let follow = || followed_among(&others, LOOK_EVERY, takes);
+        let (_, alone) = follow().await;
+        // A look takes a tenth of a second, and the next one follows five seconds later.
+        assert_eq!(alone, 12);
+        let ((_, one), (_, other)) = join(follow(), follow()).await;
+        assert_eq!((one, other), (6, 6));
+        assert_eq!(others.pace(takes), Duration::ZERO, "nobody is left");
     }
 
     #[tokio::test(start_paused = true)]
