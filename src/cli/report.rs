@@ -71,6 +71,7 @@ pub(super) fn report(args: &ReportArgs) -> CommandResult {
         tag: args.tag.clone(),
         order: args.order,
         limit: args.count,
+        within: None,
     };
     let report = ledger(&args.address)?.report(&range).map_err(refusal)?;
     match args.output.format {

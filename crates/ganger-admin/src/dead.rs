@@ -1,6 +1,7 @@
 //! Dead letters: list, count by error, retry, delete. Reading changes neither their order nor their state.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -9,18 +10,20 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
+use tokio::time::Instant;
 
 use super::answer::Problem;
 use super::answer::bad_gateway;
 use super::body::JsonBody;
 use super::context::Context;
 use super::pools::unknown;
+use super::within::within;
 use ganger_queue::client::json::moment;
 use ganger_queue::client::shown::{DeadLetterJson, bytes};
 use ganger_queue::client::{
     Client, Criteria, DeadFilter, Halted, Listed, Page, Retried, RetryTarget,
 };
-use ganger_queue::dead_letter::{Group, Groups};
+use ganger_queue::dead_letter::{DeadGroups, DeadLetter, Groups};
 
 /// Maximum and default number of dead letters in a list.
 pub(super) const LETTERS_MAX: usize = 1000;
@@ -54,6 +57,9 @@ pub(super) struct Wanted {
     /// Return complete bodies instead of the first kilobyte of each.
     #[serde(default)]
     full: bool,
+    /// Time to look for dead letters that meet the criteria, such as `1s`, at most a minute; as long as it takes if
+    /// omitted.
+    within: Option<String>,
 }
 
 /// Selection of the dead letters to count.
@@ -73,6 +79,8 @@ pub(super) struct CountFilter {
     since: Option<String>,
     /// Only dead letters that last failed before this time, in the same forms.
     before: Option<String>,
+    /// Time to count for, such as `1s`, at most a minute; as long as it takes if omitted.
+    within: Option<String>,
 }
 
 /// Reads the criteria of a request, whose fields have these names in each query and body.
@@ -98,8 +106,14 @@ fn time(name: &str, given: Option<&str>) -> Result<Option<Timestamp>, Problem> {
 pub(super) struct Letters {
     /// The dead letters, oldest first; `body_cut` is set if a body is incomplete.
     pub(super) letters: Vec<DeadLetterJson>,
-    /// True if there are more: repeat the request with the last one's id as `after`.
+    /// True if there are more, or if there was no time to look: repeat the request with `next` as `after`.
     pub(super) more: bool,
+    /// Id of the last dead letter that was looked at, if there are more after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next: Option<String>,
+    /// Time of the last failure of that one, if there was no time for the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) until: Option<String>,
 }
 
 /// List dead letters of a source, oldest first.
@@ -124,8 +138,8 @@ pub(super) async fn list(
         )));
     }
     let pool = wanted.pool.clone().filter(|_| wanted.after.is_none());
-    let page = page(&wanted, limit)?;
-    let read = move |client: &mut Client| read(client, &page, wanted.full);
+    let (page, within) = (page(&wanted, limit)?, within(wanted.within.as_deref())?);
+    let read = move |client: &mut Client| read(client, page, wanted.full, within);
     let found = with_client(context.clone(), source, read).await?;
     if found.letters.is_empty() {
         known(&context, pool.as_deref())?;
@@ -145,11 +159,66 @@ fn page(wanted: &Wanted, limit: usize) -> Result<Page, Problem> {
     })
 }
 
+/// Look through dead letters that may have to end early.
+#[derive(Debug)]
+struct Look {
+    deadline: Option<Instant>,
+    /// The last one that was looked at: its id, and when it last failed.
+    last: Option<(String, String)>,
+    is_over: bool,
+}
+
+impl Look {
+    /// Begins a look for that time, if there is one.
+    fn begin(within: Option<Duration>) -> Self {
+        Self {
+            deadline: within.map(|time| Instant::now() + time),
+            last: None,
+            is_over: false,
+        }
+    }
+
+    /// Returns whether there is time for that dead letter. There is for one at least.
+    fn takes(&mut self, letter: &DeadLetter) -> bool {
+        let is_late = self
+            .deadline
+            .is_some_and(|deadline| Instant::now() >= deadline);
+        self.is_over = is_late && self.last.is_some();
+        if !self.is_over {
+            self.last = Some((letter.id.clone(), letter.last_failed_at.clone()));
+        }
+        !self.is_over
+    }
+
+    /// Returns the time of the last failure of the last one that was looked at, if there was no time for the rest.
+    fn until(&self) -> Option<String> {
+        let last = self.last.as_ref().filter(|_| self.is_over);
+        last.map(|(_, at)| at.clone())
+    }
+}
+
 /// Reads a page of dead letters, of each body its beginning unless they are wanted in full.
-fn read(client: &mut Client, page: &Page, full: bool) -> Result<Letters, Problem> {
+fn read(
+    client: &mut Client,
+    mut page: Page,
+    full: bool,
+    within: Option<Duration>,
+) -> Result<Letters, Problem> {
     let source = client.name().to_owned();
-    let (mut letters, mut bytes) = (Vec::new(), 0);
-    let listed = client.dead_list(page, |mut letter| {
+    let (mut letters, mut bytes, limit) = (Vec::new(), 0, page.limit);
+    let mut look = Look::begin(within);
+    // Those that don't meet the criteria are looked at here: where that ends, the next list begins.
+    let criteria = std::mem::take(&mut page.filter.criteria);
+    if !criteria.are_none() {
+        page.limit = usize::MAX;
+    }
+    let listed = client.dead_list(&page, |mut letter| {
+        if letters.len() == limit || !look.takes(&letter) {
+            return ControlFlow::Break(());
+        }
+        if !criteria.fit(&letter) {
+            return ControlFlow::Continue(());
+        }
         let whole = letter.body.len();
         if !full && whole > BODY_BYTES_SHOWN {
             letter.body.truncate(BODY_BYTES_SHOWN);
@@ -177,15 +246,21 @@ fn read(client: &mut Client, page: &Page, full: bool) -> Result<Letters, Problem
         listed => Ok(Letters {
             more: listed == Listed::More,
             letters,
+            until: look.until(),
+            next: look
+                .last
+                .map(|(id, _)| id)
+                .filter(|_| listed == Listed::More),
         }),
     }
 }
 
-/// Count dead letters by error, most frequent first. All dead letters of the source are read.
+/// Count dead letters by error, most frequent first. All dead letters of the source are read; with `within` only the oldest, as
+/// many as there is time for.
 #[utoipa::path(get, path = "/v1/dead/{source}/groups", tag = "dead letters",
     params(("source" = String, Path, description = "The source"), CountFilter),
     responses(
-        (status = 200, description = "The groups", body = Vec<Group>),
+        (status = 200, description = "The groups", body = DeadGroups),
         (status = 404, description = "Unknown source", body = Problem),
         (status = 502, description = "Reading from the broker failed", body = Problem),
     ),
@@ -194,25 +269,40 @@ pub(super) async fn groups(
     State(context): State<Context>,
     source: Result<Path<String>, PathRejection>,
     counted: Result<Query<CountFilter>, QueryRejection>,
-) -> Result<Json<Vec<Group>>, Problem> {
+) -> Result<Json<DeadGroups>, Problem> {
     let (Path(source), Query(counted)) = (source?, counted?);
+    let within = within(counted.within.as_deref())?;
     let filter = DeadFilter {
         pool: counted.pool,
         criteria: criteria!(counted),
         ids: None,
     };
-    let count = move |client: &mut Client| count(client, filter);
+    let count = move |client: &mut Client| count(client, filter, within);
     with_client(context, source, count).await.map(Json)
 }
 
-fn count(client: &mut Client, filter: DeadFilter) -> Result<Vec<Group>, Problem> {
-    let mut groups = Groups::default();
+fn count(
+    client: &mut Client,
+    mut filter: DeadFilter,
+    within: Option<Duration>,
+) -> Result<DeadGroups, Problem> {
+    let (mut groups, mut look) = (Groups::default(), Look::begin(within));
+    // As in a list: those that don't meet the criteria take time as well.
+    let criteria = std::mem::take(&mut filter.criteria);
     let read = client.dead_list(&Page::all(filter), |letter| {
-        groups.add(letter);
+        if !look.takes(&letter) {
+            return ControlFlow::Break(());
+        }
+        if criteria.fit(&letter) {
+            groups.add(letter);
+        }
         ControlFlow::Continue(())
     });
     read.map_err(bad_gateway)?;
-    Ok(groups.largest_first())
+    Ok(DeadGroups {
+        groups: groups.largest_first(),
+        until: look.until(),
+    })
 }
 
 /// Get one dead letter in full.

@@ -59,6 +59,7 @@ mod token;
 mod trends;
 mod ui;
 mod waits;
+mod within;
 
 use std::thread;
 

@@ -234,6 +234,13 @@ impl LedgerClient for RemoteLedger {
             ("zone", range.by_day.as_ref().map(Zone::name)),
             ("runs", range.runs.map(|runs| runs.to_string()).as_deref()),
             ("limit", Some(&range.limit.to_string())),
+            (
+                "within",
+                range
+                    .within
+                    .map(|time| format!("{}ms", time.as_millis()))
+                    .as_deref(),
+            ),
         ]);
         let order = range.order.as_str();
         self.get(&format!("/v1/reports/{order}?{query}"))

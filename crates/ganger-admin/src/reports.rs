@@ -10,6 +10,7 @@ use super::answer::Problem;
 use super::context::Context;
 use super::explain::{instant, zone_of};
 use super::schedules::limit;
+use super::within::within;
 use ganger_queue::ledger::shown::{ReportJson, ReportOrder};
 use ganger_queue::ledger::{REPORT_MAX, REPORT_RUNS_MAX, ReportRange};
 use ganger_schedule::zone::Zone;
@@ -40,10 +41,13 @@ pub(super) struct ReportQuery {
     runs: Option<u32>,
     /// Maximum number of rows, 1 to 10000; 100 if omitted.
     limit: Option<u32>,
+    /// Time to count for, such as `1s`, at most a minute; 10 seconds if omitted. The newest runs are counted first.
+    within: Option<String>,
 }
 
 /// Get the counts and durations of the runs of a time, by schedule and queue, and by day if that is asked for. They are
-/// counted from the occurrences that the ledger still has; of more than `runs` the newest are counted.
+/// counted from the occurrences that the ledger still has; of more than `runs`, or than can be counted in time, the newest
+/// are counted.
 #[utoipa::path(get, path = "/v1/reports/{order}", tag = "schedules", operation_id = "report",
     params(
         ("order" = String, Path, description = "What is first: `failures` (the most failures and timeouts), `lateness` (the \
@@ -79,6 +83,7 @@ pub(super) async fn report(
         by_day: by_day(query.by.as_deref(), query.zone.as_deref())?,
         runs: query.runs.map(runs).transpose()?,
         limit: limit(query.limit, ROWS, REPORT_MAX)?,
+        within: within(query.within.as_deref())?,
     };
     let report = context.ledger.with(move |ledger| ledger.report(&range));
     report.await.map(Json)

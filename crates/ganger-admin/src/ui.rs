@@ -115,7 +115,10 @@ pub(super) fn routes(api: Api, overview: Overview) -> Router {
         .route(paths::REPORTS, get(reports::page))
         .route(paths::REPORTS_CSV, get(reports::table))
         .layer(from_fn_with_state(api.clone(), api::with_caller))
-        .layer(from_fn_with_state(live::FollowedPages::default(), live::follow))
+        .layer(from_fn_with_state(
+            live::FollowedPages::default(),
+            live::follow,
+        ))
         .layer(from_fn(layout::dress))
         .layer(from_fn_with_state(overview, unless_off))
         .route(&format!("{ASSETS}{{name}}"), get(assets::asset))

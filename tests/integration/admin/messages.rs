@@ -138,7 +138,7 @@ fn dead_letters_are_read_counted_edited_and_dropped() {
     scene
         .daemon
         .eventually("all are dead", || scene.table.dead().len() == 3);
-    let groups = api.get("/v1/dead/main/groups").json();
+    let groups = api.get("/v1/dead/main/groups").json()["groups"].clone();
     assert_eq!(
         (groups.as_array().unwrap().len(), &groups[0]["count"]),
         (2, &json!(2))
@@ -166,6 +166,7 @@ fn dead_letters_are_read_counted_edited_and_dropped() {
     api.get("/v1/dead/nowhere").problem(404);
     api.get("/v1/dead/main?limit=0").problem(400);
     criteria_choose_dead_letters(&api);
+    a_look_ends_in_time_and_goes_on(&api);
     let id = &first["letters"][0]["id"];
     let edited = json!({ "ids": [id], "body": "mended" }).to_string();
     let done = api.post("/v1/dead/main/retry", &edited).json();
@@ -210,7 +211,7 @@ fn criteria_choose_dead_letters(api: &Api) {
             "{criteria}"
         );
         let groups = api.get(&format!("/v1/dead/main/groups?{criteria}")).json();
-        let groups = groups.as_array().unwrap().iter();
+        let groups = groups["groups"].as_array().unwrap().iter();
         let counted: u64 = groups.map(|group| group["count"].as_u64().unwrap()).sum();
         assert_eq!(counted, count as u64, "{criteria}");
     }
@@ -219,6 +220,30 @@ fn criteria_choose_dead_letters(api: &Api) {
     let old = r#"{"all": true, "before": "1h"}"#;
     let none = api.ask("DELETE", "/v1/dead/main", &[], old).json();
     assert_eq!(none["done"], "dropped 0");
+}
+
+/// Of three, with time for one.
+fn a_look_ends_in_time_and_goes_on(api: &Api) {
+    let groups = api.get("/v1/dead/main/groups?within=0s").json();
+    assert_eq!(groups["groups"][0]["count"], 1);
+    assert_eq!(groups["until"], groups["groups"][0]["last_failed_at"]);
+    assert_eq!(api.get("/v1/dead/main/groups").json()["until"], json!(null));
+    let mut after = String::new();
+    let mut looks = Vec::new();
+    loop {
+        let path = format!("/v1/dead/main?error=nowhere&within=0s{after}");
+        let found = api.get(&path).json();
+        assert_eq!(found["letters"], json!([]));
+        looks.push((found["more"] == true, found["until"].is_string()));
+        match found["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(looks, [(true, true), (true, true), (false, false)]);
+    let all = api.get("/v1/dead/main?error=nowhere&within=1m").json();
+    assert_eq!((&all["more"], &all["until"]), (&json!(false), &json!(null)));
+    api.get("/v1/dead/main?within=1h").problem(400);
 }
 
 fn a_pool_that_is_not_there_is_told(api: &Api) {
@@ -244,7 +269,7 @@ fn an_id_of_a_dead_letter_is_a_text_everywhere() {
         .daemon
         .eventually("both are dead", || scene.table.dead().len() == 2);
     let letters = api.get("/v1/dead/main").json()["letters"].clone();
-    let group = api.get("/v1/dead/main/groups").json()[0]["id"].clone();
+    let group = api.get("/v1/dead/main/groups").json()["groups"][0]["id"].clone();
     let shown = super::command(&scene, &["dead", "list", "-o", "json"]).json();
     assert_eq!(
         (&letters[0]["id"], &letters[1]["id"]),

@@ -8,9 +8,8 @@ use axum::http::Uri;
 use futures_util::future::join_all;
 use ganger_queue::client::SourceInfo;
 use ganger_queue::client::shown::DeadLetterJson;
-use ganger_queue::dead_letter::{DeadLetter, Group};
+use ganger_queue::dead_letter::{DeadGroups, DeadLetter, Group};
 use maud::{Markup, html};
-use tokio::time::Instant;
 
 use super::api::Api;
 use super::commands::{command, commands, with_options};
@@ -30,9 +29,10 @@ const ERROR_CHARS: usize = 160;
 /// Longest parts of an error and of a body in a row, in characters.
 const LINE_CHARS: usize = 110;
 const BODY_CHARS: usize = 40;
-/// Shortest time after which dead letters are read again, and the multiple of the time that it took.
+/// Time for which dead letters are looked through, unless all are asked for.
+pub(super) const LOOKS_FOR: &str = "150ms";
+/// Shortest time after which dead letters are read again.
 const READ_EVERY: Duration = Duration::from_secs(5);
-const READ_SHARE: u32 = 30;
 
 /// Fields by which dead letters are filtered, in the API as well, each with its label.
 pub(super) const FILTERS: [(&str, &str); 6] = [
@@ -62,31 +62,30 @@ pub(super) fn dead_letter(json: DeadLetterJson) -> Result<DeadLetter, Problem> {
     DeadLetter::try_from(json).map_err(Problem::bad)
 }
 
-/// Sets the interval of a page so that the source is left alone for most of the time. A broker's dead letters are not
-/// read unasked: it has to put each back.
-fn paced(page: Page, sources: &[SourceInfo], took: Duration) -> Page {
+/// Has a page look again. A broker's dead letters are not read unasked: it has to put each back.
+fn paced(page: Page, sources: &[SourceInfo]) -> Page {
     match sources.iter().all(SourceInfo::is_table) {
-        true => page.every(READ_EVERY.max(took.saturating_mul(READ_SHARE))),
+        true => page.every(READ_EVERY),
         false => page.still(),
     }
 }
 
 /// Shows the dead letters of all sources by error.
-pub(super) async fn overview(Extension(api): Extension<Api>) -> Result<Page, Problem> {
+pub(super) async fn overview(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
     let sources: Vec<SourceInfo> = api.get("/v1/sources").await?;
-    let began = Instant::now();
+    let counts_all = Fields::of(&uri).get("count").is_some();
     let groups = sources.iter().map(|source| {
-        let path = format!("{}/groups", dead_api(&source.name));
+        let within = if counts_all { "" } else { LOOKS_FOR };
+        let path = Fields::from([("within", within)]);
+        let path = path.at(&format!("{}/groups", dead_api(&source.name)));
         let api = api.clone();
-        async move { api.get::<Vec<Group>>(&path).await }
+        async move { api.get::<DeadGroups>(&path).await }
     });
     let groups = join_all(groups).await;
-    let all: u64 = groups
-        .iter()
-        .flatten()
-        .flatten()
-        .map(|group| group.count)
-        .sum();
+    let counted = groups.iter().flatten();
+    let is_complete = counted.clone().all(|counted| counted.until.is_none());
+    let counted = counted.flat_map(|counted| &counted.groups);
+    let all: u64 = counted.map(|group| group.count).sum();
     let page = Page::new(Section::DeadLetters, "Dead letters").with(
         "sum",
         html! {
@@ -94,6 +93,7 @@ pub(super) async fn overview(Extension(api): Extension<Api>) -> Result<Page, Pro
                 @match all {
                     0 if groups.iter().any(Result::is_err) => "Not all sources have answered.",
                     0 => "No message was given up that is still here.",
+                    _ if !is_complete => { "At least " (count(all)) " messages were given up." },
                     1 => "1 message was given up.",
                     _ => { (count(all)) " messages were given up." },
                 }
@@ -108,10 +108,13 @@ pub(super) async fn overview(Extension(api): Extension<Api>) -> Result<Page, Pro
         "commands",
         commands(&[command(&["dead", "list", "--by-error"])]),
     );
-    Ok(paced(page, &sources, began.elapsed()))
+    Ok(match counts_all {
+        true => page.still(),
+        false => paced(page, &sources),
+    })
 }
 
-fn of_source(source: &SourceInfo, groups: Result<&Vec<Group>, &Problem>) -> Markup {
+fn of_source(source: &SourceInfo, counted: Result<&DeadGroups, &Problem>) -> Markup {
     let elsewhere: Vec<&str> = source
         .pools
         .iter()
@@ -123,10 +126,14 @@ fn of_source(source: &SourceInfo, groups: Result<&Vec<Group>, &Problem>) -> Mark
         @for pool in elsewhere {
             p.none { "Those of pool " (text(pool)) " go where the broker's policy sends them, and are not shown here." }
         }
-        @match groups {
+        @match counted {
             Err(problem) => p.error { (text(problem.detail())) },
-            Ok(groups) if groups.is_empty() => p.none { "No dead letter." },
-            Ok(groups) => {
+            Ok(DeadGroups { groups, .. }) if groups.is_empty() => p.none { "No dead letter." },
+            Ok(DeadGroups { groups, until }) => {
+                @if let Some(until) = until { p {
+                    strong { "Not complete: " } "only the oldest are counted, up to " (time_of(until)) ". "
+                    a href="/ui/dead?count=all" { "Count all" } ", which takes longer."
+                } }
                 (groups_table(&source.name, &groups[..groups.len().min(ROWS)]))
                 @if groups.len() > ROWS {
                     p.none { "And " (groups.len() - ROWS) " rarer errors: " a href=(dead_path(&source.name)) { "all dead letters" } "." }
@@ -187,25 +194,32 @@ pub(super) async fn of_one(
     let fields = Fields::of(&uri);
     let (sought, after) = (filter(&fields), fields.get("after"));
     let asked = sought.with("limit", &ROWS.to_string());
+    let asked = asked.with("within", LOOKS_FOR);
     let asked = asked.with("after", after.unwrap_or_default());
     let info = Fields::from([("source", &*source)]).at("/v1/sources");
     let info: Vec<SourceInfo> = api.get(&info).await?;
-    let began = Instant::now();
     let found: Letters = api.get(&asked.at(&dead_api(&source))).await?;
-    let took = began.elapsed();
-    let more = found.more;
+    let (next, until) = (found.next.clone(), found.until.clone());
     let dead = dead_letters(found)?;
     let here = sought.at(&dead_path(&source));
     let page = Page::new(Section::DeadLetters, format!("Dead letters of {source}"))
         .with("filters", filters(&source, &info, &fields))
         .with("all", for_all(&source, &sought, dead.is_empty()))
-        .with_list("dead-letters", listed(&source, &dead, &here))
+        .with_list(
+            "dead-letters",
+            listed(&source, &dead, (&here, until.is_none())),
+        )
         .with(
             "more",
-            onward(&source, &sought, &dead, (after.is_some(), more)),
+            onward(
+                &source,
+                &sought,
+                after.is_some(),
+                (next.as_deref(), until.as_deref()),
+            ),
         )
         .with("commands", commands(&as_commands(&source, &sought)));
-    Ok(paced(page, &info, took))
+    Ok(paced(page, &info))
 }
 
 fn filters(source: &str, info: &[SourceInfo], fields: &Fields) -> Markup {
@@ -245,12 +259,12 @@ fn field(name: &str, fields: &Fields) -> Markup {
     }
 }
 
-fn listed(source: &str, dead: &[DeadLetter], here: &str) -> Markup {
+fn listed(source: &str, dead: &[DeadLetter], (here, is_complete): (&str, bool)) -> Markup {
     let retry = form("post", &format!("{}/retry", dead_api(source)));
     let drop = form("delete", &dead_api(source));
     html! {
         @if dead.is_empty() {
-            p.none { "No dead letter matches." }
+            p.none { @if is_complete { "No dead letter matches." } @else { "None of those matches that were looked at." } }
         } @else {
             form method="post" action=(retry) {
                 input type="hidden" name="back" value=(here);
@@ -313,16 +327,16 @@ fn name_of(dead: &DeadLetter) -> &str {
 fn onward(
     source: &str,
     sought: &Fields,
-    dead: &[DeadLetter],
-    (is_later, has_more): (bool, bool),
+    is_later: bool,
+    (next, until): (Option<&str>, Option<&str>),
 ) -> Markup {
-    let last = dead.last().filter(|_| has_more);
-    let next = last.map(|last| sought.with("after", &last.id).at(&dead_path(source)));
+    let next = next.map(|next| sought.with("after", next).at(&dead_path(source)));
     html! {
         @if is_later || next.is_some() {
             p {
-                @if is_later { a href=(sought.at(&dead_path(source))) { "From the oldest" } " " }
-                @if let Some(next) = next { a href=(next) { "Later dead letters" } }
+                @if let Some(until) = until { "Looked through those that failed up to " (time_of(until)) ". " }
+                @if let Some(next) = next { a href=(next) { @if until.is_some() { "Go on" } @else { "Later dead letters" } } " " }
+                @if is_later { a href=(sought.at(&dead_path(source))) { "From the oldest" } }
             }
         }
     }

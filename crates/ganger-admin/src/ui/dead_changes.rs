@@ -5,7 +5,7 @@ use axum::Extension;
 use axum::extract::Path;
 use axum::http::Uri;
 use ganger_queue::client::json::moment;
-use ganger_queue::dead_letter::{DeadLetter, Group};
+use ganger_queue::dead_letter::{DeadGroups, DeadLetter, Group};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
@@ -69,7 +69,7 @@ async fn preview(
     let limit = EXAMPLES.to_string();
     let examples = sought.with("limit", &limit).at(&dead_api(source));
     // One after the other: of a broker's queue only one can read.
-    let groups: Vec<Group> = api.get(&groups).await?;
+    let DeadGroups { groups, .. } = api.get(&groups).await?;
     let examples: Letters = api.get(&examples).await?;
     let examples = dead_letters(examples)?;
     let number: u64 = groups.iter().map(|group| group.count).sum();

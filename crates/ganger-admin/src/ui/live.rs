@@ -188,7 +188,11 @@ mod tests {
     }
 
     /// Follows a page among others. To look at it takes some time.
-    async fn followed_among(others: &FollowedPages, pace: Duration, takes: Duration) -> (String, usize) {
+    async fn followed_among(
+        others: &FollowedPages,
+        pace: Duration,
+        takes: Duration,
+    ) -> (String, usize) {
         let looks = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&looks);
         let page = move || async move {

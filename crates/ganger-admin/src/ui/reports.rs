@@ -17,6 +17,9 @@ use super::report_rows::{Previous, csv, rows};
 use super::shown::{count, text, time, time_of};
 use crate::answer::Problem;
 
+/// Time for which runs are counted, unless all are asked for.
+const COUNTS_FOR: &str = "100ms";
+
 /// Ranges, each with its name and its hours.
 const RANGES: [(&str, &str, i64); 3] = [
     ("24h", "24 hours", 24),
@@ -45,6 +48,8 @@ struct WantedReport {
     from: Timestamp,
     to: Timestamp,
     is_whole: bool,
+    /// All runs are counted, however long that takes.
+    counts_all: bool,
 }
 
 impl WantedReport {
@@ -54,6 +59,7 @@ impl WantedReport {
         let order = ReportOrder::of(&order).unwrap_or_default();
         let range = asked.take("range");
         let is_whole = asked.take("all").is_some();
+        let counts_all = asked.take("count").is_some();
         let time = |name: &str| asked.get(name).map(|text| instant(name, text)).transpose();
         let (from, to) = (time("from")?, time("to")?);
         let asked = asked.without(&["from", "to"]);
@@ -78,6 +84,7 @@ impl WantedReport {
             from,
             to,
             is_whole,
+            counts_all,
         })
     }
 
@@ -87,13 +94,16 @@ impl WantedReport {
             .asked
             .with("from", &from.to_string())
             .with("to", &to.to_string())
-            .with("limit", &REPORT_MAX.to_string());
+            .with("limit", &REPORT_MAX.to_string())
+            .with("within", if self.counts_all { "" } else { COUNTS_FOR });
         asked.at(&format!("/v1/reports/{}", self.order.as_str()))
     }
 
     /// Returns the query of the page.
     fn page(&self) -> Fields {
+        let count = if self.counts_all { "all" } else { "" };
         let asked = self.asked.with("order", self.order.as_str());
+        let asked = asked.with("count", count);
         match self.range {
             Some(range) => asked.with("range", range),
             None => asked
@@ -249,7 +259,10 @@ fn totals(wanted: &WantedReport, report: &ReportJson, earlier: &ReportJson) -> M
             @else { span.state.bad { span aria-hidden="true" { "▲" } " " (count(bad)) (if bad == 1 { " run failed" } else { " runs failed" }) } }
             " of " (count(now.runs)) ", from " (time_of(&report.from)) " to " (time_of(&report.to)) "."
         }
-        @if !report.is_complete { p { strong { "Not complete: " } "of more than a million runs the newest are counted, since " (time_of(&report.from)) "." } }
+        @if !report.is_complete { p {
+            strong { "Not complete: " } "only the newest runs are counted, since " (time_of(&report.from)) ". "
+            (count_all(wanted))
+        } }
         div.wide tabindex="0" { table.totals {
             thead { tr { th scope="col" { "Time" } @for (name, ..) in &figures { th.number scope="col" { (name) } } } }
             tbody {
@@ -257,7 +270,18 @@ fn totals(wanted: &WantedReport, report: &ReportJson, earlier: &ReportJson) -> M
                 tr { th scope="row" { (that) } @for (_, _, before) in &figures { td.number { (count(*before)) } } }
             }
         } }
-        @if !earlier.is_complete { p.of { "Of the time before, the runs since " (time_of(&earlier.from)) " are counted." } }
+        @if !earlier.is_complete { p.of {
+            "Of the time before, the runs since " (time_of(&earlier.from)) " are counted. "
+            @if report.is_complete { (count_all(wanted)) }
+        } }
+    }
+}
+
+/// Leads to the report for which runs are counted for longer.
+fn count_all(wanted: &WantedReport) -> Markup {
+    html! {
+        @if wanted.counts_all { "More than a million, or than can be counted in ten seconds, are never counted." }
+        @else { a.no-print href=(wanted.page().with("count", "all").at("/ui/reports")) { "Count all" } ", which takes longer." }
     }
 }
 
@@ -308,5 +332,9 @@ mod tests {
         );
         assert!(wanted("from=2026-12-02T08:00&to=2026-12-01T08:00").is_err());
         assert!(wanted("from=noon").is_err());
+        assert!(week.at(week.from, week.to).ends_with("&within=100ms"));
+        let all = wanted("range=7d&count=all").unwrap();
+        assert!(!all.at(all.from, all.to).contains("within"));
+        assert_eq!(all.page().at("/p"), "/p?order=failures&count=all&range=7d");
     }
 }

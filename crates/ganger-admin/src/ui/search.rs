@@ -32,6 +32,8 @@ use crate::occurrences::Occurrences;
 
 /// Time within which the answer is there, whoever has not answered.
 const WITHIN: Duration = Duration::from_millis(1900);
+/// Time for which dead letters are looked through for an id, and for an error.
+const LOOKS_FOR: &str = "75ms";
 /// Maximum number of hits of a kind.
 const HITS_MAX: usize = 10;
 /// Longest part of an error in a list, in characters.
@@ -386,8 +388,11 @@ async fn of_dead_letters(api: &Api, deadline: Instant, source: &str, search: &Se
     let api_path = dead_api(source);
     let pool = search.word("pool").unwrap_or_default();
     let by = |field: &str| Fields::from([(field, rest), ("pool", pool)]);
-    let some = |field: &str| by(field).with("limit", &limit).at(&api_path);
-    let mut has_more = false;
+    let some = |field: &str| {
+        let asked = by(field).with("limit", &limit);
+        asked.with("within", LOOKS_FOR).at(&api_path)
+    };
+    let mut more = Vec::new();
     let asked = async {
         let one = path("/v1/dead/{source}/letters/{id}", &[source, rest]);
         let by_id = async {
@@ -401,7 +406,9 @@ async fn of_dead_letters(api: &Api, deadline: Instant, source: &str, search: &Se
         let by_id = by_id.await;
         let by_message: Letters = api.get(&by_message).await?;
         let by_error: Letters = api.get(&by_error).await?;
-        has_more = by_error.more;
+        for (field, found) in [("message_id", &by_message), ("error", &by_error)] {
+            more.push((field, found.next.clone(), found.until.clone()));
+        }
         let all = by_id
             .into_iter()
             .chain(by_message.letters)
@@ -415,13 +422,32 @@ async fn of_dead_letters(api: &Api, deadline: Instant, source: &str, search: &Se
             .collect())
     };
     let mut found = found(in_time(deadline, &format!("source {source}"), asked).await);
-    if has_more {
-        let label = format!("All dead letters of {source} with this error");
-        found
-            .onward
-            .push((label, by("error").at(&dead_path(source))));
-    }
+    let onward = more.into_iter().filter_map(|(field, next, until)| {
+        let name = field.replace('_', " ");
+        onward((source, &name), by(field), &next?, until)
+    });
+    found.onward.extend(onward);
     found
+}
+
+/// Returns the list of dead letters that goes on, and its label.
+fn onward(
+    (source, name): (&str, &str),
+    asked: Fields,
+    next: &str,
+    until: Option<String>,
+) -> Option<(String, String)> {
+    let path = dead_path(source);
+    let Some(until) = until else {
+        return Some((
+            format!("All dead letters of {source} with this {name}"),
+            asked.at(&path),
+        ));
+    };
+    let until = until.split('.').next()?.replace('T', " ");
+    let label =
+        format!("Go on: dead letters of {source} with this {name} that failed after {until} UTC");
+    Some((label, asked.with("after", next).at(&path)))
 }
 
 fn of_dead_letter(source: &str, dead: DeadLetter) -> Hit {

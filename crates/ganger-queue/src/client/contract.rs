@@ -237,7 +237,7 @@ impl Criteria {
     }
 
     /// Returns whether the dead letter meets them. One without a time of failure is of no time.
-    pub(super) fn fit(&self, letter: &DeadLetter) -> bool {
+    pub fn fit(&self, letter: &DeadLetter) -> bool {
         let error = self.error.as_ref();
         let reason = self.reason.as_ref();
         let id = self.message_id.as_ref();

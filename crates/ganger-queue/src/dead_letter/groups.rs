@@ -29,6 +29,17 @@ pub struct Group {
     pub last_failed_at: String,
 }
 
+/// Dead letters counted by error.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct DeadGroups {
+    /// The groups, the largest first: at most 1000.
+    pub groups: Vec<Group>,
+    /// Time of the last failure of the last dead letter that was counted, if there was no time for the rest; none if
+    /// all were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+}
+
 /// Groups being counted.
 #[derive(Debug, Default)]
 pub struct Groups {

@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use crate::delivery::{Failure, Headers, Outgoing};
 use ganger_core::names::OWN_HEADER_PREFIX;
 use ganger_core::trace_context::SpanContext;
-pub use groups::{Group, Groups};
+pub use groups::{DeadGroups, Group, Groups};
 pub use model::{DeadLetter, DeadReply};
 
 /// Names of the headers. Workers never see them.

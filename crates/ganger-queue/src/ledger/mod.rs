@@ -349,6 +349,8 @@ pub struct ReportRange {
     pub runs: Option<u32>,
     /// Number of rows at most.
     pub limit: u32,
+    /// Time after which no more runs are read; none for ten seconds.
+    pub within: Option<Duration>,
 }
 
 /// A ledger as commands and the admin API use it. Its calls block.

@@ -17,7 +17,7 @@ use ganger_schedule::occurrence::OccurrenceState;
 
 /// Number of occurrences that are read at once.
 const READ_MAX: u32 = 10_000;
-/// Time after which no more occurrences are read.
+/// Time, unless another is given, after which no more occurrences are read.
 const READS_FOR: Duration = Duration::from_secs(10);
 /// Length of a range without a beginning.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -29,7 +29,7 @@ pub(super) fn report(
     range: &ReportRange,
     tagged: Option<&BTreeSet<String>>,
 ) -> Result<ReportJson, Fault> {
-    let begun = Instant::now();
+    let (begun, within) = (Instant::now(), range.within.unwrap_or(READS_FOR));
     let mut now = Timestamp::UNIX_EPOCH;
     store.read(&mut |tx| {
         now = tx.clock()?.wall;
@@ -69,7 +69,7 @@ pub(super) fn report(
             break;
         };
         before = id;
-        if seen >= most || begun.elapsed() >= READS_FOR {
+        if seen >= most || begun.elapsed() >= within {
             (from, is_complete) = (queued_at, false);
             break;
         }

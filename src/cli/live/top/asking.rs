@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::pool_action::PoolAction;
 use ganger_admin::client::{Remote, segment};
 use ganger_pool::overview::Status;
-use ganger_queue::dead_letter::Group;
+use ganger_queue::dead_letter::{DeadGroups, Group};
 
 /// Timeout of a status request, which is then sent anew: the connection may have died silently.
 const LOOK_WITHIN: Duration = Duration::from_secs(10);
@@ -94,10 +94,10 @@ async fn done(remote: &Remote, pool_action: &PoolAction) -> RequestResult {
 /// read.
 async fn errors(remote: &Remote, pool: &str, source: &str) -> Result<Vec<Group>, String> {
     let path = format!("/v1/dead/{}/groups", segment(source));
-    let groups = timeout(DONE_WITHIN, remote.get::<Vec<Group>>(&path)).await;
-    let groups = groups
+    let found = timeout(DONE_WITHIN, remote.get::<DeadGroups>(&path)).await;
+    let found = found
         .map_err(|_| format!("no answer within {DONE_WITHIN:?}"))?
         .map_err(|error| error.to_string())?;
-    let groups = groups.into_iter().filter(|group| group.pool == pool);
+    let groups = found.groups.into_iter().filter(|group| group.pool == pool);
     Ok(groups.collect())
 }

@@ -1,5 +1,7 @@
 //! Reports on the runs of a time.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -292,4 +294,24 @@ fn runs_are_counted_by_the_days_of_a_zone() {
     // The newest are counted.
     let cut = "2026-12-01 1 1, 2026-12-02 1 1".to_owned();
     assert_eq!(days("UTC", Some(2)), (cut, json!(false)));
+}
+
+#[test]
+fn a_report_of_more_than_can_be_counted_in_time_is_of_the_newest() {
+    let rig = Rig::new();
+    rig.set("2026-12-01T12:00:00Z");
+    let mut ledger = rig.daemon();
+    let runs: Vec<Run> = (0..10_001).map(|at| ran("many", 1000 + at, 1, 1)).collect();
+    insert(&rig, &runs);
+    let in_no_time = ReportRange {
+        within: Some(Duration::ZERO),
+        ..ReportRange::default()
+    };
+    let told = report(&mut ledger, &in_no_time);
+    assert_eq!(told["rows"][0]["runs"], 10_000);
+    assert_eq!(told["is_complete"], false);
+    assert_eq!(told["from"], "2026-12-01T00:00:01.001Z");
+    let told = report(&mut ledger, &ReportRange::default());
+    assert_eq!(told["rows"][0]["runs"], 10_001);
+    assert_eq!(told["is_complete"], true);
 }
