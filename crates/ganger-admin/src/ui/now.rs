@@ -13,7 +13,7 @@ use super::api::Api;
 use super::commands::command;
 use super::page::{Page, Section};
 use super::paths::{SCHEDULES, pool_path, run_path, schedule_path};
-use super::shown::{count, first, since, sparkline, state, text, time_of};
+use super::shown::{count, first, latency, since, sparkline, state, text, time_of};
 use crate::answer::Problem;
 use crate::occurrences::Occurrences;
 use crate::trends::TrendsOfPools;
@@ -291,7 +291,7 @@ fn pools(pools: &[PoolStatus], trends: &TrendsOfPools) -> Markup {
                             td.number { (pool.workers.len()) "/" (pool.workers_wanted) }
                             td.number { (rate_of(pool.done_per_second)) }
                             td { (rates(trends, &pool.name)) }
-                            td.number { (format!("{:.1} ms", pool.counts.p50_ms)) }
+                            td.number { (latency(pool.counts.p50_ms)) }
                             td.number { (count(pool.details.failed.values().sum())) }
                             td.number { (count(pool.counts.dead)) }
                             td.number { (waiting(pool)) }

@@ -78,7 +78,7 @@ fn summary(run: &OccurrenceJson) -> Markup {
     html! {
         p.lead {
             (state(&run.state))
-            @if let Some(reason) = &run.reason { " (" (text(&reason.replace('_', " "))) ")" }
+            @if let Some(reason) = run.reason.as_ref().filter(|reason| **reason != run.state) { " (" (text(&reason.replace('_', " "))) ")" }
             @if let Some(schedule) = &run.schedule {
                 @match &run.slot {
                     Some(slot) => { ", slot " (time_of(slot)) " of " },

@@ -11,7 +11,7 @@ use super::commands::{command, commands};
 use super::now::{rate_of, rates, waiting};
 use super::page::{Page, Section};
 use super::paths::{form, pool_api, pool_path, queue_path};
-use super::shown::{age, count, since, state, text};
+use super::shown::{age, count, latency, since, state, text};
 use crate::answer::Problem;
 use crate::trends::TrendsOfPools;
 
@@ -236,7 +236,7 @@ fn figures(pool: &PoolStatus, trends: &TrendsOfPools) -> Markup {
             dt { "Returned" } dd { (count(pool.counts.returned)) }
             dt { "Dead letters" } dd { (count(pool.counts.dead)) }
             dt { "Workers lost" } dd { (count(pool.counts.restarts)) }
-            dt { "p50" } dd { (format!("{:.1} ms", pool.counts.p50_ms)) }
+            dt { "p50" } dd { (latency(pool.counts.p50_ms)) }
         }
         @if pool.details.failed.values().any(|number| *number > 0) {
             h3 { "Failed attempts" }

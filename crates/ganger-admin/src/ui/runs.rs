@@ -45,7 +45,7 @@ fn row(run: &OccurrenceJson, is_of_one: bool) -> Markup {
     let at = run.slot.as_deref().unwrap_or(&run.queued_at);
     html! {
         tr {
-            td { (state(&run.state)) @if let Some(reason) = &run.reason { br; span.of { (text(&reason.replace('_', " "))) } } }
+            td { (state(&run.state)) @if let Some(reason) = run.reason.as_ref().filter(|reason| **reason != run.state) { br; span.of { (text(&reason.replace('_', " "))) } } }
             @if !is_of_one {
                 td.name { @match &run.schedule {
                     Some(name) => a href=(schedule_path(name)) { (text(name)) },

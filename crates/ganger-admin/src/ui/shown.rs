@@ -120,6 +120,15 @@ pub(super) fn millis(millis: u64) -> String {
     }
 }
 
+/// Formats a latency in milliseconds.
+pub(super) fn latency(milliseconds: f64) -> String {
+    match milliseconds {
+        0.0..100.0 => format!("{milliseconds:.1} ms"),
+        100.0..1000.0 => format!("{milliseconds:.0} ms"),
+        _ => format!("{:.1} s", milliseconds / 1000.0),
+    }
+}
+
 /// Formats a count with thin spaces between thousands.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -169,8 +178,11 @@ pub(super) fn sparkline(figures: &[f64], label: &str) -> Markup {
     });
     let points = points.collect::<Vec<_>>().join(" ");
     html! {
+        // A line is between two points.
+        @if figures.len() < 2 { span.of title=(label) { "–" } } @else {
         svg.spark viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(label) preserveAspectRatio="none" {
             polyline points=(points) {}
+        }
         }
     }
 }

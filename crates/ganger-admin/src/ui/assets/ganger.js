@@ -3,6 +3,9 @@
 
 const held = new Map();
 
+// Where the navigation is too wide, the place of this page is in sight.
+document.querySelector(".top [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+
 // Times, by the zone of the reader. The server writes them in UTC.
 const clock = new Intl.DateTimeFormat(undefined, {
   year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
