@@ -59,6 +59,9 @@ fn query<'a>(
             conditions.push("ended_at IS NULL".to_owned());
             // In an order that no other index has.
             order = "coalesce(ended_at, 0), id DESC";
+        } else if filter.schedule.is_some() {
+            // A schedule has fewer runs than there are in any state.
+            by = by_index("occurrences_of_schedule");
         } else if state != OccurrenceState::Completed {
             by = by_index("occurrences_not_completed");
             conditions.push("ended_at IS NOT NULL AND state <> 2".to_owned());
@@ -132,5 +135,46 @@ pub(super) fn occurrence(row: &SqlRow) -> Occurrence {
         exit_code: row.number(26),
         signal: row.number(27),
         correlation_id: row.text(28),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the indexes by which the parts of a list are read.
+    fn indexes(filter: &OccurrenceFilter) -> Vec<String> {
+        let by = |index: &str| format!(" BY {index}");
+        let queries = queries(filter, &by).into_iter();
+        let index = |(text, _): (String, _)| {
+            let by = text.split_once(" BY ");
+            let index = by.and_then(|(_, rest)| rest.split_whitespace().next());
+            index.unwrap_or_default().to_owned()
+        };
+        queries.map(index).collect()
+    }
+
+    #[test]
+    fn the_index_with_the_fewest_occurrences_is_read() {
+        let of = |schedule: Option<&str>, state| OccurrenceFilter {
+            schedule: schedule.map(str::to_owned),
+            state,
+            ..OccurrenceFilter::default()
+        };
+        let failed = Some(OccurrenceState::Failed);
+        assert_eq!(indexes(&of(None, failed)), ["occurrences_not_completed"]);
+        assert_eq!(indexes(&of(Some("s"), failed)), ["occurrences_of_schedule"]);
+        let completed = Some(OccurrenceState::Completed);
+        assert_eq!(
+            indexes(&of(Some("s"), completed)),
+            ["occurrences_of_schedule"]
+        );
+        let running = Some(OccurrenceState::Running);
+        assert_eq!(indexes(&of(Some("s"), running)), ["occurrences_open"]);
+        let unresolved = OccurrenceFilter {
+            is_unresolved: true,
+            ..of(Some("s"), None)
+        };
+        assert_eq!(indexes(&unresolved), ["occurrences_of_schedule"; 2]);
     }
 }
