@@ -3,8 +3,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use miette::{IntoDiagnostic, WrapErr, miette};
+use miette::{IntoDiagnostic, miette};
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
@@ -14,22 +17,16 @@ pub(crate) fn monotonic_nanos() -> i64 {
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// Returns the processor time of a process's threads so far, in seconds; `self` is this process. A thread
-/// that is running now lacks the time since the kernel's last update, which is at most a tick.
-///
-/// `/proc/PID/stat` shows the same in hundredths of a second, which is too coarse for short intervals.
+/// Returns the processor time of a process so far, in seconds, with that of threads that have ended; `self` is this
+/// process.
 pub(crate) fn cpu_seconds(process: &str) -> miette::Result<f64> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task"));
-    let mut nanos = 0;
-    for task in tasks.into_diagnostic().wrap_err("no such process")? {
-        let path = task.into_diagnostic()?.path().join("schedstat");
-        let text = read(&path)?;
-        let running = text.split(' ').next().unwrap_or_default();
-        nanos += running.parse::<u64>().into_diagnostic()?;
-    }
-    #[expect(clippy::cast_precision_loss, reason = "exact for the first 100 days")]
-    let nanos = nanos as f64;
-    Ok(nanos / 1e9)
+    let process = match process {
+        "self" => Pid::from_raw(0),
+        other => Pid::from_raw(other.parse().into_diagnostic()?),
+    };
+    let clock = clock_getcpuclockid(process).into_diagnostic()?;
+    let time = nix::time::clock_gettime(clock).into_diagnostic()?;
+    Ok(Duration::from(time).as_secs_f64())
 }
 
 /// Returns the resident memory of a process, in KiB.
