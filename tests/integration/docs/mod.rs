@@ -47,6 +47,7 @@ mod own {
         what_is_to_be_short_is,
         the_picture_is_what_its_text_draws,
         the_pictures_of_the_readme_are_there,
+        pictures_are_small,
     ];
 
     fn what_is_to_be_short_is() {
@@ -70,13 +71,20 @@ mod own {
         let readme = page::text("README.md");
         let named: Vec<&str> = readme
             .split('"')
-            .filter(|word| word.ends_with(".svg"))
+            .filter(|word| word.ends_with(".webp"))
             .collect();
         assert_eq!(named.len(), 2, "{named:?}");
-        assert!(
-            named
-                .iter()
-                .all(|file| page::text(file).starts_with("<svg "))
-        );
+        for file in named {
+            let picture = std::fs::read(page::top().join(file)).unwrap();
+            assert!(picture.starts_with(b"RIFF"), "{file}");
+        }
+    }
+
+    /// A clone has all of them, in each version that there was.
+    fn pictures_are_small() {
+        let pictures = std::fs::read_dir(page::top().join("docs/pictures")).unwrap();
+        let pictures = pictures.map(|picture| picture.unwrap().metadata().unwrap().len());
+        let bytes: u64 = pictures.sum();
+        assert!(bytes <= 400_000, "{bytes} bytes");
     }
 }
