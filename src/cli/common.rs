@@ -11,7 +11,7 @@ use ganger_config as config;
 use ganger_config::Problems;
 use ganger_config::model::{Config, Database, Otlp, SourceConfig};
 use ganger_core::foreign;
-use ganger_pool::pauses::Pauses;
+use ganger_pool::state_file::StateFile;
 
 /// Result of a command.
 pub(super) type CommandResult = miette::Result<ExitCode>;
@@ -46,11 +46,11 @@ impl ConfigFile {
         Places::new(configured, &self.path, variable, uid)
     }
 
-    /// Returns the pauses of a daemon with this configuration.
-    pub(super) fn pauses(&self) -> Pauses {
+    /// Returns a file of the state of a daemon with this configuration.
+    pub(super) fn state(&self, name: &str) -> StateFile {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let config = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
-        let name = config.with_extension("paused.json");
+        let name = config.with_extension(format!("{name}.json"));
         let name = name.file_name().unwrap_or_default().to_owned();
         // Of several, systemd's own come first.
         let service = set("STATE_DIRECTORY").and_then(|all| std::env::split_paths(&all).next());
@@ -61,7 +61,7 @@ impl ConfigFile {
             Some(config.with_file_name(&name)),
             user.map(|directory| directory.join("ganger").join(&name)),
         ];
-        Pauses::read(places.into_iter().flatten().collect())
+        StateFile::at(places.into_iter().flatten().collect())
     }
 
     /// Returns the effective configuration.

@@ -1,5 +1,7 @@
 //! `ganger dead`: reads dead letters, sends them back, drops them.
 
+#[cfg_attr(not(feature = "admin"), path = "dead/no_jobs.rs")]
+mod background;
 mod chosen;
 mod print;
 mod sources;
@@ -17,10 +19,11 @@ use clap::Subcommand;
 use miette::{IntoDiagnostic, WrapErr, bail};
 use serde_json::json;
 
-use super::backend::Configured;
+use super::backend::{Address, Configured};
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
 use super::usage::wrong;
+use background::Background;
 use chosen::{Chosen, DeadLetterFilter, Scope};
 use ganger_queue::client::shown::DeadLetterJson;
 use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page, RetryTarget};
@@ -62,6 +65,8 @@ pub(super) enum DeadCommand {
         #[arg(long, value_name = "FILE", requires = "ids")]
         body: Option<PathBuf>,
         #[command(flatten)]
+        background: Background,
+        #[command(flatten)]
         output: Output,
     },
     /// Delete dead letters; on a terminal, ask first unless each is named by its id
@@ -71,6 +76,24 @@ pub(super) enum DeadCommand {
         /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
+        #[command(flatten)]
+        background: Background,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// List the running daemon's jobs, which `--background` starts
+    Jobs {
+        #[command(flatten)]
+        address: Address,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Cancel a job; the dead letters that it has not changed yet stay
+    Cancel {
+        /// The id of the job, as `jobs` shows it
+        job: String,
+        #[command(flatten)]
+        address: Address,
         #[command(flatten)]
         output: Output,
     },
@@ -113,19 +136,30 @@ pub(super) fn run(command: DeadCommand) -> CommandResult {
             chosen,
             to,
             body,
+            background,
             output,
         } => {
+            if background.is_wanted() {
+                if to.is_some() {
+                    return Err(wrong("--to is not supported with --background"));
+                }
+                return background.start("retry", &chosen, output.format);
+            }
             let body = body.as_deref().map(read_body).transpose()?;
             retry(&chosen, &RetryTarget { body, to }, output.format)
         }
         DeadCommand::Drop {
             chosen,
             yes,
+            background,
             output,
         } => {
             let mut sources = chosen.open()?;
             if !yes && !chosen.dry_run && !chosen.is_confirmed(&mut sources)? {
                 bail!("nothing was dropped");
+            }
+            if background.is_wanted() {
+                return background.start("drop", &chosen, output.format);
             }
             change(
                 (&chosen, sources),
@@ -135,6 +169,12 @@ pub(super) fn run(command: DeadCommand) -> CommandResult {
                 Client::dead_drop,
             )
         }
+        DeadCommand::Jobs { address, output } => background::list(&address, output.format),
+        DeadCommand::Cancel {
+            job,
+            address,
+            output,
+        } => background::cancel(&address, &job, output.format),
     }
 }
 

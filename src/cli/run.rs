@@ -22,6 +22,7 @@ use ganger_config::{Problem, Problems};
 use ganger_core::heartbeat::Heartbeat;
 use ganger_core::started_in;
 use ganger_pool::overview::Overview;
+use ganger_pool::pauses::Pauses;
 use ganger_pool::request::Request;
 use ganger_pool::worker::{open_files, orphans, sweep};
 use ganger_telemetry as telemetry;
@@ -68,7 +69,8 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     sweep_up(&config)?;
     let stall_timeout = config.daemon.stall_timeout;
     let (admin, telemetry) = (config.admin.clone(), config.telemetry.clone());
-    let daemon = Daemon::new(config).with_pauses(args.config.pauses());
+    let pauses = Pauses::read(args.config.state("paused"));
+    let daemon = Daemon::new(config).with_pauses(pauses);
     collector::send_metrics(daemon.overview(), telemetry.seed_names);
     let service = Service::start(stall_timeout, daemon.overview()).into_diagnostic()?;
     let daemon = daemon.reporting_to(service.clone());

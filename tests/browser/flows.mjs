@@ -12,7 +12,7 @@ const WITHIN = 20_000;
 
 /** Paths of the pages of all sections, with a page of each kind below them. */
 const PAGES = [
-  "/ui", "/ui/pools/work", "/ui/audit", "/ui/daemons", "/ui/dead", "/ui/dead/main", "/ui/queues/work", "/ui/events",
+  "/ui", "/ui/pools/work", "/ui/audit", "/ui/daemons", "/ui/dead", "/ui/dead/main", "/ui/jobs", "/ui/queues/work", "/ui/events",
   "/ui/config", "/ui/alerts", "/ui/search?q=work", "/ui/search?q=nothing",
   "/ui/schedules", "/ui/schedules/nightly", "/ui/new-schedule", "/ui/occurrences", "/ui/upcoming", "/ui/reports",
 ];
@@ -183,6 +183,29 @@ const flows = {
     await one.getByText("0 of 1").waitFor();
     // The refusal is an answer with that status.
     forget(/\/v1\/dead\/main\/retry: Failed to load resource: .* status of 404 /);
+  },
+
+  /** All that match are sent back at a rate: the progress is followed live, and cancelled, also without a script. */
+  async job(state) {
+    for (const javaScriptEnabled of [true, false]) {
+      const context = await reader({ storageState: state, javaScriptEnabled });
+      const page = await open(context, "/ui/dead/main");
+      await page.getByRole("link", { name: /^Retry all/ }).click();
+      await page.getByLabel("At most").fill("4");
+      await page.getByRole("button", { name: /^Retry \d+ dead letters/ }).click();
+      await page.waitForURL("**/ui/jobs/*");
+      await page.locator("#progress .state", { hasText: /running|queued/ }).waitFor();
+      if (javaScriptEnabled) {
+        const progress = page.getByRole("progressbar", { name: "Progress" });
+        const value = () => progress.evaluate((element) => element.value);
+        const first = await value();
+        await page.waitForFunction((first) => document.querySelector("progress").value > first + 3, first);
+      }
+      await page.getByRole("button", { name: "Cancel" }).click();
+      await page.getByText("job cancelled after").waitFor();
+      await page.locator("#progress .state", { hasText: "cancelled" }).waitFor();
+      assert.equal(await page.getByRole("button", { name: "Cancel" }).count(), 0);
+    }
   },
 
   /** What a run writes is read while it goes on, and then how it ended. */

@@ -20,6 +20,7 @@ mod hostile;
 mod idempotency;
 mod imports;
 mod init;
+mod jobs;
 mod kafka;
 mod kills;
 mod kubernetes;
@@ -121,6 +122,7 @@ fn trials() -> Vec<Trial> {
         idempotency::trials(),
         imports::trials(),
         init::trials(),
+        jobs::trials(),
         kafka::trials(),
         kills::trials(),
         kubernetes::trials(),

@@ -13,6 +13,7 @@ use super::answer::bad_gateway;
 use super::at_ledger::AtLedger;
 use super::credentials::Credentials;
 use super::daemons::Peers;
+use super::jobs::Jobs;
 use super::session::Sessions;
 use super::trends::Trends;
 use super::waits::Waits;
@@ -20,6 +21,7 @@ use ganger_config::Problems;
 use ganger_config::model::{Config, TelemetryConfig};
 use ganger_pool::overview::Overview;
 use ganger_pool::request::Request;
+use ganger_pool::state_file::StateFile;
 use ganger_queue::client::shown::SubscriptionJson;
 use ganger_queue::client::{self, Client, Connect};
 use ganger_queue::fault::SourceFault;
@@ -43,6 +45,8 @@ pub struct Daemon {
     pub connect: Connect,
     /// Opens a ledger, for a request: it waits for the locks of others no longer than a daemon does.
     pub open_ledger: OpenLedger,
+    /// File of the jobs.
+    pub jobs: StateFile,
 }
 
 impl fmt::Debug for Daemon {
@@ -71,6 +75,8 @@ pub(super) struct Context {
     pub(super) trends: Trends,
     /// The other daemons.
     pub(super) peers: Peers,
+    /// Changes of many dead letters.
+    pub(super) jobs: Jobs,
 }
 
 /// Maximum number of requests that ask brokers at once.
@@ -175,6 +181,7 @@ pub(super) mod tests {
             load,
             connect: |name, _, _| Err(SourceFault::unusable("nothing is connected").of(name)),
             open_ledger: |config| Err(SourceFault::unusable("no ledger").of(&config.source)),
+            jobs: StateFile::default(),
         }
     }
 
@@ -187,6 +194,7 @@ pub(super) mod tests {
             credentials: Credentials::new(&Token::Made(None), daemon.overview.clone()),
             address: Arc::default(),
             at_brokers: Arc::new(Semaphore::new(AT_BROKERS_MAX)),
+            jobs: Jobs::read(daemon.overview.clone(), daemon.connect, daemon.jobs),
             ledger: AtLedger::new(daemon.overview, daemon.open_ledger),
             waits: Waits::default(),
             trends: Trends::default(),

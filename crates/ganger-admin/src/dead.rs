@@ -96,7 +96,8 @@ macro_rules! criteria {
     };
 }
 
-fn time(name: &str, given: Option<&str>) -> Result<Option<Timestamp>, Problem> {
+/// Reads a time that a request gives.
+pub(super) fn time(name: &str, given: Option<&str>) -> Result<Option<Timestamp>, Problem> {
     let read = given.map(moment).transpose();
     read.map_err(|why| Problem::bad(format!("{name}: {why}: `{}`", given.unwrap_or_default())))
 }

@@ -31,6 +31,8 @@ mod guard;
 mod health;
 mod history;
 mod in_force;
+mod job_routes;
+mod jobs;
 mod ledger;
 mod listen;
 mod log;
@@ -70,6 +72,7 @@ use credentials::Token;
 pub use error::AdminError;
 use ganger_config::model::{AdminConfig, TelemetryConfig};
 use ganger_core::heartbeat::Heartbeat;
+use jobs::Jobs;
 use listen::Listeners;
 pub use places::Places;
 pub use remote_ledger::RemoteLedger;
@@ -87,6 +90,13 @@ const BLOCKING_THREADS_MAX: usize = 24;
 pub struct Admin {
     /// Removes the socket's file on drop.
     _socket: Option<socket::Removal>,
+    jobs: Jobs,
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        self.jobs.close();
+    }
 }
 
 /// Starts to listen, and answers on a thread of its own. If an explicitly configured listener is
@@ -112,10 +122,15 @@ pub fn start(
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()?;
     let routes = routes::Routes::new(&token, telemetry, daemon);
+    let jobs = routes.jobs();
+    jobs.continue_unfinished();
     let serve = move || {
         let _heart = Heartbeat::of_this_thread().on(runtime.handle());
         runtime.block_on(listeners.serve(routes));
     };
     thread::Builder::new().name("admin".into()).spawn(serve)?;
-    Ok(Admin { _socket: socket })
+    Ok(Admin {
+        _socket: socket,
+        jobs,
+    })
 }

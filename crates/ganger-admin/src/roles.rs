@@ -13,7 +13,7 @@ use ganger_config::model::Role::{self, Admin, Operator, Viewer};
 pub(super) const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
 /// Operations, each with its role. One that is missing here requires [`Viewer`] if it reads, and [`Admin`] otherwise.
-const ROLES: [(&str, &str, Role); 36] = [
+const ROLES: [(&str, &str, Role); 38] = [
     // Not every secret in a command or a variable can be recognized.
     ("GET", "/v1/config", Admin),
     ("POST", "/ui/login", Viewer),
@@ -25,6 +25,8 @@ const ROLES: [(&str, &str, Role); 36] = [
     ("POST", "/v1/topics/{topic}/messages", Operator),
     ("POST", "/v1/dead/{source}/retry", Operator),
     ("DELETE", "/v1/dead/{source}", Operator),
+    ("POST", "/v1/jobs", Operator),
+    ("POST", "/v1/jobs/{id}/cancel", Operator),
     ("POST", "/v1/pools/{name}/scale", Operator),
     ("POST", "/v1/pools/{name}/pause", Operator),
     ("POST", "/v1/pools/{name}/resume", Operator),

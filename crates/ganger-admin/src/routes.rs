@@ -28,6 +28,7 @@ use super::context::{AT_BROKERS_MAX, Context, Daemon};
 use super::credentials::{Credentials, Token};
 use super::daemons::Peers;
 use super::guard::{Guard, Interface, guard};
+use super::jobs::Jobs;
 use super::recording::record;
 use super::redaction::redact;
 use super::session::Sessions;
@@ -35,9 +36,9 @@ use super::trends::Trends;
 use super::ui::{self, Api};
 use super::waits::Waits;
 use super::{
-    by_hand, cancel, control, dead, events, explain, health, history, in_force, ledger, log, login,
-    messages, occurrence_log, occurrences, openapi, pause, pools, reload, reports, roles,
-    schedules, sources,
+    by_hand, cancel, control, dead, events, explain, health, history, in_force, job_routes, ledger,
+    log, login, messages, occurrence_log, occurrences, openapi, pause, pools, reload, reports,
+    roles, schedules, sources,
 };
 use ganger_config::model::TelemetryConfig;
 
@@ -65,6 +66,7 @@ impl Routes {
         let check = Arc::new(Guard::new(credentials.clone(), sessions.clone()));
         let check = from_fn_with_state(check, guard);
         let at_ledger = AtLedger::new(daemon.overview.clone(), daemon.open_ledger);
+        let jobs = Jobs::read(daemon.overview.clone(), daemon.connect, daemon.jobs.clone());
         let context = Context {
             daemon,
             telemetry: Arc::new(telemetry.clone()),
@@ -76,6 +78,7 @@ impl Routes {
             waits: Waits::default(),
             trends: Trends::default(),
             peers: Peers::default(),
+            jobs,
         };
         let (api, document) = documented();
         let (health, _) = watched().split_for_parts();
@@ -138,6 +141,11 @@ impl Routes {
         })
     }
 
+    /// Returns the jobs.
+    pub(super) fn jobs(&self) -> Jobs {
+        self.context.jobs.clone()
+    }
+
     /// Samples the pools for ever.
     pub(super) async fn sample(&self) {
         let Context { trends, daemon, .. } = &self.context;
@@ -180,6 +188,9 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(dead::groups))
         .routes(routes!(dead::show))
         .routes(routes!(dead::retry))
+        .routes(routes!(job_routes::list, job_routes::start))
+        .routes(routes!(job_routes::show))
+        .routes(routes!(job_routes::cancel))
         .routes(routes!(ledger::ledger))
         .routes(routes!(schedules::list))
         .routes(routes!(

@@ -29,6 +29,7 @@ mod dead_changes;
 mod dead_letter;
 mod edit;
 mod events;
+mod jobs;
 mod queue;
 mod search;
 
@@ -102,6 +103,8 @@ pub(super) fn routes(api: Api, overview: Overview) -> Router {
         .route(paths::DROP_ALL, get(dead_changes::drop_all))
         .route(paths::DEAD_LETTER, get(dead_letter::page))
         .route(paths::EDIT, get(edit::form).post(edit::enter))
+        .route(paths::JOBS, get(jobs::list))
+        .route(paths::JOB, get(jobs::page))
         .route(paths::EVENTS, get(events::page))
         .route(paths::QUEUE, get(queue::page))
         .route(paths::SEND, get(queue::page).post(queue::send))

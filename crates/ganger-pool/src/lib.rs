@@ -22,6 +22,7 @@ mod rollout;
 pub mod roster;
 mod scaling;
 mod showcase;
+pub mod state_file;
 pub mod status;
 mod steering;
 mod stopping;

@@ -20,12 +20,12 @@ use ganger_queue::client::{Criteria, DeadFilter, Page};
 pub(crate) struct Scope {
     /// Only dead letters of this pool
     #[arg(long, value_name = "NAME")]
-    pool: Option<String>,
+    pub(super) pool: Option<String>,
     /// Only dead letters of this source
     #[arg(long, value_name = "NAME")]
-    source: Option<String>,
+    pub(super) source: Option<String>,
     #[command(flatten)]
-    address: Address,
+    pub(super) address: Address,
 }
 
 impl Scope {
@@ -82,7 +82,7 @@ impl DeadLetterFilter {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Chosen {
     #[command(flatten)]
-    scope: Scope,
+    pub(super) scope: Scope,
     /// Ids of dead letters, as `list` shows them
     #[arg(
         required_unless_present_any = NOT_BY_IDS,

@@ -48,6 +48,7 @@ pub(crate) fn open(
         load: Arc::new(load),
         connect: kinds::client,
         open_ledger: |config| kinds::ledger(config, false),
+        jobs: file.state("jobs"),
     };
     let places = file.places(admin.socket.as_deref());
     Ok(Surface {

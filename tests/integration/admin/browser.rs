@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 
 use super::{command, site};
 use crate::harness::{Pool, Scene, Workspace, trials};
+use crate::jobs::bury;
 use crate::ledger::{schedule, trigger};
 use crate::servers::process::free_port;
 
@@ -18,6 +19,7 @@ trials![
     times_are_those_of_the_reader,
     what_is_in_use_is_left_alone,
     of_two_operators_the_later_one_is_told,
+    a_job_is_followed_and_cancelled,
     what_a_run_writes_is_read_live,
     a_daemon_that_was_restarted_is_found_again,
 ];
@@ -119,6 +121,13 @@ fn of_two_operators_the_later_one_is_told() {
     let dead = || scene.table.dead().len() == 1;
     scene.daemon.eventually("it to be dead", dead);
     end(begin(&scene, "dead_letter"));
+    scene.finish();
+}
+
+fn a_job_is_followed_and_cancelled() {
+    let scene = scene();
+    bury(&scene, 200);
+    end(begin(&scene, "job"));
     scene.finish();
 }
 

@@ -3,8 +3,10 @@
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use crate::admin::socket;
 use crate::harness::kafka::{KafkaSite, NewRecord, Plan, Stored};
-use crate::harness::{Daemon, Event, Pool, field, said, trials};
+use crate::harness::{Api, Daemon, Event, Pool, field, said, trials};
+use crate::jobs;
 
 trials![
     bodies_and_a_file_are_sent,
@@ -17,6 +19,7 @@ trials![
     a_list_is_read_page_by_page_and_may_be_larger_than_memory,
     dead_letters_are_sent_back,
     dead_letters_are_dropped,
+    jobs_go_through_a_topic_of_dead_letters,
     a_dead_tombstone_keeps_its_nothing,
     a_large_reply_is_kept_beside_its_letter,
     what_is_wrong_is_told_by_check,
@@ -324,6 +327,28 @@ fn dead_letters_are_dropped() {
         0,
         "none was run again"
     );
+    daemon.stop();
+}
+
+fn jobs_go_through_a_topic_of_dead_letters() {
+    let (site, daemon, _) = with_dead(6);
+    let api = Api::Socket(socket(&daemon));
+    let one = jobs::start(&api, "drop", json!({ "message_id": "c-5" }));
+    assert_eq!(jobs::becomes(&daemon, &one, "completed")["changed"], 1);
+    site.site.touch("mended");
+    let wanted = json!({ "reason": "rejected", "rate": 8, "expected": 5 });
+    let others = jobs::start(&api, "retry", wanted);
+    let ended = jobs::becomes(&daemon, &others, "completed");
+    assert_eq!(
+        (&ended["changed"], &ended["failed"]),
+        (&json!(5), &json!(0)),
+        "{ended}"
+    );
+    site.done(&daemon, 5);
+    let bodies: Vec<String> = (0..5).map(|n| format!("letter {n}")).collect();
+    let bodies: Vec<&str> = bodies.iter().map(String::as_str).collect();
+    site.record().assert_done_once(&bodies);
+    assert!(listed(&site).is_empty());
     daemon.stop();
 }
 

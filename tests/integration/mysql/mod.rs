@@ -13,7 +13,7 @@ use libtest_mimic::Trial;
 
 use crate::harness::Base;
 use crate::{
-    answers, backlog, crashes, daemon_death, idempotency, kills, ledger, letters, migrating,
+    answers, backlog, crashes, daemon_death, idempotency, jobs, kills, ledger, letters, migrating,
     on_servers, outbox, sending, shutdown, timeouts, topics, unique, version2,
 };
 
@@ -25,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         crashes::trials_on,
         daemon_death::trials_on,
         idempotency::trials_on,
+        jobs::trials_on,
         kills::trials_on,
         ledger::all_trials_on,
         letters::trials_on,

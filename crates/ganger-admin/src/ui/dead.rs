@@ -15,7 +15,7 @@ use super::api::Api;
 use super::commands::{command, commands, with_options};
 use super::page::{Page, Section};
 use super::paths::{
-    DROP_ALL, RETRY_ALL, dead_api, dead_letter_path, dead_path, form, path, pool_path,
+    DROP_ALL, JOBS, RETRY_ALL, dead_api, dead_letter_path, dead_path, form, path, pool_path,
 };
 use super::query::Fields;
 use super::shown::{count, first, text, time_of};
@@ -104,6 +104,7 @@ pub(super) async fn overview(Extension(api): Extension<Api>, uri: Uri) -> Result
         @for (source, groups) in sources.iter().zip(&groups) { (of_source(source, groups.as_ref())) }
         @if sources.is_empty() { p.none { "No source is configured." } }
     };
+    let page = page.with("jobs", html! { p { a href=(JOBS) { "Jobs" } } });
     let page = page.with_list("sources", body).with(
         "commands",
         commands(&[command(&["dead", "list", "--by-error"])]),

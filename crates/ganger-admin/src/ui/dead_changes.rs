@@ -13,7 +13,7 @@ use super::api::Api;
 use super::commands::commands;
 use super::dead::{FILTERS, as_commands, dead_letters, filter, groups_table, table};
 use super::page::{Page, Section};
-use super::paths::{dead_api, dead_path, form};
+use super::paths::{JOB, dead_api, dead_path, form};
 use super::query::Fields;
 use super::shown::{count, text, time_of};
 use crate::answer::Problem;
@@ -88,7 +88,7 @@ async fn preview(
     let all: Vec<String> = as_commands(source, &sought)
         .into_iter()
         .filter(|line| line.starts_with(&format!("ganger dead {}", verb.to_lowercase())))
-        .flat_map(|line| [format!("{line} --dry-run"), line])
+        .flat_map(|line| [format!("{line} --dry-run"), format!("{line} --background")])
         .collect();
     Ok(page.with("commands", commands(&all)).still())
 }
@@ -129,16 +129,20 @@ fn subject(sought: &Fields, number: u64, change: Change) -> Markup {
 
 fn deed(source: &str, sought: &Fields, number: u64, change: Change) -> Markup {
     let back = sought.at(&dead_path(source));
-    let action = match change {
-        Change::Retry => form("post", &format!("{}/retry", dead_api(source))),
-        Change::Drop => form("delete", &dead_api(source)),
+    let verb = match change {
+        Change::Retry => "retry",
+        Change::Drop => "drop",
     };
     html! {
-        form.actions method="post" action=(action) {
+        form.actions method="post" action=(form("post", "/v1/jobs")) {
             @if number > 0 {
-                input type="hidden" name="all:bool" value="true";
-                input type="hidden" name="back" value=(dead_path(source));
+                input type="hidden" name="change" value=(verb);
+                input type="hidden" name="source" value=(source);
+                input type="hidden" name="expected:int" value=(number);
+                input type="hidden" name="back" value=(JOB);
+                input type="hidden" name="said" value="job started";
                 (sought.hidden())
+                label { "At most " input type="number" name="rate:int" min="1" max="1000000" placeholder="any"; " per second" }
                 @match change {
                     Change::Retry => button { "Retry " (number_of(number)) },
                     Change::Drop => button.danger { "Drop " (number_of(number)) },
@@ -146,7 +150,7 @@ fn deed(source: &str, sought: &Fields, number: u64, change: Change) -> Markup {
             }
             a.button href=(back) { "Back to the list" }
         }
-        @if number > 0 { p.none { "Those that fail after this page was made are not included." } }
+        @if number > 0 { p.none { "It is done in the background. Those that fail after this page was made are not included." } }
     }
 }
 

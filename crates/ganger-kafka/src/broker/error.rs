@@ -77,6 +77,22 @@ impl KafkaError {
         }
     }
 
+    /// Returns whether it concerns one message, while others may still be sent.
+    pub(crate) fn is_of_one_message(&self) -> bool {
+        use super::command_error::CommandError;
+        matches!(
+            self,
+            Self::Command(
+                CommandError::NoTopic { .. }
+                    | CommandError::NoTier { .. }
+                    | CommandError::Refused { .. }
+                    | CommandError::CannotSendBack { .. }
+                    | CommandError::Torn { .. }
+                    | CommandError::Keyless { .. },
+            )
+        )
+    }
+
     /// Returns whether waiting may help.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::Failed { .. })

@@ -22,7 +22,9 @@ use crate::broker::record::Outbound;
 use crate::broker::setup::Setup;
 use crate::broker::{topic_requirements, topics};
 use ganger_config::model::{Options, PoolConfig};
-use ganger_queue::client::{DeadFilter, Each, Listed, Page, Partial, RetryTarget};
+use ganger_queue::client::{
+    DeadChange, DeadFilter, Each, Listed, Pace, Page, Partial, RetryTarget, Step,
+};
 use ganger_queue::dead_letter;
 use ganger_queue::dead_letter::DeadLetter;
 
@@ -243,6 +245,75 @@ impl KafkaClient {
             }
         }
         tally.result()
+    }
+
+    /// Changes the selected dead letters that meet the criteria, some at a time.
+    pub(super) fn change_in_steps(
+        &mut self,
+        filter: &DeadFilter,
+        change: DeadChange,
+        pace: &mut Pace<'_>,
+    ) -> Result<(), Partial> {
+        let mut last = Step::default();
+        for topic in self.dead_topics()? {
+            let place = self.look_into(topic, filter, None)?;
+            let entries = place.index.entries();
+            let mut rest = &entries[..];
+            while !rest.is_empty() {
+                let Some(most) = pace(std::mem::take(&mut last)) else {
+                    return Ok(());
+                };
+                let next = &rest[..rest.len().min(most.max(1))];
+                let next = chunks(next, CHUNK, CHUNK_BYTES)
+                    .first()
+                    .map_or(0, |next| next.len());
+                let (some, later) = rest.split_at(next);
+                last = self.step(&place, some, filter, change)?;
+                rest = later;
+            }
+        }
+        // Nothing follows.
+        pace(last);
+        Ok(())
+    }
+
+    /// Changes those of some dead letters that meet the criteria.
+    fn step(
+        &mut self,
+        place: &DeadLetterTopic,
+        entries: &[IndexEntry],
+        filter: &DeadFilter,
+        change: DeadChange,
+    ) -> Result<Step, Partial> {
+        let mut fetched = place.fetch(entries)?;
+        let mut fitting = entries.to_vec();
+        fitting.retain(|entry| {
+            let stored = fetched.take(&entry.at);
+            stored.is_some_and(|(stored, _)| filter.matches(&dead_letter_of(&stored)))
+        });
+        let mut tally = Tally::default();
+        match change {
+            DeadChange::Drop => self.end(place, &fitting, &mut tally),
+            DeadChange::Retry => {
+                let target = RetryTarget::default();
+                let sent = self.send_back(place, &fitting, &target, &mut tally);
+                if let Err(error) = sent {
+                    tally.note(error);
+                }
+            }
+        }
+        match tally.first_error {
+            Some(error) if !error.is_of_one_message() => Err(Partial {
+                done: tally.done,
+                fault: error.into(),
+            }),
+            error => Ok(Step {
+                changed: tally.done,
+                failed: error.as_ref().map_or(0, |_| fitting.len() - tally.done),
+                error: error.map(|error| error.to_string()),
+                ..Step::default()
+            }),
+        }
     }
 
     /// Sends some dead letters back, and deletes those whose messages have arrived.

@@ -26,7 +26,9 @@ use crate::broker::setup::Setup;
 use crate::broker::topic_names::LADDER;
 use crate::broker::{headers, setup, topic_names, topics};
 use ganger_config::model::{KafkaSource, Options, PoolConfig};
-use ganger_queue::client::{DeadFilter, Depth, Each, Listed, Page, Partial, Reply, RetryTarget};
+use ganger_queue::client::{
+    DeadChange, DeadFilter, Depth, Each, Listed, Pace, Page, Partial, Reply, RetryTarget,
+};
 use ganger_queue::dead_letter::header;
 use ganger_queue::delivery::Outgoing;
 use ganger_queue::fault::SourceFault;
@@ -272,6 +274,15 @@ impl ganger_queue::client::QueueClient for KafkaClient {
 
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         self.drop_selected(filter)
+    }
+
+    fn dead_change(
+        &mut self,
+        filter: &DeadFilter,
+        change: DeadChange,
+        pace: &mut Pace<'_>,
+    ) -> Result<(), Partial> {
+        self.change_in_steps(filter, change, pace)
     }
 }
 

@@ -98,7 +98,93 @@ pub trait QueueClient: std::fmt::Debug + Send {
     }
     /// Deletes dead letters; returns their number.
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial>;
+    /// Changes the dead letters that match the filter and its criteria, in steps. This one is for sources from whose
+    /// dead letters any can be picked; each step is all or nothing.
+    fn dead_change(
+        &mut self,
+        filter: &DeadFilter,
+        change: DeadChange,
+        pace: &mut Pace<'_>,
+    ) -> Result<(), Partial> {
+        let (mut after, mut last) = (None, Step::default());
+        while let Some(most) = pace(std::mem::take(&mut last)) {
+            let page = Page {
+                after: after.clone(),
+                ..Page::all(filter.clone())
+            };
+            let (mut ids, mut read) = (BTreeSet::new(), 0);
+            self.dead_list(&page, &mut |letter| {
+                read += 1;
+                after = Some(letter.id.clone());
+                if filter.criteria.fit(&letter) {
+                    ids.insert(letter.id);
+                }
+                match ids.len() < most.max(1) && read < READ_MAX {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            })?;
+            if read == 0 {
+                break;
+            }
+            if ids.is_empty() {
+                continue;
+            }
+            let these = DeadFilter {
+                ids: Some(ids),
+                ..DeadFilter::default()
+            };
+            last = match change {
+                DeadChange::Drop => Step::of(self.dead_drop(&these)?),
+                DeadChange::Retry => Step {
+                    changed: self.dead_retry(&these, &RetryTarget::default())?,
+                    held: self.dead_held(&these)?,
+                    ..Step::default()
+                },
+            };
+        }
+        Ok(())
+    }
 }
+
+/// Maximum number of dead letters that are read for a step, whether they match or not.
+const READ_MAX: usize = 10_000;
+
+/// A change of dead letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeadChange {
+    /// They are sent back to the queue that they come from.
+    Retry,
+    /// They are deleted.
+    Drop,
+}
+
+/// Result of a step of a change, each part of it for good.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Number of dead letters that were changed.
+    pub changed: usize,
+    /// Number of those that stay because another message has their unique key.
+    pub held: usize,
+    /// Number of those that could not be changed although the source can be used.
+    pub failed: usize,
+    /// Reason for the first of those.
+    pub error: Option<String>,
+}
+
+impl Step {
+    /// Returns the step that changed so many.
+    pub fn of(changed: usize) -> Self {
+        Self {
+            changed,
+            ..Self::default()
+        }
+    }
+}
+
+/// Paces a change: gets the result of the step before, may block, and returns the maximum number of dead letters of the
+/// next step, or `None` to end the change here.
+pub type Pace<'a> = dyn FnMut(Step) -> Option<usize> + 'a;
 
 fn no_topics() -> SourceFault {
     SourceFault::unsupported("topics are supported on table sources only")
@@ -215,7 +301,7 @@ pub struct DeadFilter {
 }
 
 /// Criteria for dead letters. [`Client`](super::Client) checks them, whatever the kind of source; its
-/// kinds need not.
+/// kinds need not, except in a change in steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Criteria {
     /// Part of its error.
@@ -257,7 +343,12 @@ impl Criteria {
 }
 
 impl DeadFilter {
-    /// Returns whether the dead letter matches.
+    /// Returns whether the dead letter matches, its criteria included.
+    pub fn matches(&self, letter: &DeadLetter) -> bool {
+        self.fits(letter) && self.criteria.fit(letter)
+    }
+
+    /// Returns whether the dead letter matches, leaving the criteria out.
     pub fn fits(&self, letter: &DeadLetter) -> bool {
         let pool = self.pool.as_ref();
         self.names(&letter.id) && pool.is_none_or(|pool| *pool == letter.pool)
@@ -335,3 +426,6 @@ pub enum Listed {
     /// The dead letter after which to begin does not exist.
     Lost,
 }
+
+#[cfg(test)]
+mod tests;

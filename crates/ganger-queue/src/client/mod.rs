@@ -17,8 +17,8 @@ pub use crate::dead_letter::{DeadLetter, DeadReply};
 use crate::delivery::{Outgoing, Post};
 use crate::fault::SourceFault;
 pub use contract::{
-    Answers, Criteria, DeadFilter, Depth, Each, Halted, Listed, Page, Partial, QueueClient, Reply,
-    Retried, RetryTarget, SourceWarning, Subscribed,
+    Answers, Criteria, DeadChange, DeadFilter, Depth, Each, Halted, Listed, Pace, Page, Partial,
+    QueueClient, Reply, Retried, RetryTarget, SourceWarning, Step, Subscribed,
 };
 use ganger_config::model::{Config, PoolConfig, SourceConfig, Subscription};
 use ganger_core::names::PAUSED_QUEUE;
@@ -322,6 +322,21 @@ impl Client {
     pub fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Halted> {
         let filter = self.resolved(filter)?;
         self.tell(|kind| kind.dead_drop(&filter))
+    }
+
+    /// Changes the dead letters that match, in steps: `pace` gets the result of each step, may block, and returns the
+    /// maximum number of the next one, or `None` to end the change. What was changed no longer matches, so that a
+    /// change that was broken off can be begun again. Messages of a broker are passed through once.
+    ///
+    /// # Errors
+    /// If the source can't be used. What was changed since the last result is in the error.
+    pub fn dead_change(
+        &mut self,
+        filter: &DeadFilter,
+        change: DeadChange,
+        mut pace: impl FnMut(Step) -> Option<usize>,
+    ) -> Result<(), Halted> {
+        self.tell(|kind| kind.dead_change(filter, change, &mut pace))
     }
 }
 

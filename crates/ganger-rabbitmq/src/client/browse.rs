@@ -118,12 +118,12 @@ impl<'a> Pass<'a> {
         self.queue.clone()
     }
 
-    /// Takes the next batch of the messages present at the start; empty if there are no more.
-    pub(super) async fn take(&mut self) -> Result<Vec<Delivery>, RabbitMqError> {
+    /// Takes the next batch of the messages present at the start, at most `most` of them; empty if there are no more.
+    pub(super) async fn take(&mut self, most: u64) -> Result<Vec<Delivery>, RabbitMqError> {
         if self.left == 0 {
             return Ok(Vec::new());
         }
-        let most = batch(self.left, self.taken, self.bytes);
+        let most = batch(self.left.min(most.max(1)), self.taken, self.bytes);
         let mut consumer = self.consume(most).await?;
         let mut taken = Vec::with_capacity(usize::from(most));
         while taken.len() < usize::from(most)

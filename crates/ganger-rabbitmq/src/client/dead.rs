@@ -2,10 +2,11 @@
 //! letter is in `dead_letter_index.rs`, the pass through a queue in `rotation.rs` and `browse.rs`.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::{Receiver, Sender};
 
 use super::browse::{Pass, lock_name};
 use super::connection::CommandConnection;
@@ -19,7 +20,7 @@ use crate::broker::signature::CopyKey;
 use crate::broker::topology;
 use crate::broker::topology::Topology;
 use ganger_config::model::PoolConfig;
-use ganger_queue::client::{DeadFilter, Listed, Page, Partial, RetryTarget};
+use ganger_queue::client::{DeadChange, DeadFilter, Listed, Page, Partial, RetryTarget, Step};
 use ganger_queue::dead_letter::DeadLetter;
 
 /// The dead-letter queues of all pools, each once.
@@ -69,7 +70,7 @@ impl CommandConnection {
             Item::DeadLetter(found) if filter.fits(&found.letter) => DeadLetterFate::Remove,
             Item::DeadLetter(_) | Item::Reply(..) => DeadLetterFate::Keep,
         };
-        self.change(Change(judge), everything).await
+        self.change(&mut Change(judge), everything).await
     }
 
     /// Sends the selected dead letters back to their queues, or to the given one.
@@ -85,12 +86,45 @@ impl CommandConnection {
             }
             Item::DeadLetter(_) | Item::Reply(..) => DeadLetterFate::Keep,
         };
-        self.change(Change(judge), false).await
+        self.change(&mut Change(judge), false).await
+    }
+
+    /// Changes the dead letters that match the filter and its criteria, some at a time.
+    pub(super) async fn dead_change(
+        &mut self,
+        filter: &DeadFilter,
+        change: DeadChange,
+        steps: Steps,
+    ) -> Result<(), Partial> {
+        let (frame_max, key) = (self.frame_max(), self.key.clone());
+        let target = RetryTarget::default();
+        let judge = |item: Item| match (item, change) {
+            (Item::DeadLetter(found), change) if filter.matches(&found.letter) => match change {
+                DeadChange::Drop => DeadLetterFate::Remove,
+                DeadChange::Retry => retry_fate(&found, &target, frame_max, &key),
+            },
+            (Item::DeadLetter(_) | Item::Reply(..), _) => DeadLetterFate::Keep,
+        };
+        let mut stepped = Stepped { judge, steps };
+        let mut tally = Tally::default();
+        for dead_queue in dead_letter_queues(&self.pools) {
+            if stepped.steps.most.is_none() {
+                break;
+            }
+            let passed = self.pass(dead_queue, &mut tally, &mut stepped, false).await;
+            if let Err(error) = passed {
+                return Err(Partial {
+                    done: tally.done - stepped.steps.told.changed,
+                    fault: error.into(),
+                });
+            }
+        }
+        Ok(())
     }
 
     async fn change(
         &mut self,
-        mut action: impl DeadLetterAction,
+        action: &mut impl DeadLetterAction,
         remove_orphans: bool,
     ) -> Result<usize, Partial> {
         let mut tally = Tally::default();
@@ -98,7 +132,7 @@ impl CommandConnection {
         for dead_queue in dead_letter_queues(&self.pools) {
             if result.is_ok() {
                 result = self
-                    .pass(dead_queue, &mut tally, &mut action, remove_orphans)
+                    .pass(dead_queue, &mut tally, action, remove_orphans)
                     .await;
             }
         }
@@ -171,6 +205,51 @@ fn is_silence(error: &RabbitMqError) -> bool {
         RabbitMqError::Command(error) => unconfirmed(error),
         RabbitMqError::Silent { .. } => true,
         _ => false,
+    }
+}
+
+/// Steps of a change, paced by whoever waits for it.
+pub(super) struct Steps {
+    /// Maximum number of messages of the next step; none once no more may follow.
+    pub(super) most: Option<usize>,
+    /// Channel for the result of each step, and that for the maximum of the next one.
+    pub(super) results: Sender<Step>,
+    pub(super) allowed: Receiver<Option<usize>>,
+    /// Results sent so far.
+    pub(super) told: Step,
+}
+
+/// A decision that depends only on the message, on no more of them than the next step may have.
+struct Stepped<F> {
+    judge: F,
+    steps: Steps,
+}
+
+impl<F: FnMut(Item) -> DeadLetterFate> DeadLetterAction for Stepped<F> {
+    fn judge(&mut self, item: Item) -> DeadLetterFate {
+        (self.judge)(item)
+    }
+
+    fn take_max(&self) -> u64 {
+        self.steps.most.map_or(1, |most| most as u64)
+    }
+
+    async fn batch_done(&mut self, tally: &Tally) -> ControlFlow<()> {
+        let told = &mut self.steps.told;
+        let step = Step {
+            changed: tally.done - told.changed,
+            failed: tally.failed - told.failed,
+            error: tally.first_error.as_ref().map(ToString::to_string),
+            ..Step::default()
+        };
+        (told.changed, told.failed) = (tally.done, tally.failed);
+        // Nobody may wait for it any more.
+        drop(self.steps.results.send(step).await);
+        self.steps.most = self.steps.allowed.recv().await.flatten();
+        match self.steps.most {
+            Some(_) => ControlFlow::Continue(()),
+            None => ControlFlow::Break(()),
+        }
     }
 }
 

@@ -3,11 +3,12 @@
 //! behind the page, too, since it rotates the queue.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 
 use tokio::sync::mpsc::Sender;
 
 use super::dead_letter_index::{FoundDeadLetter, Item};
-use super::rotation::{DeadLetterAction, DeadLetterFate, KEPT_BYTES_MAX};
+use super::rotation::{DeadLetterAction, DeadLetterFate, KEPT_BYTES_MAX, Tally};
 use ganger_queue::client::{Listed, Page};
 use ganger_queue::dead_letter::{DeadLetter, DeadReply};
 
@@ -47,7 +48,7 @@ impl<'a> List<'a> {
     /// Hands out the remaining dead letters, which no longer wait for a reply.
     pub(super) async fn end(mut self) -> Listed {
         self.letters.append(&mut self.waiting);
-        self.batch_done().await;
+        self.hand_out().await;
         match (self.is_before, self.more) {
             (true, _) => Listed::Lost,
             (false, true) => Listed::More,
@@ -88,6 +89,16 @@ impl<'a> List<'a> {
         }
     }
 
+    /// Hands out the dead letters so far.
+    async fn hand_out(&mut self) {
+        self.bound();
+        let letters = std::mem::take(&mut self.letters);
+        if !letters.is_empty() && self.to.send(letters).await.is_err() {
+            // The receiver wants no more.
+            self.left = 0;
+        }
+    }
+
     /// Keeps the dead letters that wait for their replies from filling memory: beyond a limit they are shown
     /// without.
     fn bound(&mut self) {
@@ -111,13 +122,9 @@ impl DeadLetterAction for List<'_> {
         DeadLetterFate::Keep
     }
 
-    async fn batch_done(&mut self) {
-        self.bound();
-        let letters = std::mem::take(&mut self.letters);
-        if !letters.is_empty() && self.to.send(letters).await.is_err() {
-            // The receiver wants no more.
-            self.left = 0;
-        }
+    async fn batch_done(&mut self, _tally: &Tally) -> ControlFlow<()> {
+        self.hand_out().await;
+        ControlFlow::Continue(())
     }
 }
 
@@ -168,7 +175,7 @@ mod tests {
         for (index, item) in items.into_iter().enumerate() {
             assert!(matches!(list.judge(item), DeadLetterFate::Keep));
             if index % 2 == 1 {
-                list.batch_done().await;
+                list.hand_out().await;
             }
         }
         let end = list.end().await;
@@ -220,7 +227,7 @@ mod tests {
         let mut list = List::new(&page, to);
         for n in 0..10 {
             list.judge(reply(&n.to_string(), KEPT_BYTES_MAX / 4));
-            list.batch_done().await;
+            list.hand_out().await;
             assert!(list.replies.len() <= 4);
         }
     }

@@ -24,9 +24,11 @@ use tokio::sync::mpsc;
 
 use crate::broker::error::RabbitMqError;
 use connection::CommandConnection;
+use dead::Steps;
 use ganger_config::model::{PoolConfig, RabbitMqSource};
 use ganger_queue::client::{
-    DeadFilter, Depth, Each, Listed, Page, Partial, Reply, RetryTarget, SourceWarning,
+    DeadChange, DeadFilter, Depth, Each, Listed, Pace, Page, Partial, Reply, RetryTarget,
+    SourceWarning, Step,
 };
 use ganger_queue::delivery::Outgoing;
 use ganger_queue::fault::SourceFault;
@@ -214,5 +216,30 @@ impl ganger_queue::client::QueueClient for RabbitMqClient {
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         let filter = filter.clone();
         self.ask(async move |connection| connection.dead_drop(&filter).await)?
+    }
+
+    fn dead_change(
+        &mut self,
+        filter: &DeadFilter,
+        change: DeadChange,
+        pace: &mut Pace<'_>,
+    ) -> Result<(), Partial> {
+        let most = pace(Step::default());
+        let (results, mut steps) = mpsc::channel(1);
+        let (allow, allowed) = mpsc::channel(1);
+        let paced = Steps {
+            most,
+            results,
+            allowed,
+            told: Step::default(),
+        };
+        let filter = filter.clone();
+        let receiver = self
+            .submit(async move |connection| connection.dead_change(&filter, change, paced).await)?;
+        while let Some(step) = steps.blocking_recv() {
+            // If the request has failed meanwhile, its result says so.
+            allow.blocking_send(pace(step)).unwrap_or_default();
+        }
+        receiver.recv().map_err(|_| thread_ended())?
     }
 }

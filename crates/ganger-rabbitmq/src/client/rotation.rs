@@ -2,6 +2,7 @@
 //! back to its original queue. The decision is made elsewhere.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use super::browse::Pass;
@@ -26,8 +27,16 @@ pub(super) trait DeadLetterAction {
     /// Decides on a message.
     fn judge(&mut self, item: Item) -> DeadLetterFate;
 
-    /// All messages so far, except for replies whose dead letters are still expected, are in their place.
-    async fn batch_done(&mut self) {}
+    /// Returns the maximum number of messages to take at once.
+    fn take_max(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// All messages so far, except for replies whose dead letters are still expected, are in their place. Returns
+    /// whether the pass goes on; the queue stays rotated if it does not.
+    async fn batch_done(&mut self, _tally: &Tally) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
 }
 
 /// Returns whether a reply counts as an orphan: it is so old that its dead letter, whose id it has, will not
@@ -52,6 +61,8 @@ pub(super) enum DeadLetterFate {
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) done: usize,
+    /// Number of those that should have been changed and could not.
+    pub(super) failed: usize,
     pub(super) first_error: Option<CommandError>,
 }
 
@@ -124,7 +135,7 @@ impl<'a> Rotation<'a> {
             fastrand::u64(..),
         );
         loop {
-            let batch = self.pass.take().await?;
+            let batch = self.pass.take(action.take_max()).await?;
             let is_last = batch.is_empty();
             self.try_again().await?;
             for delivery in batch {
@@ -136,7 +147,12 @@ impl<'a> Rotation<'a> {
                 self.handle_orphans(is_last && remove_orphans).await?;
             }
             self.await_confirms().await?;
-            action.batch_done().await;
+            let flow = action.batch_done(self.tally).await;
+            if flow.is_break() {
+                self.handle_orphans(false).await?;
+                self.await_confirms().await?;
+            }
+            let is_last = is_last || flow.is_break();
             if is_last || self.full.len() > FULL_MAX || self.bytes_kept() > KEPT_BYTES_MAX {
                 return self.check_room();
             }
@@ -240,6 +256,7 @@ impl<'a> Rotation<'a> {
                 return self.publish(Rc::new(*parcel), tags, all).await;
             }
             DeadLetterFate::Undeliverable(error) => {
+                self.tally.failed += 1;
                 self.tally.first_error.get_or_insert(error);
             }
             DeadLetterFate::Keep => {}
@@ -329,6 +346,7 @@ impl<'a> Rotation<'a> {
             Some(_) if is_full && !goes_back => self.full.push(flight),
             // A copy that is permanently rejected stays held, and is redelivered.
             Some(error) => {
+                self.tally.failed += usize::from(goes_back);
                 self.tally.first_error.get_or_insert(error);
                 for kept in flight.fallback {
                     self.keep(kept).await?;
