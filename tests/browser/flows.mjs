@@ -208,6 +208,21 @@ const flows = {
     }
   },
 
+  /** An alert is silenced for a time and with a reason, and told again. */
+  async silence(state) {
+    const context = await reader({ storageState: state });
+    const page = await open(context, "/ui");
+    const problem = page.locator("#problems li").filter({ hasText: "pool `work`" }).first();
+    await problem.getByText("Silence…").click();
+    await problem.getByLabel("For").selectOption("4 hours");
+    await problem.getByLabel("Reason").fill("a known fault");
+    await problem.getByRole("button", { name: "Silence" }).click();
+    await problem.getByText("a known fault").waitFor();
+    await page.goto(`${origin}/ui/alerts`);
+    await page.getByRole("button", { name: "End the silence" }).click();
+    await page.getByText("Silence…").first().waitFor();
+  },
+
   /** What a run writes is read while it goes on, and then how it ended. */
   async run(state) {
     const context = await reader({ storageState: state });

@@ -1,6 +1,7 @@
 //! Alerts by webhook: the real daemon, and a server of the tests' own that it tells.
 
 mod kinds;
+mod silences;
 mod webhooks;
 
 use std::fs;
@@ -13,7 +14,7 @@ use crate::harness::{Daemon, Hook, Pool, Scene, Workspace};
 
 /// The tests of this module.
 pub(crate) fn trials() -> Vec<Trial> {
-    let parts = [kinds::trials(), webhooks::trials()];
+    let parts = [kinds::trials(), silences::trials(), webhooks::trials()];
     parts.into_iter().flatten().collect()
 }
 

@@ -15,6 +15,7 @@ use super::credentials::Credentials;
 use super::daemons::Peers;
 use super::jobs::Jobs;
 use super::session::Sessions;
+use super::silences::Silences;
 use super::trends::Trends;
 use super::waits::Waits;
 use ganger_config::Problems;
@@ -47,6 +48,8 @@ pub struct Daemon {
     pub open_ledger: OpenLedger,
     /// File of the jobs.
     pub jobs: StateFile,
+    /// Silences of alerts.
+    pub silences: Silences,
 }
 
 impl fmt::Debug for Daemon {
@@ -182,6 +185,7 @@ pub(super) mod tests {
             connect: |name, _, _| Err(SourceFault::unusable("nothing is connected").of(name)),
             open_ledger: |config| Err(SourceFault::unusable("no ledger").of(&config.source)),
             jobs: StateFile::default(),
+            silences: Silences::default(),
         }
     }
 

@@ -55,6 +55,8 @@ mod roles;
 mod routes;
 mod schedules;
 mod session;
+mod silence_routes;
+mod silences;
 mod socket;
 mod sources;
 mod token;
@@ -78,6 +80,7 @@ pub use places::Places;
 pub use remote_ledger::RemoteLedger;
 pub use remote_source::RemoteSource;
 pub use routes::document;
+pub use silences::Silences;
 pub use token::NewToken;
 
 /// Maximum number of threads for slow requests, such as reading the configuration.

@@ -13,7 +13,7 @@ use ganger_config::model::Role::{self, Admin, Operator, Viewer};
 pub(super) const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
 /// Operations, each with its role. One that is missing here requires [`Viewer`] if it reads, and [`Admin`] otherwise.
-const ROLES: [(&str, &str, Role); 38] = [
+const ROLES: [(&str, &str, Role); 40] = [
     // Not every secret in a command or a variable can be recognized.
     ("GET", "/v1/config", Admin),
     ("POST", "/ui/login", Viewer),
@@ -27,6 +27,8 @@ const ROLES: [(&str, &str, Role); 38] = [
     ("DELETE", "/v1/dead/{source}", Operator),
     ("POST", "/v1/jobs", Operator),
     ("POST", "/v1/jobs/{id}/cancel", Operator),
+    ("POST", "/v1/alerts/silences", Operator),
+    ("DELETE", "/v1/alerts/silences/{id}", Operator),
     ("POST", "/v1/pools/{name}/scale", Operator),
     ("POST", "/v1/pools/{name}/pause", Operator),
     ("POST", "/v1/pools/{name}/resume", Operator),

@@ -38,7 +38,7 @@ use super::waits::Waits;
 use super::{
     by_hand, cancel, control, dead, events, explain, health, history, in_force, job_routes, ledger,
     log, login, messages, occurrence_log, occurrences, openapi, pause, pools, reload, reports,
-    roles, schedules, sources,
+    roles, schedules, silence_routes, sources,
 };
 use ganger_config::model::TelemetryConfig;
 
@@ -191,6 +191,8 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(job_routes::list, job_routes::start))
         .routes(routes!(job_routes::show))
         .routes(routes!(job_routes::cancel))
+        .routes(routes!(silence_routes::list, silence_routes::silence))
+        .routes(routes!(silence_routes::end))
         .routes(routes!(ledger::ledger))
         .routes(routes!(schedules::list))
         .routes(routes!(

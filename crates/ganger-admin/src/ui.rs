@@ -32,6 +32,7 @@ mod events;
 mod jobs;
 mod queue;
 mod search;
+mod silences;
 
 mod occurrence;
 mod occurrence_actions;

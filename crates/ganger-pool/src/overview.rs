@@ -96,6 +96,22 @@ pub struct ActiveAlert {
     #[serde(with = "unix_seconds")]
     #[schema(value_type = f64)]
     pub since: SystemTime,
+    /// Its silence, if webhooks are not told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silenced: Option<SilencedStatus>,
+}
+
+/// Silence of an alert.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SilencedStatus {
+    /// Id of the silence.
+    pub id: String,
+    /// Time at which it ends.
+    pub until: String,
+    /// Operator who has made it.
+    pub by: String,
+    /// Reason given by the operator.
+    pub reason: String,
 }
 
 /// A webhook that receives alerts.

@@ -1,5 +1,6 @@
 //! Commands that inspect and steer a running daemon.
 
+mod alerts;
 mod figures;
 mod notes;
 mod open;
@@ -44,6 +45,9 @@ pub(super) enum LiveCommand {
     LogLevel(steer::LogLevelArgs),
     /// Reload the configuration
     Reload(steer::ReloadArgs),
+    /// List active alerts, and silence them
+    #[command(subcommand)]
+    Alerts(alerts::AlertsCommand),
 }
 
 pub(super) fn run(command: &LiveCommand) -> CommandResult {
@@ -59,6 +63,7 @@ pub(super) fn run(command: &LiveCommand) -> CommandResult {
         LiveCommand::Drain(args) => steer::drain(args),
         LiveCommand::Kill(args) => steer::kill(args),
         LiveCommand::Reload(args) => steer::reload(args),
+        LiveCommand::Alerts(command) => alerts::run(command),
         LiveCommand::Cancel(args) => steer::cancel(args),
         LiveCommand::Output(args) => steer::last_lines(args),
         LiveCommand::LogLevel(args) => steer::log_level(args),

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use super::figures::age;
 use ganger_pool::overview::{
-    OverdueScheduleStatus, Status, StoppedScheduleStatus, UnreadQueueStatus,
+    OverdueScheduleStatus, SilencedStatus, Status, StoppedScheduleStatus, UnreadQueueStatus,
 };
 use ganger_pool::status::{PoolState, PoolStatus, ScalingStatus};
 
@@ -117,7 +117,14 @@ pub(super) fn daemon_notes(status: &Status) -> Vec<String> {
     let active = active.map(|alert| {
         let (kind, since) = (&alert.kind, ago(alert.since));
         let (summary, command) = (&alert.summary, &alert.command);
-        format!("alert {kind} for {since}: {summary}; run: {command}")
+        let silenced = alert.silenced.as_ref().map(|silenced| {
+            let SilencedStatus {
+                until, by, reason, ..
+            } = silenced;
+            format!("; silenced until {until} by {by}: {reason}")
+        });
+        let silenced = silenced.unwrap_or_default();
+        format!("alert {kind} for {since}: {summary}{silenced}; run: {command}")
     });
     let webhooks = alerts.flat_map(|alerts| &alerts.webhooks);
     let webhooks = webhooks.filter_map(|webhook| {
@@ -182,7 +189,10 @@ pub(super) fn daemon_words(status: &Status) -> Option<String> {
     let alerts = status.alerts.iter();
     let active = alerts.clone().flat_map(|alerts| &alerts.active);
     let active: Vec<String> = active
-        .map(|alert| format!("{} {}", alert.kind, alert.of))
+        .map(|alert| {
+            let silenced = alert.silenced.as_ref().map_or("", |_| " (silenced)");
+            format!("{} {}{silenced}", alert.kind, alert.of)
+        })
         .collect();
     let firing = (!active.is_empty()).then(|| format!("alerts: {}", active.join(", ")));
     let webhooks = alerts.flat_map(|alerts| &alerts.webhooks);

@@ -12,7 +12,7 @@ use crate::cli::common::ConfigFile;
 use crate::kinds;
 use ganger_admin::alerts::{self, Alerts};
 use ganger_admin::client::{Remote, Target};
-use ganger_admin::{Admin, Daemon};
+use ganger_admin::{Admin, Daemon, Silences};
 use ganger_config::Problems;
 use ganger_config::model::{AdminConfig, Config, TelemetryConfig};
 use ganger_pool::overview::Overview;
@@ -41,6 +41,7 @@ pub(crate) fn open(
     read: impl Fn() -> Result<Config, Problems> + Send + Sync + 'static,
     load: impl Fn() -> Result<Config, Problems> + Send + Sync + 'static,
 ) -> miette::Result<Surface> {
+    let silences = Silences::read(file.state("silences"));
     let daemon = Daemon {
         overview: overview.clone(),
         requests,
@@ -49,10 +50,11 @@ pub(crate) fn open(
         connect: kinds::client,
         open_ledger: |config| kinds::ledger(config, false),
         jobs: file.state("jobs"),
+        silences: silences.clone(),
     };
     let places = file.places(admin.socket.as_deref());
     Ok(Surface {
         _admin: ganger_admin::start(admin, telemetry, &places, daemon).into_diagnostic()?,
-        _alerts: alerts::start(overview).into_diagnostic()?,
+        _alerts: alerts::start(overview, silences).into_diagnostic()?,
     })
 }

@@ -20,6 +20,7 @@ trials![
     what_is_in_use_is_left_alone,
     of_two_operators_the_later_one_is_told,
     a_job_is_followed_and_cancelled,
+    an_alert_is_silenced_and_told_again,
     what_a_run_writes_is_read_live,
     a_daemon_that_was_restarted_is_found_again,
 ];
@@ -128,6 +129,15 @@ fn a_job_is_followed_and_cancelled() {
     let scene = scene();
     bury(&scene, 200);
     end(begin(&scene, "job"));
+    scene.finish();
+}
+
+fn an_alert_is_silenced_and_told_again() {
+    let scene = at(site(
+        "[alerts]\nwebhook = \"http://127.0.0.1:1/\"\npaused = \"1s\"\n",
+    ));
+    command(&scene, &["pause", "work"]).good();
+    end(begin(&scene, "silence"));
     scene.finish();
 }
 

@@ -24,6 +24,8 @@ struct DeliveredAlert {
     /// Its end, and when that was observed.
     end: Option<End>,
     known: Known,
+    /// True if it is not told that it is firing, nor again.
+    is_silenced: bool,
     /// Time at which the webhook last took a message about it.
     told_at: Option<Instant>,
 }
@@ -86,10 +88,18 @@ impl DeliveryState {
                     alert: alert.clone(),
                     end: None,
                     known: Known::Nothing,
+                    is_silenced: false,
                     told_at: None,
                 });
             entry.alert.clone_from(alert);
             entry.end = None;
+        }
+    }
+
+    /// Sets which alerts are silenced. That a known one has ended is told all the same.
+    pub(super) fn silence(&mut self, is_silenced: impl Fn(&AlertKey) -> bool) {
+        for (key, entry) in &mut self.entries {
+            entry.is_silenced = is_silenced(key);
         }
     }
 
@@ -120,6 +130,7 @@ impl DeliveryState {
         }
         let is_due = |entry: &DeliveredAlert| match (entry.end, entry.known) {
             (Some(_), known) => known != Known::Nothing,
+            (None, _) if entry.is_silenced => false,
             (None, Known::Nothing | Known::Unclear) => true,
             (None, Known::Firing) => repeat
                 .zip(entry.told_at)
@@ -293,6 +304,28 @@ mod tests {
             }
         }
         assert_eq!(said, [0, 60, 120]);
+    }
+
+    #[test]
+    fn of_a_silenced_one_only_its_end_is_told_if_it_was_known() {
+        let mut delivery = DeliveryState::default();
+        let told = |delivery: &mut DeliveryState| says(delivery, SendResult::Done);
+        fire(&mut delivery, "known");
+        assert_eq!(told(&mut delivery).as_deref(), Some("known"));
+        fire(&mut delivery, "new");
+        delivery.silence(|_| true);
+        let later = Instant::now() + Duration::from_secs(7200);
+        let hour = Duration::from_secs(3600);
+        assert_eq!(delivery.next(later, Some(hour)), None, "nor is it repeated");
+        end(&mut delivery, "known");
+        assert_eq!(told(&mut delivery).as_deref(), Some("end of known"));
+        delivery.silence(|(_, subject)| subject != "new");
+        assert_eq!(told(&mut delivery).as_deref(), Some("new"), "it lasts");
+        fire(&mut delivery, "unknown");
+        delivery.silence(|(_, subject)| subject == "unknown");
+        end(&mut delivery, "unknown");
+        assert_eq!(told(&mut delivery), None);
+        assert_eq!(delivery.entries.len(), 1);
     }
 
     proptest! {

@@ -28,14 +28,19 @@ use tokio::runtime;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use alert::{Alert, AlertKind, Ended};
+use alert::{Alert, AlertKey, AlertKind, Ended};
 use findings::Snapshot;
 use ganger_config::model::{AlertsConfig, Config};
 use ganger_core::heartbeat::Heartbeat;
-use ganger_pool::overview::{ActiveAlert, AlertsStatus, DaemonState, Overview, WebhookStatus};
+use ganger_pool::overview::{
+    ActiveAlert, AlertsStatus, DaemonState, Overview, SilencedStatus, WebhookStatus,
+};
+use jiff::Timestamp;
 use judge::{Changes, Judge};
 use sending::Sending;
 pub use trial::send_test;
+
+use crate::silences::{Silence, Silences, covering};
 
 /// Interval of looks at the daemon. Pools show changes after a tenth of a second.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -72,7 +77,7 @@ impl Drop for Alerts {
 ///
 /// # Errors
 /// If the operating system gives no thread.
-pub fn start(overview: Overview) -> io::Result<Alerts> {
+pub fn start(overview: Overview, silences: Silences) -> io::Result<Alerts> {
     let (closing, closed) = watch::channel(false);
     let (end, ended) = mpsc::sync_channel(1);
     let runtime = runtime::Builder::new_current_thread()
@@ -81,7 +86,7 @@ pub fn start(overview: Overview) -> io::Result<Alerts> {
         .build()?;
     let run = move || {
         let heart = Heartbeat::of_this_thread().on(runtime.handle());
-        runtime.block_on(watch_and_send(&overview, closed));
+        runtime.block_on(watch_and_send(&overview, &silences, closed));
         drop(heart);
         // Nobody may wait for it.
         end.send(()).unwrap_or_default();
@@ -95,13 +100,17 @@ pub fn start(overview: Overview) -> io::Result<Alerts> {
 }
 
 /// Watches and sends until it is closed.
-async fn watch_and_send(overview: &Overview, mut closed: watch::Receiver<bool>) {
+async fn watch_and_send(
+    overview: &Overview,
+    silences: &Silences,
+    mut closed: watch::Receiver<bool>,
+) {
     let mut config = overview.watch_config();
     loop {
         let alerts = config.borrow_and_update().alerts.clone();
         let is_over = match alerts {
             Some(alerts) => {
-                Watch::new(overview, alerts)
+                Watch::new(overview, silences, alerts)
                     .run(&mut config, &mut closed)
                     .await
             }
@@ -121,6 +130,9 @@ async fn watch_and_send(overview: &Overview, mut closed: watch::Receiver<bool>) 
 /// The watch of a configuration, until it names another webhook or none.
 struct Watch<'a> {
     overview: &'a Overview,
+    silences: &'a Silences,
+    /// The silences at the last look.
+    silenced: Vec<Silence>,
     rules: AlertsConfig,
     judge: Judge,
     /// Sending to each webhook.
@@ -128,10 +140,12 @@ struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    fn new(overview: &'a Overview, rules: AlertsConfig) -> Self {
+    fn new(overview: &'a Overview, silences: &'a Silences, rules: AlertsConfig) -> Self {
         let webhooks = rules.webhooks.iter();
         Self {
             overview,
+            silences,
+            silenced: Vec::new(),
             judge: Judge::default(),
             sendings: webhooks
                 .map(|webhook| Sending::new(webhook, rules.repeat))
@@ -195,8 +209,11 @@ impl<'a> Watch<'a> {
         };
         let changes = self.judge.look(now, snapshot, &self.rules);
         self.log(&changes);
+        self.silenced = self.silences.list(Timestamp::now());
+        let is_silenced =
+            |(kind, of): &AlertKey| covering(&self.silenced, kind.as_str(), of).is_some();
         for sending in &mut self.sendings {
-            sending.see(&self.judge, &changes, at);
+            sending.see(&self.judge, &changes, at, is_silenced);
         }
     }
 
@@ -213,7 +230,10 @@ impl<'a> Watch<'a> {
         for ((kind, _), _) in self.judge.firing() {
             *firing.entry(kind.as_str().to_owned()).or_default() += 1;
         }
-        let active = self.judge.firing().map(|(_, alert)| shown(alert));
+        let active = self.judge.firing().map(|((kind, of), alert)| ActiveAlert {
+            silenced: covering(&self.silenced, kind.as_str(), of).map(shown_silence),
+            ..shown(alert)
+        });
         AlertsStatus {
             webhook: webhooks
                 .first()
@@ -305,7 +325,23 @@ fn shown(Alert { finding, since }: &Alert) -> ActiveAlert {
         summary: finding.summary.clone(),
         command: finding.command.clone(),
         since: *since,
+        silenced: None,
     }
+}
+
+/// Returns a silence as the daemon's status has it.
+fn shown_silence(silence: &Silence) -> SilencedStatus {
+    SilencedStatus {
+        id: silence.id.clone(),
+        until: silence.until.clone(),
+        by: silence.by.clone(),
+        reason: silence.reason.clone(),
+    }
+}
+
+/// Returns the names of all kinds.
+pub(super) fn kinds() -> impl Iterator<Item = &'static str> {
+    AlertKind::all().map(AlertKind::as_str)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
-use super::alert::{AlertKind, Ended};
+use super::alert::{AlertKey, AlertKind, Ended};
 use super::delivery_state::{DeliveryState, SendResult};
 use super::forms::KEPT_ALIVE_EVERY;
 use super::judge::{Changes, Judge};
@@ -99,11 +99,19 @@ impl Sending {
         is_same
     }
 
-    /// Takes the current alerts and their changes. The webhook is not told of its own failure.
-    pub(super) fn see(&mut self, judge: &Judge, changes: &Changes, at: SystemTime) {
+    /// Takes the current alerts and their changes. The webhook is told neither of its own failure nor of those that are
+    /// silenced.
+    pub(super) fn see(
+        &mut self,
+        judge: &Judge,
+        changes: &Changes,
+        at: SystemTime,
+        is_silenced: impl Fn(&AlertKey) -> bool,
+    ) {
         let own = (AlertKind::WebhookFailing, self.config.name.clone());
         self.delivery
             .firing(judge.firing().filter(|(key, _)| **key != own));
+        self.delivery.silence(is_silenced);
         self.delivery.ended(&changes.ended, at);
     }
 

@@ -11,6 +11,14 @@ pub(super) fn families(status: &Status) -> Vec<Family> {
     let firing = alerts.into_iter().flat_map(|alerts| &alerts.firing);
     let of_kind =
         |(kind, count): (&String, &u64)| Sample::count(vec![("kind", kind.clone())], *count);
+    let silenced = alerts.into_iter().flat_map(|alerts| {
+        let of_kind = |kind: &String| {
+            let active = alerts.active.iter();
+            let silenced = active.filter(|alert| alert.kind == *kind && alert.silenced.is_some());
+            Sample::count(vec![("kind", kind.clone())], silenced.count() as u64)
+        };
+        alerts.firing.keys().map(of_kind)
+    });
     let webhooks = alerts.into_iter().flat_map(|alerts| &alerts.webhooks);
     let failing = |webhook: &WebhookStatus| {
         let labels = vec![("webhook", webhook.name.clone())];
@@ -18,6 +26,11 @@ pub(super) fn families(status: &Status) -> Vec<Family> {
     };
     vec![
         Family::gauge("ganger_alerts_firing", "Active alerts, by kind.").of(firing.map(of_kind)),
+        Family::gauge(
+            "ganger_alerts_silenced",
+            "Active alerts of which webhooks are not told, by kind.",
+        )
+        .of(silenced),
         Family::counter(
             "ganger_alerts_sent_total",
             "Messages that the webhooks have accepted.",

@@ -9,6 +9,7 @@ use super::commands::{command, commands};
 use super::page::{Page, Section};
 use super::paths::{CONFIG, pool_path, schedule_path};
 use super::shown::{count, since, text};
+use super::silences::silence;
 use crate::answer::Problem;
 
 /// Shows the alerts.
@@ -65,6 +66,7 @@ fn active(alerts: &[ActiveAlert]) -> Markup {
                     " " (since(alert.since))
                     p.none { (alert.severity) ", " (alert.kind.replace('_', " ")) }
                     p.remedy { code { (text(&alert.command)) } }
+                    (silence(alert))
                 }
             }
         }
@@ -103,7 +105,7 @@ fn webhooks(webhooks: &[WebhookStatus]) -> Markup {
                 }
             }
         }
-        (commands(&[command(&["check", "--send-alert"])]))
+        (commands(&[command(&["alerts", "list"]), command(&["check", "--send-alert"])]))
     }
 }
 
@@ -121,6 +123,7 @@ mod tests {
             summary: "<it>".to_owned(),
             command: String::new(),
             since: std::time::SystemTime::UNIX_EPOCH,
+            silenced: None,
         };
         let schedule = alert("schedule_overdue", "a b", None);
         assert_eq!(path_of(&schedule).as_deref(), Some("/ui/schedules/a%20b"));

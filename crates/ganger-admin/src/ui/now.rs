@@ -14,6 +14,7 @@ use super::commands::command;
 use super::page::{Page, Section};
 use super::paths::{SCHEDULES, pool_path, run_path, schedule_path};
 use super::shown::{count, first, latency, since, sparkline, state, text, time_of};
+use super::silences::silence;
 use crate::answer::Problem;
 use crate::occurrences::Occurrences;
 use crate::trends::TrendsOfPools;
@@ -36,6 +37,8 @@ struct ProblemRow {
     remedy: String,
     /// Page of its subject.
     path: Option<String>,
+    /// The alert that it is.
+    alert: Option<ActiveAlert>,
 }
 
 /// Shows how things are.
@@ -130,6 +133,7 @@ fn problem_rows(status: &Status, trends: &TrendsOfPools) -> Vec<ProblemRow> {
             error: Some(problem.clone()),
             remedy: "It is tried again by itself; see the source's server.".to_owned(),
             path: None,
+            alert: None,
         });
         rows.extend(ours);
         let held = ledger.hold.iter().map(|reason| ProblemRow {
@@ -139,6 +143,7 @@ fn problem_rows(status: &Status, trends: &TrendsOfPools) -> Vec<ProblemRow> {
             error: Some(reason.clone()),
             remedy: "Resume them on the page of schedules.".to_owned(),
             path: Some(SCHEDULES.to_owned()),
+            alert: None,
         });
         rows.extend(held);
     }
@@ -163,6 +168,7 @@ fn of_alert(alert: &ActiveAlert) -> ProblemRow {
                 .starts_with("schedule_")
                 .then(|| schedule_path(&alert.of)),
         },
+        alert: Some(alert.clone()),
     }
 }
 
@@ -196,6 +202,7 @@ fn of_pool(pool: &PoolStatus) -> Option<ProblemRow> {
         error,
         remedy,
         path: Some(pool_path(&pool.name)),
+        alert: None,
     })
 }
 
@@ -224,6 +231,7 @@ fn failing(pool: &PoolStatus, trends: &TrendsOfPools) -> Option<ProblemRow> {
         error: pool.last_error.clone(),
         remedy: workers_of(pool),
         path: Some(pool_path(&pool.name)),
+        alert: None,
     })
 }
 
@@ -243,6 +251,7 @@ fn problems(rows: &[ProblemRow]) -> Markup {
                         @if let Some(at) = row.since { " " (since(at)) }
                         @if let Some(error) = &row.error { p.error { (text(error)) } }
                         p.remedy { code { (text(&row.remedy)) } }
+                        @if let Some(alert) = &row.alert { (silence(alert)) }
                     }
                 }
             }

@@ -137,6 +137,7 @@ pub(crate) fn many() -> Status {
 /// Adds alerts, a webhook that fails and a reload that was refused.
 fn with_trouble_of_its_own(status: &mut Status) {
     let alert = ActiveAlert {
+        silenced: None,
         kind: "pool_degraded".to_owned(),
         severity: "critical".to_owned(),
         of: "broken".to_owned(),
