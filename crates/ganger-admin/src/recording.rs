@@ -20,6 +20,9 @@ use ganger_config::model::Role;
 /// Beginnings of the routes whose changes the ledger records by itself, together with what they change.
 const OF_LEDGER: [&str; 2] = ["/v1/schedules", "/v1/occurrences"];
 
+/// Paths at which a POST creates something.
+const COLLECTIONS: [&str; 3] = ["alerts/silences", "jobs", "logins"];
+
 /// Largest request that is recorded as it is, in bytes.
 const ASKED_BYTES_MAX: usize = 2 << 10;
 
@@ -94,6 +97,7 @@ fn named(method: &Method, path: &str) -> (String, String) {
     let path = path.strip_prefix("/v1/").unwrap_or(path);
     let (subject, action) = match (method, path.rsplit_once('/')) {
         (&Method::DELETE, _) => (path, "delete"),
+        _ if COLLECTIONS.contains(&path) => (path, "create"),
         (_, Some(parts)) => parts,
         (_, None) => ("daemon", path),
     };
@@ -136,6 +140,7 @@ mod tests {
             (Method::POST, "/v1/dead/main/retry", ("retry", "dead/main")),
             (Method::DELETE, "/v1/dead/main", ("delete", "dead/main")),
             (Method::POST, "/v1/reload", ("reload", "daemon")),
+            (Method::POST, "/v1/jobs", ("create", "jobs")),
         ] {
             let (action, subject) = named(&method, path);
             assert_eq!((&*action, &*subject), expected, "{path}");

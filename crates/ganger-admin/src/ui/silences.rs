@@ -3,6 +3,7 @@
 use ganger_pool::overview::ActiveAlert;
 use maud::{Markup, html};
 
+use super::paths::{form, path};
 use super::shown::{text, time_of};
 
 /// Durations of a silence, each with its name.
@@ -23,13 +24,13 @@ pub(super) fn silence(alert: &ActiveAlert) -> Markup {
                     span.state.calm { span aria-hidden="true" { "◐" } " Silenced" } " until " (time_of(&silenced.until))
                     " by " (text(&silenced.by)) ": " (text(&silenced.reason))
                 }
-                form.actions method="post" action={ "/ui/do/delete/v1/alerts/silences/" (silenced.id) } {
+                form.actions method="post" action=(form("delete", &path("/v1/alerts/silences/{id}", &[&silenced.id.to_string()]))) {
                     button { "End the silence" }
                 }
             }
             None => details.ask {
                 summary { "Silence…" }
-                form.filters method="post" action="/ui/do/post/v1/alerts/silences" {
+                form.filters method="post" action=(form("post", "/v1/alerts/silences")) {
                     p { "It is still shown here, and no webhook is told of it. If it lasts when the silence ends, they are." }
                     input type="hidden" name="kind" value=(alert.kind);
                     label { "For "
