@@ -482,6 +482,21 @@ fn a_session_ends_with_its_streams() {
     scene.finish();
 }
 
+/// Changes that the ledger has recorded, but those of the configuration.
+fn recorded(api: &Api) -> Vec<String> {
+    let audit = api.get("/v1/audit").json();
+    let of = |change: &Value| {
+        let of = |key: &str| change[key].as_str().unwrap_or_default().to_owned();
+        let (actor, action, subject) = (of("actor"), of("action"), of("subject"));
+        format!("{actor} {action} {subject} {}", change["detail"])
+    };
+    let changes = audit.as_array().unwrap().iter();
+    let changes = changes.filter(|one| one["actor"] != "the configuration");
+    let mut changes: Vec<String> = changes.map(of).collect();
+    changes.sort();
+    changes
+}
+
 fn changes_are_logged_with_their_author() {
     let ops = made("ops", "operator");
     let nightly = schedule("nightly", "cron = \"0 0 1 1 *\"");
@@ -522,27 +537,6 @@ fn changes_are_logged_with_their_author() {
         ]
     );
     // In the ledger is what was changed, and how.
-    let audit = || {
-        let audit = api.get("/v1/audit").json();
-        let of = |change: &Value| {
-            let of = |key: &str| change[key].as_str().unwrap_or_default().to_owned();
-            format!(
-                "{} {} {} {}",
-                of("actor"),
-                of("action"),
-                of("subject"),
-                change["detail"]
-            )
-        };
-        let changes = audit
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter(|one| one["actor"] != "the configuration");
-        let mut changes: Vec<String> = changes.map(of).collect();
-        changes.sort();
-        changes
-    };
     let expected = [
         "token ops pause pools/work {\"asked\":{},\"role\":\"operator\"}".to_owned(),
         "token ops resume pools/work {\"asked\":{},\"role\":\"operator\"}".to_owned(),
@@ -552,7 +546,7 @@ fn changes_are_logged_with_their_author() {
     ];
     scene
         .daemon
-        .eventually("the record", || audit() == expected);
+        .eventually("the record", || recorded(&api) == expected);
     scene.all_done();
     scene.finish();
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct Lateness {
     /// Seconds by which the clock of periods was ahead of the ledger's at any time.
     ahead: Mutex<Vec<i64>>,
     outages: Mutex<Vec<Span>>,
-    control: (Sender<()>, JoinHandle<Vec<Step>>),
+    control: (SyncSender<()>, JoinHandle<Vec<Step>>),
 }
 
 /// A step of work, which shows what the machine keeps the daemons waiting for as well.
@@ -47,7 +47,7 @@ impl Lateness {
     pub(crate) fn watch(site: &Workspace) -> Self {
         let forward = Arc::new(AtomicI64::new(0));
         let file = File::create(site.path("control")).unwrap();
-        let (ended, until) = channel();
+        let (ended, until) = sync_channel(0);
         let clock = Arc::clone(&forward);
         let control = std::thread::spawn(move || steps(file, &clock, &until));
         Self {

@@ -444,6 +444,14 @@ fn tokens_are_checked_and_never_shown() {
             good("a") + "expires = 2027-06-30T00:00:00Z",
             "admin.tokens.a.expires must be text",
         ),
+    ] {
+        is_refused(&lines, expected);
+    }
+}
+
+#[test]
+fn what_lets_others_into_the_admin_api_is_checked() {
+    for (lines, expected) in [
         (
             "[admin.proxy_auth]\nheader = \"X User\"\nfrom = \"10.0.0.1\"".to_owned(),
             "admin.proxy_auth.header must be the name of an HTTP header",
@@ -485,9 +493,7 @@ fn tokens_are_checked_and_never_shown() {
             "admin.public_url must have no path, no query, no fragment and no user",
         ),
     ] {
-        let said = refused_without_secret(&lines);
-        let is_it = |message: &String| message.starts_with(expected);
-        assert!(said.iter().any(is_it), "{said:?} for {lines}");
+        is_refused(&lines, expected);
     }
 }
 
@@ -533,14 +539,12 @@ fn peers_are_checked_and_their_tokens_never_shown() {
             "admin.peers must be a table",
         ),
     ] {
-        let said = refused_without_secret(&lines);
-        let is_it = |message: &String| message.starts_with(expected);
-        assert!(said.iter().any(is_it), "{said:?} for {lines}");
+        is_refused(&lines, expected);
     }
 }
 
-/// Returns what is wrong with these lines, whose secret is not shown.
-fn refused_without_secret(lines: &str) -> Vec<String> {
+/// Checks that these lines have that problem, and that their secret is not shown.
+fn is_refused(lines: &str, expected: &str) {
     let text = format!("{LEAST}\n{lines}");
     let page = rendered(&read(&text, &[]).unwrap_err());
     let said = messages(read(&text, &[]));
@@ -548,5 +552,6 @@ fn refused_without_secret(lines: &str) -> Vec<String> {
         !page.contains("t0ps3cret") && !said.concat().contains("t0ps3cret"),
         "{page}"
     );
-    said
+    let is_it = |message: &String| message.starts_with(expected);
+    assert!(said.iter().any(is_it), "{said:?} for {lines}");
 }
