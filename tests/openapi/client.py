@@ -110,7 +110,7 @@ def main(url: str, token: str) -> None:
     letter = wait_for(dead)[0]
     assert isinstance(letter, DeadLetter) and isinstance(letter.id, str), letter
     assert letter.body == wrong.body, letter
-    assert groups.sync("main", client=client)[0].id == letter.id
+    assert groups.sync("main", client=client).groups[0].id == letter.id
     assert show.sync("main", letter.id, client=client).id == letter.id
     mended = Chosen(ids=[letter.id], body="mended")
     changed = retry.sync("main", client=client, body=mended)

@@ -33,6 +33,8 @@ pub(super) struct Followed;
 /// Part of the time that looks for all browsers together may take: one of so many. So pages that are left open, however
 /// many and however costly, don't slow what they show.
 const SHARE: u32 = 50;
+/// Maximum multiple of its own interval at which a page is looked at: one slow look must not make it old.
+const SLOWED_MAX: u32 = 10;
 
 /// Number of pages that are followed. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -154,7 +156,8 @@ impl FollowedPage {
         // What is no page now, as of a pool that is gone, stays as it was.
         if let Some(page) = response.extensions_mut().remove::<Arc<Page>>() {
             let least = self.place.0.pace(looked.elapsed());
-            self.pace = page.pace.unwrap_or(STILL).max(least);
+            let own = page.pace.unwrap_or(STILL);
+            self.pace = least.clamp(own, own.saturating_mul(SLOWED_MAX));
             let patches = self.sent.changed(&page).into_iter().map(|part| Patch {
                 id: part.id,
                 html: &part.body,
@@ -229,6 +232,9 @@ mod tests {
         let ((_, one), (_, other)) = join(follow(), follow()).await;
         assert_eq!((one, other), (6, 6));
         assert_eq!(others.pace(takes), Duration::ZERO, "nobody is left");
+        // After a look of a second it is ten times its interval, and not fifty seconds.
+        let (_, slow) = followed_among(&others, LOOK_EVERY, Duration::from_secs(1)).await;
+        assert_eq!(slow, 6);
     }
 
     #[tokio::test(start_paused = true)]
