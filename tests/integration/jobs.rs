@@ -1,7 +1,7 @@
 //! Jobs: all dead letters that match are sent back or dropped in the background, at a rate, and a restart does not end
 //! that.
 
-use std::fs;
+use std::{fs, thread};
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -22,6 +22,7 @@ trials![
     commands_begin_list_and_cancel_jobs,
     ; sqlite:
     a_job_that_can_not_be_kept_says_so,
+    a_lock_of_another_program_holds_up_nothing,
     jobs_go_through_a_queue_of_rabbitmq,
     a_cancelled_job_leaves_the_rest_at_rabbitmq,
 ];
@@ -341,6 +342,24 @@ fn commands_begin_list_and_cancel_jobs() {
 }
 
 /// A directory in the place of the file is no place for it.
+/// As a script of a deploy may lock the directory of the configuration.
+fn a_lock_of_another_program_holds_up_nothing() {
+    let scene = scene_with(10);
+    let directory = fs::File::open(scene.site.path("")).unwrap();
+    directory.lock().unwrap();
+    let api = api(&scene.daemon);
+    let id = thread::scope(|scope| {
+        let starting = scope.spawn(|| start(&api, "drop", json!({})));
+        assert_eq!(api.get("/livez").status, 200);
+        assert!(!starting.is_finished(), "it waits for the lock meanwhile");
+        starting.join().unwrap()
+    });
+    becomes(&scene.daemon, &id, "completed");
+    assert_eq!(dead(&scene), 0);
+    drop(directory);
+    scene.finish();
+}
+
 fn a_job_that_can_not_be_kept_says_so() {
     let scene = scene_with(10);
     let file = scene.daemon.config().with_extension("jobs.json");

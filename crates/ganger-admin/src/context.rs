@@ -144,6 +144,16 @@ impl Context {
     }
 }
 
+/// Runs work that may block on a file, on a thread of its own: no other request waits for a disk.
+pub(super) async fn on_disk<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let lost = |error: tokio::task::JoinError| {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    };
+    spawn_blocking(work).await.map_err(lost)
+}
+
 /// Runs work that may block on a broker, in a place that was taken before.
 pub(super) async fn at_broker_in<T: Send + 'static>(
     place: OwnedSemaphorePermit,

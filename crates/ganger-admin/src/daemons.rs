@@ -110,7 +110,7 @@ impl Peer {
             token: self.config.token,
         });
         let remote = remote.within(GIVEN_UP_AFTER);
-        let answer = remote.get::<Status>("/v1/status").await;
+        let answer = remote.get::<Status>("/v1/status?usage=false").await;
         let now = Instant::now();
         self.asked.send_modify(|asked| {
             asked.at = Some(now);

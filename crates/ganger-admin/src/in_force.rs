@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use tokio::task::spawn_blocking;
 
 use super::answer::Problem;
-use super::context::Context;
+use super::context::{Context, on_disk};
 use ganger_config as config;
 use ganger_config::changed::ChangedKeys;
 
@@ -33,9 +31,7 @@ pub(super) async fn in_force(
     State(context): State<Context>,
 ) -> Result<Json<ConfigInForce>, Problem> {
     let read = context.daemon.read.clone();
-    let read = spawn_blocking(move || read()).await;
-    let read =
-        read.map_err(|error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+    let read = on_disk(move || read()).await?;
     let config = context.daemon.overview.config();
     let (differences, problems) = match read {
         Ok(new) => (Some(ChangedKeys::between(&config, &new)), Vec::new()),

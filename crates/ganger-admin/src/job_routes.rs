@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::Problem;
 use super::body::JsonBody;
 use super::caller::Caller;
-use super::context::Context;
+use super::context::{Context, on_disk};
 use super::dead::time;
 use super::jobs::{Job, JobChange, JobRefusal, JobState};
 use ganger_queue::client::unique_name;
@@ -123,7 +123,8 @@ pub(super) async fn start(
         return Err(Problem::new(StatusCode::NOT_FOUND, why));
     }
     let job = wanted.job(&caller)?;
-    let job = context.jobs.add(job).map_err(|refusal| {
+    let job = on_disk(move || context.jobs.add(job)).await?;
+    let job = job.map_err(|refusal| {
         let why = match refusal {
             JobRefusal::Same(id) => format!("the job `{id}` does the same, and has not ended"),
             JobRefusal::TooMany => {
@@ -144,8 +145,8 @@ pub(super) async fn start(
 #[utoipa::path(get, path = "/v1/jobs", tag = "dead letters", operation_id = "list_jobs",
     responses((status = 200, description = "The jobs", body = Vec<Job>)),
 )]
-pub(super) async fn list(State(context): State<Context>) -> Json<Vec<Job>> {
-    Json(context.jobs.list())
+pub(super) async fn list(State(context): State<Context>) -> Result<Json<Vec<Job>>, Problem> {
+    on_disk(move || context.jobs.list()).await.map(Json)
 }
 
 /// Get one job.
@@ -161,7 +162,9 @@ pub(super) async fn show(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Job>, Problem> {
     let Path(id) = id?;
-    context.jobs.get(&id).map(Json).ok_or_else(|| missing(&id))
+    let asked = id.clone();
+    let found = on_disk(move || context.jobs.get(&asked)).await?;
+    found.map(Json).ok_or_else(|| missing(&id))
 }
 
 fn missing(id: &str) -> Problem {
@@ -192,7 +195,8 @@ pub(super) async fn cancel(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<CancelledJob>, Problem> {
     let Path(id) = id?;
-    let cancelled = context.jobs.cancel(&id, &caller.to_string());
+    let (asked, by) = (id.clone(), caller.to_string());
+    let cancelled = on_disk(move || context.jobs.cancel(&asked, &by)).await?;
     let (job, was_live) = cancelled.ok_or_else(|| missing(&id))?;
     if !was_live {
         let why = format!("the job has ended: it is {}", job.state.as_str());

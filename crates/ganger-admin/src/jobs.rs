@@ -3,6 +3,7 @@
 //! left unfinished. The jobs of a source are done one after the other, on one thread.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use std::{fmt, io, thread};
@@ -445,9 +446,22 @@ impl Jobs {
     /// Does the jobs of a source until none is left.
     fn work(&self, source: &str) {
         while let Some(job) = self.next(source) {
-            self.carry_out(&job);
+            // One that panics must not hold up those after it, nor look as if it went on.
+            if catch_unwind(AssertUnwindSafe(|| self.carry_out(&job))).is_err() {
+                self.fail(&job.id, "it has panicked: see the log");
+            }
         }
         self.0.news.notify_all();
+    }
+
+    fn fail(&self, id: &str, error: &str) {
+        self.update(id, |job| {
+            job.fail_with(error);
+            if !job.state.is_over() {
+                job.end(JobState::Failed);
+                job.log("failed");
+            }
+        });
     }
 
     /// Returns the next job of a source; if there is none, its thread ends.
@@ -524,15 +538,13 @@ impl Jobs {
         self.update(id, |job| {
             job.add(&Step::of(done));
             job.fail_with(&fault.to_string());
-            match job.state.is_over() {
-                true => {}
-                false if is_hopeless => {
-                    job.end(JobState::Failed);
-                    job.log("failed");
-                }
-                false => job.state = JobState::Waiting,
+            if !job.state.is_over() {
+                job.state = JobState::Waiting;
             }
         });
+        if is_hopeless {
+            self.fail(id, &fault.to_string());
+        }
     }
 
     /// Ends a job whose source has been passed through, unless it was broken off.

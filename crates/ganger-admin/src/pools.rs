@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ use super::daemons::DaemonJson;
 use super::trends::TrendsOfPools;
 use ganger_core::host;
 use ganger_pool::Steer;
-use ganger_pool::overview::Status;
+use ganger_pool::overview::{Status, measure};
 use ganger_pool::status::PoolStatus;
 use ganger_pool::worker::output::LastLines;
 
@@ -52,12 +52,30 @@ pub(super) struct Steered {
     pub(super) roll: Option<u64>,
 }
 
+/// Choice of what a status has.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct StatusQuery {
+    /// False to leave out the memory and the processor time of workers, which take a while to be read if there are
+    /// hundreds; true if omitted.
+    usage: Option<bool>,
+}
+
 /// Get the status of the daemon and its pools.
-#[utoipa::path(get, path = "/v1/status", tag = "status", responses(
+#[utoipa::path(get, path = "/v1/status", tag = "status", params(StatusQuery), responses(
     (status = 200, description = "The status", body = Status),
+    (status = 400, description = "Unknown field", body = Problem),
 ))]
-pub(super) async fn status(State(context): State<Context>) -> Json<Status> {
-    Json(context.daemon.overview.status_measured().await)
+pub(super) async fn status(
+    State(context): State<Context>,
+    query: Result<Query<StatusQuery>, QueryRejection>,
+) -> Result<Json<Status>, Problem> {
+    let overview = &context.daemon.overview;
+    Ok(Json(match query?.usage {
+        Some(false) => overview.status_now().await,
+        Some(true) | None => overview.status_measured().await,
+    }))
 }
 
 /// Get figures of the pools over the last hour, in samples of ten seconds.
@@ -79,7 +97,7 @@ pub(super) async fn daemons(State(context): State<Context>) -> Json<Vec<DaemonJs
     let this = DaemonJson {
         name: host::name(),
         url: None,
-        status: Some(context.daemon.overview.status_measured().await),
+        status: Some(context.daemon.overview.status_now().await),
         age_seconds: Some(0.0),
         problem: None,
     };
@@ -107,14 +125,14 @@ pub(super) async fn one(
     name: PathName,
 ) -> Result<Json<PoolStatus>, Problem> {
     let Path(name) = name?;
-    let pools = context.daemon.overview.status_measured().await.pools;
-    let known = pools
-        .iter()
-        .map(|pool| pool.name.as_str())
-        .collect::<Vec<_>>();
-    let found = pools.iter().find(|pool| pool.name == name);
-    let found = found.cloned().map(Json);
-    found.ok_or_else(|| unknown(&name, &known))
+    let mut pools = context.daemon.overview.status_now().await.pools;
+    let Some(at) = pools.iter().position(|pool| pool.name == name) else {
+        let known: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
+        return Err(unknown(&name, &known));
+    };
+    let mut pool = pools.swap_remove(at);
+    measure(&mut pool);
+    Ok(Json(pool))
 }
 
 /// Returns the problem of an unknown pool.

@@ -126,6 +126,8 @@ impl Redaction {
     fn field(&self, name: &str, value: &mut Value) {
         match value {
             Value::Null => {}
+            // Another program has stored what is no JSON.
+            Value::String(text) if name == "definition" => *text = HIDDEN.to_owned(),
             value if BODIES.contains(&name) => self.body(value),
             value if LINES.contains(&name) => self.lines(value),
             Value::Object(headers) if name == "headers" => self.headers(headers),
@@ -207,6 +209,8 @@ mod tests {
             "lines": [{ "line": 0, "text": "{\"card\":1}" }],
             "body_base64": "NDExMQ==",
             "progress": "50 %",
+            "definition": "{card: 4111}",
+            "definitions": [{ "definition": { "cron": "@daily", "body": "{\"card\":4111}" } }],
             "error": "no",
         });
         redaction().answer(&mut answer);
@@ -222,6 +226,8 @@ mod tests {
             "lines": [{ "line": 0, "text": "{\"card\":\"(hidden)\"}" }],
             "body_base64": "(hidden)",
             "progress": "50 %",
+            "definition": "(hidden)",
+            "definitions": [{ "definition": { "cron": "@daily", "body": "{\"card\":\"(hidden)\"}" } }],
             "error": "no",
         });
         assert_eq!(answer, expected);

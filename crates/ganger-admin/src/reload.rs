@@ -7,11 +7,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
 use tokio::sync::oneshot;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::answer::Problem;
-use super::context::Context;
+use super::context::{Context, on_disk};
 use ganger_config as config;
 use ganger_config::changed::ChangedKeys;
 use ganger_pool::request::{ReloadStatus, Request};
@@ -57,8 +56,7 @@ impl Reload {
 ))]
 pub(super) async fn reload(State(context): State<Context>) -> Result<Json<Reload>, Problem> {
     let load = context.daemon.load.clone();
-    let read = spawn_blocking(move || load()).await;
-    let read = read.map_err(|error| internal(&error.to_string()))?;
+    let read = on_disk(move || load()).await?;
     let config = read.map_err(|problems| {
         let each = problems.messages().iter().map(config::Problem::one_line);
         let why = "the configuration is invalid; nothing has changed";

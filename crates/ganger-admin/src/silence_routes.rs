@@ -11,7 +11,7 @@ use super::alerts::kinds;
 use super::answer::{Done, Problem};
 use super::body::JsonBody;
 use super::caller::Caller;
-use super::context::Context;
+use super::context::{Context, on_disk};
 use super::silences::Silence;
 use ganger_core::units;
 use ganger_queue::client::unique_name;
@@ -115,8 +115,10 @@ impl NewSilence {
 #[utoipa::path(get, path = "/v1/alerts/silences", tag = "alerts", operation_id = "list_silences",
     responses((status = 200, description = "The silences that have not ended", body = Vec<Silence>)),
 )]
-pub(super) async fn list(State(context): State<Context>) -> Json<Vec<Silence>> {
-    Json(context.daemon.silences.list(Timestamp::now()))
+pub(super) async fn list(State(context): State<Context>) -> Result<Json<Vec<Silence>>, Problem> {
+    let silences = context.daemon.silences;
+    let listed = on_disk(move || silences.list(Timestamp::now()));
+    listed.await.map(Json)
 }
 
 /// Silence an alert, or all of a kind: webhooks are not told of it until the silence ends.
@@ -138,7 +140,8 @@ pub(super) async fn silence(
         return Err(conflict("the configuration has no [alerts]: none is sent"));
     }
     let silence = wanted.silence(&caller)?;
-    let kept = context.daemon.silences.add(silence.clone());
+    let (silences, added) = (context.daemon.silences, silence.clone());
+    let kept = on_disk(move || silences.add(added)).await?;
     let outlasts_restart =
         kept.ok_or_else(|| conflict("there are too many silences: end one first"))?;
     let what = match &silence.of {
@@ -170,8 +173,8 @@ pub(super) async fn end(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Done>, Problem> {
     let Path(id) = id?;
-    let ended = context.daemon.silences.remove(&id, &caller.to_string());
-    match ended {
+    let (silences, asked, by) = (context.daemon.silences, id.clone(), caller.to_string());
+    match on_disk(move || silences.remove(&asked, &by)).await? {
         Some(silence) => Ok(Done::json(format!("silence of {} ended", silence.kind))),
         None => {
             let why = format!("there is no silence `{id}` (any more)");

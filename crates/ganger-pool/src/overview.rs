@@ -15,7 +15,7 @@ use crate::events::EventFeed;
 use crate::pauses::Pauses;
 use crate::registry::Registry;
 use crate::request::ReloadStatus;
-use crate::status::{BacklogStatus, PoolState, PoolStatus, WorkerStatus, unix_seconds};
+use crate::status::{BacklogStatus, PoolState, PoolStatus, unix_seconds};
 use crate::worker::process::resident_bytes;
 use crate::worker::usage;
 use ganger_config::changed::ChangedKeys;
@@ -547,8 +547,7 @@ impl Overview {
     /// it, since their threads serve messages.
     pub async fn status_measured(&self) -> Status {
         let mut status = self.status_now().await;
-        let workers = status.pools.iter_mut().flat_map(|pool| &mut pool.workers);
-        workers.for_each(measure);
+        status.pools.iter_mut().for_each(measure);
         status
     }
 
@@ -595,10 +594,13 @@ impl Overview {
 }
 
 /// Adds the resource usage of the worker's process.
-fn measure(worker: &mut WorkerStatus) {
-    let Some(pid) = worker.pid else { return };
-    worker.memory_bytes = resident_bytes(pid);
-    worker.cpu_seconds = usage::cpu_of(pid).map(|cpu| cpu.as_secs_f64());
+/// Adds the resource usage of the processes of a pool's workers.
+pub fn measure(pool: &mut PoolStatus) {
+    for worker in &mut pool.workers {
+        let Some(pid) = worker.pid else { continue };
+        worker.memory_bytes = resident_bytes(pid);
+        worker.cpu_seconds = usage::cpu_of(pid).map(|cpu| cpu.as_secs_f64());
+    }
 }
 
 /// Locks a mutex; a panic elsewhere has left no value half changed.

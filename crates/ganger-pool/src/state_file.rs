@@ -4,7 +4,8 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,6 +14,11 @@ use ganger_core::foreign;
 
 /// Maximum size of the file, in bytes.
 const BYTES_MAX: u64 = 8 << 20;
+
+/// Time for which a lock is waited for. A daemon holds it while it writes a small file.
+const LOCKED_WITHIN: Duration = Duration::from_secs(2);
+/// Interval of attempts to take a lock.
+const LOCK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// File of a daemon's state. The default has no path: it is empty, and can't be written.
 #[derive(Debug, Clone, Default)]
@@ -60,13 +66,23 @@ impl StateFile {
         }
     }
 
-    /// Waits for the lock of the file's directory, so that other daemons change nothing until it is dropped; none if
-    /// there is no such directory.
+    /// Takes the lock of the file's directory, so that other daemons change nothing until it is dropped. None if there
+    /// is no such directory, or if another program has kept the lock for [`LOCKED_WITHIN`]: nothing waits for a program
+    /// that is not ours.
     pub fn lock(&self) -> Option<fs::File> {
         let best = self.places.iter().map(PathBuf::as_path);
         let mut paths = self.present().into_iter().chain(best);
         let directory = paths.find_map(|path| fs::File::open(path.parent()?).ok())?;
-        directory.lock().ok().map(|()| directory)
+        let until = Instant::now() + LOCKED_WITHIN;
+        loop {
+            match directory.try_lock() {
+                Ok(()) => return Some(directory),
+                Err(fs::TryLockError::WouldBlock) if Instant::now() < until => {
+                    thread::sleep(LOCK_AGAIN_AFTER);
+                }
+                Err(_) => return None,
+            }
+        }
     }
 
     /// Returns the inode and the time of the file; none if there is no file. Another writer changes them.
@@ -107,4 +123,21 @@ fn write(path: &Path, state: &impl Serialize) -> io::Result<()> {
         fs::rename(&new, path)
     });
     written.inspect_err(|_| drop(fs::remove_file(&new)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_another_program_keeps_is_waited_for_a_while() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StateFile::at(vec![dir.path().join("state.json")]);
+        let held = file.lock();
+        assert!(held.is_some());
+        assert!(file.lock().is_none());
+        drop(held);
+        assert!(file.lock().is_some());
+        assert!(StateFile::default().lock().is_none());
+    }
 }

@@ -46,6 +46,23 @@ fn becomes(jobs: &Jobs, id: &str, state: JobState) -> Job {
 }
 
 #[test]
+fn a_job_that_panics_has_failed_and_the_next_one_is_done() {
+    let jobs = Jobs::read(
+        daemon().overview,
+        |_, _, _| panic!("as a test wants"),
+        StateFile::default(),
+    );
+    jobs.add(job("a", None)).unwrap();
+    jobs.add(job("b", Some("x"))).unwrap();
+    for id in ["a", "b"] {
+        let failed = becomes(&jobs, id, JobState::Failed);
+        assert!(failed.last_error.unwrap().contains("panicked"));
+    }
+    jobs.close();
+    assert!(locked(&jobs.0.table).threads.is_empty());
+}
+
+#[test]
 fn a_job_waits_for_its_source_and_the_next_daemon_goes_on_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let file = StateFile::at(vec![dir.path().join("jobs.json")]);

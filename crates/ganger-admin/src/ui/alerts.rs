@@ -7,14 +7,14 @@ use maud::{Markup, html};
 use super::api::Api;
 use super::commands::{command, commands};
 use super::page::{Page, Section};
-use super::paths::{CONFIG, pool_path, schedule_path};
+use super::paths::{CONFIG, STATUS, pool_path, schedule_path};
 use super::shown::{count, since, text};
 use super::silences::silence;
 use crate::answer::Problem;
 
 /// Shows the alerts.
 pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem> {
-    let status: Status = api.get("/v1/status").await?;
+    let status: Status = api.get(STATUS).await?;
     let page = Page::new(Section::Config, "Alerts");
     let Some(alerts) = status.alerts else {
         let none = html! {

@@ -13,7 +13,7 @@ use maud::{Markup, html};
 use super::api::Api;
 use super::commands::{command, commands};
 use super::page::{Page, Section};
-use super::paths::{ALERTS, dead_path, form, pool_path};
+use super::paths::{ALERTS, STATUS, dead_path, form, pool_path};
 use super::shown::{since, text};
 use crate::answer::Problem;
 use crate::in_force::ConfigInForce;
@@ -23,7 +23,7 @@ const OPEN_MAX: usize = 12;
 
 /// Shows the configuration. Its values are for admins.
 pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem> {
-    let status: Status = api.get("/v1/status").await?;
+    let status: Status = api.get(STATUS).await?;
     let sources: Vec<SourceInfo> = api.get("/v1/sources").await?;
     let levels: LogLevels = api.get("/v1/log-level").await?;
     let config = api.get::<ConfigInForce>("/v1/config").await;

@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use super::api::Api;
 use super::commands::command;
 use super::page::{Page, Section};
-use super::paths::{SCHEDULES, pool_path, run_path, schedule_path};
+use super::paths::{SCHEDULES, STATUS, pool_path, run_path, schedule_path};
 use super::shown::{count, first, latency, since, sparkline, state, text, time_of};
 use super::silences::silence;
 use crate::answer::Problem;
@@ -43,7 +43,7 @@ struct ProblemRow {
 
 /// Shows how things are.
 pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem> {
-    let status: Status = api.get("/v1/status").await?;
+    let status: Status = api.get(STATUS).await?;
     let trends: TrendsOfPools = api.get("/v1/trends").await?;
     let rows = problem_rows(&status, &trends);
     let (mut next, mut failed) = (Vec::new(), None);

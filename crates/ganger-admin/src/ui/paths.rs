@@ -32,6 +32,9 @@ pub(super) const DROP_ALL: &str = "/ui/dead/{source}/drop";
 pub(super) const DEAD_LETTER: &str = "/ui/dead/{source}/{id}";
 pub(super) const EDIT: &str = "/ui/dead/{source}/{id}/edit";
 
+/// Path of the status in the API. No page of all pools shows what each worker's process takes.
+pub(super) const STATUS: &str = "/v1/status?usage=false";
+
 /// Path of a form that is a request to the API with another method.
 pub(super) const FORMS: &str = "/ui/do/";
 

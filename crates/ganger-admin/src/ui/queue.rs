@@ -18,7 +18,7 @@ use super::done::leave;
 use super::edit::refused;
 use super::now::rate_of;
 use super::page::{Page, Section};
-use super::paths::{SEND, dead_path, path, pool_path, queue_path};
+use super::paths::{SEND, STATUS, dead_path, path, pool_path, queue_path};
 use super::query::Fields;
 use super::shown::{count, state, text};
 use crate::answer::Problem;
@@ -75,7 +75,7 @@ pub(super) async fn page(
     uri: Uri,
 ) -> Result<Page, Problem> {
     let place = QueuePlace::find(&api, queue, Fields::of(&uri).get("source")).await?;
-    let status: Status = api.get("/v1/status").await?;
+    let status: Status = api.get(STATUS).await?;
     let pools = status.pools.iter();
     let pools = pools.filter(|pool| pool.source == place.source && reads(pool, &place.queue));
     let pools: Vec<&PoolStatus> = pools.collect();

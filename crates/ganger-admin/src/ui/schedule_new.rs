@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::api::Api;
 use super::commands::{command, commands, with_options};
 use super::page::{Page, Section};
-use super::paths::{NEW_SCHEDULE, SCHEDULES, form, schedule_api};
+use super::paths::{NEW_SCHEDULE, SCHEDULES, STATUS, form, schedule_api};
 use super::query::Fields;
 use super::schedule::{planned_slots, words};
 use super::schedule_versions::pretty;
@@ -23,7 +23,7 @@ const TIMES: [&str; 3] = ["cron", "every", "at"];
 /// Shows the form of a new schedule. Its query has keys of the definition.
 pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
     let asked = Fields::of(&uri);
-    let status: Status = api.get("/v1/status").await?;
+    let status: Status = api.get(STATUS).await?;
     let mut queues: Vec<&str> = status.pools.iter().map(|pool| &*pool.queue).collect();
     queues.sort_unstable();
     queues.dedup();

@@ -11,7 +11,7 @@ use super::api::Api;
 use super::commands::{command, commands};
 use super::now::LEDGER_EVERY;
 use super::page::{Page, Section};
-use super::paths::{NEW_SCHEDULE, RUNS, SCHEDULES, form, schedule_api, schedule_path};
+use super::paths::{NEW_SCHEDULE, RUNS, SCHEDULES, STATUS, form, schedule_api, schedule_path};
 use super::query::{Fields, tabs};
 use super::runs::dots;
 use super::shown::{count, first, state, text, time_of};
@@ -32,7 +32,7 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Pag
         Some(reason) => Some((reason.clone(), holder(&api).await)),
         None => None,
     };
-    let status: Status = api.get("/v1/status").await?;
+    let status: Status = api.get(STATUS).await?;
     let counts = status.ledger.unwrap_or_default().schedules;
     let of_api = asked
         .with("limit", &(ROWS + 1).to_string())

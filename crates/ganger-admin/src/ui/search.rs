@@ -20,8 +20,8 @@ use super::api::Api;
 use super::dead::dead_letter;
 use super::page::{Page, Section};
 use super::paths::{
-    RUNS, SCHEDULES, SEARCH, dead_api, dead_letter_path, dead_path, path, pool_path, queue_path,
-    run_api, run_path, schedule_path,
+    RUNS, SCHEDULES, SEARCH, STATUS, dead_api, dead_letter_path, dead_path, path, pool_path,
+    queue_path, run_api, run_path, schedule_path,
 };
 use super::query::Fields;
 use super::queue::reads;
@@ -191,7 +191,7 @@ async fn find(api: &Api, search: &Search) -> Found {
         api.get::<Vec<SourceInfo>>("/v1/sources"),
     );
     let (status, sources) = join(
-        in_time(deadline, "the daemon", api.get::<Status>("/v1/status")),
+        in_time(deadline, "the daemon", api.get::<Status>(STATUS)),
         sources,
     )
     .await;
