@@ -2,209 +2,32 @@
 //! an upper bound in time. What it has changed no longer matches, so that a daemon can begin one again that another has
 //! left unfinished. The jobs of a source are done one after the other, on one thread.
 
+mod job;
+mod pacer;
+
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use std::{fmt, io, thread};
 
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use ganger_core::backoff::AWAY;
 use ganger_pool::overview::{DaemonState, Overview};
 use ganger_pool::state_file::StateFile;
-use ganger_queue::client::{Connect, Criteria, DeadChange, DeadFilter, Halted, Step};
+use ganger_queue::client::{Connect, Halted, Step};
 use ganger_queue::fault::{FaultKind, SourceFault};
+pub(crate) use job::{Job, JobChange, JobState};
+use pacer::Pacer;
 
 /// Maximum number of jobs that have not ended, and of those that are remembered.
 const UNFINISHED_MAX: usize = 20;
 const REMEMBERED_MAX: usize = 50;
-/// Maximum number of dead letters of a step.
-const STEP_MAX: usize = 1000;
-/// Longest error that is kept, in characters.
-const ERROR_CHARS_MAX: usize = 1000;
 /// Interval at which a waiting job looks whether the daemon stops.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Maximum time for which the end of the program waits for the steps in progress.
 const LAST_STEPS_WITHIN: Duration = Duration::from_secs(3);
-
-/// A change of many dead letters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum JobChange {
-    /// They are sent back to the queue they came from, with a clean count.
-    Retry,
-    /// They are deleted.
-    Drop,
-}
-
-impl JobChange {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Retry => "retry",
-            Self::Drop => "drop",
-        }
-    }
-
-    fn of_source(self) -> DeadChange {
-        match self {
-            Self::Retry => DeadChange::Retry,
-            Self::Drop => DeadChange::Drop,
-        }
-    }
-}
-
-/// State of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum JobState {
-    /// It begins once the jobs of its source before it have ended.
-    Queued,
-    /// It is in progress.
-    Running,
-    /// Its source failed: it is tried again.
-    Waiting,
-    /// It has ended: no dead letter matches that could be changed.
-    Completed,
-    /// An operator has ended it.
-    Cancelled,
-    /// It has ended because it can't be done.
-    Failed,
-}
-
-impl JobState {
-    /// Returns whether it has ended.
-    pub(super) fn is_over(self) -> bool {
-        match self {
-            Self::Queued | Self::Running | Self::Waiting => false,
-            Self::Completed | Self::Cancelled | Self::Failed => true,
-        }
-    }
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Waiting => "waiting",
-            Self::Completed => "completed",
-            Self::Cancelled => "cancelled",
-            Self::Failed => "failed",
-        }
-    }
-}
-
-/// A change of many dead letters in the background.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-pub(super) struct Job {
-    /// Its id.
-    pub(super) id: String,
-    pub(super) change: JobChange,
-    /// Name of the source.
-    pub(super) source: String,
-    /// Only dead letters of this pool.
-    pub(super) pool: Option<String>,
-    /// Only dead letters whose error contains this text.
-    pub(super) error: Option<String>,
-    /// Only dead letters with this reason.
-    pub(super) reason: Option<String>,
-    /// Only the dead letters of the message with this id.
-    pub(super) message_id: Option<String>,
-    /// Only dead letters that last failed at or after this time.
-    pub(super) since: Option<String>,
-    /// Only dead letters that last failed before this time; at the latest that of the request.
-    pub(super) before: String,
-    /// Maximum number of dead letters per second; null for as many as the source takes.
-    pub(super) rate: Option<u32>,
-    pub(super) state: JobState,
-    /// Caller who has started it.
-    pub(super) by: String,
-    /// Time of the request.
-    pub(super) started_at: String,
-    /// Time of its end; null until then.
-    pub(super) ended_at: Option<String>,
-    /// Caller who has cancelled it.
-    pub(super) cancelled_by: Option<String>,
-    /// Number of dead letters that a preview has found; null if unknown.
-    pub(super) expected: Option<u64>,
-    /// Number of dead letters that were sent back or deleted. After a crash of the daemon it may lack those of one step.
-    pub(super) changed: u64,
-    /// Number of dead letters that stay because another message has their unique key.
-    pub(super) held: u64,
-    /// Number of dead letters that stay because they could not be changed.
-    pub(super) failed: u64,
-    /// Number of dead letters that are left; null if unknown.
-    pub(super) left: Option<u64>,
-    /// Last error: of the source, or of a dead letter that could not be changed.
-    pub(super) last_error: Option<String>,
-    /// True if the next daemon continues it; false if the file of jobs can't be written.
-    pub(super) outlasts_restart: bool,
-}
-
-impl Job {
-    fn filter(&self) -> DeadFilter {
-        // They were read before they were written.
-        let time = |text: &String| text.parse::<Timestamp>().ok();
-        DeadFilter {
-            ids: None,
-            pool: self.pool.clone(),
-            criteria: Criteria {
-                error: self.error.clone(),
-                message_id: self.message_id.clone(),
-                reason: self.reason.clone(),
-                since: self.since.as_ref().and_then(time),
-                before: time(&self.before),
-            },
-        }
-    }
-
-    /// Returns whether it changes the same dead letters in the same way.
-    fn is_same_as(&self, other: &Self) -> bool {
-        (self.change, &self.source) == (other.change, &other.source)
-            && self.filter() == other.filter()
-    }
-
-    fn add(&mut self, step: &Step) {
-        self.changed += step.changed as u64;
-        self.held += step.held as u64;
-        self.failed += step.failed as u64;
-        if let Some(error) = &step.error {
-            self.fail_with(error);
-        }
-        let settled = self.changed + self.held + self.failed;
-        self.left = self.expected.map(|all| all.saturating_sub(settled));
-    }
-
-    fn fail_with(&mut self, error: &str) {
-        self.last_error = Some(error.chars().take(ERROR_CHARS_MAX).collect());
-    }
-
-    fn end(&mut self, state: JobState) {
-        self.state = state;
-        self.ended_at = Some(Timestamp::now().to_string());
-        if state == JobState::Completed {
-            self.left = self.expected.map(|_| 0);
-        }
-    }
-
-    fn log(&self, what: &str) {
-        tracing::info!(
-            job = self.id,
-            change = self.change.as_str(),
-            source = self.source,
-            pool = self.pool,
-            rate = self.rate,
-            by = self.by,
-            cancelled_by = self.cancelled_by,
-            changed = self.changed,
-            held = self.held,
-            failed = self.failed,
-            last_error = self.last_error,
-            "job {what}"
-        );
-    }
-}
 
 /// Reason for which a job is not begun.
 #[derive(Debug, PartialEq, Eq)]
@@ -623,38 +446,6 @@ impl Jobs {
 
     fn stops(&self) -> bool {
         self.0.overview.state() == DaemonState::Stopping
-    }
-}
-
-/// Keeps a rate: each step takes at least the time of its dead letters. Pure.
-#[derive(Debug)]
-struct Pacer {
-    /// Dead letters per second; none for no limit.
-    rate: Option<u32>,
-    /// Time at which the step in progress was to begin.
-    began: Instant,
-}
-
-impl Pacer {
-    fn new(rate: Option<u32>, now: Instant) -> Self {
-        Self { rate, began: now }
-    }
-
-    /// Returns the maximum number of dead letters of a step: those of a quarter of a second.
-    fn step_max(&self) -> usize {
-        let of_rate = self.rate.map(|rate| rate as usize / 4);
-        of_rate.map_or(STEP_MAX, |most| most.clamp(1, STEP_MAX))
-    }
-
-    /// Returns the pause after a step of so many dead letters.
-    fn pause(&mut self, done: usize, now: Instant) -> Duration {
-        let Some(rate) = self.rate else {
-            return Duration::ZERO;
-        };
-        let share = done as f64 / f64::from(rate.max(1));
-        let next = self.began + Duration::from_secs_f64(share);
-        self.began = next.max(now);
-        next.saturating_duration_since(now)
     }
 }
 

@@ -40,6 +40,7 @@ mod occurrence_log;
 mod occurrences;
 mod report_rows;
 mod reports;
+mod run_counts;
 mod runs;
 mod schedule;
 mod schedule_actions;

@@ -1,5 +1,7 @@
 use proptest::prelude::*;
 
+use super::job::ERROR_CHARS_MAX;
+use super::pacer::STEP_MAX;
 use super::*;
 use crate::context::tests::daemon;
 

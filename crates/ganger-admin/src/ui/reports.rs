@@ -4,7 +4,7 @@ use axum::Extension;
 use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
 use ganger_queue::ledger::REPORT_MAX;
-use ganger_queue::ledger::shown::{ReportJson, ReportOrder, ReportRowJson};
+use ganger_queue::ledger::shown::{ReportJson, ReportOrder};
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 
@@ -14,6 +14,7 @@ use super::page::{Page, Section};
 use super::paths::{REPORTS, REPORTS_CSV};
 use super::query::{Fields, tabs};
 use super::report_rows::{Previous, csv, rows};
+use super::run_counts::RunCounts;
 use super::shown::{count, text, time, time_of};
 use crate::answer::Problem;
 
@@ -210,35 +211,10 @@ fn choice(wanted: &WantedReport) -> Markup {
     }
 }
 
-/// Counts of all rows together.
-#[derive(Debug, Default)]
-struct Totals {
-    runs: u64,
-    completed: u64,
-    failed: u64,
-    timed_out: u64,
-    cancelled: u64,
-    skipped: u64,
-    open: u64,
-}
-
-impl Totals {
-    fn of(rows: &[ReportRowJson]) -> Self {
-        rows.iter().fold(Self::default(), |sum, row| Self {
-            runs: sum.runs + row.runs,
-            completed: sum.completed + row.completed,
-            failed: sum.failed + row.failed,
-            timed_out: sum.timed_out + row.timed_out,
-            cancelled: sum.cancelled + row.cancelled,
-            skipped: sum.skipped + row.skipped,
-            open: sum.open + row.open,
-        })
-    }
-}
-
 fn totals(wanted: &WantedReport, report: &ReportJson, earlier: &ReportJson) -> Markup {
-    let (now, before) = (Totals::of(&report.rows), Totals::of(&earlier.rows));
-    let bad = now.failed + now.timed_out;
+    let of = |report: &ReportJson| report.rows.iter().map(RunCounts::from).sum::<RunCounts>();
+    let (now, before) = (of(report), of(earlier));
+    let bad = now.failures();
     let figures = [
         ("Runs", now.runs, before.runs),
         ("Completed", now.completed, before.completed),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ganger_queue::ledger::REPORT_MAX;
-use ganger_queue::ledger::shown::{ReportJson, ReportRowJson};
+use ganger_queue::ledger::shown::ReportJson;
 use jiff::civil::{Date, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
@@ -13,6 +13,7 @@ use super::api::Api;
 use super::commands::{command, commands, with_options};
 use super::paths::REPORTS;
 use super::query::Fields;
+use super::run_counts::RunCounts;
 use super::shown::{count, text, time_of};
 use crate::answer::Problem;
 
@@ -29,66 +30,25 @@ const SIZE: i32 = 11;
 const TOP: i32 = 14;
 const LEFT: i32 = 30;
 
-/// Counts of the runs of a day or of a month.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct DayCounts {
-    runs: u64,
-    completed: u64,
-    failed: u64,
-    timed_out: u64,
-    cancelled: u64,
-    skipped: u64,
+/// Returns the figures of a day or of a month, each with its name.
+fn figures(counts: RunCounts) -> [(&'static str, u64); 5] {
+    [
+        ("succeeded", counts.completed),
+        ("failed", counts.failed),
+        ("timed out", counts.timed_out),
+        ("cancelled", counts.cancelled),
+        ("skipped", counts.skipped),
+    ]
 }
 
-impl DayCounts {
-    fn add(self, other: Self) -> Self {
-        Self {
-            runs: self.runs + other.runs,
-            completed: self.completed + other.completed,
-            failed: self.failed + other.failed,
-            timed_out: self.timed_out + other.timed_out,
-            cancelled: self.cancelled + other.cancelled,
-            skipped: self.skipped + other.skipped,
-        }
-    }
-
-    fn failures(self) -> u64 {
-        self.failed + self.timed_out
-    }
-
-    /// Returns the figures, each with its name.
-    fn figures(self) -> [(&'static str, u64); 5] {
-        [
-            ("succeeded", self.completed),
-            ("failed", self.failed),
-            ("timed out", self.timed_out),
-            ("cancelled", self.cancelled),
-            ("skipped", self.skipped),
-        ]
-    }
-
-    /// Returns the word by which the picture shows it.
-    fn tone(self) -> &'static str {
-        match (self.failures(), self.completed, self.runs) {
-            (_, _, 0) => "none",
-            (0, 0, _) => "calm",
-            (0, _, _) => "good",
-            (_, 0, _) => "bad",
-            _ => "some",
-        }
-    }
-}
-
-impl From<&ReportRowJson> for DayCounts {
-    fn from(row: &ReportRowJson) -> Self {
-        Self {
-            runs: row.runs,
-            completed: row.completed,
-            failed: row.failed,
-            timed_out: row.timed_out,
-            cancelled: row.cancelled,
-            skipped: row.skipped,
-        }
+/// Returns the word by which the picture shows the runs of a day.
+fn tone(counts: RunCounts) -> &'static str {
+    match (counts.failures(), counts.completed, counts.runs) {
+        (_, _, 0) => "none",
+        (0, 0, _) => "calm",
+        (0, _, _) => "good",
+        (_, 0, _) => "bad",
+        _ => "some",
     }
 }
 
@@ -100,7 +60,7 @@ struct Year<'a> {
     first: Date,
     from: Timestamp,
     today: Date,
-    days: BTreeMap<Date, DayCounts>,
+    days: BTreeMap<Date, RunCounts>,
     /// Time since which runs are counted, if there were too many.
     counted_from: Option<String>,
 }
@@ -139,11 +99,11 @@ impl<'a> Year<'a> {
             ("limit", &REPORT_MAX.to_string()),
         ]);
         let report: ReportJson = api.get(&asked.at("/v1/reports/failures")).await?;
-        let mut days: BTreeMap<Date, DayCounts> = BTreeMap::new();
+        let mut days: BTreeMap<Date, RunCounts> = BTreeMap::new();
         for row in &report.rows {
             if let Some(day) = row.day.as_ref().and_then(|day| day.parse::<Date>().ok()) {
                 let counts = days.entry(day).or_default();
-                *counts = counts.add(row.into());
+                *counts = *counts + row.into();
             }
         }
         // A backfill is of slots of any time.
@@ -217,7 +177,7 @@ impl<'a> Year<'a> {
 
     fn day(&self, day: Date, (x, y): (i32, i32)) -> Markup {
         let counts = self.days.get(&day).copied().unwrap_or_default();
-        let tone = counts.tone();
+        let tone = tone(counts);
         let (middle, size) = (SIZE / 2, if tone == "none" { 2 } else { SIZE });
         let inset = (SIZE - size) / 2;
         let corners = format!(
@@ -237,22 +197,22 @@ impl<'a> Year<'a> {
     }
 
     fn months(&self) -> Markup {
-        let mut months: BTreeMap<Date, DayCounts> = BTreeMap::new();
+        let mut months: BTreeMap<Date, RunCounts> = BTreeMap::new();
         for (day, counts) in &self.days {
             let month = months.entry(day.first_of_month()).or_default();
-            *month = month.add(*counts);
+            *month = *month + *counts;
         }
         html! {
             div.wide tabindex="0" { table.snug.months {
                 caption { "Runs by month, " (text(self.zone)) }
                 thead { tr {
                     th scope="col" { "Month" } th.number scope="col" { "Runs" }
-                    @for (name, _) in DayCounts::default().figures() { th.number scope="col" { (name) } }
+                    @for (name, _) in figures(RunCounts::default()) { th.number scope="col" { (name) } }
                 } }
                 tbody {
                     @for (month, counts) in months.iter().rev() { tr {
                         th scope="row" { (month.strftime("%B %Y").to_string()) } td.number { (count(counts.runs)) }
-                        @for (_, number) in counts.figures() { td.number { (count(number)) } }
+                        @for (_, number) in figures(*counts) { td.number { (count(number)) } }
                     } }
                     @if months.is_empty() { tr { td colspan="7" { span.none { "No run." } } } }
                 }
@@ -263,7 +223,7 @@ impl<'a> Year<'a> {
     /// Lists the days with failures, each with its report.
     fn failures(&self) -> Markup {
         let bad = self.days.iter().filter(|(_, day)| day.failures() > 0);
-        let bad: Vec<(&Date, &DayCounts)> = bad.rev().collect();
+        let bad: Vec<(&Date, &RunCounts)> = bad.rev().collect();
         html! {
             @if !bad.is_empty() {
                 h3 { "Days with failures" }
@@ -293,13 +253,13 @@ impl<'a> Year<'a> {
 }
 
 /// Writes counts as words, such as `24 runs: 23 succeeded, 1 failed`.
-fn words(counts: DayCounts) -> String {
+fn words(counts: RunCounts) -> String {
     let runs = match counts.runs {
         0 => return "no run".to_owned(),
         1 => "1 run".to_owned(),
         runs => format!("{} runs", count(runs)),
     };
-    let figures = counts.figures().into_iter();
+    let figures = figures(counts).into_iter();
     let figures = figures.filter(|(_, number)| *number > 0);
     let figures: Vec<String> = figures
         .map(|(name, number)| format!("{} {name}", count(number)))
@@ -314,7 +274,7 @@ fn words(counts: DayCounts) -> String {
 mod tests {
     use super::*;
 
-    fn year(days: &[(&str, DayCounts)]) -> Year<'static> {
+    fn year(days: &[(&str, RunCounts)]) -> Year<'static> {
         let today: Date = "2026-11-30".parse().unwrap();
         let days = days.iter();
         Year {
@@ -330,13 +290,13 @@ mod tests {
         }
     }
 
-    fn counts(completed: u64, failed: u64, skipped: u64) -> DayCounts {
-        DayCounts {
+    fn counts(completed: u64, failed: u64, skipped: u64) -> RunCounts {
+        RunCounts {
             runs: completed + failed + skipped,
             completed,
             failed,
             skipped,
-            ..DayCounts::default()
+            ..RunCounts::default()
         }
     }
 
@@ -354,17 +314,17 @@ mod tests {
 
     #[test]
     fn a_day_is_shown_by_its_results() {
-        for (counts, tone) in [
+        for (counts, expected) in [
             (counts(0, 0, 0), "none"),
             (counts(3, 0, 1), "good"),
             (counts(3, 1, 0), "some"),
             (counts(0, 1, 1), "bad"),
             (counts(0, 0, 2), "calm"),
         ] {
-            assert_eq!(counts.tone(), tone);
+            assert_eq!(tone(counts), expected);
         }
         assert_eq!(words(counts(3, 1, 0)), "4 runs: 3 succeeded, 1 failed");
-        assert_eq!(words(DayCounts::default()), "no run");
+        assert_eq!(words(RunCounts::default()), "no run");
     }
 
     #[test]
