@@ -341,7 +341,6 @@ fn commands_begin_list_and_cancel_jobs() {
     scene.finish();
 }
 
-/// A directory in the place of the file is no place for it.
 /// As a script of a deploy may lock the directory of the configuration.
 fn a_lock_of_another_program_holds_up_nothing() {
     let scene = scene_with(10);
@@ -360,6 +359,7 @@ fn a_lock_of_another_program_holds_up_nothing() {
     scene.finish();
 }
 
+/// A directory in the place of the file is no place for it.
 fn a_job_that_can_not_be_kept_says_so() {
     let scene = scene_with(10);
     let file = scene.daemon.config().with_extension("jobs.json");

@@ -505,11 +505,7 @@ fn changes_are_logged_with_their_author() {
     let api = with(&scene, &ops.token);
     assert_eq!(api.post("/v1/pools/work/pause", "{}").status, 200);
     let cookie = session(&enter(&scene, &ops.token, ""));
-    let headers = [
-        &cookie,
-        "Sec-Fetch-Site: same-origin",
-        "Content-Type: application/x-www-form-urlencoded",
-    ];
+    let headers = [&cookie, "Sec-Fetch-Site: same-origin", FORM];
     let resumed = open(&scene.daemon).ask("POST", "/ui/do/post/v1/pools/work/resume", &headers, "");
     assert_eq!(resumed.status, 200, "{resumed:?}");
     api.post("/v1/queues/work/messages", r#"{"body": "one"}"#);
@@ -573,11 +569,10 @@ fn without_a_dashboard_there_are_no_logins() {
 
 fn a_browser_is_told_why_it_would_keep_no_session() {
     let ops = made("ops", "operator");
-    let form = "Content-Type: application/x-www-form-urlencoded";
     let body = format!("token={}", ops.token);
     let enter = |scene: &Scene| {
         let (host, origin) = ("Host: 10.0.0.7:9464", "Origin: http://10.0.0.7:9464");
-        open(&scene.daemon).ask("POST", "/ui/login", &[form, host, origin], &body)
+        open(&scene.daemon).ask("POST", "/ui/login", &[FORM, host, origin], &body)
     };
     let other = scene(&ops.section);
     let refused = enter(&other);
