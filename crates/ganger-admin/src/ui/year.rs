@@ -13,6 +13,7 @@ use super::api::Api;
 use super::commands::{command, commands, with_options};
 use super::paths::REPORTS;
 use super::query::Fields;
+use super::reports::COUNTS_FOR;
 use super::run_counts::RunCounts;
 use super::shown::{count, text, time_of};
 use crate::answer::Problem;
@@ -97,6 +98,7 @@ impl<'a> Year<'a> {
             ("zone", zone),
             ("runs", &RUNS_MAX.to_string()),
             ("limit", &REPORT_MAX.to_string()),
+            ("within", COUNTS_FOR),
         ]);
         let report: ReportJson = api.get(&asked.at("/v1/reports/failures")).await?;
         let mut days: BTreeMap<Date, RunCounts> = BTreeMap::new();
@@ -136,7 +138,7 @@ impl<'a> Year<'a> {
                 " " span.of { "Days are those of " (text(self.zone)) ", the time zone of the schedule." }
             }
             @if let Some(from) = &self.counted_from {
-                p { strong { "Counted since " (time_of(from)) ": " } "there are too many runs to count the earlier ones." }
+                p { strong { "Counted since " (time_of(from)) ": " } "there are too many runs to count the earlier ones here. The command below counts for longer." }
             }
             div.wide.newest tabindex="0" role="region" aria-label="Heat map of results" { (self.picture(&label)) }
             p.legend {

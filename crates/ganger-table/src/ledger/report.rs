@@ -15,7 +15,9 @@ use ganger_queue::ledger::shown::{ReportJson, ReportRowJson, SpreadJson};
 use ganger_queue::ledger::{REPORT_RUNS_MAX, ReportRange};
 use ganger_schedule::occurrence::OccurrenceState;
 
-/// Number of occurrences that are read at once.
+/// Number of occurrences that are read at once: few at first, since a disk may take a moment for each, and twice as many
+/// each time.
+const READ_FIRST: u32 = 500;
 const READ_MAX: u32 = 10_000;
 /// Time, unless another is given, after which no more occurrences are read.
 const READS_FOR: Duration = Duration::from_secs(10);
@@ -42,9 +44,10 @@ pub(super) fn report(
     let mut counts: BTreeMap<_, RunTotals> = BTreeMap::new();
     let most = range.runs.unwrap_or(REPORT_RUNS_MAX);
     let (mut seen, mut is_complete) = (0, true);
-    loop {
+    let reads = std::iter::successors(Some(READ_FIRST), |read| Some(READ_MAX.min(read * 2)));
+    for read in reads {
         let mut runs = Vec::new();
-        let read = READ_MAX.min(most - seen);
+        let read = read.min(most - seen);
         store.read(&mut |tx| {
             let schedule = range.schedule.as_deref();
             runs = tx.counted(schedule, (&first, &before), read)?;
