@@ -19,7 +19,7 @@ use super::shown::{count, text, time, time_of};
 use crate::answer::Problem;
 
 /// Time for which runs are counted, unless all are asked for.
-pub(super) const COUNTS_FOR: &str = "100ms";
+const COUNTS_FOR: &str = "100ms";
 
 /// Ranges, each with its name and its hours.
 const RANGES: [(&str, &str, i64); 3] = [

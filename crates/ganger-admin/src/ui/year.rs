@@ -13,13 +13,14 @@ use super::api::Api;
 use super::commands::{command, commands, with_options};
 use super::paths::REPORTS;
 use super::query::Fields;
-use super::reports::COUNTS_FOR;
 use super::run_counts::RunCounts;
 use super::shown::{count, text, time_of};
 use crate::answer::Problem;
 
 /// Number of runs that are counted. Those of a year of a schedule that runs every half an hour are fewer.
 const RUNS_MAX: u32 = 20_000;
+/// Time for which they are counted: the page shows more than the year.
+const COUNTS_FOR: &str = "50ms";
 /// Number of weeks, with the current one.
 const WEEKS: i32 = 53;
 /// Number of days with failures that are listed.
