@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,9 +15,9 @@ use ganger_core::foreign;
 /// Maximum size of the file, in bytes.
 const BYTES_MAX: u64 = 8 << 20;
 
-/// Time for which a lock is waited for. A daemon holds it while it writes a small file.
-const LOCKED_WITHIN: Duration = Duration::from_secs(2);
-/// Interval of attempts to take a lock.
+/// Maximum number of attempts to take a lock: two seconds of them. A daemon holds it while it writes a small file.
+const LOCK_ATTEMPTS: usize = 400;
+/// Pause after an attempt to take a lock.
 const LOCK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// File of a daemon's state. The default has no path: it is empty, and can't be written.
@@ -67,22 +67,24 @@ impl StateFile {
     }
 
     /// Takes the lock of the file's directory, so that other daemons change nothing until it is dropped. None if there
-    /// is no such directory, or if another program has kept the lock for [`LOCKED_WITHIN`]: nothing waits for a program
-    /// that is not ours.
+    /// is no such directory, or if another program has kept the lock for [`LOCK_ATTEMPTS`]: nothing waits for ever for
+    /// a program that is not ours.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the system tells nobody within a limit of time that a lock is free"
+    )]
     pub fn lock(&self) -> Option<fs::File> {
         let best = self.places.iter().map(PathBuf::as_path);
         let mut paths = self.present().into_iter().chain(best);
         let directory = paths.find_map(|path| fs::File::open(path.parent()?).ok())?;
-        let until = Instant::now() + LOCKED_WITHIN;
-        loop {
+        for _ in 0..LOCK_ATTEMPTS {
             match directory.try_lock() {
                 Ok(()) => return Some(directory),
-                Err(fs::TryLockError::WouldBlock) if Instant::now() < until => {
-                    thread::sleep(LOCK_AGAIN_AFTER);
-                }
-                Err(_) => return None,
+                Err(fs::TryLockError::WouldBlock) => thread::sleep(LOCK_AGAIN_AFTER),
+                Err(fs::TryLockError::Error(_)) => return None,
             }
         }
+        None
     }
 
     /// Returns the inode and the time of the file; none if there is no file. Another writer changes them.
