@@ -67,7 +67,7 @@ impl StateFile {
     }
 
     /// Takes the lock of the file's directory, so that other daemons change nothing until it is dropped. None if there
-    /// is no such directory, or if another program has kept the lock for [`LOCK_ATTEMPTS`]: nothing waits for ever for
+    /// is no such directory, or if another program has kept the lock for two seconds: nothing waits for ever for
     /// a program that is not ours.
     #[expect(
         clippy::disallowed_methods,
