@@ -7,7 +7,8 @@ import { chromium } from "playwright-core";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const [flow, login, file] = process.argv.slice(2);
-const origin = new URL(login).origin;
+/** URL of the daemon, without an end. */
+const root = login.slice(0, login.indexOf("/ui/"));
 const WITHIN = 20_000;
 
 /** Paths of the pages of all sections, with a page of each kind below them. */
@@ -46,7 +47,7 @@ async function open(context, path) {
   page.on("console", (message) => {
     if (message.type() === "error") problems.push(`${page.url()}: ${message.text()}`);
   });
-  await page.goto(origin + path);
+  await page.goto(root + path);
   return page;
 }
 
@@ -105,6 +106,30 @@ const flows = {
     // The message is shown once.
     await one.reload();
     assert.equal(await one.locator(".done").count(), 0);
+  },
+
+  /** Below the path of a proxy every address leads to what is below it, and forms and live pages work. */
+  async below_a_path(state) {
+    const base = `${new URL(root).pathname}/`;
+    assert.ok(base.length > 1, base);
+    const context = await reader({ storageState: state });
+    const elsewhere = [];
+    context.on("request", (request) => {
+      const { protocol, pathname } = new URL(request.url());
+      if (protocol !== "data:" && !`${pathname}/`.startsWith(base)) elsewhere.push(request.url());
+    });
+    for (const path of PAGES) {
+      const page = await open(context, path);
+      const addresses = await page.evaluate(() =>
+        [...document.querySelectorAll("[href], [src], [action], [formaction]")].flatMap((element) =>
+          ["href", "src", "action", "formaction"].map((name) => element.getAttribute(name)).filter(Boolean)));
+      elsewhere.push(...addresses.filter((address) => address.startsWith("/") && !address.startsWith(base)));
+      assert.ok(addresses.some((address) => address.startsWith(base)), path);
+      await page.close();
+    }
+    await flows.operator(state);
+    await (await open(context, "")).waitForURL("**/ui");
+    assert.deepEqual(elsewhere, []);
   },
 
   /** Without a script pages can be read, and forms work. */
@@ -218,7 +243,7 @@ const flows = {
     await problem.getByLabel("Reason").fill("a known fault");
     await problem.getByRole("button", { name: "Silence" }).click();
     await problem.getByText("a known fault").waitFor();
-    await page.goto(`${origin}/ui/alerts`);
+    await page.goto(`${root}/ui/alerts`);
     await page.getByRole("button", { name: "End the silence" }).click();
     await page.getByText("Silence…").first().waitFor();
   },

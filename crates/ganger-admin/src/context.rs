@@ -182,9 +182,16 @@ pub(super) mod tests {
 
     /// A daemon that runs nothing.
     pub(crate) fn daemon() -> Daemon {
-        let text = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:a.db\"\n\
-                    [[pools]]\nname = \"p\"\nqueue = \"q\"\ncommand = \"true\"";
-        let config = config::parse(text, "test.toml", &config::Environment::new()).unwrap();
+        daemon_with("")
+    }
+
+    /// A daemon that runs nothing, with more settings.
+    pub(crate) fn daemon_with(settings: &str) -> Daemon {
+        let text = format!(
+            "[sources.main]\nkind = \"table\"\nurl = \"sqlite:a.db\"\n\
+             [[pools]]\nname = \"p\"\nqueue = \"q\"\ncommand = \"true\"\n{settings}"
+        );
+        let config = config::parse(&text, "test.toml", &config::Environment::new()).unwrap();
         let overview = Overview::new(Budget::new(Some(1 << 20)), &config);
         let load: Load = Arc::new(move || Ok(config.clone()));
         Daemon {

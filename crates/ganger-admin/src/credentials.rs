@@ -125,7 +125,7 @@ impl Credentials {
         let Some(user) = only_value(headers, &proxy.header)? else {
             return Ok(None);
         };
-        let public_url = config.admin.public_url.as_deref();
+        let public_url = config.admin.public_origin();
         Site::new(headers, public_url).check_proxied()?;
         let user = user.chars().take(USER_CHARS_MAX).collect();
         let role = match &proxy.role_header {

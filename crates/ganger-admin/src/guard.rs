@@ -67,7 +67,7 @@ impl Guard {
             return self.check_peer(peer).map(Some);
         }
         let config = self.credentials.config();
-        let site = Site::new(headers, config.admin.public_url.as_deref());
+        let site = Site::new(headers, config.admin.public_origin());
         let caller = self.caller(door, method, (headers, site));
         if let Ok(Some(caller)) = caller {
             roles::check(&caller, method, route)?;

@@ -9,6 +9,7 @@
 pub mod alerts;
 mod answer;
 mod at_ledger;
+mod base_path;
 mod body;
 mod browser;
 mod by_hand;

@@ -13,6 +13,7 @@ use maud::html;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Problem;
+use super::base_path::BasePath;
 use super::browser::{HOME, LOGIN, Site, page_of, sessions};
 use super::caller::{Caller, Identity};
 use super::context::Context;
@@ -47,7 +48,7 @@ pub(super) async fn create(
         return refused("the proxy logs its users in");
     }
     let base = match (&config.admin.public_url, context.address.get()) {
-        (Some(url), _) => url.clone(),
+        (Some(url), _) => url.to_string(),
         (None, Some(address)) if reachable(*address).ip().is_loopback() => {
             format!("http://{}", reachable(*address))
         }
@@ -110,10 +111,11 @@ pub(super) async fn page(
         ));
     };
     let config = context.daemon.overview.config();
-    let site = Site::new(&headers, config.admin.public_url.as_deref());
+    let site = Site::new(&headers, config.admin.public_origin());
     let cookie = site.cookie(&session, SESSION_LIFETIME);
+    let home = BasePath::of(config.admin.public_url.as_ref()).before(HOME);
     let page = format!(
-        "<!doctype html><link rel=icon href=\"data:,\"><meta http-equiv=refresh content=\"0; url={HOME}\">"
+        "<!doctype html><link rel=icon href=\"data:,\"><meta http-equiv=refresh content=\"0; url={home}\">"
     );
     Ok((PAGE, [(header::SET_COOKIE, cookie)], Html(page)).into_response())
 }
@@ -132,7 +134,7 @@ pub(super) async fn enter(
     entered: Result<Form<LoginForm>, FormRejection>,
 ) -> Result<Response, Problem> {
     let config = context.daemon.overview.config();
-    let site = Site::new(&headers, config.admin.public_url.as_deref());
+    let site = Site::new(&headers, config.admin.public_origin());
     site.check_page(&Method::POST)?;
     let Form(LoginForm { token, next }) = entered?;
     if let Err(problem) = site.check_encrypted() {
@@ -160,7 +162,7 @@ pub(super) async fn leave(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let config = context.daemon.overview.config();
-    let site = Site::new(&headers, config.admin.public_url.as_deref());
+    let site = Site::new(&headers, config.admin.public_origin());
     site.check_page(&Method::POST)?;
     let sessions = sessions(&headers).into_iter();
     sessions.for_each(|session| context.sessions.end(session));

@@ -36,11 +36,12 @@ use super::trends::Trends;
 use super::ui::{self, Api};
 use super::waits::Waits;
 use super::{
-    by_hand, cancel, control, dead, events, explain, health, history, in_force, job_routes, ledger,
-    log, login, messages, occurrence_log, occurrences, openapi, pause, pools, reload, reports,
-    roles, schedules, silence_routes, sources,
+    base_path, by_hand, cancel, control, dead, events, explain, health, history, in_force,
+    job_routes, ledger, log, login, messages, occurrence_log, occurrences, openapi, pause, pools,
+    reload, reports, roles, schedules, silence_routes, sources,
 };
 use ganger_config::model::TelemetryConfig;
+use ganger_pool::overview::Overview;
 
 /// Timeout for an answer to begin.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -108,9 +109,7 @@ impl Routes {
             .merge(pages.with_state(()))
             .layer(from_fn(ui::decode));
         Self {
-            // The path of a form is that of no route: it is another request before one is looked for.
-            api: Router::new()
-                .fallback_service(from_fn_with_state(overview, ui::as_request).layer(finish(api))),
+            api: before_routes(overview, finish(api)),
             telemetry: finish(health),
             context,
         }
@@ -156,6 +155,14 @@ impl Routes {
     pub(super) fn listens_at(&self, address: SocketAddr) {
         self.context.address.get_or_init(|| address);
     }
+}
+
+/// Returns routes behind the layers that change the address of a request, which do so before a route is looked for, and
+/// those around them.
+fn before_routes(overview: Overview, routes: Router) -> Router {
+    let routes = from_fn_with_state(overview.clone(), ui::as_request).layer(routes);
+    let routes = from_fn_with_state(overview, base_path::under).layer(routes);
+    Router::new().fallback_service(from_fn(ui::compress).layer(routes))
 }
 
 /// Returns all routes of the API, with their description.

@@ -62,6 +62,7 @@ use crate::answer::Problem;
 use crate::browser::HOME;
 pub(super) use api::Api;
 pub(super) use assets::ASSETS;
+pub(super) use compressed::compress;
 pub(super) use form::{as_request, decode};
 pub(super) use layout::{PAGE, bare};
 pub(super) use live::wants_stream;
@@ -127,5 +128,4 @@ pub(super) fn routes(api: Api, overview: Overview) -> Router {
         .layer(from_fn(layout::dress))
         .layer(from_fn_with_state(overview, unless_off))
         .route(&format!("{ASSETS}{{name}}"), get(assets::asset))
-        .layer(from_fn(compressed::compress))
 }

@@ -22,7 +22,9 @@ use std::time::Duration;
 
 use super::redact;
 pub use super::secret::Secret;
-pub use admin::{AdminConfig, AdminPeer, LISTEN, NamedToken, ProxyAuth, Role, TelemetryConfig};
+pub use admin::{
+    AdminConfig, AdminPeer, LISTEN, NamedToken, ProxyAuth, PublicUrl, Role, TelemetryConfig,
+};
 pub use alerts::{AlertForm, AlertsConfig, WebhookConfig};
 pub use autopsy::Autopsy;
 use ganger_core::backoff::Backoff;

@@ -124,7 +124,7 @@ fn open_proxy(config: &Config, places: &Places) -> Option<Problem> {
 
 /// Warns of logins from other machines without encryption: who reads a session on its way can use it.
 fn plain_dashboard(config: &Config, places: &Places) -> Option<Problem> {
-    let url = config.admin.public_url.as_ref()?;
+    let url = config.admin.public_origin()?;
     let message = format!(
         "admin.public_url is not encrypted, so that logins can be read on their way: `{url}`"
     );

@@ -23,6 +23,7 @@ trials![
     an_alert_is_silenced_and_told_again,
     what_a_run_writes_is_read_live,
     a_daemon_that_was_restarted_is_found_again,
+    pages_are_below_the_path_of_a_proxy,
 ];
 
 /// A schedule, so that there is a ledger.
@@ -42,6 +43,15 @@ fn at(site: Workspace) -> Scene {
     scene.site.configure_commands(&pools);
     scene.daemon.entered();
     scene
+}
+
+/// A site whose daemon has a port of its own, and more settings.
+fn site_at(port: u16, settings: &str) -> Workspace {
+    let sections = format!(
+        "[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"\n\
+         [admin]\nlisten = \"127.0.0.1:{port}\"\n{settings}\n"
+    );
+    Workspace::make("", &sections)
 }
 
 /// A flow in a browser that is logged in.
@@ -160,12 +170,8 @@ fn what_a_run_writes_is_read_live() {
 }
 
 fn a_daemon_that_was_restarted_is_found_again() {
-    let sections = format!(
-        "[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"\n\
-         [admin]\nlisten = \"127.0.0.1:{}\"\n",
-        free_port()
-    );
-    let mut scene = at(Workspace::make("", &sections));
+    let port = free_port();
+    let mut scene = at(site_at(port, ""));
     let flow = begin(&scene, "restart");
     let told = scene.site.path("told");
     scene
@@ -175,5 +181,13 @@ fn a_daemon_that_was_restarted_is_found_again() {
     scene.daemon.exit();
     scene.daemon = scene.site.start(&pools());
     end(flow);
+    scene.finish();
+}
+
+fn pages_are_below_the_path_of_a_proxy() {
+    let port = free_port();
+    let url = format!("public_url = \"http://127.0.0.1:{port}/tools/ganger\"");
+    let scene = at(site_at(port, &url));
+    end(begin(&scene, "below_a_path"));
     scene.finish();
 }

@@ -15,7 +15,7 @@ use super::judge::{Changes, Judge};
 use super::message::{body, name};
 use super::notice::Sender;
 use super::webhook::{PostResult, Webhook, place};
-use ganger_config::model::{AlertForm, WebhookConfig};
+use ganger_config::model::{AlertForm, PublicUrl, WebhookConfig};
 use ganger_core::backoff::Backoff;
 use ganger_core::threads::or_refused;
 use ganger_pool::overview::WebhookStatus;
@@ -126,8 +126,8 @@ impl Sending {
     }
 
     /// Sets the URL of the dashboard, with which links begin; none for no links.
-    pub(super) fn links_begin_with(&mut self, url: Option<&String>) {
-        self.sender.url = url.cloned();
+    pub(super) fn links_begin_with(&mut self, url: Option<&PublicUrl>) {
+        self.sender.url = url.map(ToString::to_string);
     }
 
     /// Sends the next message, if there is one and it is due.

@@ -18,7 +18,7 @@ const BODY_BYTES_MAX: usize = 64 << 20;
 const KINDS: [&str; 4] = ["text/html", "text/css", "text/javascript", "text/csv"];
 
 /// Compresses an answer for a browser that accepts that.
-pub(super) async fn compress(request: Request, next: Next) -> Response {
+pub(crate) async fn compress(request: Request, next: Next) -> Response {
     let accepts = accepts_gzip(request.headers());
     let mut response = next.run(request).await;
     let kind = response.headers().get(header::CONTENT_TYPE);

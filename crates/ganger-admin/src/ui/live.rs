@@ -1,6 +1,7 @@
 //! Pages that follow what they show: a browser that asks for a page as an event stream gets the parts of it that
 //! change.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::time::{Instant, sleep};
 
 use super::page::{LOOK_EVERY, Page, Part};
 use super::shown::started;
+use crate::base_path::BasePath;
 
 /// Interval at which a page is looked at that should not be followed.
 const STILL: Duration = Duration::from_secs(60);
@@ -67,7 +69,7 @@ impl Drop for FollowedPlace {
 #[derive(Debug, Serialize)]
 struct Patch<'a> {
     id: &'a str,
-    html: &'a str,
+    html: Cow<'a, str>,
 }
 
 /// Parts of a page as a browser has them.
@@ -97,6 +99,7 @@ pub(super) async fn follow(
         return next.run(request).await;
     }
     let (mut parts, _) = request.into_parts();
+    let base = parts.extensions.get().cloned().unwrap_or_default();
     parts.extensions.insert(Followed);
     let begin = FollowedPage {
         next,
@@ -104,6 +107,7 @@ pub(super) async fn follow(
         sent: SentParts::default(),
         begun: None,
         pace: LOOK_EVERY,
+        base,
         place: followed.enter(),
     };
     let events = stream::unfold(begin, |mut following| async {
@@ -129,6 +133,7 @@ struct FollowedPage {
     /// Time of the first look; none before it.
     begun: Option<Instant>,
     pace: Duration,
+    base: BasePath,
     place: FollowedPlace,
 }
 
@@ -160,7 +165,7 @@ impl FollowedPage {
             self.pace = least.clamp(own, own.saturating_mul(SLOWED_MAX));
             let patches = self.sent.changed(&page).into_iter().map(|part| Patch {
                 id: part.id,
-                html: &part.body,
+                html: self.base.in_page(&part.body),
             });
             events.extend(
                 patches.filter_map(|patch| Event::default().event("part").json_data(patch).ok()),

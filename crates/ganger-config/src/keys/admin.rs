@@ -10,7 +10,7 @@ use url::Url;
 use super::secret_file::secret_file;
 use super::shared::ReadContext;
 use crate::model::{
-    AdminConfig, AdminPeer, NamedToken, Otlp, ProxyAuth, Role, Secret, TelemetryConfig,
+    AdminConfig, AdminPeer, NamedToken, Otlp, ProxyAuth, PublicUrl, Role, Secret, TelemetryConfig,
 };
 use crate::print;
 use crate::reader::Reader;
@@ -99,13 +99,14 @@ pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig 
     }
 }
 
-/// Reads `admin.public_url`, and returns its origin.
-fn public_url(t: &mut Reader<'_>, is_required: bool) -> Option<String> {
+/// Reads `admin.public_url`.
+fn public_url(t: &mut Reader<'_>, is_required: bool) -> Option<PublicUrl> {
     let url = t.maybe(
         "public_url",
         web_url(),
         "URL at which browsers reach the daemon, such as `https://ganger.example`: `ganger open` and the links in \
-         alerts begin with it. Required by `proxy_auth`, and to log in from other machines without encryption, \
+         alerts begin with it. With a path, as in `https://tools.example/ganger`, the pages are below that, whether \
+         the proxy takes it off or not. Required by `proxy_auth`, and to log in from other machines without encryption, \
          with a URL that begins with `http://`.",
     );
     let Some(url) = url else {
@@ -119,14 +120,35 @@ fn public_url(t: &mut Reader<'_>, is_required: bool) -> Option<String> {
         return None;
     };
     let url = Url::parse(&url).ok()?;
-    let (origin, has_more) = (url.origin().ascii_serialization(), url.path() != "/");
+    let path = url.path().trim_end_matches('/').to_owned();
+    let origin = url.origin().ascii_serialization();
     let has_user = !url.username().is_empty() || url.password().is_some();
-    if has_more || has_user || url.query().is_some() || url.fragment().is_some() {
-        let help = format!("write \"{origin}\"");
-        let what = "must have no path, no query, no fragment and no user: the dashboard is at /ui of a host";
+    if has_user || url.query().is_some() || url.fragment().is_some() {
+        let help = format!("write \"{origin}{path}\"");
+        let what = "must have no query, no fragment and no user";
         t.wrong("public_url", &Wrong::new(what, &help));
+    } else if !is_plain(&path) {
+        let what = "has a path that can't be put before others: its parts are of letters, digits, `-`, `.`, `_` and \
+                    `~`, and the first is neither `ui` nor `v1`";
+        t.wrong(
+            "public_url",
+            &Wrong::new(what, &format!("write \"{origin}/ganger\"")),
+        );
     }
-    Some(origin)
+    Some(PublicUrl { origin, path })
+}
+
+/// Returns whether a path can be told from those of the daemon, and needs no escape in a page.
+fn is_plain(path: &str) -> bool {
+    let is_plain = |part: &str| {
+        !part.is_empty()
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-._~".contains(c))
+    };
+    let mut parts = path.split('/').skip(1);
+    let first = parts.clone().next();
+    !matches!(first, Some("ui" | "v1")) && parts.all(is_plain)
 }
 
 /// Reads `[admin.peers.NAME]`.

@@ -33,10 +33,32 @@ pub struct AdminConfig {
     pub ui: bool,
     /// Parts of messages that viewers do not see: JSONPaths, which begin with `$`, and names of headers.
     pub redact: Vec<String>,
-    /// Origin of the URL at which browsers reach the daemon, as in `https://ganger.example`; none for its own address.
-    pub public_url: Option<String>,
+    /// URL at which browsers reach the daemon; none for its own address.
+    pub public_url: Option<PublicUrl>,
     /// Other daemons that the dashboard shows, by name.
     pub peers: BTreeMap<String, AdminPeer>,
+}
+
+/// `admin.public_url`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicUrl {
+    /// As in `https://ganger.example`.
+    pub origin: String,
+    /// Path below which a proxy offers the daemon, as in `/ganger`; empty if that is all of the host.
+    pub path: String,
+}
+
+impl fmt::Display for PublicUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.origin, self.path)
+    }
+}
+
+impl AdminConfig {
+    /// Returns the origin of the URL at which browsers reach the daemon.
+    pub fn public_origin(&self) -> Option<&str> {
+        self.public_url.as_ref().map(|url| &*url.origin)
+    }
 }
 
 /// `[admin.peers.NAME]`.

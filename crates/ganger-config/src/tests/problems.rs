@@ -485,12 +485,24 @@ fn what_lets_others_into_the_admin_api_is_checked() {
             "admin.redact[0] must be a path into JSON",
         ),
         (
-            "[admin]\npublic_url = \"https://ganger.example/ops\"".to_owned(),
-            "admin.public_url must have no path",
+            "[admin]\npublic_url = \"https://ganger.example/ops?a=b\"".to_owned(),
+            "admin.public_url must have no query, no fragment and no user",
+        ),
+        (
+            "[admin]\npublic_url = \"https://ganger.example/ui/x\"".to_owned(),
+            "admin.public_url has a path that can't be put before others",
+        ),
+        (
+            "[admin]\npublic_url = \"https://ganger.example/a//b\"".to_owned(),
+            "admin.public_url has a path that can't be put before others",
+        ),
+        (
+            "[admin]\npublic_url = \"https://ganger.example/a&b\"".to_owned(),
+            "admin.public_url has a path that can't be put before others",
         ),
         (
             "[admin]\npublic_url = \"https://u:t0ps3cret@ganger.example\"".to_owned(),
-            "admin.public_url must have no path, no query, no fragment and no user",
+            "admin.public_url must have no query, no fragment and no user",
         ),
     ] {
         is_refused(&lines, expected);

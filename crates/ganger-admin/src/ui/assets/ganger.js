@@ -101,7 +101,7 @@ function isTyping() {
 async function isLoggedIn() {
   try {
     const options = { method: "HEAD", redirect: "manual", signal: AbortSignal.timeout(5000) };
-    const answer = await fetch("/v1/trends", options);
+    const answer = await fetch(new URL("../../v1/trends", import.meta.url), options);
     return answer.type !== "opaqueredirect" && answer.status !== 401;
   } catch {
     return undefined;
