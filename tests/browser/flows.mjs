@@ -160,6 +160,20 @@ const flows = {
     await page.getByRole("dialog").getByText("These keys").waitFor();
   },
 
+  /** A search is completed at its last word. */
+  async completion(state) {
+    const context = await reader({ storageState: state });
+    const page = await open(context, "/ui");
+    for (const [typed, whole] of [["pool:w", "pool:work"], ["state:failed queue:w", "state:failed queue:work"], ["nigh", "nightly"]]) {
+      await page.keyboard.press("/");
+      await page.getByLabel("Search").fill(typed);
+      await page.locator(`#completions option[value="${whole}"]`).waitFor({ state: "attached" });
+      await page.getByLabel("Search").blur();
+    }
+    await page.getByLabel("Search").fill("<img src=x onerror=hacked=1>:");
+    await page.waitForFunction(() => document.querySelectorAll("#completions option").length === 0);
+  },
+
   /** Times are those of the reader's zone. */
   async zones(state) {
     const hours = [];

@@ -4,6 +4,7 @@
 mod api;
 mod assets;
 mod commands;
+mod completion;
 mod compressed;
 mod done;
 mod form;
@@ -112,6 +113,7 @@ pub(super) fn routes(api: Api, overview: Overview) -> Router {
         .route(paths::QUEUE, get(queue::page))
         .route(paths::SEND, get(queue::page).post(queue::send))
         .route(paths::SEARCH, get(search::page))
+        .route(paths::COMPLETIONS, get(completion::complete))
         .route(paths::SCHEDULES, get(schedules::page))
         .route(paths::NEW_SCHEDULE, get(schedule_new::page))
         .route(paths::SCHEDULE, get(schedule::page))

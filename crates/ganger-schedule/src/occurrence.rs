@@ -65,7 +65,7 @@ words!(
 
 impl OccurrenceState {
     /// All states, each at its code.
-    const ALL: [Self; 9] = [
+    pub const ALL: [Self; 9] = [
         Self::Queued,
         Self::Running,
         Self::Completed,

@@ -16,6 +16,7 @@ trials![
     two_operators_see_the_same,
     forms_work_without_a_script,
     keys_lead_to_pages,
+    a_search_is_completed,
     times_are_those_of_the_reader,
     what_is_in_use_is_left_alone,
     of_two_operators_the_later_one_is_told,
@@ -102,6 +103,10 @@ fn forms_work_without_a_script() {
 
 fn keys_lead_to_pages() {
     run("keys");
+}
+
+fn a_search_is_completed() {
+    run("completion");
 }
 
 fn times_are_those_of_the_reader() {

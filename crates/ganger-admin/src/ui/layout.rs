@@ -134,7 +134,8 @@ fn document(page: &Page, caller: Option<&Caller>, done: Option<&str>) -> Markup 
                         }
                     }
                     form.search action=(SEARCH) role="search" {
-                        input type="search" name="q" placeholder="Search: id, name, error" aria-label="Search" maxlength="200" autocomplete="off";
+                        input type="search" name="q" placeholder="Search: id, name, error" aria-label="Search" maxlength="200" autocomplete="off" list="completions";
+                        datalist #completions {}
                     }
                     @if let Some(caller) = caller {
                         form.who method="post" action=(LOGOUT) {

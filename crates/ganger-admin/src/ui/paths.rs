@@ -17,6 +17,7 @@ pub(super) const REPORTS_CSV: &str = "/ui/reports.csv";
 pub(super) const RUNS: &str = "/ui/occurrences";
 pub(super) const RUN: &str = "/ui/occurrences/{id}";
 pub(super) const SEARCH: &str = "/ui/search";
+pub(super) const COMPLETIONS: &str = "/ui/search/completions";
 pub(super) const SCHEDULES: &str = "/ui/schedules";
 pub(super) const SCHEDULE: &str = "/ui/schedules/{name}";
 /// Not below [`SCHEDULES`], where each name is that of a schedule.

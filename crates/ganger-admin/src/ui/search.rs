@@ -40,7 +40,7 @@ const HITS_MAX: usize = 10;
 const ERROR_CHARS: usize = 120;
 
 /// Words that narrow a search: `pool:email`.
-const WORDS: [&str; 5] = ["state", "schedule", "tag", "queue", "pool"];
+pub(super) const WORDS: [&str; 5] = ["state", "schedule", "tag", "queue", "pool"];
 
 /// A search: words with a value, and the rest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

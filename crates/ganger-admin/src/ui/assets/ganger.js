@@ -192,7 +192,7 @@ addEventListener("keydown", (event) => {
     return;
   }
   if (key === "g") isLeading = true;
-  if (key === "/") { event.preventDefault(); document.querySelector(".search input").focus(); }
+  if (key === "/") { event.preventDefault(); search.focus(); }
   if (key === "?") document.getElementById("keys").showModal();
 });
 
@@ -215,6 +215,17 @@ for (const form of document.querySelectorAll("form[data-preview]")) {
     }, 300);
   });
 }
+
+// A search is completed as one types.
+const search = document.querySelector(".search input");
+search?.addEventListener("input", async () => {
+  const typed = search.value;
+  const asked = `${search.form.action}/completions?${new URLSearchParams({ q: typed })}`;
+  const answer = await fetch(asked).catch(() => null);
+  if (!answer?.ok || answer.redirected || search.value !== typed) return;
+  const options = (await answer.json()).map((whole) => new Option("", whole));
+  search.list.replaceChildren(...options);
+});
 
 localTimes(document);
 for (const log of document.querySelectorAll("pre.log.live")) log.scrollTop = log.scrollHeight;
