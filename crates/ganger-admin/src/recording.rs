@@ -15,6 +15,7 @@ use super::at_ledger::AtLedger;
 use super::caller::Caller;
 use super::roles;
 use ganger_config::model::Role;
+use ganger_pool::overview::Overview;
 
 /// Beginnings of the routes whose changes the ledger records by itself, together with what they change.
 const OF_LEDGER: [&str; 2] = ["/v1/schedules", "/v1/occurrences"];
@@ -22,12 +23,15 @@ const OF_LEDGER: [&str; 2] = ["/v1/schedules", "/v1/occurrences"];
 /// Paths at which a POST creates something.
 const COLLECTIONS: [&str; 3] = ["alerts/silences", "jobs", "logins"];
 
-/// Largest request that is recorded as it is, in bytes.
-const ASKED_BYTES_MAX: usize = 2 << 10;
+/// Path whose answers are secret.
+const LOGINS: &str = "/v1/logins";
+
+/// Largest request, and largest answer, that is recorded as it is, in bytes.
+const RECORDED_BYTES_MAX: usize = 2 << 10;
 
 /// Records a request that changes something, once it is answered. Only messages are too many to be recorded each.
 pub(super) async fn record(
-    State(ledger): State<AtLedger>,
+    State((overview, ledger)): State<(Overview, AtLedger)>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -47,6 +51,7 @@ pub(super) async fn record(
         tracing::debug!(%by, %role, %method, path, status, "message sent through the admin API");
         return response;
     }
+    let before = state_of(&overview, &path);
     let is_of_ledger = OF_LEDGER.iter().any(|start| route.starts_with(start));
     let is_noted = !is_of_ledger && ledger.config().is_ok();
     let (request, asked) = match is_noted {
@@ -56,12 +61,19 @@ pub(super) async fn record(
         },
         false => (request, Value::Null),
     };
-    let response = next.run(request).await;
+    let mut response = next.run(request).await;
     let (by, role, status) = (&caller, caller.role, response.status());
     tracing::info!(%by, %role, %method, path, status = status.as_u16(), "change through the admin API");
     if is_noted && status.is_success() {
+        let answered = match path == LOGINS {
+            true => Value::Null,
+            false => answered(&mut response).await,
+        };
+        let detail = json!({
+            "role": caller.role.to_string(), "asked": asked, "before": before, "answered": answered,
+        });
         // The change is made: who has asked for it does not wait for a database.
-        tokio::spawn(note(ledger, caller, (method, path), asked));
+        tokio::spawn(note(ledger, caller, (method, path), detail));
     }
     response
 }
@@ -72,21 +84,49 @@ async fn read(request: Request) -> Result<(Request, Value), Problem> {
     let size = request.body().size_hint();
     if size
         .upper()
-        .is_none_or(|size| size > ASKED_BYTES_MAX as u64)
+        .is_none_or(|size| size > RECORDED_BYTES_MAX as u64)
     {
         let asked = size.exact().map(bytes);
         return Ok((request, asked.unwrap_or_default()));
     }
     let (parts, body) = request.into_parts();
-    let body = to_bytes(body, ASKED_BYTES_MAX).await;
+    let body = to_bytes(body, RECORDED_BYTES_MAX).await;
     let body = body.map_err(|error| Problem::bad(format!("the request can't be read: {error}")))?;
     let asked = shown(&body);
     Ok((Request::from_parts(parts, Body::from(body)), asked))
 }
 
-async fn note(ledger: AtLedger, caller: Caller, (method, path): (Method, String), asked: Value) {
+/// Returns the state that a change at this path may replace.
+fn state_of(overview: &Overview, path: &str) -> Value {
+    if path == "/v1/log-level" {
+        return json!(ganger_telemetry::levels());
+    }
+    let pool = path
+        .strip_prefix("/v1/pools/")
+        .and_then(|path| path.split('/').next());
+    let pool = pool.and_then(|name| percent_decode_str(name).decode_utf8().ok());
+    let pools = overview.registry().pools();
+    let pool = pools.iter().find(|one| Some(&*one.name) == pool.as_deref());
+    pool.map_or(Value::Null, |pool| {
+        json!({ "state": pool.state, "workers_wanted": pool.workers_wanted, "scaled": pool.scaled })
+    })
+}
+
+/// Returns a small answer as it is recorded, and leaves it in its place.
+async fn answered(response: &mut Response) -> Value {
+    let size = response.body().size_hint().upper();
+    if size.is_none_or(|size| size > RECORDED_BYTES_MAX as u64) {
+        return Value::Null;
+    }
+    let body = std::mem::take(response.body_mut());
+    let body = to_bytes(body, RECORDED_BYTES_MAX).await.unwrap_or_default();
+    let answered = shown(&body);
+    *response.body_mut() = Body::from(body);
+    answered
+}
+
+async fn note(ledger: AtLedger, caller: Caller, (method, path): (Method, String), detail: Value) {
     let (action, subject) = named(&method, &path);
-    let detail = json!({ "role": caller.role.to_string(), "asked": asked });
     let noted = ledger
         .by(&caller, move |ledger| {
             ledger.note(&action, &subject, &detail)
@@ -111,15 +151,15 @@ fn named(method: &Method, path: &str) -> (String, String) {
     (decoded(action).into_owned(), decoded(subject).into_owned())
 }
 
-/// Returns a request as it is recorded: without bodies of messages, of which the size is told.
-fn shown(asked: &[u8]) -> Value {
-    let mut asked: Value = serde_json::from_slice(asked).unwrap_or_default();
+/// Returns a request or an answer as it is recorded: without bodies of messages, of which the size is told.
+fn shown(body: &[u8]) -> Value {
+    let mut shown: Value = serde_json::from_slice(body).unwrap_or_default();
     for name in ["body", "body_base64"] {
-        if let Some(Value::String(body)) = asked.get_mut(name).map(Value::take) {
-            asked[name] = bytes(body.len() as u64);
+        if let Some(Value::String(body)) = shown.get_mut(name).map(Value::take) {
+            shown[name] = bytes(body.len() as u64);
         }
     }
-    asked
+    shown
 }
 
 fn bytes(size: u64) -> Value {

@@ -98,7 +98,10 @@ impl Routes {
         let api = api.merge(namesakes());
         let api = api
             .layer(from_fn_with_state(overview.clone(), redact))
-            .layer(from_fn_with_state(context.ledger.clone(), record));
+            .layer(from_fn_with_state(
+                (overview.clone(), context.ledger.clone()),
+                record,
+            ));
         // Pages are for callers that the guard has admitted, who may not ask for all.
         let of_pages = api.clone().layer(from_fn(roles::require));
         let pages = Api::new(of_pages.with_state(context.clone()));

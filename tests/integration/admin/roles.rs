@@ -488,7 +488,10 @@ fn recorded(api: &Api) -> Vec<String> {
     let of = |change: &Value| {
         let of = |key: &str| change[key].as_str().unwrap_or_default().to_owned();
         let (actor, action, subject) = (of("actor"), of("action"), of("subject"));
-        format!("{actor} {action} {subject} {}", change["detail"])
+        let detail = &change["detail"];
+        let (asked, before) = (&detail["asked"], &detail["before"]["workers_wanted"]);
+        let after = &detail["answered"]["workers"];
+        format!("{actor} {action} {subject} {asked} {before} {after}")
     };
     let changes = audit.as_array().unwrap().iter();
     let changes = changes.filter(|one| one["actor"] != "the configuration");
@@ -511,6 +514,7 @@ fn changes_are_logged_with_their_author() {
     api.post("/v1/queues/work/messages", r#"{"body": "one"}"#);
     api.post("/v1/reload", "{}").problem(403);
     command(&scene, &["scale", "work", "2"]).good();
+    let login = command(&scene, &["open", "--print"]).good();
     let changes = || {
         let logged = scene
             .daemon
@@ -530,19 +534,23 @@ fn changes_are_logged_with_their_author() {
             "token ops operator POST /v1/pools/work/pause 200".to_owned(),
             "token ops operator POST /v1/pools/work/resume 200".to_owned(),
             format!("uid {uid} on the socket admin POST /v1/pools/work/scale 200"),
+            format!("uid {uid} on the socket admin POST /v1/logins 200"),
         ]
     );
     // In the ledger is what was changed, and how.
     let expected = [
-        "token ops pause pools/work {\"asked\":{},\"role\":\"operator\"}".to_owned(),
-        "token ops resume pools/work {\"asked\":{},\"role\":\"operator\"}".to_owned(),
-        format!(
-            "uid {uid} on the socket scale pools/work {{\"asked\":{{\"workers\":2}},\"role\":\"admin\"}}"
-        ),
+        "token ops pause pools/work {} 1 null".to_owned(),
+        "token ops resume pools/work {} 1 null".to_owned(),
+        format!("uid {uid} on the socket create logins null null null"),
+        format!("uid {uid} on the socket scale pools/work {{\"workers\":2}} 1 2"),
     ];
     scene
         .daemon
-        .eventually("the record", || recorded(&api) == expected);
+        .eventually("the record", || recorded(&api).len() == 4);
+    assert_eq!(recorded(&api), expected);
+    let code = login.trim().split_once("code=").unwrap().1;
+    let audit = api.get("/v1/audit").json().to_string();
+    assert!(!audit.contains(code), "{audit}");
     scene.all_done();
     scene.finish();
 }
