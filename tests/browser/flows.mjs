@@ -190,6 +190,41 @@ const flows = {
     assert.equal((hour(hours[0][1]) + 9) % 24, hour(hours[1][1]), hours.join());
   },
 
+  /** On paper a page has what it shows, and neither the navigation nor what is for clicking; the reports fit one. */
+  async print(state) {
+    const context = await reader({ storageState: state, colorScheme: "dark", viewport: { width: 794, height: 1123 } });
+    for (const path of PAGES) {
+      const page = await open(context, path);
+      await page.emulateMedia({ media: "print" });
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      assert.ok(wide <= 0, `${path} is ${wide} too wide`);
+      assert.equal(await page.locator(".top nav:visible, .tabs a:not([aria-current]):visible, button:visible").count(), 0, path);
+      assert.ok(await page.locator("h1").isVisible(), path);
+      if (path === "/ui/reports") {
+        const paper = (await page.pdf({ format: "A4" })).toString("latin1");
+        assert.equal(paper.match(/\/Type \/Page\b/g).length, 1);
+      }
+      await page.close();
+    }
+  },
+
+  /** Over a slow link pages are usable, and what changes is still shown. */
+  async slow_link(state) {
+    const context = await reader({ storageState: state });
+    const page = await context.newPage();
+    const link = await context.newCDPSession(page);
+    await link.send("Network.enable");
+    const slow = { offline: false, latency: 400, downloadThroughput: 20_000, uploadThroughput: 20_000 };
+    await link.send("Network.emulateNetworkConditions", slow);
+    await page.goto(`${root}/ui/pools/work`);
+    const other = await open(context, "/ui/pools/work");
+    await other.getByRole("button", { name: "Pause" }).click();
+    await page.locator("#summary .state", { hasText: "paused" }).waitFor();
+    await page.getByRole("button", { name: "Resume" }).click();
+    await page.getByRole("status").filter({ hasText: "intake resumed" }).waitFor();
+    await other.locator("#summary .state", { hasText: "running" }).waitFor();
+  },
+
   /** What an operator is about to do is not moved or closed by what changes meanwhile; a selection stays. */
   async in_use(state) {
     const context = await reader({ storageState: state });

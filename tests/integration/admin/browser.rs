@@ -18,6 +18,8 @@ trials![
     keys_lead_to_pages,
     a_search_is_completed,
     times_are_those_of_the_reader,
+    pages_are_printed,
+    pages_are_usable_over_a_slow_link,
     what_is_in_use_is_left_alone,
     of_two_operators_the_later_one_is_told,
     a_job_is_followed_and_cancelled,
@@ -114,6 +116,17 @@ fn times_are_those_of_the_reader() {
     command(&scene, &["schedule", "pause", "nightly"]).good();
     end(begin(&scene, "zones"));
     scene.finish();
+}
+
+fn pages_are_printed() {
+    let scene = scene();
+    trigger(&scene.site, "nightly");
+    end(begin(&scene, "print"));
+    scene.finish();
+}
+
+fn pages_are_usable_over_a_slow_link() {
+    run("slow_link");
 }
 
 fn what_is_in_use_is_left_alone() {
