@@ -34,6 +34,7 @@ mod subscriptions;
 #[cfg(feature = "admin")]
 mod token;
 mod usage;
+mod waiting;
 mod warnings;
 mod worker;
 
@@ -85,6 +86,8 @@ enum Command {
     Token(token::TokenCommand),
     /// Put messages into a queue
     Send(send::SendArgs),
+    /// List the messages that wait in a queue
+    Waiting(waiting::WaitingArgs),
     /// List, retry or delete dead letters
     #[command(subcommand)]
     Dead(dead::DeadCommand),
@@ -142,6 +145,7 @@ fn execute(cli: Cli) -> ExitCode {
         #[cfg(feature = "admin")]
         Command::Token(command) => token::run(&command),
         Command::Send(args) => send::run(args),
+        Command::Waiting(args) => waiting::run(&args),
         Command::Dead(command) => dead::run(command),
         Command::Subscriptions(command) => subscriptions::run(&command),
         Command::Schedule(command) => schedule::run(&command),

@@ -116,6 +116,17 @@ impl Array {
     }
 }
 
+/// Maximum number of characters of a text in a table for people.
+pub(super) const TEXT_CHARS_MAX: usize = 60;
+
+/// Returns the beginning of a text for a cell of a table.
+pub(super) fn shortened(text: &str) -> String {
+    let end = text.char_indices().nth(TEXT_CHARS_MAX).map(|(at, _)| at);
+    let kept = text[..end.unwrap_or(text.len())].replace('\t', " ");
+    let more = if end.is_some() { "…" } else { "" };
+    format!("{}{more}", foreign::line(&kept))
+}
+
 /// Formats a table without lines, readable for people and for `awk`.
 pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();

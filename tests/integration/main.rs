@@ -39,6 +39,7 @@ mod outage;
 mod outbox;
 mod output;
 mod packages;
+mod pending;
 mod postgres;
 mod producers;
 mod python;
@@ -138,6 +139,7 @@ fn trials() -> Vec<Trial> {
         mysql::trials(),
         outage::trials(),
         outbox::trials(),
+        pending::trials(),
         output::trials(),
         packages::trials(),
         postgres::trials(),

@@ -63,6 +63,7 @@ mod sources;
 mod token;
 mod trends;
 mod ui;
+mod waiting;
 mod waits;
 mod within;
 

@@ -16,7 +16,7 @@ use ganger_queue::client::json::{MessageJson, duration_text};
 use ganger_queue::client::shown::{DeadLetterJson, body};
 use ganger_queue::client::{
     Answers, Client, DeadFilter, DeadLetter, Depth, Each, Listed, Page, Partial, QueueClient,
-    Reply, RetryTarget,
+    Reply, RetryTarget, WaitingList,
 };
 use ganger_queue::delivery::{IfUnsubscribed, Outgoing, Post};
 use ganger_queue::fault::SourceFault;
@@ -219,6 +219,14 @@ impl QueueClient for RemoteSource {
 
     fn depth(&mut self, _queue: &str) -> Result<Depth, SourceFault> {
         Err(not_offered())
+    }
+
+    fn waiting_list(&mut self, queue: &str, limit: usize) -> Result<WaitingList, SourceFault> {
+        let mut wanted = Serializer::new(String::new());
+        wanted.append_pair("source", &self.source);
+        wanted.append_pair("limit", &limit.to_string());
+        let path = format!("/v1/queues/{}/messages?{}", segment(queue), wanted.finish());
+        self.get(&path).map_err(|error| said(&error))
     }
 
     fn reply_to(&mut self, unique: &str) -> Result<String, SourceFault> {

@@ -38,7 +38,7 @@ use super::waits::Waits;
 use super::{
     base_path, by_hand, cancel, control, dead, events, explain, health, history, in_force,
     job_routes, ledger, log, login, messages, occurrence_log, occurrences, openapi, pause, pools,
-    reload, reports, roles, schedules, silence_routes, sources,
+    reload, reports, roles, schedules, silence_routes, sources, waiting,
 };
 use ganger_config::model::TelemetryConfig;
 use ganger_pool::overview::Overview;
@@ -189,7 +189,7 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(in_force::in_force))
         .routes(routes!(log::levels, log::set_level))
         .routes(routes!(login::create))
-        .routes(routes!(messages::publish))
+        .routes(routes!(waiting::list, messages::publish))
         .routes(routes!(messages::publish_to_topic))
         .routes(routes!(sources::sources))
         .routes(routes!(sources::subscriptions))

@@ -234,5 +234,10 @@ impl Fault {
 
 /// Returns the name of a row's message in log records, if its dead letter knows the row.
 pub(crate) fn message_name(queue: &str, row: Option<i64>) -> Option<String> {
-    row.map(|row| format!("{queue}:{row}"))
+    row.map(|row| row_name(queue, row))
+}
+
+/// Returns the name of a row's message in log records.
+pub(crate) fn row_name(queue: &str, row: i64) -> String {
+    format!("{queue}:{row}")
 }

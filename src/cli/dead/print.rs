@@ -9,13 +9,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::common::Format;
-use crate::cli::output;
+use crate::cli::output::{self, shortened};
 use ganger_core::foreign;
 use ganger_queue::client::shown::DeadLetterJson;
 use ganger_queue::dead_letter::{DeadLetter, Group};
 
-/// Maximum number of characters of a text in a table for people.
-const TEXT_CHARS_MAX: usize = 60;
 /// Number of rows that are grouped at a time.
 const SHEET_ROWS: usize = 1000;
 
@@ -141,7 +139,7 @@ fn name_of(letter: &DeadLetter) -> &str {
 
 fn row(letter: &DeadLetter) -> Vec<String> {
     // A little more than is shown, so that it is seen whether there is more.
-    let head = letter.body.len().min(4 * (TEXT_CHARS_MAX + 1));
+    let head = letter.body.len().min(4 * (output::TEXT_CHARS_MAX + 1));
     vec![
         foreign::line(&letter.id).into_owned(),
         letter.attempts.to_string(),
@@ -199,13 +197,6 @@ fn group_row(source: &str, group: &Group, several: bool) -> Vec<String> {
         foreign::line(&group.id).into_owned(),
         shortened(&group.error),
     ]
-}
-
-fn shortened(text: &str) -> String {
-    let end = text.char_indices().nth(TEXT_CHARS_MAX).map(|(at, _)| at);
-    let kept = text[..end.unwrap_or(text.len())].replace('\t', " ");
-    let more = if end.is_some() { "…" } else { "" };
-    format!("{}{more}", foreign::line(&kept))
 }
 
 /// Formats a dead letter in full for people: a line for each field, escaped since others wrote it.

@@ -9,6 +9,7 @@ use crate::harness::{Event, Pool, Ran, Scene, Workspace, trials};
 
 trials![
     messages_are_sent,
+    what_waits_is_listed,
     a_file_is_sent_message_by_message,
     answers_are_waited_for,
     a_key_is_one_messages_elsewhere_too,
@@ -121,6 +122,19 @@ fn messages_are_sent() {
     );
     let why = there.says_the_same(&["send", "work", "a", "--source", "third"]);
     assert!(why.bad(2).contains("there is no source `third`"));
+    there.scene.finish();
+}
+
+fn what_waits_is_listed() {
+    let there = Elsewhere::of(Pool::new(&[]));
+    let many = ["send", UNREAD, "b", "c d", "--delay", "1h"];
+    there.ganger(&many).good();
+    let listed = there.says_the_same(&["waiting", UNREAD, "-o", "json"]);
+    assert_eq!(listed.json()[1]["body"], "c d");
+    let some = there.says_the_same(&["waiting", UNREAD, "--limit", "1"]);
+    assert!(some.err.contains("more messages wait"), "{some:?}");
+    let none = there.says_the_same(&["waiting", "work"]);
+    assert_eq!(none.good(), "no message waits\n");
     there.scene.finish();
 }
 

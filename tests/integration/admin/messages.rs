@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{api, scene};
+use super::{api, command, scene};
 use crate::harness::kafka::Kafka;
 use crate::harness::rabbit::Vhost;
 use crate::harness::{Api, Event, Pool, Workspace, trials};
@@ -15,6 +15,8 @@ trials![
     dead_letters_are_read_counted_edited_and_dropped,
     an_id_of_a_dead_letter_is_a_text_everywhere,
     a_queue_that_is_not_there_is_not_found,
+    what_waits_is_listed_and_cancelled,
+    the_list_of_two_sources_is_that_of_one,
 ];
 
 fn a_message_is_published_and_its_answer_waited_for() {
@@ -314,5 +316,79 @@ fn a_queue_that_is_not_there_is_not_found() {
             "{told}"
         );
     }
+    let path = |source: &str| {
+        format!(
+            "/v1/queues/absent-{:x}/messages?source={source}",
+            fastrand::u64(..)
+        )
+    };
+    let told = api.get(&path("events")).problem(404);
+    assert!(told.contains("does not exist"), "{told}");
+    let told = api.get(&path("rabbit")).problem(400);
+    assert!(told.contains("read only by taking it"), "{told}");
+    daemon.stop();
+}
+
+fn what_waits_is_listed_and_cancelled() {
+    let scene = scene(Pool::new(&[]));
+    let api = api(&scene.daemon);
+    command(&scene, &["pause", "work"]).good();
+    let path = "/v1/queues/work/messages";
+    for body in ["a", "b"] {
+        let message = json!({ "body": body, "correlation_id": "same" });
+        assert_eq!(api.post(path, &message.to_string()).status, 200);
+    }
+    let listed = api.get(&format!("{path}?limit=1")).json();
+    let first = &listed["messages"][0];
+    assert_eq!(
+        (&first["body"], &listed["more"]),
+        (&json!("a"), &json!(true))
+    );
+    for limit in ["0", "501", "x"] {
+        let told = api.get(&format!("{path}?limit={limit}")).problem(400);
+        assert_eq!(told, format!("limit must be within 1..=500: `{limit}`"));
+    }
+    let told = api.get(&format!("{path}?page=2")).problem(400);
+    assert!(told.contains("page"), "{told}");
+    let cancel = json!({ "id": first["id"] }).to_string();
+    assert_eq!(api.post("/v1/pools/work/cancel", &cancel).status, 200);
+    let listed = api.get(path).json();
+    assert_eq!(
+        (&listed["messages"][0]["body"], &listed["more"]),
+        (&json!("b"), &json!(false)),
+        "only the one of that name"
+    );
+    assert_eq!(listed["messages"].as_array().unwrap().len(), 1);
+    let none = api.get("/v1/queues/nowhere/messages").json();
+    assert_eq!(none, json!({ "messages": [], "more": false }));
+    command(&scene, &["resume", "work"]).good();
+    scene.settled();
+    scene.record().assert_done_once(&["b"]);
+    scene.finish();
+}
+
+fn the_list_of_two_sources_is_that_of_one() {
+    let sections = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"\n\
+         [sources.second]\nkind = \"table\"\nurl = \"sqlite:second.db\"\n\
+         [admin]\nlisten = \"127.0.0.1:0\"\n";
+    let site = Workspace::with_sections(sections);
+    let pools = [("main", "here"), ("second", "there")];
+    let pools =
+        pools.map(|(source, name)| Pool::new(&[]).text("source", source).text("name", name));
+    let daemon = site.start(&pools);
+    let api = api(&daemon);
+    let path = "/v1/queues/work/messages";
+    let told = api.get(path).problem(404);
+    assert!(told.contains("`main`, `second`"), "{told}");
+    let told = api.get("/v1/queues/nowhere/messages").problem(404);
+    assert!(told.contains("no pool reads queue `nowhere`"), "{told}");
+    let message = r#"{"body": "a", "delay": "1h"}"#;
+    let of = |source: &str| format!("{path}?source={source}");
+    assert_eq!(api.post(&of("second"), message).status, 200);
+    let lengths = ["main", "second"].map(|source| {
+        let listed = api.get(&of(source)).json();
+        listed["messages"].as_array().unwrap().len()
+    });
+    assert_eq!(lengths, [0, 1]);
     daemon.stop();
 }

@@ -120,6 +120,7 @@ fn a_role_allows_what_it_says() {
     let table = [
         ("GET", "/v1/status", "", "viewer"),
         ("GET", "/v1/dead/main", "", "viewer"),
+        ("GET", "/v1/queues/work/messages", "", "viewer"),
         ("GET", "/openapi.json", "", "viewer"),
         ("GET", "/ui", "", "viewer"),
         ("GET", "/ui/config", "", "viewer"),
@@ -402,6 +403,17 @@ fn parts_of_messages_are_hidden_from_viewers() {
     let dead = r#"{"body": "{\"card\": 4111, \"mode\": \"none\"}", "headers": {"x-key": "4111", "x-shop": "7"}}"#;
     let [viewer, operator] = [&viewer, &operator].map(|made| with(&scene, &made.token));
     assert_eq!(operator.post("/v1/queues/work/messages", dead).status, 200);
+    // Of one that is cut nothing can be taken out.
+    let cut = json!({ "body": format!("{{\"card\": 4111, \"pad\": \"{}\"}}", "x".repeat(5000)) });
+    let binary = json!({ "body_base64": "/zQxMTE=" });
+    for (queue, message) in [
+        ("whole", dead),
+        ("cut", &cut.to_string()),
+        ("binary", &binary.to_string()),
+    ] {
+        let path = format!("/v1/queues/{queue}/messages");
+        assert_eq!(operator.post(&path, message).status, 200);
+    }
     scene.daemon.entered();
     trigger(&scene.site, "logs");
     scene.daemon.eventually("the end of both", || {
@@ -418,6 +430,8 @@ fn parts_of_messages_are_hidden_from_viewers() {
     let paths = [
         "/v1/dead/main".to_owned(),
         "/ui/dead/main".to_owned(),
+        "/v1/queues/whole/messages".to_owned(),
+        "/v1/queues/cut/messages".to_owned(),
         "/v1/schedules/logs".to_owned(),
         "/ui/schedules/logs".to_owned(),
         format!("/v1/occurrences/{run}/log"),

@@ -13,6 +13,7 @@ trials![
     a_delay_that_no_tier_has_room_for,
     a_delayed_message_waits,
     a_topic_that_is_not_there,
+    what_the_group_has_not_done_is_listed,
     many_are_sent_and_none_is_lost,
     the_answer_is_waited_for,
     dead_letters_are_listed_and_shown,
@@ -103,6 +104,49 @@ fn a_topic_that_is_not_there() {
     let nowhere = site.named("nowhere");
     let wrong = site.site.ganger(&["send", &nowhere, "a"]).bad(1);
     assert!(wrong.contains(&format!("`{nowhere}`")), "{wrong}");
+}
+
+fn what_the_group_has_not_done_is_listed() {
+    let (site, daemon) = site(|site| site.pool(&["--v2=1"]));
+    site.send(&["done"]);
+    site.all_done(&daemon);
+    daemon.stop();
+    let full = site
+        .message("one")
+        .key("k")
+        .header("CorrelationId", "c-1")
+        .header("constructor", "red");
+    let large = site.message(&"x".repeat(5000));
+    site.kafka.send(&[full, large]);
+    let list = |more: &[&str]| {
+        let args = [&["waiting", &site.topic, "-o", "json"], more].concat();
+        site.site.ganger(&args)
+    };
+    let listed = list(&[]).json();
+    let listed = listed.as_array().unwrap();
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    let first = &listed[0];
+    let wanted = json!({
+        "id": format!("{}:0:1", site.topic), "available_at": null, "correlation_id": "c-1", "key": "k",
+        "body": "one",
+    });
+    for (name, value) in wanted.as_object().unwrap() {
+        assert_eq!(&first[name], value, "{name} of {first}");
+    }
+    assert_eq!(first["headers"]["constructor"], "red");
+    let created: jiff::Timestamp = first["created_at"].as_str().unwrap().parse().unwrap();
+    assert!(created < jiff::Timestamp::now(), "{created}");
+    assert_eq!(listed[1]["body_cut"], 5000);
+    let some = list(&["--limit", "1"]);
+    assert!(some.err.contains("more messages wait"), "{some:?}");
+    assert_eq!(some.json()[0]["body"], "one");
+    let nowhere = site.named("nowhere");
+    let wrong = site.site.ganger(&["waiting", &nowhere]).bad(1);
+    assert!(wrong.contains(&format!("`{nowhere}`")), "{wrong}");
+    // Nothing was taken or committed.
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    site.done(&daemon, 3);
+    daemon.stop();
 }
 
 fn many_are_sent_and_none_is_lost() {

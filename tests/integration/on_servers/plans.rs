@@ -270,6 +270,9 @@ fn go_through(site: &Workspace, daemon: &Daemon, round: usize) {
         ganger(&["send", "work", "mode:reply", "--reply"]).good(),
         "re: mode:reply\n"
     );
+    for queue in ["work", "other"] {
+        ganger(&["waiting", queue, "--source", "main", "--limit", "10"]).good();
+    }
     ganger(&["cancel", "work", &format!("m {round}")]).good();
     daemon.eventually("it to be put back", || {
         begun(site, &format!("mode:unless:there{round}:300")) > 0

@@ -13,7 +13,7 @@ use libtest_mimic::Trial;
 use crate::harness::Base;
 use crate::{
     answers, backlog, crashes, daemon_death, idempotency, jobs, kills, ledger, letters, migrating,
-    on_servers, outbox, sending, shutdown, timeouts, topics, unique, version2,
+    on_servers, outbox, pending, sending, shutdown, timeouts, topics, unique, version2,
 };
 
 /// The tests of all modules here.
@@ -31,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         migrating::asyncmonolith::trials_on,
         on_servers::trials_on,
         outbox::trials_on,
+        pending::trials_on,
         sending::trials_on,
         shutdown::trials_on,
         timeouts::trials_on,

@@ -16,6 +16,7 @@ trials![
     an_answer_that_does_not_come,
     the_list_has_all_that_scripts_rely_on,
     reading_the_list_changes_nothing,
+    what_waits_can_not_be_listed,
     one_is_sent_back_and_others_stay,
     one_is_sent_back_edited,
     some_are_dropped,
@@ -266,6 +267,15 @@ fn reading_the_list_changes_nothing() {
     let letters = vhost.client().take_all(DEAD);
     let bodies: Vec<&[u8]> = letters.iter().map(|letter| &*letter.body).collect();
     assert_eq!(bodies, [REJECTED.as_bytes(), CRASHED.as_bytes(), BINARY]);
+}
+
+fn what_waits_can_not_be_listed() {
+    let (vhost, site) = desk();
+    site.ganger(&["send", "work", "a"]).sent(1);
+    let why = site.ganger(&["waiting", "work"]).bad(1);
+    assert!(why.contains("read only by taking it"), "{why}");
+    let letter = vhost.client().take("work").unwrap();
+    assert_eq!((letter.text(), letter.redelivered), ("a", false));
 }
 
 fn one_is_sent_back_and_others_stay() {

@@ -2,6 +2,7 @@
 //! then the selected ones, a few at a time unless they are to be listed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -93,6 +94,7 @@ impl DeadLetterTopic {
             if wanted.contains(&RecordPosition::of(&stored)) {
                 fetched.put(stored);
             }
+            ControlFlow::Continue(())
         })?;
         Ok(fetched)
     }
@@ -167,6 +169,7 @@ impl KafkaClient {
                 sought = Some(RecordPosition::of(&stored));
             }
             index.take(&stored, filter);
+            ControlFlow::Continue(())
         })?;
         Ok(DeadLetterTopic {
             topic,

@@ -7,6 +7,7 @@ mod fetched_records;
 mod reader;
 mod replies;
 mod send;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,6 +29,7 @@ use crate::broker::{headers, setup, topic_names, topics};
 use ganger_config::model::{KafkaSource, Options, PoolConfig};
 use ganger_queue::client::{
     DeadChange, DeadFilter, Depth, Each, Listed, Pace, Page, Partial, Reply, RetryTarget,
+    WaitingList,
 };
 use ganger_queue::dead_letter::header;
 use ganger_queue::delivery::Outgoing;
@@ -149,16 +151,26 @@ impl KafkaClient {
         let Some(partitions) = self.topics.get(topic) else {
             return Ok(0);
         };
-        let spans = reader.spans(topic, *partitions)?;
+        let open = self.uncommitted(reader, topic, *partitions)?;
+        let open = open.values();
+        Ok(open.map(|span| span.end.abs_diff(span.from)).sum())
+    }
+
+    /// Returns the ranges of a topic that the group has not committed; empty ones are left out.
+    fn uncommitted(
+        &self,
+        reader: &Reader,
+        topic: &str,
+        partitions: usize,
+    ) -> Result<BTreeMap<i32, Span>, KafkaError> {
+        let mut spans = reader.spans(topic, partitions)?;
         let committed = reader.committed(topic, &spans)?;
-        let lag = |(partition, span): (&i32, &Span)| {
-            let done = committed.get(partition).copied().unwrap_or(span.from);
-            span.end
-                .saturating_sub(done.max(span.from))
-                .max(0)
-                .unsigned_abs()
-        };
-        Ok(spans.iter().map(lag).sum())
+        spans.retain(|partition, span| {
+            let done = committed.get(partition).copied();
+            span.from = span.from.max(done.unwrap_or(span.from));
+            span.from < span.end
+        });
+        Ok(spans)
     }
 }
 
@@ -237,6 +249,17 @@ impl ganger_queue::client::QueueClient for KafkaClient {
             delayed,
             claimed: 0,
         })
+    }
+
+    fn waiting_list(&mut self, queue: &str, limit: usize) -> Result<WaitingList, SourceFault> {
+        self.topics = topics::list(self.probe.native())?;
+        let Some(partitions) = self.topics.get(queue) else {
+            let topic = queue.to_owned();
+            return Err(KafkaError::from(CommandError::NoTopic { topic }).into());
+        };
+        let reader = Reader::open(&self.config)?;
+        let open = self.uncommitted(&reader, queue, *partitions)?;
+        Ok(waiting::list(&reader, queue, &open, limit)?)
     }
 
     fn reply_to(&mut self, unique: &str) -> Result<String, SourceFault> {

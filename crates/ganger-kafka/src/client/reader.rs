@@ -2,6 +2,7 @@
 //! involved and nothing is committed. The records are interpreted elsewhere.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,12 +122,12 @@ impl Reader {
         Ok(offsets.collect())
     }
 
-    /// Reads these ranges of a topic, each in order.
+    /// Reads these ranges of a topic, each in order. A break ends the reading.
     pub(super) fn read(
         &self,
         topic: &str,
         spans: &BTreeMap<i32, Span>,
-        mut each: impl FnMut(Stored),
+        mut each: impl FnMut(Stored) -> ControlFlow<()>,
     ) -> Result<(), KafkaError> {
         self.assign(topic, spans)?;
         let mut open = spans.clone();
@@ -138,8 +139,8 @@ impl Reader {
                     heard = Instant::now();
                     let (partition, offset) = (message.partition(), message.offset());
                     let end = open.get(&partition).map(|span| span.end);
-                    if end.is_some_and(|end| offset < end) {
-                        each(stored(&message));
+                    if end.is_some_and(|end| offset < end) && each(stored(&message)).is_break() {
+                        break;
                     }
                     if end.is_some_and(|end| offset + 1 >= end) {
                         open.remove(&partition);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 
+use super::waiting::WaitingList;
 use crate::dead_letter::DeadLetter;
 use crate::delivery::{Headers, Outgoing, Post};
 use crate::fault::SourceFault;
@@ -71,6 +72,13 @@ pub trait QueueClient: std::fmt::Debug + Send {
     }
     /// Makes a reply queue for one message.
     fn reply_to(&mut self, unique: &str) -> Result<String, SourceFault>;
+    /// Lists the first messages that wait in a queue, at most so many, without taking them.
+    fn waiting_list(&mut self, _queue: &str, _limit: usize) -> Result<WaitingList, SourceFault> {
+        Err(SourceFault::unsupported(
+            "pending messages can't be listed: here a message is read only by taking it, which counts as a \
+             delivery; `ganger status` shows their number",
+        ))
+    }
     /// Moves waiting messages of that name to the dead letters; returns their number.
     fn cancel_waiting(
         &mut self,

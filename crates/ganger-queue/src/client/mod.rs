@@ -4,6 +4,7 @@
 mod contract;
 pub mod json;
 pub mod shown;
+mod waiting;
 mod whereabouts;
 
 use std::collections::BTreeSet;
@@ -23,6 +24,7 @@ pub use contract::{
 use ganger_config::model::{Config, PoolConfig, SourceConfig, Subscription};
 use ganger_core::names::PAUSED_QUEUE;
 use shown::SubscriptionJson;
+pub use waiting::{WAITING_BODY_BYTES, WAITING_DEFAULT, WAITING_MAX, WaitingList, WaitingMessage};
 pub use whereabouts::{
     PoolInfo, SourceInfo, UnknownSource, source_of, source_of_topic, unique_name,
 };
@@ -143,6 +145,15 @@ impl Client {
     /// If the source can't be read.
     pub fn depth(&mut self, queue: &str) -> Result<Depth, SourceFault> {
         self.ask(|kind| kind.depth(queue))
+    }
+
+    /// Lists the first messages that wait in a queue, at most so many. Nothing is claimed, locked or counted as a
+    /// delivery.
+    ///
+    /// # Errors
+    /// If the source can't be read, or its messages can be read only by taking them.
+    pub fn waiting_list(&mut self, queue: &str, limit: usize) -> Result<WaitingList, SourceFault> {
+        self.ask(|kind| kind.waiting_list(queue, limit))
     }
 
     /// Moves the waiting messages of that name to the dead letters: by correlation id, message id, or the

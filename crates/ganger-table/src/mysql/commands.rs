@@ -21,7 +21,7 @@ use crate::server::selection::Selection;
 use crate::server::tables::Tables;
 use ganger_config::model::{MysqlDatabase, Subscription};
 use ganger_core::names::PAUSED_QUEUE;
-use ganger_queue::client::{Depth, Reply, Subscribed};
+use ganger_queue::client::{Depth, Reply, Subscribed, WaitingMessage};
 use ganger_queue::dead_letter::DeadLetter;
 use ganger_queue::delivery::{IfUnsubscribed, Outgoing, Unique};
 
@@ -158,6 +158,14 @@ impl Commands for Client {
 
     async fn depth(&mut self, queue: &str) -> Result<Depth, CallError> {
         waiting::depth(self, queue).await
+    }
+
+    async fn waiting_list(
+        &mut self,
+        queue: &str,
+        most: usize,
+    ) -> Result<Vec<WaitingMessage>, CallError> {
+        waiting::list(self, queue, most).await
     }
 
     async fn cancel(&mut self, pool: &str, queue: &str, id: &str) -> Result<usize, CallError> {

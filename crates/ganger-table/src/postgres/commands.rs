@@ -16,7 +16,7 @@ use super::connect::{ConnectTarget, RawConnection};
 use super::error::{PostgresError, failed};
 use super::owners::{listen, request_notifications, withdraw_request};
 use super::settle::{Statements, is_row, now_ms, publish};
-use super::{claim, pooler, row, topics, unique};
+use super::{claim, pooler, row, topics, unique, waiting};
 use crate::dead_letters::BATCH_MAX;
 use crate::server::client::{Commands, ServerClient};
 use crate::server::occurrences;
@@ -26,7 +26,7 @@ use crate::server::tables::Tables;
 use crate::table::headers;
 use ganger_config::model::{PostgresDatabase, Subscription};
 use ganger_core::names::PAUSED_QUEUE;
-use ganger_queue::client::{Depth, Reply, Subscribed};
+use ganger_queue::client::{Depth, Reply, Subscribed, WaitingMessage};
 use ganger_queue::dead_letter::DeadLetter;
 use ganger_queue::delivery::{CANCELLED, IfUnsubscribed, Outgoing, Reason, Unique};
 
@@ -198,6 +198,14 @@ impl Commands for CommandConnection {
             delayed: count(1)?,
             claimed: count(2)?,
         })
+    }
+
+    async fn waiting_list(
+        &mut self,
+        queue: &str,
+        most: usize,
+    ) -> Result<Vec<WaitingMessage>, Error> {
+        waiting::list(&self.raw.client, queue, most).await
     }
 
     async fn cancel(&mut self, pool: &str, queue: &str, id: &str) -> Result<usize, Error> {

@@ -1,12 +1,16 @@
-//! Counts of waiting rows, by the indexes and up to a limit.
+//! Counts and lists of waiting rows, by the indexes and up to a limit.
 
 use std::collections::BTreeSet;
 
-use tokio_postgres::Error;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row};
 
 use super::client::{Client, Statement};
+use super::row;
 use super::settle::now_ms;
-use crate::table::{PRIORITIES_MAX, WaitingRows};
+use crate::table::{PRIORITIES_MAX, WaitingRows, headers, row_name};
+use ganger_queue::client::{WAITING_BODY_BYTES, WaitingMessage};
+use ganger_queue::dead_letter::rfc_3339;
 
 /// Number of ready and of due rows, and milliseconds since the first due row fell due. No more delayed
 /// rows are read than are counted.
@@ -146,4 +150,70 @@ pub(super) async fn count_delayed(
         .query_one(&counts.delayed, &[&queue, &i64::from(most)])
         .await?;
     counted.try_get(0).map(i64::unsigned_abs)
+}
+
+/// Selects the columns of a list. Of a body that is stored apart the server reads the beginning only.
+macro_rules! listed {
+    ($rest:literal) => {
+        concat!(
+            "(SELECT id, suspicion, priority, available_after, created_at, attempts, last_error, message_id,
+  correlation_id, reply_to, content_type, key, headers::text AS headers, substr(body, 1, $3::integer) AS beginning,
+  substr(body_bytes, 1, $3::integer) AS beginning_bytes,
+  coalesce(octet_length(body), octet_length(body_bytes))::bigint AS bytes
+  FROM consumer_messages WHERE queue = ANY(ARRAY[$1::text]) AND owner IS NULL ",
+            $rest,
+            " LIMIT $2)"
+        )
+    };
+}
+
+/// The first rows in the order of claims, which due rows join at the next one.
+const LIST: &str = concat!(
+    "
+SELECT * FROM (",
+    listed!("AND available_after = 0 ORDER BY queue, suspicion, priority DESC, id"),
+    "
+UNION ALL ",
+    listed!("AND available_after > 0 ORDER BY queue, available_after"),
+    ") AS listed
+ORDER BY CASE WHEN available_after > ",
+    now_ms!(),
+    " THEN available_after ELSE 0 END, suspicion, priority DESC, id LIMIT $2"
+);
+
+/// Returns the first rows of the queue without a claim, up to `most`, and the beginning of each body.
+pub(super) async fn list(
+    client: &Client,
+    queue: &str,
+    most: usize,
+) -> Result<Vec<WaitingMessage>, Error> {
+    let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let cut = i32::try_from(WAITING_BODY_BYTES).unwrap_or(i32::MAX);
+    let values: [&(dyn ToSql + Sync); 3] = [&queue, &number(most), &cut];
+    let rows = client.query(LIST, &values).await?;
+    rows.iter().map(|row| listed(row, queue)).collect()
+}
+
+fn listed(row: &Row, queue: &str) -> Result<WaitingMessage, Error> {
+    let available_after: i64 = row.try_get("available_after")?;
+    let priority: i32 = row.try_get("priority")?;
+    let bytes: i64 = row.try_get("bytes")?;
+    let headers = headers::parse(row.try_get("headers")?).unwrap_or_default();
+    let message = WaitingMessage {
+        id: row_name(queue, row.try_get("id")?),
+        priority: priority.into(),
+        available_at: (available_after > 0).then(|| rfc_3339(available_after)),
+        created_at: Some(rfc_3339(row.try_get("created_at")?)),
+        attempts: row::count(row.try_get("attempts")?),
+        last_error: row::text(row, "last_error")?,
+        message_id: row::text(row, "message_id")?,
+        correlation_id: row::text(row, "correlation_id")?,
+        reply_to: row::text(row, "reply_to")?,
+        content_type: row::text(row, "content_type")?,
+        key: row::text(row, "key")?,
+        ..WaitingMessage::default()
+    };
+    let beginning = row::body(row, "beginning", "beginning_bytes")?.unwrap_or_default();
+    let message = message.with_headers(headers::not_ours(headers));
+    Ok(message.with_body(&beginning, usize::try_from(bytes).unwrap_or_default()))
 }

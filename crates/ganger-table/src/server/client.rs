@@ -16,6 +16,7 @@ use crate::server::dialect::StatementError;
 use ganger_config::model::Subscription;
 use ganger_queue::client::{
     DeadFilter, Depth, Each, Listed, Page, Partial, QueueClient, Reply, RetryTarget, Subscribed,
+    WaitingList, WaitingMessage,
 };
 use ganger_queue::dead_letter::DeadLetter;
 use ganger_queue::delivery::{IfUnsubscribed, Outgoing, Post, Unique};
@@ -92,6 +93,13 @@ pub(crate) trait Commands: Debug + Send + Sized {
     async fn unsubscribe(&mut self, topic: &str, queue: &str) -> Result<bool, Self::Error>;
 
     async fn depth(&mut self, queue: &str) -> Result<Depth, Self::Error>;
+
+    /// Returns the first rows of the queue without a claim, up to `most`, and the beginning of each body.
+    async fn waiting_list(
+        &mut self,
+        queue: &str,
+        most: usize,
+    ) -> Result<Vec<WaitingMessage>, Self::Error>;
 
     /// Moves some waiting messages with that id to the dead letters, in the open transaction. Returns
     /// their number.
@@ -343,6 +351,13 @@ impl<C: Commands> QueueClient for ServerClient<C> {
 
     fn depth(&mut self, queue: &str) -> Result<Depth, SourceFault> {
         self.ask("counting", async |connection| connection.depth(queue).await)
+    }
+
+    fn waiting_list(&mut self, queue: &str, limit: usize) -> Result<WaitingList, SourceFault> {
+        let list = self.ask("listing the waiting messages", async |connection| {
+            connection.waiting_list(queue, limit + 1).await
+        });
+        Ok(WaitingList::of(list?, limit))
     }
 
     fn cancel_waiting(&mut self, pool: &str, queue: &str, id: &str) -> Result<usize, SourceFault> {

@@ -15,12 +15,12 @@ use super::clock::WallClock;
 use super::error::SqliteError;
 use super::leases::directory;
 use super::schema::canonical;
-use super::{claim, journal, row, schema, settle, topics, unique};
+use super::{claim, journal, row, schema, settle, topics, unique, waiting};
 use crate::dead_letters::{BATCH_MAX, list};
 use ganger_config::model::Subscription;
 use ganger_core::names::PAUSED_QUEUE;
 use ganger_queue::client::{
-    DeadFilter, Depth, Each, Listed, Page, Partial, Reply, RetryTarget, Subscribed,
+    DeadFilter, Depth, Each, Listed, Page, Partial, Reply, RetryTarget, Subscribed, WaitingList,
 };
 use ganger_queue::delivery::{CANCELLED, Failure, Outgoing, Post, Reason};
 use ganger_queue::fault::SourceFault;
@@ -211,6 +211,12 @@ impl ganger_queue::client::QueueClient for SqliteClient {
             })
         });
         Ok(counts.map_err(failed("counting"))?)
+    }
+
+    fn waiting_list(&mut self, queue: &str, limit: usize) -> Result<WaitingList, SourceFault> {
+        let list = waiting::list(&self.conn, queue, limit + 1, &self.clock);
+        let list = list.map_err(failed("listing the waiting messages"))?;
+        Ok(WaitingList::of(list, limit))
     }
 
     fn cancel_waiting(&mut self, pool: &str, queue: &str, id: &str) -> Result<usize, SourceFault> {

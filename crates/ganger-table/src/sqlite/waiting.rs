@@ -1,12 +1,14 @@
-//! Counts of waiting rows, by the indexes and up to a limit.
+//! Counts and lists of waiting rows, by the indexes and up to a limit.
 
 use std::collections::BTreeSet;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::clock::WallClock;
 use super::row;
-use crate::table::{PRIORITIES_MAX, WaitingRows};
+use crate::table::{PRIORITIES_MAX, WaitingRows, row_name};
+use ganger_queue::client::{WAITING_BODY_BYTES, WaitingMessage};
+use ganger_queue::dead_letter::rfc_3339;
 
 /// Counts the rows that could be claimed now, up to `most` in each of the two indexes, and finds the
 /// oldest, without a lock that others would notice.
@@ -100,4 +102,75 @@ pub(crate) fn count_delayed(conn: &Connection, queue: &str, most: u32) -> rusqli
         .prepare_cached(delayed)?
         .query_row(params![queue, most], |row| row.get(0))?;
     Ok(u64::from(delayed))
+}
+
+/// Selects the columns of a list.
+macro_rules! listed {
+    ($index:literal, $rest:literal) => {
+        concat!(
+            "SELECT * FROM (
+  SELECT id, suspicion, priority, available_after, created_at, attempts, last_error, message_id, correlation_id,
+    reply_to, content_type, key, headers, substr(CAST(body AS BLOB), 1, ?4), length(CAST(body AS BLOB))
+  FROM consumer_messages INDEXED BY ",
+            $index,
+            " WHERE queue = ?1 AND owner IS NULL ",
+            $rest,
+            " LIMIT ?2)"
+        )
+    };
+}
+
+/// The first rows in the order of claims, which due rows join at the next one.
+const LIST: &str = concat!(
+    "SELECT * FROM (",
+    listed!(
+        "consumer_messages_ready",
+        "AND available_after = 0 ORDER BY suspicion, priority DESC, id"
+    ),
+    " UNION ALL ",
+    listed!(
+        "consumer_messages_delayed",
+        "AND available_after > 0 ORDER BY available_after"
+    ),
+    ")
+ORDER BY CASE WHEN available_after > ?3 THEN available_after ELSE 0 END, suspicion, priority DESC, id LIMIT ?2"
+);
+
+/// Returns the first rows of the queue without a claim, up to `most`, and the beginning of each body.
+pub(crate) fn list(
+    conn: &Connection,
+    queue: &str,
+    most: usize,
+    clock: &WallClock,
+) -> rusqlite::Result<Vec<WaitingMessage>> {
+    let mut list = conn.prepare_cached(LIST)?;
+    let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let (most, cut) = (number(most), number(WAITING_BODY_BYTES));
+    let values = params![queue, most, clock.now_ms(), cut];
+    let rows = list.query_map(values, |row| listed(row, queue))?;
+    rows.collect()
+}
+
+fn listed(row: &Row<'_>, queue: &str) -> rusqlite::Result<WaitingMessage> {
+    let text = |column: usize| row.get_ref(column).map(row::text);
+    let available_after: i64 = row.get(3)?;
+    let headers = row::headers(row.get_ref(12)?).unwrap_or_default().headers;
+    let bytes: i64 = row.get(14)?;
+    let message = WaitingMessage {
+        id: row_name(queue, row.get(0)?),
+        priority: row.get(2)?,
+        available_at: (available_after > 0).then(|| rfc_3339(available_after)),
+        created_at: Some(rfc_3339(row.get(4)?)),
+        attempts: row::count(row.get(5)?),
+        last_error: text(6)?,
+        message_id: text(7)?,
+        correlation_id: text(8)?,
+        reply_to: text(9)?,
+        content_type: text(10)?,
+        key: text(11)?,
+        ..WaitingMessage::default()
+    };
+    let beginning = row::body_bytes(row.get_ref(13)?);
+    let message = message.with_headers(headers);
+    Ok(message.with_body(&beginning, usize::try_from(bytes).unwrap_or_default()))
 }

@@ -1,14 +1,16 @@
-//! Messages without a claim, for commands: counted, cancelled, taken as replies.
+//! Messages without a claim, for commands: counted, listed, cancelled, taken as replies.
 
 use bytes::Bytes;
 
 use crate::dead_letters::BATCH_MAX;
 use crate::mysql::client::Client;
 use crate::mysql::error::CallError;
+use crate::mysql::row::{self, Row};
 use crate::mysql::value::{Value, now_ms};
 use crate::server::occurrences;
-use crate::table::headers;
-use ganger_queue::client::{Depth, Reply};
+use crate::table::{headers, row_name};
+use ganger_queue::client::{Depth, Reply, WAITING_BODY_BYTES, WaitingMessage};
+use ganger_queue::dead_letter::rfc_3339;
 use ganger_queue::delivery::{CANCELLED, Failure, Reason};
 
 const DEPTH: &str = "
@@ -64,6 +66,68 @@ pub(super) async fn depth(client: &mut Client, queue: &str) -> Result<Depth, Cal
         delayed: count(1)?,
         claimed: count(2)?,
     })
+}
+
+/// Selects the columns of a list.
+macro_rules! listed {
+    ($rest:literal) => {
+        concat!(
+            "(SELECT id, suspicion, turn, priority, available_after, created_at, attempts, last_error, message_id,
+  correlation_id, reply_to, content_type, `key`, headers, SUBSTRING(body, 1, ?) AS beginning, LENGTH(body) AS bytes
+  FROM consumer_messages FORCE INDEX (consumer_messages_ready) WHERE queue = ? AND owner IS NULL ",
+            $rest,
+            " LIMIT ?)"
+        )
+    };
+}
+
+/// The first rows in the order of claims, which due rows join at the next one.
+const LIST: &str = concat!(
+    "
+SELECT * FROM (",
+    listed!("AND available_after = 0 ORDER BY suspicion, turn, id"),
+    "
+UNION ALL ",
+    listed!("AND available_after > 0 ORDER BY available_after"),
+    ") AS listed
+ORDER BY CASE WHEN available_after > ",
+    now_ms!(),
+    " THEN available_after ELSE 0 END, suspicion, turn, id LIMIT ?"
+);
+
+/// Returns the first rows of the queue without a claim, up to `most`, and the beginning of each body.
+pub(super) async fn list(
+    client: &mut Client,
+    queue: &str,
+    most: usize,
+) -> Result<Vec<WaitingMessage>, CallError> {
+    let number = |number: usize| Value::Number(i64::try_from(number).unwrap_or(i64::MAX));
+    let of_one = [number(WAITING_BODY_BYTES), queue.into(), number(most)];
+    let values = [&of_one[..], &of_one, &[number(most)]].concat();
+    let rows = client.query(LIST, &values).await?;
+    rows.iter().map(|row| listed(row, queue)).collect()
+}
+
+fn listed(row: &Row, queue: &str) -> Result<WaitingMessage, CallError> {
+    let available_after: i64 = row.get("available_after")?;
+    let headers = headers::parse(&row.get::<String>("headers")?).unwrap_or_default();
+    let message = WaitingMessage {
+        id: row_name(queue, row.get("id")?),
+        priority: row.get("priority")?,
+        available_at: (available_after > 0).then(|| rfc_3339(available_after)),
+        created_at: Some(rfc_3339(row.get("created_at")?)),
+        attempts: row::count(row.get("attempts")?),
+        last_error: row.text("last_error")?,
+        message_id: row.text("message_id")?,
+        correlation_id: row.text("correlation_id")?,
+        reply_to: row.text("reply_to")?,
+        content_type: row.text("content_type")?,
+        key: row.text("key")?,
+        ..WaitingMessage::default()
+    };
+    let beginning: Vec<u8> = row.get("beginning")?;
+    let message = message.with_headers(headers::not_ours(headers));
+    Ok(message.with_body(&beginning, row.get("bytes")?))
 }
 
 /// Moves some of the messages that wait under that id to the dead letters, in the open transaction.

@@ -583,6 +583,9 @@ fn command(config: &TableSource, database: &Path, round: i64) {
         .post(&[post("t", None, Some(IfUnsubscribed::Fail))])
         .unwrap();
     client.unsubscribe("t", "subscribed").unwrap();
+    let list = client.waiting_list("q", 3).unwrap();
+    assert_eq!((list.messages.len(), list.more), (3, true));
+    client.waiting_list("sent", 3).unwrap();
     assert_eq!(client.cancel_waiting("p", "sent", "c").unwrap(), 2);
     assert!(client.take_reply("answers", "c").unwrap().is_some());
     client.depth("sent").unwrap();
