@@ -259,6 +259,32 @@ const flows = {
     forget(/\/v1\/dead\/main\/retry: Failed to load resource: .* status of 404 /);
   },
 
+  /** A hostile message that is sent to a paused pool is seen waiting, by another reader too, and nothing in it runs. It
+   *  is cancelled, and is a dead letter then. */
+  async waiting(state) {
+    const context = await reader({ storageState: state });
+    const [page, other] = [await open(context, "/ui/queues/work"), await open(context, "/ui/queues/work")];
+    const none = page.locator("#waiting").getByText("No message can be claimed");
+    await none.waitFor();
+    await page.getByLabel("Body", { exact: true }).fill("<img src=x onerror=globalThis.hacked=1>");
+    await page.getByLabel(/^Headers/).fill("constructor: <b>red</b>");
+    await page.getByRole("button", { name: "Send", exact: true }).click();
+    for (const reader of [page, other]) {
+      const row = reader.locator("#waiting tbody tr").filter({ hasText: "<img src=x onerror" });
+      await row.locator("summary").first().click();
+      await row.getByRole("rowheader", { name: "constructor" }).waitFor();
+      assert.equal(await reader.evaluate(() => globalThis.hacked), undefined);
+      assert.equal(await reader.locator("#waiting img, #waiting b").count(), 0);
+    }
+    await page.locator("#waiting").getByText("Cancel…").click();
+    await page.getByText("becomes a dead letter of pool work").waitFor();
+    await page.getByRole("button", { name: "Cancel", exact: true }).click();
+    await page.getByText("1 waiting are cancelled").waitFor();
+    await none.waitFor();
+    await page.goto(`${root}/ui/dead/main?reason=cancelled`);
+    await page.locator("tbody tr").filter({ hasText: "<img src=x" }).waitFor();
+  },
+
   /** All that match are sent back at a rate: the progress is followed live, and cancelled, also without a script. */
   async job(state) {
     for (const javaScriptEnabled of [true, false]) {

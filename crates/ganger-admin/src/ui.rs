@@ -32,6 +32,7 @@ mod edit;
 mod events;
 mod jobs;
 mod queue;
+mod queue_waiting;
 mod search;
 mod silences;
 

@@ -22,6 +22,7 @@ trials![
     pages_are_usable_over_a_slow_link,
     what_is_in_use_is_left_alone,
     of_two_operators_the_later_one_is_told,
+    a_message_that_waits_is_seen_and_cancelled,
     a_job_is_followed_and_cancelled,
     an_alert_is_silenced_and_told_again,
     what_a_run_writes_is_read_live,
@@ -91,6 +92,16 @@ fn pages_are_accessible_and_fit_a_phone() {
     let scene = scene();
     // A schedule has results then.
     trigger(&scene.site, "nightly");
+    let later = [
+        "send",
+        "work",
+        "{\"order\": 17}",
+        "--delay",
+        "1h",
+        "-H",
+        "tenant=blue",
+    ];
+    command(&scene, &later).good();
     end(begin(&scene, "pages"));
     scene.finish();
 }
@@ -150,6 +161,13 @@ fn of_two_operators_the_later_one_is_told() {
     let dead = || scene.table.dead().len() == 1;
     scene.daemon.eventually("it to be dead", dead);
     end(begin(&scene, "dead_letter"));
+    scene.finish();
+}
+
+fn a_message_that_waits_is_seen_and_cancelled() {
+    let scene = scene();
+    command(&scene, &["pause", "work"]).good();
+    end(begin(&scene, "waiting"));
     scene.finish();
 }
 

@@ -403,7 +403,7 @@ fn parts_of_messages_are_hidden_from_viewers() {
     let dead = r#"{"body": "{\"card\": 4111, \"mode\": \"none\"}", "headers": {"x-key": "4111", "x-shop": "7"}}"#;
     let [viewer, operator] = [&viewer, &operator].map(|made| with(&scene, &made.token));
     assert_eq!(operator.post("/v1/queues/work/messages", dead).status, 200);
-    // Of one that is cut nothing can be taken out.
+    // Of one that is cut nothing can be taken out, and one is no text.
     let cut = json!({ "body": format!("{{\"card\": 4111, \"pad\": \"{}\"}}", "x".repeat(5000)) });
     let binary = json!({ "body_base64": "/zQxMTE=" });
     for (queue, message) in [
@@ -432,6 +432,9 @@ fn parts_of_messages_are_hidden_from_viewers() {
         "/ui/dead/main".to_owned(),
         "/v1/queues/whole/messages".to_owned(),
         "/v1/queues/cut/messages".to_owned(),
+        "/ui/queues/whole".to_owned(),
+        "/ui/queues/cut".to_owned(),
+        "/ui/queues/binary".to_owned(),
         "/v1/schedules/logs".to_owned(),
         "/ui/schedules/logs".to_owned(),
         format!("/v1/occurrences/{run}/log"),

@@ -31,8 +31,8 @@ const LINE_CHARS: usize = 110;
 const BODY_CHARS: usize = 40;
 /// Time for which dead letters are looked through, unless all are asked for.
 pub(super) const LOOKS_FOR: &str = "150ms";
-/// Shortest time after which dead letters are read again.
-const READ_EVERY: Duration = Duration::from_secs(5);
+/// Shortest time after which messages of a source are read again.
+pub(super) const READ_EVERY: Duration = Duration::from_secs(5);
 
 /// Fields by which dead letters are filtered, in the API as well, each with its label.
 pub(super) const FILTERS: [(&str, &str); 6] = [

@@ -132,7 +132,8 @@ fn body(dead: &DeadLetter) -> Markup {
     }
 }
 
-fn headers(headers: &Headers) -> Markup {
+/// Shows the headers of a message.
+pub(super) fn headers(headers: &Headers) -> Markup {
     html! {
         div.wide tabindex="0" {
             table {

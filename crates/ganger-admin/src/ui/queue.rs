@@ -14,12 +14,14 @@ use serde_json::{Map, Value, json};
 
 use super::api::Api;
 use super::commands::{command, commands};
+use super::dead::READ_EVERY;
 use super::done::leave;
 use super::edit::refused;
 use super::now::rate_of;
 use super::page::{Page, Section};
 use super::paths::{SEND, STATUS, dead_path, path, pool_path, queue_path};
 use super::query::Fields;
+use super::queue_waiting::{ListedQueue, waiting};
 use super::shown::{count, state, text};
 use crate::answer::Problem;
 
@@ -47,15 +49,21 @@ struct QueuePlace {
 }
 
 impl QueuePlace {
-    /// Returns the queue of that name in the source that is named, or in the one that the API finds for it.
-    async fn find(api: &Api, queue: String, source: Option<&str>) -> Result<Self, Problem> {
+    /// Returns the queue of that name in the source that is named, or in the one that the API finds for it, and the
+    /// kind of the source.
+    async fn find(
+        api: &Api,
+        queue: String,
+        source: Option<&str>,
+    ) -> Result<(Self, String), Problem> {
         let sought = Fields::from([("queue", &*queue), ("source", source.unwrap_or_default())]);
         let sources: Vec<SourceInfo> = api.get(&sought.at("/v1/sources")).await?;
-        let source = sources.into_iter().next().map(|source| source.name);
-        Ok(Self {
-            source: source.unwrap_or_default(),
-            queue,
-        })
+        let source = sources
+            .into_iter()
+            .next()
+            .map(|source| (source.name, source.kind));
+        let (source, kind) = source.unwrap_or_default();
+        Ok((Self { queue, source }, kind))
     }
 
     fn path(&self) -> String {
@@ -74,7 +82,7 @@ pub(super) async fn page(
     Path(queue): Path<String>,
     uri: Uri,
 ) -> Result<Page, Problem> {
-    let place = QueuePlace::find(&api, queue, Fields::of(&uri).get("source")).await?;
+    let (place, kind) = QueuePlace::find(&api, queue, Fields::of(&uri).get("source")).await?;
     let status: Status = api.get(STATUS).await?;
     let pools = status.pools.iter();
     let pools = pools.filter(|pool| pool.source == place.source && reads(pool, &place.queue));
@@ -82,14 +90,25 @@ pub(super) async fn page(
     let unread = status.unread_queues.iter();
     let mut unread = unread.filter(|one| one.source == place.source && one.queue == place.queue);
     let unread = unread.next().map(|one| one.backlog);
+    let listed = ListedQueue {
+        source: &place.source,
+        kind: &kind,
+        queue: &place.queue,
+        pools: &pools,
+    };
     let page = Page::new(Section::Now, format!("Queue {}", place.queue))
         .with("summary", summary(&place, &pools, unread))
         .with("pools", readers(&place, &pools))
+        .with_list("waiting", waiting(&api, listed).await)
         .with(
             "send",
             html! { h2 { "Send a message" } (form(&place, &TypedMessage::default(), None)) },
         );
-    Ok(page.with("commands", commands(&as_commands(&place))))
+    let page = page.with(
+        "commands",
+        commands(&as_commands(&place, listed.canceller())),
+    );
+    Ok(page.every(READ_EVERY))
 }
 
 /// Takes a message as it was typed, and sends it. If that fails it is shown again.
@@ -203,7 +222,7 @@ fn summary(place: &QueuePlace, pools: &[&PoolStatus], unread: Option<BacklogStat
             @if in_hand > 0 { "; " (count(in_hand as u64)) " in hand" }
             "."
         }
-        p { "In " strong { (text(&place.source)) } ". " a href=(dead_path(&place.source)) { "Dead letters of the source" } }
+        p { "In " strong { (text(&place.source)) } ". " a href=(dead_path(&place.source)) { "Dead letters of the source" } " · " a href="#send" { "Send a message" } }
         @if is_paused { p { span.state.warn { "◐ Paused for all daemons that share the table." } } }
         @if pools.is_empty() { p { span.state.warn { "▲ No pool of this daemon reads it." } } }
         @for pool in pools {
@@ -282,12 +301,15 @@ fn form(place: &QueuePlace, typed: &TypedMessage, problem: Option<&str>) -> Mark
     }
 }
 
-fn as_commands(place: &QueuePlace) -> [String; 2] {
+fn as_commands(place: &QueuePlace, canceller: Option<&str>) -> Vec<String> {
     let QueuePlace { queue, source } = place;
-    [
+    let cancel = canceller.map(|pool| command(&["cancel", pool, "ID"]));
+    let first = [
+        command(&["waiting", queue, "--source", source]),
         command(&["send", queue, "BODY", "--source", source]),
-        command(&["dead", "list", "--source", source]),
-    ]
+    ];
+    let last = command(&["dead", "list", "--source", source]);
+    first.into_iter().chain(cancel).chain([last]).collect()
 }
 
 #[cfg(test)]
