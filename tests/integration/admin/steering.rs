@@ -382,6 +382,7 @@ fn what_the_last_worker_printed_is_shown_while_none_runs() {
 fn the_status_is_shown_to_people_and_programs() {
     let scene = scene(Pool::new(&[]).set("workers", "2"));
     let api = api(&scene.daemon);
+    scene.daemon.has_workers(2);
     scene.send(&["one", "two", "mode:wait:go"]);
     scene.begun(&["mode:wait:go"]);
     scene

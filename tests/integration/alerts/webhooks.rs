@@ -194,7 +194,12 @@ fn a_reload_changes_the_webhook_and_takes_it_away() {
         let mut texts = texts.filter_map(|it| Some(it.body["text"].as_str()?.to_owned()));
         texts.find(|text| text.starts_with(start))
     };
-    look(|| slack("[firing] pool `work` is degraded")).expect("it to be told");
+    for begun in [
+        "pool `work` is degraded",
+        "workers of pool `work` can't start",
+    ] {
+        look(|| slack(&format!("[firing] {begun}"))).expect("it to be told");
+    }
     let text = fs::read_to_string(scene.daemon.config()).unwrap();
     let (before, rest) = text.split_once("[alerts]").unwrap();
     let after = &rest[rest.find("[daemon]").unwrap()..];

@@ -31,7 +31,7 @@ const OTHER_STATES: [&str; 6] = [
 
 /// Names that can be searched for.
 #[derive(Debug, Default)]
-struct Known {
+struct SearchNames {
     pools: BTreeSet<String>,
     queues: BTreeSet<String>,
     schedules: BTreeSet<String>,
@@ -46,11 +46,11 @@ pub(super) async fn complete(
     let fields = Fields::of(&uri);
     let query = fields.get("q").unwrap_or_default();
     let status: Status = api.get(STATUS).await?;
-    let mut known = Known::default();
+    let mut names = SearchNames::default();
     for pool in &status.pools {
-        known.pools.insert(pool.name.clone());
+        names.pools.insert(pool.name.clone());
         let queues = pool.queue.split(", ").map(str::to_owned);
-        known.queues.extend(queues);
+        names.queues.extend(queues);
     }
     let value = last_of(query).1;
     let value = value.split_once(':').map_or(value, |(_, value)| value);
@@ -58,11 +58,11 @@ pub(super) async fn complete(
         let fields = Fields::from([("text", value), ("limit", SCHEDULES_MAX)]);
         let schedules: Vec<ScheduleJson> = api.get(&fields.at("/v1/schedules")).await?;
         for schedule in schedules {
-            known.schedules.insert(schedule.name);
-            known.tags.extend(schedule.tags);
+            names.schedules.insert(schedule.name);
+            names.tags.extend(schedule.tags);
         }
     }
-    Ok(Json(known.complete(query)))
+    Ok(Json(names.complete(query)))
 }
 
 /// Divides a search before its last word.
@@ -71,7 +71,7 @@ fn last_of(query: &str) -> (&str, &str) {
     query.split_at(at)
 }
 
-impl Known {
+impl SearchNames {
     fn complete(&self, query: &str) -> Vec<String> {
         let (before, last) = last_of(query);
         let names = |word: &str| -> Vec<&str> {
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_search_is_completed_at_its_last_word() {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let known = Known {
+        let names = SearchNames {
             pools: set(&["email", "export", "two words"]),
             queues: set(&["Emails"]),
             schedules: set(&["etl", "nightly"]),
@@ -140,8 +140,8 @@ mod tests {
             ("other:e", &[]),
             ("constructor", &[]),
         ] {
-            assert_eq!(known.complete(query), expected, "{query}");
+            assert_eq!(names.complete(query), expected, "{query}");
         }
-        assert_eq!(known.complete("").len(), WORDS.len());
+        assert_eq!(names.complete("").len(), WORDS.len());
     }
 }

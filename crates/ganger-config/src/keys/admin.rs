@@ -130,10 +130,8 @@ fn public_url(t: &mut Reader<'_>, is_required: bool) -> Option<PublicUrl> {
     } else if !is_plain(&path) {
         let what = "has a path that can't be put before others: its parts are of letters, digits, `-`, `.`, `_` and \
                     `~`, and the first is neither `ui` nor `v1`";
-        t.wrong(
-            "public_url",
-            &Wrong::new(what, &format!("write \"{origin}/ganger\"")),
-        );
+        let help = format!("write \"{origin}/ganger\"");
+        t.wrong("public_url", &Wrong::new(what, &help));
     }
     Some(PublicUrl { origin, path })
 }

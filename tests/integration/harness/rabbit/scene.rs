@@ -52,8 +52,10 @@ impl RabbitScene {
         }
     }
 
-    /// Puts messages into the pool's queue.
+    /// Puts messages into the pool's queue, once the daemon has made it.
     pub(crate) fn send<T: AsRef<str>>(&self, bodies: &[T]) {
+        let is_made = || self.client.ready(QUEUE).is_some();
+        self.daemon.eventually("the queue to be made", is_made);
         let letter = |body: &T| Letter::new(QUEUE, body.as_ref());
         let letters: Vec<Letter> = bodies.iter().map(letter).collect();
         self.client.publish(&letters);
