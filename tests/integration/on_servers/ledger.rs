@@ -86,7 +86,8 @@ fn runs_end_while_the_tables_are_of_an_older_version() {
     let (queue, steps) = schema(&site);
     let server = site.database();
     server.ask(&queue);
-    steps[..steps.len() - 1].iter().for_each(|step| {
+    // Version 3 knows no fingerprints.
+    steps[..3].iter().for_each(|step| {
         server.ask(step);
     });
     for (id, body) in [("r1", "done"), ("r2", "mode:answer:400")] {

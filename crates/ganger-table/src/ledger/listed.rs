@@ -59,11 +59,17 @@ fn query<'a>(
             conditions.push("ended_at IS NULL".to_owned());
             // In an order that no other index has.
             order = "coalesce(ended_at, 0), id DESC";
-        } else if filter.schedule.is_some() {
-            // A schedule has fewer runs than there are in any state.
-            by = by_index("occurrences_of_schedule");
-        } else if state != OccurrenceState::Completed {
-            by = by_index("occurrences_not_completed");
+        } else if state == OccurrenceState::Completed {
+            // A schedule has fewer runs than have completed.
+            by = filter
+                .schedule
+                .as_ref()
+                .map_or_else(String::new, |_| by_index("occurrences_of_schedule"));
+        } else {
+            by = by_index(match filter.schedule {
+                Some(_) => "occurrences_of_schedule_not_completed",
+                None => "occurrences_not_completed",
+            });
             conditions.push("ended_at IS NOT NULL AND state <> 2".to_owned());
         }
     }
@@ -163,7 +169,10 @@ mod tests {
         };
         let failed = Some(OccurrenceState::Failed);
         assert_eq!(indexes(&of(None, failed)), ["occurrences_not_completed"]);
-        assert_eq!(indexes(&of(Some("s"), failed)), ["occurrences_of_schedule"]);
+        assert_eq!(
+            indexes(&of(Some("s"), failed)),
+            ["occurrences_of_schedule_not_completed"]
+        );
         let completed = Some(OccurrenceState::Completed);
         assert_eq!(
             indexes(&of(Some("s"), completed)),
@@ -175,6 +184,9 @@ mod tests {
             is_unresolved: true,
             ..of(Some("s"), None)
         };
-        assert_eq!(indexes(&unresolved), ["occurrences_of_schedule"; 2]);
+        assert_eq!(
+            indexes(&unresolved),
+            ["occurrences_of_schedule_not_completed"; 2]
+        );
     }
 }

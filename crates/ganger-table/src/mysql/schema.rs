@@ -22,6 +22,7 @@ const LEDGER_MIGRATIONS: &[&str] = &[
     include_str!("ledger_v2.sql"),
     include_str!("ledger_v3.sql"),
     include_str!("ledger_v4.sql"),
+    include_str!("ledger_v5.sql"),
 ];
 
 /// Statements for messages to topics, also in place of the first version's table. They need triggers,

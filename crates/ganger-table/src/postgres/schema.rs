@@ -27,6 +27,7 @@ const LEDGER_MIGRATIONS: &[&str] = &[
     include_str!("ledger_v2.sql"),
     include_str!("ledger_v3.sql"),
     include_str!("ledger_v4.sql"),
+    include_str!("ledger_v5.sql"),
 ];
 
 /// Tables that must all exist if one of them does: otherwise it belongs to another program.
@@ -281,7 +282,7 @@ mod tests {
             let (_, step) = step.split_once(begin).unwrap();
             assert!(step.starts_with(first), "{version}: {step}");
         }
-        assert!(public.ends_with("\nUPDATE ledger SET version = 4;\nCOMMIT;\n"));
+        assert!(public.ends_with("\nUPDATE ledger SET version = 5;\nCOMMIT;\n"));
         let own = statements("jobs", "q_");
         let created = "BEGIN;\nCREATE SCHEMA IF NOT EXISTS \"jobs\";\nSET LOCAL";
         assert_eq!(own.matches(created).count(), 1);

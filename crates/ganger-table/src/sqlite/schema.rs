@@ -54,6 +54,10 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("v10.sql"),
         known_by: Some(("occurrences_fingerprint", "fingerprint")),
     },
+    Migration {
+        sql: include_str!("v11.sql"),
+        known_by: Some(("occurrences_of_schedule_not_completed", "state")),
+    },
 ];
 
 /// A step from one version of the tables to the next.
@@ -358,7 +362,7 @@ mod tests {
         migrate(&mut conn, &path, &[MIGRATIONS, &[step(next)]].concat()).unwrap();
         let row = "SELECT body || colour FROM consumer_messages";
         let row: String = conn.query_row(row, [], |row| row.get(0)).unwrap();
-        assert_eq!((row.as_str(), stamp(&conn).unwrap()), ("bred", 11));
+        assert_eq!((row.as_str(), stamp(&conn).unwrap()), ("bred", 12));
     }
 
     /// Query by which a daemon of version 1 finds rows. It checks the version only when it opens the
@@ -421,10 +425,10 @@ mod tests {
     fn a_later_version_is_refused() {
         let (_dir, path) = file();
         let conn = open(&path).unwrap();
-        conn.pragma_update(None, "user_version", 11).unwrap();
+        conn.pragma_update(None, "user_version", 12).unwrap();
         let error = open(&path).unwrap_err().to_string();
         assert!(error.contains("of a later version of ganger"), "{error}");
-        assert!(error.ends_with("up to 10, found `11`"), "{error}");
+        assert!(error.ends_with("up to 11, found `12`"), "{error}");
     }
 
     #[test]

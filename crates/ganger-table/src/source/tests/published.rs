@@ -4,7 +4,7 @@ use super::*;
 
 const TEXT: &str = include_str!("../../../../../proto-spec/table.md");
 /// Steps from an empty file to the current tables.
-const STEPS: [&str; 11] = [
+const STEPS: [&str; 12] = [
     include_str!("../../sqlite/v1.sql"),
     include_str!("../../sqlite/v2.sql"),
     include_str!("../../sqlite/v3.sql"),
@@ -15,6 +15,7 @@ const STEPS: [&str; 11] = [
     include_str!("../../sqlite/v8.sql"),
     include_str!("../../sqlite/v9.sql"),
     include_str!("../../sqlite/v10.sql"),
+    include_str!("../../sqlite/v11.sql"),
     include_str!("../../sqlite/topics.sql"),
 ];
 
