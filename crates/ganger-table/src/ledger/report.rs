@@ -15,8 +15,7 @@ use ganger_queue::ledger::shown::{ReportJson, ReportRowJson, SpreadJson};
 use ganger_queue::ledger::{REPORT_RUNS_MAX, ReportRange};
 use ganger_schedule::occurrence::OccurrenceState;
 
-/// Number of occurrences that are read at once: few at first, since a disk may take a moment for each, and twice as many
-/// each time.
+/// Number of occurrences that are read at once: few at first, since a disk may take a moment for each.
 const READ_FIRST: u32 = 500;
 const READ_MAX: u32 = 10_000;
 /// Time, unless another is given, after which no more occurrences are read.
@@ -44,10 +43,10 @@ pub(super) fn report(
     let mut counts: BTreeMap<_, RunTotals> = BTreeMap::new();
     let most = range.runs.unwrap_or(REPORT_RUNS_MAX);
     let (mut seen, mut is_complete) = (0, true);
-    let reads = std::iter::successors(Some(READ_FIRST), |read| Some(READ_MAX.min(read * 2)));
-    for read in reads {
+    let mut next = READ_FIRST;
+    loop {
         let mut runs = Vec::new();
-        let read = read.min(most - seen);
+        let read = next.min(most - seen);
         store.read(&mut |tx| {
             let schedule = range.schedule.as_deref();
             runs = tx.counted(schedule, (&first, &before), read)?;
@@ -72,10 +71,12 @@ pub(super) fn report(
             break;
         };
         before = id;
-        if seen >= most || begun.elapsed() >= within {
+        let took = begun.elapsed();
+        if seen >= most || took >= within {
             (from, is_complete) = (queued_at, false);
             break;
         }
+        next = next_read(next, seen, took, within);
     }
     let rows = counts
         .into_iter()
@@ -95,6 +96,15 @@ pub(super) fn report(
     report.sort(range.order);
     report.rows.truncate(range.limit as usize);
     Ok(report)
+}
+
+/// Returns the number of occurrences to read after `seen` were read in that time: twice as many as before, or as many as
+/// the time left has room for at this pace.
+fn next_read(before: u32, seen: u32, took: Duration, within: Duration) -> u32 {
+    let left = within.saturating_sub(took);
+    let fit = u128::from(seen) * left.as_micros() / took.as_micros().max(1);
+    let fit = u32::try_from(fit).unwrap_or(u32::MAX);
+    (before * 2).min(READ_MAX).min(fit).max(READ_FIRST)
 }
 
 /// Counts of one schedule and queue.
@@ -174,4 +184,24 @@ fn spread(mut millis: Vec<u64>) -> Option<SpreadJson> {
         p95_ms: of(95)?,
         max_ms: of(100)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_read_than_there_is_time_for() {
+        let ms = Duration::from_millis;
+        for (before, seen, took, within, expected) in [
+            (500, 500, 1, 1000, 1000),
+            (8000, 15_500, 100, 10_000, READ_MAX),
+            // 150 a millisecond: there is time for 1500 more.
+            (4000, 7500, 50, 60, 1500),
+            (4000, 7500, 59, 60, READ_FIRST),
+            (500, 500, 0, 100, 1000),
+        ] {
+            assert_eq!(next_read(before, seen, ms(took), ms(within)), expected);
+        }
+    }
 }
