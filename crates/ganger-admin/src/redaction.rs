@@ -20,7 +20,9 @@ use ganger_pool::overview::Overview;
 const HIDDEN: &str = "(hidden)";
 
 /// Fields of answers that hold the body of a message or the answer of a worker.
-const BODIES: [&str; 3] = ["body", "body_base64", "result"];
+const BODIES: [&str; 2] = ["body", "result"];
+/// Field that holds a body that is no text.
+const BINARY: &str = "body_base64";
 /// Fields of answers that hold lines of a worker's output, or its progress.
 const LINES: [&str; 4] = ["text", "stdout", "stderr", "progress"];
 
@@ -114,6 +116,10 @@ impl Redaction {
     fn answer(&self, answer: &mut Value) {
         match answer {
             Value::Object(fields) => {
+                // What is shown in its place is text, and no base64.
+                if fields.remove(BINARY).is_some_and(|body| !body.is_null()) {
+                    fields.insert("body".to_owned(), HIDDEN.into());
+                }
                 for (name, value) in fields {
                     self.field(name, value);
                 }
@@ -207,7 +213,7 @@ mod tests {
             }],
             "result": r#"{"customer":{"name":"Ann"}}"#,
             "lines": [{ "line": 0, "text": "{\"card\":1}" }],
-            "body_base64": "NDExMQ==",
+            "reply": { "body_base64": "NDExMQ==", "content_type": "image/png" },
             "progress": "50 %",
             "definition": "{card: 4111}",
             "definitions": [{ "definition": { "cron": "@daily", "body": "{\"card\":4111}" } }],
@@ -224,7 +230,7 @@ mod tests {
             }],
             "result": r#"{"customer":{"name":"(hidden)"}}"#,
             "lines": [{ "line": 0, "text": "{\"card\":\"(hidden)\"}" }],
-            "body_base64": "(hidden)",
+            "reply": { "body": "(hidden)", "content_type": "image/png" },
             "progress": "50 %",
             "definition": "(hidden)",
             "definitions": [{ "definition": { "cron": "@daily", "body": "{\"card\":\"(hidden)\"}" } }],

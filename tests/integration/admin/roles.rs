@@ -410,14 +410,15 @@ fn parts_of_messages_are_hidden_from_viewers() {
         ("whole", dead),
         ("cut", &cut.to_string()),
         ("binary", &binary.to_string()),
+        ("work", &binary.to_string()),
     ] {
         let path = format!("/v1/queues/{queue}/messages");
         assert_eq!(operator.post(&path, message).status, 200);
     }
     scene.daemon.entered();
     trigger(&scene.site, "logs");
-    scene.daemon.eventually("the end of both", || {
-        scene.table.dead().len() == 1
+    scene.daemon.eventually("the end of all", || {
+        scene.table.dead().len() == 2
             && viewer
                 .get("/v1/occurrences?state=completed")
                 .body
@@ -427,8 +428,13 @@ fn parts_of_messages_are_hidden_from_viewers() {
         .as_str()
         .unwrap()
         .to_owned();
+    let letters = operator.get("/v1/dead/main").json()["letters"].clone();
+    let mut letters = letters.as_array().unwrap().iter();
+    let is_binary = |letter: &&Value| letter["body_base64"] == binary["body_base64"];
+    let dead_binary = letters.find(is_binary).unwrap()["id"].as_str().unwrap();
     let paths = [
         "/v1/dead/main".to_owned(),
+        format!("/ui/dead/main/{dead_binary}"),
         "/ui/dead/main".to_owned(),
         "/v1/queues/whole/messages".to_owned(),
         "/v1/queues/cut/messages".to_owned(),
