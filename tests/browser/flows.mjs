@@ -343,6 +343,7 @@ const flows = {
     await page.locator("#pools table").waitFor();
     writeFileSync(file, "open");
     await page.getByRole("status").filter({ hasText: "Connection to the daemon lost" }).waitFor();
+    writeFileSync(file, "lost");
     // Its sessions ended with it.
     await page.waitForURL("**/ui/login**", { timeout: 60_000 });
     forget(/\/ui: Failed to load resource: (net::ERR_|.* status of 401 )/);

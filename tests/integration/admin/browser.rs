@@ -1,5 +1,6 @@
 //! The dashboard in a real browser: Chromium, driven by the flows of `tests/browser`.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -215,6 +216,9 @@ fn a_daemon_that_was_restarted_is_found_again() {
         .eventually("a page to be open", || told.exists());
     scene.daemon.signal(Signal::SIGTERM);
     scene.daemon.exit();
+    scene.daemon.eventually("the page to say so", || {
+        fs::read_to_string(&told).unwrap() == "lost"
+    });
     scene.daemon = scene.site.start(&pools());
     end(flow);
     scene.finish();

@@ -739,8 +739,11 @@ fn a_ledger_that_is_locked_holds_up_no_other_request() {
     );
     assert!(paused > 0, "{statuses:?}");
     assert_eq!(api.get("/v1/schedules/a").json()["state"], "paused");
-    let logged = scene.daemon.times_logged("schedule paused by an operator");
-    assert_eq!(logged, paused);
+    let said = "schedule paused by an operator";
+    let logged = || scene.daemon.times_logged(said);
+    scene
+        .daemon
+        .eventually("each in the log", || logged() == paused);
     scene.finish();
 }
 

@@ -458,7 +458,10 @@ fn events_go_on_where_a_listener_was() {
     let mut events = api.events(Some("0"));
     let (_, started) = events.next("worker_started");
     assert_eq!(started["pool"], "work");
+    let is_running = || pool(&api)["state"] == "running";
+    scene.daemon.eventually("it to run", is_running);
     command(&scene, &["scale", "work", "2"]).good();
+    scene.daemon.has_workers(2);
     let (scaled, event) = events.next("scaled");
     assert_eq!(
         (&event["workers"], &event["before"]),
