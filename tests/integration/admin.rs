@@ -9,6 +9,7 @@ mod crowds;
 mod daemons;
 mod description;
 mod elsewhere;
+mod logins;
 mod logs;
 mod messages;
 mod metrics;
@@ -17,6 +18,7 @@ mod pausing;
 mod roles;
 mod schedules;
 mod steering;
+mod tokens;
 mod top;
 mod waiting;
 
@@ -35,6 +37,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         description::trials(),
         elsewhere::trials(),
         elsewhere::schedules::trials(),
+        logins::trials(),
         logs::trials(),
         messages::trials(),
         metrics::trials(),
