@@ -23,6 +23,10 @@ const PAGES: &[(&str, &str)] = &[
         "Dead letters, by an error that none has",
         "/ui/dead/main?error=none+$TIME",
     ),
+    (
+        "Dead letters, a retry of all",
+        "/ui/dead/main/retry?error=line+$ERROR",
+    ),
     ("Dead letter", "/ui/dead/main/$DEAD"),
     ("Schedules", "/ui/schedules?after=s$SCHEDULE"),
     ("Schedules, by text", "/ui/schedules?text=team-$TEAM"),

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::builder::RangedU64ValueParser;
+use clap::value_parser;
 use miette::IntoDiagnostic;
 
 use super::backend::{self, Address};
@@ -33,8 +33,8 @@ pub(super) struct WaitingArgs {
     source: Option<String>,
     /// Maximum number of messages, 1 to 500
     #[arg(long, value_name = "N", default_value_t = WAITING_DEFAULT,
-        value_parser = RangedU64ValueParser::<usize>::new().range(1..=WAITING_MAX as u64))]
-    limit: usize,
+        value_parser = value_parser!(u32).range(1..=i64::from(WAITING_MAX)))]
+    limit: u32,
     #[command(flatten)]
     address: Address,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub(super) fn run(args: &WaitingArgs) -> CommandResult {
     let backend = backend::at(&args.address)?;
     let source = backend.source_of(&args.queue, false, args.source.as_deref())?;
     let mut client = backend.client(&source.name).into_diagnostic()?;
-    let listed = client.waiting_list(&args.queue, args.limit);
+    let listed = client.waiting_list(&args.queue, args.limit as usize);
     let list = listed.into_diagnostic()?;
     match args.output.format {
         Format::Json => output::json(&list.messages)?,

@@ -291,6 +291,9 @@ const flows = {
       const context = await reader({ storageState: state, javaScriptEnabled });
       const page = await open(context, "/ui/dead/main");
       await page.getByRole("link", { name: /^Retry all/ }).click();
+      await page.waitForURL("**/retry**");
+      // However slow the machine is.
+      await page.goto(`${page.url().replace(/\?.*/, "")}?count=all`);
       await page.getByLabel("At most").fill("4");
       await page.getByRole("button", { name: /^Retry \d+ dead letters/ }).click();
       await page.waitForURL("**/ui/jobs/*");

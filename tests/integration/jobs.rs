@@ -350,7 +350,6 @@ fn a_lock_of_another_program_holds_up_nothing() {
     let id = thread::scope(|scope| {
         let starting = scope.spawn(|| start(&api, "drop", json!({})));
         assert_eq!(api.get("/livez").status, 200);
-        assert!(!starting.is_finished(), "it waits for the lock meanwhile");
         starting.join().unwrap()
     });
     becomes(&scene.daemon, &id, "completed");

@@ -51,15 +51,14 @@ pub(super) async fn record(
         tracing::debug!(%by, %role, %method, path, status, "message sent through the admin API");
         return response;
     }
-    let before = state_of(&overview, &path);
     let is_of_ledger = OF_LEDGER.iter().any(|start| route.starts_with(start));
     let is_noted = !is_of_ledger && ledger.config().is_ok();
-    let (request, asked) = match is_noted {
+    let (request, asked, before) = match is_noted {
         true => match read(request).await {
-            Ok(read) => read,
+            Ok((request, asked)) => (request, asked, state_of(&overview, &path)),
             Err(problem) => return problem.into_response(),
         },
-        false => (request, Value::Null),
+        false => (request, Value::Null, Value::Null),
     };
     let mut response = next.run(request).await;
     let (by, role, status) = (&caller, caller.role, response.status());

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::answer::{Problem, bad_gateway};
 use super::context::{Context, Sources};
+use super::schedules::limit;
 use ganger_queue::client::{WAITING_DEFAULT, WAITING_MAX, WaitingList, source_of};
 use ganger_queue::fault::{FaultKind, SourceFault};
 
@@ -19,8 +20,8 @@ pub(super) struct WaitingOptions {
     /// The source; may be omitted if only one has such a queue.
     source: Option<String>,
     /// Maximum number of messages, 1 to 500; 50 if omitted.
-    #[param(value_type = Option<usize>, minimum = 1, maximum = 500)]
-    limit: Option<String>,
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<u32>,
 }
 
 /// List the first messages that wait in a queue, in the order in which they would be claimed, with the first 4 KiB of
@@ -42,19 +43,10 @@ pub(super) async fn list(
     options: Result<Query<WaitingOptions>, QueryRejection>,
 ) -> Result<Json<WaitingList>, Problem> {
     let (Path(queue), Query(options)) = (queue?, options?);
-    let limit = limit(options.limit.as_deref())?;
+    let limit = limit(options.limit, WAITING_DEFAULT, WAITING_MAX)?;
     let sources = context.sources();
-    let list = move || read(&sources, &queue, options.source.as_deref(), limit);
+    let list = move || read(&sources, &queue, options.source.as_deref(), limit as usize);
     context.at_broker(list).await.map(Json)
-}
-
-fn limit(given: Option<&str>) -> Result<usize, Problem> {
-    let Some(text) = given else {
-        return Ok(WAITING_DEFAULT);
-    };
-    let limit = text.parse().ok();
-    let limit = limit.filter(|limit| (1..=WAITING_MAX).contains(limit));
-    limit.ok_or_else(|| Problem::bad(format!("limit must be within 1..={WAITING_MAX}: `{text}`")))
 }
 
 /// Reads the list through a connection of its own. Blocks.
@@ -72,22 +64,4 @@ fn read(
         FaultKind::Unsupported => Problem::bad(fault.to_string()),
         _ => bad_gateway(fault),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_limit_has_a_range() {
-        assert_eq!(limit(None).unwrap(), WAITING_DEFAULT);
-        assert_eq!(limit(Some("500")).unwrap(), WAITING_MAX);
-        for wrong in ["0", "501", "x", "", "-1", "99999999999999999999"] {
-            let problem = limit(Some(wrong)).unwrap_err();
-            assert_eq!(
-                problem.detail(),
-                format!("limit must be within 1..=500: `{wrong}`")
-            );
-        }
-    }
 }

@@ -344,12 +344,14 @@ fn what_waits_is_listed_and_cancelled() {
         (&first["body"], &listed["more"]),
         (&json!("a"), &json!(true))
     );
-    for limit in ["0", "501", "x"] {
+    for limit in ["0", "501"] {
         let told = api.get(&format!("{path}?limit={limit}")).problem(400);
         assert_eq!(told, format!("limit must be within 1..=500: `{limit}`"));
     }
-    let told = api.get(&format!("{path}?page=2")).problem(400);
-    assert!(told.contains("page"), "{told}");
+    for wrong in ["limit=x", "page=2"] {
+        let told = api.get(&format!("{path}?{wrong}")).problem(400);
+        assert!(told.contains(&wrong[..4]), "{told}");
+    }
     let cancel = json!({ "id": first["id"] }).to_string();
     assert_eq!(api.post("/v1/pools/work/cancel", &cancel).status, 200);
     let listed = api.get(path).json();

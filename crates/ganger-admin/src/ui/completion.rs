@@ -52,9 +52,13 @@ pub(super) async fn complete(
         let queues = pool.queue.split(", ").map(str::to_owned);
         names.queues.extend(queues);
     }
-    let value = last_of(query).1;
-    let value = value.split_once(':').map_or(value, |(_, value)| value);
-    if status.ledger.is_some() {
+    let (word, value) = match last_of(query).1 {
+        last if !last.contains(':') => ("", last),
+        last => last.split_once(':').unwrap_or_default(),
+    };
+    let is_of_schedules =
+        ["schedule", "tag"].contains(&word) || (word.is_empty() && !value.is_empty());
+    if is_of_schedules && status.ledger.is_some() {
         let fields = Fields::from([("text", value), ("limit", SCHEDULES_MAX)]);
         let schedules: Vec<ScheduleJson> = api.get(&fields.at("/v1/schedules")).await?;
         for schedule in schedules {

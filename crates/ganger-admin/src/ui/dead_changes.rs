@@ -11,7 +11,7 @@ use maud::{Markup, html};
 
 use super::api::Api;
 use super::commands::commands;
-use super::dead::{FILTERS, as_commands, dead_letters, filter, groups_table, table};
+use super::dead::{FILTERS, LOOKS_FOR, as_commands, dead_letters, filter, groups_table, table};
 use super::page::{Page, Section};
 use super::paths::{JOB, dead_api, dead_path, form};
 use super::query::Fields;
@@ -65,52 +65,76 @@ async fn preview(
     if sought.get("before").is_none() {
         sought = sought.with("before", &Timestamp::now().to_string());
     }
-    let groups = sought.at(&format!("{}/groups", dead_api(source)));
+    let counts_all = fields.get("count").is_some();
+    let looked = sought.with("within", if counts_all { "" } else { LOOKS_FOR });
+    let groups = looked.at(&format!("{}/groups", dead_api(source)));
     let limit = EXAMPLES.to_string();
-    let examples = sought.with("limit", &limit).at(&dead_api(source));
+    let examples = looked.with("limit", &limit).at(&dead_api(source));
     // One after the other: of a broker's queue only one can read.
-    let DeadGroups { groups, .. } = api.get(&groups).await?;
+    let DeadGroups { groups, until } = api.get(&groups).await?;
     let examples: Letters = api.get(&examples).await?;
     let examples = dead_letters(examples)?;
-    let number: u64 = groups.iter().map(|group| group.count).sum();
+    let all = Matching {
+        number: groups.iter().map(|group| group.count).sum(),
+        until,
+    };
     let (verb, title) = match change {
         Change::Retry => ("Retry", format!("Retry dead letters of {source}")),
         Change::Drop => ("Drop", format!("Drop dead letters of {source}")),
     };
     let page = Page::new(Section::DeadLetters, title)
-        .with("what", subject(&sought, number, change))
-        .with("do", deed(source, &sought, number, change))
+        .with("what", subject(&sought, &all, change))
+        .with("do", deed(source, &sought, &all, change))
         .with("groups", in_groups(source, &groups));
-    let page = match number {
+    let page = match all.number {
         0 => page,
-        _ => page.with("examples", shown_examples(source, &examples, number)),
+        number => page.with("examples", shown_examples(source, &examples, number)),
     };
-    let all: Vec<String> = as_commands(source, &sought)
+    let lines: Vec<String> = as_commands(source, &sought)
         .into_iter()
         .filter(|line| line.starts_with(&format!("ganger dead {}", verb.to_lowercase())))
         .flat_map(|line| [format!("{line} --dry-run"), format!("{line} --background")])
         .collect();
-    Ok(page.with("commands", commands(&all)).still())
+    Ok(page.with("commands", commands(&lines)).still())
 }
 
-fn number_of(number: u64) -> String {
-    match number {
-        1 => "1 dead letter".to_owned(),
-        _ => format!("{} dead letters", count(number)),
+/// Dead letters that match.
+#[derive(Debug)]
+struct Matching {
+    /// Number of those that were counted.
+    number: u64,
+    /// Time of the last failure of the last one that was looked at, if there was no time for the rest.
+    until: Option<String>,
+}
+
+impl Matching {
+    fn words(&self) -> String {
+        let at_least = self.until.as_ref().map_or("", |_| "At least ");
+        match self.number {
+            1 => format!("{at_least}1 dead letter"),
+            number => format!("{at_least}{} dead letters", count(number)),
+        }
     }
 }
 
-fn subject(sought: &Fields, number: u64, change: Change) -> Markup {
+fn subject(sought: &Fields, all: &Matching, change: Change) -> Markup {
     html! {
         p.lead {
-            @match (number, change) {
-                (0, _) => "No dead letter matches: there is nothing to do.",
-                (_, Change::Retry) => {
-                    (number_of(number)) " would go back to the queue they came from, with a clean count of attempts."
+            @match (all.number, &all.until, change) {
+                (0, None, _) => "No dead letter matches: there is nothing to do.",
+                (0, Some(until), _) => { "None of the oldest dead letters matches, up to " (time_of(until)) "." },
+                (_, _, Change::Retry) => {
+                    (all.words()) " would go back to the queue they came from, with a clean count of attempts."
                 },
-                (_, Change::Drop) => {
-                    (number_of(number)) " would be deleted for good, with their messages. This can't be undone."
+                (_, _, Change::Drop) => {
+                    (all.words()) " would be deleted for good, with their messages. This can't be undone."
                 },
+            }
+        }
+        @if all.until.is_some() {
+            p {
+                strong { "Not complete: " } "only the oldest are counted. "
+                a href={ (sought.with("count", "all").at("")) } { "Count all" } ", which takes longer."
             }
         }
         @if sought.is_empty() {
@@ -127,30 +151,34 @@ fn subject(sought: &Fields, number: u64, change: Change) -> Markup {
     }
 }
 
-fn deed(source: &str, sought: &Fields, number: u64, change: Change) -> Markup {
+fn deed(source: &str, sought: &Fields, all: &Matching, change: Change) -> Markup {
     let back = sought.at(&dead_path(source));
     let verb = match change {
         Change::Retry => "retry",
         Change::Drop => "drop",
     };
+    let these = match all.until {
+        Some(_) => "all that match".to_owned(),
+        None => all.words(),
+    };
     html! {
         form.actions method="post" action=(form("post", "/v1/jobs")) {
-            @if number > 0 {
+            @if all.number > 0 {
                 input type="hidden" name="change" value=(verb);
                 input type="hidden" name="source" value=(source);
-                input type="hidden" name="expected:int" value=(number);
+                @if all.until.is_none() { input type="hidden" name="expected:int" value=(all.number); }
                 input type="hidden" name="back" value=(JOB);
                 input type="hidden" name="said" value="job started";
                 (sought.hidden())
                 label { "At most " input type="number" name="rate:int" min="1" max="1000000" placeholder="any"; " per second" }
                 @match change {
-                    Change::Retry => button { "Retry " (number_of(number)) },
-                    Change::Drop => button.danger { "Drop " (number_of(number)) },
+                    Change::Retry => button { "Retry " (these) },
+                    Change::Drop => button.danger { "Drop " (these) },
                 }
             }
             a.button href=(back) { "Back to the list" }
         }
-        @if number > 0 { p.none { "It is done in the background. Those that fail after this page was made are not included." } }
+        @if all.number > 0 { p.none { "It is done in the background. Those that fail after this page was made are not included." } }
     }
 }
 
@@ -168,5 +196,46 @@ fn shown_examples(source: &str, examples: &[DeadLetter], number: u64) -> Markup 
     html! {
         h2 { @if number > examples.len() as u64 { "The oldest " (examples.len()) } @else { "These are they" } }
         (table(source, examples, false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(number: u64, until: Option<&str>, change: Change) -> String {
+        let all = Matching {
+            number,
+            until: until.map(str::to_owned),
+        };
+        let sought = Fields::from([("pool", "a&b"), ("before", "2026-11-30T00:00:00Z")]);
+        let parts = [
+            subject(&sought, &all, change),
+            deed("main", &sought, &all, change),
+        ];
+        parts.map(Markup::into_string).concat()
+    }
+
+    #[test]
+    fn a_number_that_is_not_complete_is_none_to_confirm() {
+        let whole = shown(120, None, Change::Drop);
+        for part in ["deleted for good", "Drop 120 dead letters", "expected:int"] {
+            assert!(whole.contains(part), "{part}: {whole}");
+        }
+        assert!(!whole.contains("Count all"), "{whole}");
+        let some = shown(120, Some("2026-11-29T00:00:00Z"), Change::Retry);
+        for part in [
+            "At least 120 dead letters",
+            ">Retry all that match<",
+            "href=\"?pool=a%26b&amp;before=2026-11-30T00%3A00%3A00Z&amp;count=all\"",
+        ] {
+            assert!(some.contains(part), "{part}: {some}");
+        }
+        assert!(!some.contains("expected:int"), "{some}");
+        for until in [None, Some("2026-11-29T00:00:00Z")] {
+            let none = shown(0, until, Change::Drop);
+            assert!(!none.contains("<button"), "{none}");
+            assert_eq!(none.contains("Count all"), until.is_some(), "{none}");
+        }
     }
 }

@@ -60,7 +60,10 @@ pub(super) async fn page(
     let zone = shown.definition.get("zone").and_then(|zone| zone.as_str());
     let year = match followed {
         Some(_) => None,
-        None => Some(year(&api, &name, zone.unwrap_or("UTC")).await),
+        None => {
+            let counts_all = asked.get("count").is_some();
+            Some(year(&api, &name, zone.unwrap_or("UTC"), counts_all).await)
+        }
     };
     let hold = ledger.ok().and_then(|ledger| ledger.hold);
     let is_planned = planned.is_some();

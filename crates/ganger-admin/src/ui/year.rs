@@ -11,7 +11,7 @@ use maud::{Markup, html};
 
 use super::api::Api;
 use super::commands::{command, commands, with_options};
-use super::paths::REPORTS;
+use super::paths::{REPORTS, schedule_path};
 use super::query::Fields;
 use super::run_counts::RunCounts;
 use super::shown::{count, text, time_of};
@@ -20,7 +20,7 @@ use crate::answer::Problem;
 /// Number of runs that are counted. Those of a year of a schedule that runs every half an hour are fewer.
 const RUNS_MAX: u32 = 20_000;
 /// Time for which they are counted: the page shows more than the year.
-const COUNTS_FOR: &str = "50ms";
+const COUNTS_FOR: &str = "25ms";
 /// Number of weeks, with the current one.
 const WEEKS: i32 = 53;
 /// Number of days with failures that are listed.
@@ -65,13 +65,15 @@ struct Year<'a> {
     days: BTreeMap<Date, RunCounts>,
     /// Time since which runs are counted, if there were too many.
     counted_from: Option<String>,
+    /// They were counted without a limit of time.
+    counts_all: bool,
 }
 
-/// Shows the year of a schedule, by the days of its zone.
-pub(super) async fn year(api: &Api, schedule: &str, zone: &str) -> Markup {
+/// Shows the year of a schedule, by the days of its zone, for as long as it takes to count all or for a moment.
+pub(super) async fn year(api: &Api, schedule: &str, zone: &str, counts_all: bool) -> Markup {
     html! {
         h2 { "Results of a year" }
-        @match Year::read(api, schedule, zone).await {
+        @match Year::read(api, schedule, zone, counts_all).await {
             Ok(year) => (year.shown()),
             Err(problem) => p.error { (text(problem.detail())) },
         }
@@ -86,7 +88,12 @@ fn first_day(today: Date) -> Date {
 }
 
 impl<'a> Year<'a> {
-    async fn read(api: &Api, schedule: &'a str, zone: &'a str) -> Result<Self, Problem> {
+    async fn read(
+        api: &Api,
+        schedule: &'a str,
+        zone: &'a str,
+        counts_all: bool,
+    ) -> Result<Self, Problem> {
         let own = TimeZone::get(zone).unwrap_or(TimeZone::UTC);
         let today = Timestamp::now().to_zoned(own.clone()).date();
         let first = first_day(today);
@@ -99,7 +106,7 @@ impl<'a> Year<'a> {
             ("zone", zone),
             ("runs", &RUNS_MAX.to_string()),
             ("limit", &REPORT_MAX.to_string()),
-            ("within", COUNTS_FOR),
+            ("within", if counts_all { "" } else { COUNTS_FOR }),
         ]);
         let report: ReportJson = api.get(&asked.at("/v1/reports/failures")).await?;
         let mut days: BTreeMap<Date, RunCounts> = BTreeMap::new();
@@ -119,6 +126,7 @@ impl<'a> Year<'a> {
             today,
             days,
             counted_from: (!report.is_complete).then_some(report.from),
+            counts_all,
         })
     }
 
@@ -139,7 +147,10 @@ impl<'a> Year<'a> {
                 " " span.of { "Days are those of " (text(self.zone)) ", the time zone of the schedule." }
             }
             @if let Some(from) = &self.counted_from {
-                p { strong { "Counted since " (time_of(from)) ": " } "there are too many runs to count the earlier ones here. The command below counts for longer." }
+                p { strong { "Counted since " (time_of(from)) ": " } "there are too many runs to count the earlier ones"
+                    @if self.counts_all { "." } @else {
+                        " in a moment. " a href=(Fields::from([("count", "all")]).at(&schedule_path(self.schedule))) { "Count all" } ", which takes longer."
+                    } }
             }
             div.wide.newest tabindex="0" role="region" aria-label="Heat map of results" { (self.picture(&label)) }
             p.legend {
@@ -290,6 +301,7 @@ mod tests {
                 .map(|(day, counts)| (day.parse().unwrap(), *counts))
                 .collect(),
             counted_from: None,
+            counts_all: false,
         }
     }
 
@@ -354,5 +366,20 @@ mod tests {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         assert!(!shown.contains("style="));
+    }
+
+    #[test]
+    fn a_year_that_is_not_complete_says_since_when_it_is_counted() {
+        let mut year = year(&[("2026-11-29", counts(2, 1, 0))]);
+        assert!(!year.shown().into_string().contains("Counted since"));
+        year.counted_from = Some("2026-06-01T00:00:00Z".to_owned());
+        let shown = year.shown().into_string();
+        assert!(shown.contains("Counted since"), "{shown}");
+        assert!(
+            shown.contains("href=\"/ui/schedules/it%27s?count=all\""),
+            "{shown}"
+        );
+        year.counts_all = true;
+        assert!(!year.shown().into_string().contains("Count all"));
     }
 }

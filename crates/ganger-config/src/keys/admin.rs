@@ -26,6 +26,9 @@ use crate::value_types::{
 /// [`model::LISTEN`](crate::model::LISTEN) as text.
 const LISTEN: &str = "127.0.0.1:9464";
 
+/// First parts of the paths of the daemon.
+const OWN_PATHS: [&str; 6] = ["livez", "metrics", "openapi.json", "readyz", "ui", "v1"];
+
 /// Reads `[admin]`.
 pub(super) fn admin(t: &mut Reader<'_>, around: ReadContext<'_>) -> AdminConfig {
     let address = t.or(
@@ -129,7 +132,7 @@ fn public_url(t: &mut Reader<'_>, is_required: bool) -> Option<PublicUrl> {
         t.wrong("public_url", &Wrong::new(what, &help));
     } else if !is_plain(&path) {
         let what = "has a path that can't be put before others: its parts are of letters, digits, `-`, `.`, `_` and \
-                    `~`, and the first is neither `ui` nor `v1`";
+                    `~`, and the first is none that the daemon has itself";
         let help = format!("write \"{origin}/ganger\"");
         t.wrong("public_url", &Wrong::new(what, &help));
     }
@@ -146,7 +149,7 @@ fn is_plain(path: &str) -> bool {
     };
     let mut parts = path.split('/').skip(1);
     let first = parts.clone().next();
-    !matches!(first, Some("ui" | "v1")) && parts.all(is_plain)
+    first.is_none_or(|first| !OWN_PATHS.contains(&first)) && parts.all(is_plain)
 }
 
 /// Reads `[admin.peers.NAME]`.

@@ -493,6 +493,10 @@ fn what_lets_others_into_the_admin_api_is_checked() {
             "admin.public_url has a path that can't be put before others",
         ),
         (
+            "[admin]\npublic_url = \"https://ganger.example/metrics\"".to_owned(),
+            "admin.public_url has a path that can't be put before others",
+        ),
+        (
             "[admin]\npublic_url = \"https://ganger.example/a//b\"".to_owned(),
             "admin.public_url has a path that can't be put before others",
         ),

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::delivery::Headers;
 
 /// Maximum number of messages in a list.
-pub const WAITING_MAX: usize = 500;
+pub const WAITING_MAX: u32 = 500;
 /// Default number of messages in a list.
-pub const WAITING_DEFAULT: usize = 50;
+pub const WAITING_DEFAULT: u32 = 50;
 /// Maximum bytes of a body in a list.
 pub const WAITING_BODY_BYTES: usize = 4 << 10;
 

@@ -16,7 +16,7 @@ use ganger_queue::ledger::{REPORT_RUNS_MAX, ReportRange};
 use ganger_schedule::occurrence::OccurrenceState;
 
 /// Number of occurrences that are read at once: few at first, since a disk may take a moment for each.
-const READ_FIRST: u32 = 500;
+const READ_FIRST: u32 = 100;
 const READ_MAX: u32 = 10_000;
 /// Time, unless another is given, after which no more occurrences are read.
 const READS_FOR: Duration = Duration::from_secs(10);
@@ -194,12 +194,12 @@ mod tests {
     fn no_more_is_read_than_there_is_time_for() {
         let ms = Duration::from_millis;
         for (before, seen, took, within, expected) in [
-            (500, 500, 1, 1000, 1000),
+            (100, 100, 1, 1000, 200),
             (8000, 15_500, 100, 10_000, READ_MAX),
             // 150 a millisecond: there is time for 1500 more.
             (4000, 7500, 50, 60, 1500),
             (4000, 7500, 59, 60, READ_FIRST),
-            (500, 500, 0, 100, 1000),
+            (100, 100, 0, 100, 200),
         ] {
             assert_eq!(next_read(before, seen, ms(took), ms(within)), expected);
         }

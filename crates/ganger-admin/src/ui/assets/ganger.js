@@ -192,8 +192,8 @@ addEventListener("keydown", (event) => {
     return;
   }
   if (key === "g") isLeading = true;
-  if (key === "/") { event.preventDefault(); search.focus(); }
-  if (key === "?") document.getElementById("keys").showModal();
+  if (key === "/" && search) { event.preventDefault(); search.focus(); }
+  if (key === "?") document.getElementById("keys")?.showModal();
 });
 
 // A form that shows what it would make, as one types. A text that was edited by hand stays.
@@ -216,15 +216,19 @@ for (const form of document.querySelectorAll("form[data-preview]")) {
   });
 }
 
-// A search is completed as one types.
+// A search is completed when one stops typing.
 const search = document.querySelector(".search input");
-search?.addEventListener("input", async () => {
-  const typed = search.value;
-  const asked = `${search.form.action}/completions?${new URLSearchParams({ q: typed })}`;
-  const answer = await fetch(asked).catch(() => null);
-  if (!answer?.ok || answer.redirected || search.value !== typed) return;
-  const options = (await answer.json()).map((whole) => new Option("", whole));
-  search.list.replaceChildren(...options);
+let completion;
+search?.addEventListener("input", () => {
+  clearTimeout(completion);
+  completion = setTimeout(async () => {
+    const typed = search.value;
+    const asked = `${search.form.action}/completions?${new URLSearchParams({ q: typed })}`;
+    const answer = await fetch(asked).catch(() => null);
+    if (!answer?.ok || answer.redirected || search.value !== typed) return;
+    const options = (await answer.json()).map((whole) => new Option("", whole));
+    search.list.replaceChildren(...options);
+  }, 200);
 });
 
 localTimes(document);
