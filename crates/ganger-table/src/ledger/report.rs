@@ -198,7 +198,7 @@ mod tests {
             (8000, 15_500, 100, 10_000, READ_MAX),
             // 150 a millisecond: there is time for 1500 more.
             (4000, 7500, 50, 60, 1500),
-            (4000, 7500, 59, 60, READ_FIRST),
+            (4000, 3000, 59, 60, READ_FIRST),
             (100, 100, 0, 100, 200),
         ] {
             assert_eq!(next_read(before, seen, ms(took), ms(within)), expected);
