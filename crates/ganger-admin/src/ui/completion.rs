@@ -10,6 +10,7 @@ use ganger_queue::ledger::shown::ScheduleJson;
 use super::api::Api;
 use super::paths::STATUS;
 use super::query::Fields;
+use super::queue::queues;
 use super::search::WORDS;
 use crate::answer::Problem;
 use ganger_schedule::occurrence::OccurrenceState;
@@ -49,8 +50,7 @@ pub(super) async fn complete(
     let mut names = SearchNames::default();
     for pool in &status.pools {
         names.pools.insert(pool.name.clone());
-        let queues = pool.queue.split(", ").map(str::to_owned);
-        names.queues.extend(queues);
+        names.queues.extend(queues(pool).map(str::to_owned));
     }
     let (word, value) = match last_of(query).1 {
         last if !last.contains(':') => ("", last),

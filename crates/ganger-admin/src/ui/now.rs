@@ -13,6 +13,7 @@ use super::api::Api;
 use super::commands::command;
 use super::page::{Page, Section};
 use super::paths::{SCHEDULES, STATUS, pool_path, run_path, schedule_path};
+use super::queue::queue_links;
 use super::shown::{count, first, latency, since, sparkline, state, text, time_of};
 use super::silences::silence;
 use crate::answer::Problem;
@@ -305,7 +306,7 @@ fn pools(pools: &[PoolStatus], trends: &TrendsOfPools) -> Markup {
                             td.number { (count(pool.counts.dead)) }
                             td.number { (waiting(pool)) }
                             td { (pool.backlog.and_then(|backlog| backlog.oldest_age()).unwrap_or_default()) }
-                            td { (text(&pool.queue)) " " span.of { (text(&pool.source)) } }
+                            td { (queue_links(pool)) " " span.of { (text(&pool.source)) } }
                         }
                     }
                     @if pools.is_empty() { tr { td colspan="11" { "No pool is configured." } } }

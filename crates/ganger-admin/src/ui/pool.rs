@@ -10,7 +10,8 @@ use super::api::Api;
 use super::commands::{command, commands};
 use super::now::{rate_of, rates, waiting};
 use super::page::{Page, Section};
-use super::paths::{form, pool_api, pool_path, queue_path};
+use super::paths::{form, pool_api, pool_path};
+use super::queue::queue_links;
 use super::shown::{age, count, latency, since, state, text};
 use crate::answer::Problem;
 use crate::trends::TrendsOfPools;
@@ -46,7 +47,7 @@ fn summary(pool: &PoolStatus) -> Markup {
         p.lead {
             (state(pool.state.as_str())) ": " (pool.workers.len()) " of " (pool.workers_wanted) " workers, "
             (rate_of(pool.done_per_second)) " messages per second, " (waiting(pool)) " waiting in "
-            a href=(queue_path(&pool.source, &pool.queue)) { (text(&pool.queue)) }
+            (queue_links(pool))
             " of " (text(&pool.source)) "."
         }
         @for (label, problem) in [

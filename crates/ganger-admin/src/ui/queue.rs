@@ -71,9 +71,24 @@ impl QueuePlace {
     }
 }
 
+/// Returns the queues of a pool: one, or the topics that it reads.
+pub(super) fn queues(pool: &PoolStatus) -> impl Iterator<Item = &str> {
+    pool.queue.split(", ")
+}
+
+/// Shows the queues of a pool, each with a link to its page.
+pub(super) fn queue_links(pool: &PoolStatus) -> Markup {
+    html! {
+        @for (at, queue) in queues(pool).enumerate() {
+            @if at > 0 { ", " }
+            a href=(queue_path(&pool.source, queue)) { (text(queue)) }
+        }
+    }
+}
+
 /// Returns whether a pool reads a queue, as far as its status tells.
 pub(super) fn reads(pool: &PoolStatus, queue: &str) -> bool {
-    pool.queue.split(", ").any(|own| own == queue)
+    queues(pool).any(|own| own == queue)
 }
 
 /// Shows a queue. It is the one of the source that the query names, `?source=`.
@@ -322,6 +337,21 @@ mod tests {
             headers: headers.to_owned(),
             ..TypedMessage::default()
         }
+    }
+
+    #[test]
+    fn each_topic_of_a_pool_has_a_link() {
+        let pool = PoolStatus {
+            source: "main".to_owned(),
+            queue: "mail, a&b".to_owned(),
+            ..PoolStatus::default()
+        };
+        let links = queue_links(&pool).into_string();
+        for queue in ["mail", "a&b"] {
+            let to = queue_path("main", queue).replace('&', "&amp;");
+            assert!(links.contains(&format!("href=\"{to}\"")), "{links}");
+        }
+        assert_eq!(links.matches("<a ").count(), 2, "{links}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use super::paths::{
     queue_path, run_api, run_path, schedule_path,
 };
 use super::query::Fields;
-use super::queue::reads;
+use super::queue::{queues, reads};
 use super::shown::{first, state, text, time_of};
 use crate::answer::Problem;
 use crate::dead::Letters;
@@ -276,12 +276,8 @@ fn of_pools(search: &Search, status: &Status) -> Vec<Hit> {
         if search.names("pool", &pool.name) {
             hits.push(hit("Pools", pool_path(&pool.name), &pool.name));
         }
-        if search.names("queue", &pool.queue) {
-            hits.push(hit(
-                "Queues",
-                queue_path(&pool.source, &pool.queue),
-                &pool.queue,
-            ));
+        for queue in queues(pool).filter(|queue| search.names("queue", queue)) {
+            hits.push(hit("Queues", queue_path(&pool.source, queue), queue));
         }
     }
     for unread in &status.unread_queues {
@@ -299,13 +295,10 @@ fn of_pools(search: &Search, status: &Status) -> Vec<Hit> {
 
 async fn of_schedules(api: &Api, deadline: Instant, search: &Search) -> Found {
     let mut found = Found::default();
-    match in_time(
-        deadline,
-        "the ledger",
-        api.get::<Vec<ScheduleJson>>("/v1/schedules"),
-    )
-    .await
-    {
+    let name = search.word("schedule").unwrap_or(&search.rest);
+    let asked = Fields::from([("text", name)]).at("/v1/schedules");
+    let schedules = api.get::<Vec<ScheduleJson>>(&asked);
+    match in_time(deadline, "the ledger", schedules).await {
         Err(silent) => found.silent.push(silent),
         Ok(schedules) => {
             let fitting = schedules
