@@ -15,9 +15,10 @@ use ganger_queue::ledger::shown::{ReportJson, ReportRowJson, SpreadJson};
 use ganger_queue::ledger::{REPORT_RUNS_MAX, ReportRange};
 use ganger_schedule::occurrence::OccurrenceState;
 
-/// Number of occurrences that are read at once: few at first, since a disk may take a moment for each.
+/// Number of occurrences that are read at once: few at first, and never so many that a disk which takes a moment for each
+/// makes a report overshoot its time by far.
 const READ_FIRST: u32 = 100;
-const READ_MAX: u32 = 10_000;
+const READ_MAX: u32 = 2000;
 /// Time, unless another is given, after which no more occurrences are read.
 const READS_FOR: Duration = Duration::from_secs(10);
 /// Length of a range without a beginning.
