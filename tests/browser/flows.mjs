@@ -199,7 +199,7 @@ const flows = {
       await page.emulateMedia({ media: "print" });
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       assert.ok(wide <= 0, `${path} is ${wide} too wide`);
-      assert.equal(await page.locator(".top nav:visible, .tabs a:not([aria-current]):visible, button:visible").count(), 0, path);
+      assert.equal(await page.locator(".top nav:visible, .tabs a:not([aria-current]):visible, button:visible, select:visible, .filters:visible, h2:has(+ .actions):visible").count(), 0, path);
       assert.ok(await page.locator("h1").isVisible(), path);
       if (path === "/ui/reports") {
         const paper = (await page.pdf({ format: "A4" })).toString("latin1");

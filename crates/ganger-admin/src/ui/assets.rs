@@ -86,4 +86,17 @@ mod tests {
         let bytes = SCRIPT.text.len();
         assert!(bytes <= 30 << 10, "{bytes} bytes");
     }
+
+    /// A brace too many costs the rule after it, without a word.
+    #[test]
+    fn the_braces_of_styles_are_paired() {
+        let mut open: i32 = 0;
+        for (number, line) in STYLE.text.lines().enumerate() {
+            for brace in line.matches(['{', '}']) {
+                open += if brace == "{" { 1 } else { -1 };
+                assert!(open >= 0, "line {}: {line}", number + 1);
+            }
+        }
+        assert_eq!(open, 0);
+    }
 }

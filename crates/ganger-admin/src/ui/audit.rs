@@ -30,16 +30,16 @@ fn rows(changes: &[AuditJson], subject: Option<&str>) -> Markup {
     let last = changes.last().filter(|_| changes.len() == ROWS);
     html! {
         div.wide tabindex="0" {
-            table {
+            table.cards {
                 thead { tr { th { "When" } th { "Who" } th { "What" } th { "Subject" } th { "More" } } }
                 tbody {
                     @for change in changes {
                         tr {
                             td { (time_of(&change.at)) }
-                            td { (text(change.actor.as_deref().unwrap_or("unknown"))) }
+                            td.cut { (text(change.actor.as_deref().unwrap_or("unknown"))) }
                             td { (change.action.replace('_', " ")) }
-                            td { a href=(Fields::from([("subject", &*change.subject)]).at(AUDIT)) { (text(&change.subject)) } }
-                            td { @if !change.detail.is_null() { code { (text(&change.detail.to_string())) } } }
+                            td.cut { a href=(Fields::from([("subject", &*change.subject)]).at(AUDIT)) { (text(&change.subject)) } }
+                            td.cut.main { @if !change.detail.is_null() { code { (text(&change.detail.to_string())) } } }
                         }
                     }
                     @if changes.is_empty() { tr { td colspan="5" { "No change is recorded." } } }

@@ -12,7 +12,8 @@ use maud::{Markup, html};
 use super::api::Api;
 use super::commands::command;
 use super::page::{Page, Section};
-use super::paths::{SCHEDULES, STATUS, pool_path, run_path, schedule_path};
+use super::paths::{SCHEDULES, STATUS, dead_path, pool_path, run_path, schedule_path};
+use super::query::Fields;
 use super::queue::queue_links;
 use super::shown::{count, first, latency, since, sparkline, state, text, time_of};
 use super::silences::silence;
@@ -288,25 +289,28 @@ fn pools(pools: &[PoolStatus], trends: &TrendsOfPools) -> Markup {
     html! {
         h2 { "Pools" }
         div.wide tabindex="0" {
-            table {
+            table.cards {
                 thead { tr {
                     th { "Pool" } th { "State" } th.number { "Workers" } th.number { "Done/s" } th { "Last hour" } th.number { "p50" }
                     th.number { "Failed" } th.number { "Dead" } th.number { "Waiting" } th { "Oldest" } th { "Queue" }
                 } }
                 tbody {
                     @for pool in pools {
+                        @let dead = Fields::from([("pool", &*pool.name)]).at(&dead_path(&pool.source));
                         tr {
                             th scope="row" { a href=(pool_path(&pool.name)) { (text(&pool.name)) } }
                             td { (state(pool.state.as_str())) }
-                            td.number { (pool.workers.len()) "/" (pool.workers_wanted) }
-                            td.number { (rate_of(pool.done_per_second)) }
+                            td.number data-label="Workers" { (pool.workers.len()) "/" (pool.workers_wanted) }
+                            td.number data-label="Done/s" { (rate_of(pool.done_per_second)) }
                             td { (rates(trends, &pool.name)) }
-                            td.number { (latency(pool.counts.p50_ms)) }
-                            td.number { (count(pool.details.failed.values().sum())) }
-                            td.number { (count(pool.counts.dead)) }
-                            td.number { (waiting(pool)) }
-                            td { (pool.backlog.and_then(|backlog| backlog.oldest_age()).unwrap_or_default()) }
-                            td { (queue_links(pool)) " " span.of { (text(&pool.source)) } }
+                            td.number data-label="p50" { (latency(pool.counts.p50_ms)) }
+                            td.number data-label="Failed" { (count(pool.details.failed.values().sum())) }
+                            td.number data-label="Dead" {
+                                @if pool.counts.dead > 0 { a href=(dead) { (count(pool.counts.dead)) } } @else { "0" }
+                            }
+                            td.number data-label="Waiting" { (waiting(pool)) }
+                            td data-label="Oldest" { (pool.backlog.and_then(|backlog| backlog.oldest_age()).unwrap_or_default()) }
+                            td data-label="Queue" { (queue_links(pool)) " " span.of { (text(&pool.source)) } }
                         }
                     }
                     @if pools.is_empty() { tr { td colspan="11" { "No pool is configured." } } }

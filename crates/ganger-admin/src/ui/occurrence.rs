@@ -15,7 +15,7 @@ use super::api::Api;
 use super::occurrence_actions::actions;
 use super::occurrence_log::log;
 use super::page::{Page, Section};
-use super::paths::{RUNS, dead_path, pool_path, run_api, schedule_path};
+use super::paths::{RUNS, dead_path, pool_path, queue_path, run_api, schedule_path};
 use super::query::Fields;
 use super::runs::is_failure;
 use super::shown::{count, first, millis, state, text, time_of};
@@ -155,7 +155,10 @@ fn facts(run: &OccurrenceJson) -> Markup {
         dl.facts {
             dt { "Id" } dd { code { (text(&run.id)) } }
             (messages(run))
-            dt { "Queue" } dd { (text(&run.queue)) @if let Some(source) = &run.source { " " span.of { "of " (text(source)) } } }
+            dt { "Queue" } dd {
+                a href=(queue_path(run.source.as_deref().unwrap_or_default(), &run.queue)) { (text(&run.queue)) }
+                @if let Some(source) = &run.source { " " span.of { "of " (text(source)) } }
+            }
             @if let Some(schedule) = &run.schedule {
                 dt { "Schedule" }
                 dd { a href=(schedule_path(schedule)) { (text(schedule)) } @if run.version > 0 { ", version " (run.version) } }

@@ -226,11 +226,11 @@ fn summary(place: &QueuePlace, pools: &[&PoolStatus], unread: Option<BacklogStat
     html! {
         p.lead {
             @match backlog {
-                None => "How many messages wait is not known",
-                Some(backlog) if backlog.depth == 0 => "No message waits",
+                None => "How many messages are ready is not known",
+                Some(backlog) if backlog.depth == 0 => "No message is ready for a worker",
                 Some(backlog) => {
                     (count(backlog.depth)) @if backlog.at_least { "+" }
-                    @if backlog.depth == 1 { " message waits" } @else { " messages wait" }
+                    @if backlog.depth == 1 { " message is" } @else { " messages are" } " ready for a worker"
                     @if let Some(age) = backlog.oldest_age() { ", the oldest for " (age) }
                 },
             }

@@ -160,7 +160,7 @@ fn row(asked: &Fields, schedule: &ScheduleJson) -> Markup {
             } }
             td data-label="Last runs" {
                 @match &schedule.last_state { Some(last) => (state(last)), None => span.of { "–" } }
-                @if !schedule.results.is_empty() { br; (dots(&schedule.results.iter().map(|state| &**state).collect::<Vec<_>>())) }
+                @if !schedule.results.is_empty() { " " br; (dots(&schedule.results.iter().map(|state| &**state).collect::<Vec<_>>())) }
             }
             td.tags { @for tag in &schedule.tags { a.tag href=(asked.without(&["after"]).with("tag", tag).at(SCHEDULES)) { (text(tag)) } " " } }
             td data-label="Origin" { (text(&schedule.origin)) }

@@ -132,17 +132,20 @@ impl<'a> Year<'a> {
 
     fn shown(&self) -> Markup {
         let bad = self.days.values().filter(|day| day.failures() > 0).count();
+        let days = match self.days.len() {
+            1 => "1 day".to_owned(),
+            days => format!("{days} days"),
+        };
         let label = format!(
-            "Results by day since {}: {} days with runs, {bad} of them with failures; the table below has the figures",
-            self.first,
-            self.days.len()
+            "Results by day since {}: {days} with runs, {bad} of them with failures; the table below has the figures",
+            self.first
         );
         html! {
             p {
                 @match bad {
                     _ if self.days.is_empty() => "The ledger has no run of the last year.",
-                    0 => { (count(self.days.len() as u64)) " days with runs, none of them with a failure." },
-                    bad => { (count(self.days.len() as u64)) " days with runs, " (bad) " of them with failures." },
+                    0 => { (days) " with runs, none of them with a failure." },
+                    bad => { (days) " with runs, " (bad) " of them with failures." },
                 }
                 " " span.of { "Days are those of " (text(self.zone)) ", the time zone of the schedule." }
             }
