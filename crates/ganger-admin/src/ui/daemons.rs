@@ -9,10 +9,10 @@ use ganger_pool::status::PoolStatus;
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::now::{rate_of, waiting};
+use super::now::waiting;
 use super::page::{Page, Section};
 use super::paths::{NOW, pool_path};
-use super::shown::{count, since, state, text};
+use super::shown::{count, rate_of, since, state, text};
 use crate::answer::Problem;
 use crate::daemons::DaemonJson;
 

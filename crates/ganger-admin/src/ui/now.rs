@@ -15,7 +15,7 @@ use super::page::{Page, Section};
 use super::paths::{SCHEDULES, STATUS, dead_path, pool_path, run_path, schedule_path};
 use super::query::Fields;
 use super::queue::queue_links;
-use super::shown::{count, first, latency, since, sparkline, state, text, time_of};
+use super::shown::{count, first, latency, rate_of, since, sparkline, state, text, time_of};
 use super::silences::silence;
 use crate::answer::Problem;
 use crate::occurrences::Occurrences;
@@ -102,13 +102,6 @@ fn sentence(status: &Status, rows: &[ProblemRow]) -> Markup {
 
 fn plural(number: usize, one: &'static str, many: &'static str) -> &'static str {
     if number == 1 { one } else { many }
-}
-
-pub(super) fn rate_of(rate: f64) -> String {
-    match rate {
-        rate if rate >= 100.0 => format!("{rate:.0}"),
-        rate => format!("{rate:.1}"),
-    }
 }
 
 fn problem_rows(status: &Status, trends: &TrendsOfPools) -> Vec<ProblemRow> {

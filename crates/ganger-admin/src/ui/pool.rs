@@ -8,11 +8,11 @@ use maud::{Markup, html};
 
 use super::api::Api;
 use super::commands::{command, commands};
-use super::now::{rate_of, rates, waiting};
+use super::now::{rates, waiting};
 use super::page::{Page, Section};
 use super::paths::{form, pool_api, pool_path};
 use super::queue::queue_links;
-use super::shown::{age, count, latency, since, state, text};
+use super::shown::{age, count, latency, rate_of, since, state, text};
 use crate::answer::Problem;
 use crate::trends::TrendsOfPools;
 

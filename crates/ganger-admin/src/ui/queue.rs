@@ -17,12 +17,11 @@ use super::commands::{command, commands};
 use super::dead::READ_EVERY;
 use super::done::leave;
 use super::edit::refused;
-use super::now::rate_of;
 use super::page::{Page, Section};
 use super::paths::{SEND, STATUS, dead_path, path, pool_path, queue_path};
 use super::query::Fields;
 use super::queue_waiting::{ListedQueue, waiting};
-use super::shown::{count, state, text};
+use super::shown::{count, rate_of, state, text};
 use crate::answer::Problem;
 
 /// A message as it was typed, each field as a text.

@@ -120,6 +120,14 @@ pub(super) fn millis(millis: u64) -> String {
     }
 }
 
+/// Returns a number per second as a text.
+pub(super) fn rate_of(rate: f64) -> String {
+    match rate {
+        rate if rate >= 100.0 => format!("{rate:.0}"),
+        rate => format!("{rate:.1}"),
+    }
+}
+
 /// Formats a latency in milliseconds.
 pub(super) fn latency(milliseconds: f64) -> String {
     match milliseconds {

@@ -220,8 +220,10 @@ fn failure(reason: Reason) -> Box<Failure> {
     Box::new(Failure::new(reason, "why"))
 }
 
-#[test]
-fn an_occurrence_follows_its_message_elsewhere() {
+/// The clock of the ledger stands still, and so does that of the reports: one that took a moment would be older than the
+/// one before it.
+#[tokio::test(start_paused = true)]
+async fn an_occurrence_follows_its_message_elsewhere() {
     let delay = Duration::from_secs(1);
     let table = [
         (Outcome::Done, "completed", None),
