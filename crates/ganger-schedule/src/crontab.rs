@@ -3,6 +3,7 @@
 
 use crate::cron::{Cron, Dialect};
 use crate::problem::Problem;
+use crate::timing::Rule;
 use crate::zone::Zones;
 
 /// Form of a file.
@@ -52,15 +53,11 @@ impl Job {
         if self.variable("HOME").is_some() {
             script += "cd \"$HOME\" || exit\n";
         }
-        script += &self.command;
-        if let Some(input) = &self.input {
-            let mut end = String::from("END");
-            while input.lines().any(|line| line == end) {
-                end += "_";
-            }
-            script += &format!(" <<'{end}'\n{}\n{end}", input.trim_end_matches('\n'));
+        match &self.input {
+            Some(input) => script += &with_input(&self.command, input),
+            None => script += &format!("{}\n", self.command),
         }
-        script + "\n"
+        script
     }
 }
 
@@ -79,6 +76,7 @@ pub fn read(text: &str, form: Form, zones: &Zones) -> (Vec<Job>, Vec<BadLine>) {
         form,
         zones,
         variables: Vec::new(),
+        unknown_zone: None,
     };
     let (mut jobs, mut bad) = (Vec::new(), Vec::new());
     for (line, text) in (1..).zip(text.lines()) {
@@ -94,6 +92,8 @@ struct LineReader<'a> {
     form: Form,
     zones: &'a Zones,
     variables: Vec<(String, String)>,
+    /// Problem of the zone that holds for the lines that follow, if it is unknown.
+    unknown_zone: Option<Problem>,
 }
 
 impl LineReader<'_> {
@@ -101,9 +101,13 @@ impl LineReader<'_> {
         if text.is_empty() || text.starts_with('#') {
             return Ok(None);
         }
+        if text.contains('\0') {
+            let right = "remove it: a configuration can't hold it";
+            return Err(Problem::new("the line has a NUL character", right));
+        }
         if let Some((name, value)) = setting(text) {
-            if name == "CRON_TZ" && !value.is_empty() {
-                self.zones.get(&value)?;
+            if name == "CRON_TZ" {
+                self.check_zone(line, &value)?;
             }
             self.variables.retain(|(other, _)| *other != name);
             self.variables.push((name, value));
@@ -126,6 +130,9 @@ impl LineReader<'_> {
             };
             return Err(Problem::new("there is no command", right));
         }
+        if let Some(problem) = &self.unknown_zone {
+            return Err(problem.clone());
+        }
         let (command, input) = split(command);
         let zone = self.variables.iter().find(|(name, _)| name == "CRON_TZ");
         let zone = zone
@@ -142,6 +149,20 @@ impl LineReader<'_> {
         }))
     }
 
+    /// Checks the zone of the lines that follow. If it is unknown, these can't be taken over.
+    fn check_zone(&mut self, line: usize, name: &str) -> Result<(), Problem> {
+        let known = match name {
+            "" => Ok(()),
+            name => self.zones.get(name).map(|_| ()),
+        };
+        self.unknown_zone = known.is_err().then(|| {
+            let wrong =
+                format!("the time zone of line {line} is unknown, so that the time is unclear");
+            Problem::new(wrong, "correct CRON_TZ there")
+        });
+        known
+    }
+
     /// Reads the time, and returns what follows it.
     fn time<'t>(&self, text: &'t str) -> Result<(String, &'t str), Problem> {
         // A minus keeps some crons from logging the job.
@@ -150,6 +171,12 @@ impl LineReader<'_> {
         if first.eq_ignore_ascii_case("@reboot") {
             let right = "let the service manager start it, as with a systemd unit";
             return Err(Problem::new("`@reboot` is no time", right));
+        }
+        if first.eq_ignore_ascii_case("@every") {
+            let (period, rest) = word(rest);
+            let cron = format!("{first} {period}");
+            Rule::parse(&cron, Dialect::Standard, "crontab")?;
+            return Ok((cron, rest));
         }
         let fields = if first.starts_with('@') { 1 } else { 5 };
         let mut rest = if fields == 1 { rest } else { text };
@@ -193,23 +220,39 @@ fn setting(text: &str) -> Option<(String, String)> {
 }
 
 /// Splits a command from its input, which begins after the first `%`: each further one is a line's end. A
-/// `\%` is a percent sign.
+/// `\%` is a percent sign. In the command, as in cron, `\\` escapes nothing that follows.
 fn split(text: &str) -> (String, Option<String>) {
-    let mut parts = vec![String::new()];
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        let is_escaped = c == '\\' && chars.peek() == Some(&'%');
-        match (c, parts.last_mut()) {
-            (_, Some(part)) if is_escaped => part.extend(chars.next()),
-            ('%', _) => parts.push(String::new()),
-            (c, Some(part)) => part.push(c),
-            (_, None) => {}
+    let (mut command, mut input) = (String::new(), None::<String>);
+    let mut is_escaped = false;
+    for c in text.chars() {
+        let is_input = input.is_some();
+        let part = input.as_mut().unwrap_or(&mut command);
+        match (c, is_escaped) {
+            ('%', true) => {
+                part.pop();
+                part.push('%');
+            }
+            ('%', false) if is_input => part.push('\n'),
+            ('%', false) => input = Some(String::new()),
+            (c, _) => part.push(c),
         }
+        is_escaped = c == '\\' && (is_input || !is_escaped);
     }
-    let mut parts = parts.into_iter();
-    let command = parts.next().unwrap_or_default().trim_end().to_owned();
-    let input: Vec<String> = parts.collect();
-    (command, (!input.is_empty()).then(|| input.join("\n")))
+    (command.trim_end().to_owned(), input)
+}
+
+/// Returns the script of a command that reads this input. The braces keep the input apart from a comment, and from the
+/// last of several programs.
+fn with_input(command: &str, input: &str) -> String {
+    let mut end = String::from("END");
+    while input.lines().any(|line| line == end) {
+        end += "_";
+    }
+    let line_end = match input.is_empty() || input.ends_with('\n') {
+        true => "",
+        false => "\n",
+    };
+    format!("{{\n{command}\n}} <<'{end}'\n{input}{line_end}{end}\n")
 }
 
 /// Returns a text as one word of a shell.
@@ -264,9 +307,68 @@ mod tests {
         let job = one("0 0 * * * mail ann%Hello%%bye \\% END");
         assert_eq!(job.command, "mail ann");
         assert_eq!(job.input.as_deref(), Some("Hello\n\nbye % END"));
-        assert_eq!(job.script(), "mail ann <<'END'\nHello\n\nbye % END\nEND\n");
+        let script = "{\nmail ann\n} <<'END'\nHello\n\nbye % END\nEND\n";
+        assert_eq!(job.script(), script);
         let job = one("0 0 * * * cat%END%x");
-        assert_eq!(job.script(), "cat <<'END_'\nEND\nx\nEND_\n");
+        assert_eq!(job.script(), "{\ncat\n} <<'END_'\nEND\nx\nEND_\n");
+        assert_eq!(one("0 0 * * * cat%").script(), "{\ncat\n} <<'END'\nEND\n");
+        let script = "{\ncat\n} <<'END'\na\n\nEND\n";
+        assert_eq!(one("0 0 * * * cat%a%%").script(), script);
+    }
+
+    #[test]
+    fn input_is_never_run_and_is_read_by_the_first_program() {
+        for (line, printed) in [
+            ("0 5 * * * echo backup # at 50% echo bad", "backup\n"),
+            ("0 5 * * * cat && echo done%hello", "hello\ndone\n"),
+            ("0 5 * * * cat%END%$HOME", "END\n$HOME\n"),
+        ] {
+            let mut shell = std::process::Command::new("/bin/sh");
+            let output = shell.arg("-c").arg(one(line).script()).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), printed, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_backslash_escapes_as_in_cron() {
+        for (text, command, input) in [
+            (r"a\\%b", r"a\\", Some("b")),
+            (r"a\\\%b", r"a\\%b", None),
+            (r"a\b%c\d", r"a\b", Some(r"c\d")),
+            (r"a%b\\%c", "a", Some(r"b\%c")),
+        ] {
+            let expected = (command.to_owned(), input.map(str::to_owned));
+            assert_eq!(split(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_period_is_taken_over() {
+        let job = one("@every 5m run %x");
+        assert_eq!((&*job.cron, &*job.command), ("@every 5m", "run"));
+        let problem = wrong("@every run", Form::User);
+        assert!(problem.contains("write `@every 5m`"), "{problem}");
+    }
+
+    #[test]
+    fn jobs_of_an_unknown_zone_are_refused_until_the_next_zone() {
+        let text = "CRON_TZ=Europe/Berlin\n0 1 * * * a\nCRON_TZ=Berlin\n0 2 * * * b\n0 3 * * * c\n\
+                    CRON_TZ=UTC\n0 4 * * * d\nCRON_TZ=x\n0 5 * * * e\nCRON_TZ=\n0 6 * * * f\n";
+        let (jobs, bad) = read(text, Form::User, &Zones::bundled());
+        let jobs: Vec<_> = jobs
+            .iter()
+            .map(|job| (job.line, job.zone.as_deref()))
+            .collect();
+        assert_eq!(
+            jobs,
+            [(2, Some("Europe/Berlin")), (7, Some("UTC")), (11, None)]
+        );
+        let lines: Vec<usize> = bad.iter().map(|bad| bad.line).collect();
+        assert_eq!(lines, [3, 4, 5, 8, 9]);
+        assert_eq!(
+            bad[1].problem.to_string(),
+            "the time zone of line 3 is unknown, so that the time is unclear: correct CRON_TZ there"
+        );
     }
 
     #[test]
@@ -349,6 +451,11 @@ mod tests {
                 "1 time zone `Berlin` is unknown",
             ),
             ("@sometimes x", Form::User, "1 "),
+            (
+                "0 0 * * * a\0b",
+                Form::User,
+                "1 the line has a NUL character: remove it",
+            ),
         ] {
             let problem = wrong(text, form);
             assert!(problem.starts_with(expected), "{text}: {problem}");

@@ -104,7 +104,14 @@ impl Timing {
     pub fn remarks(&self, before: Timestamp, slot: Timestamp) -> Result<Vec<Remark>, Broken> {
         let mut remarks = Vec::new();
         for rule in &self.rules {
-            let Rule::Cron(cron) = rule else { continue };
+            let cron = match rule {
+                Rule::Cron(cron) => cron,
+                Rule::At(at) if *at == slot => {
+                    remarks.extend(self.twice(slot, false)?);
+                    continue;
+                }
+                Rule::At(_) | Rule::Every(_) => continue,
+            };
             let wall = self.wall(cron);
             let (gap, fold) = wall.rules();
             let own = wall.next(earlier(slot)?)? == Some(slot);
@@ -113,12 +120,8 @@ impl Timing {
                 let is_here = stretch.from.is_some_and(|(from, _)| from == slot);
                 remarks.extend((is_here && gap == Gap::After).then_some(Remark::Moved(missing)));
             }
-            if own && let Some(pass) = pass(&stretch, slot) {
-                remarks.push(Remark::Twice {
-                    civil: stretch.offset.to_datetime(slot).time(),
-                    pass,
-                    runs_both: fold == Fold::Both,
-                });
+            if own {
+                remarks.extend(self.twice(slot, fold == Fold::Both)?);
             }
             if gap == Gap::Skip {
                 remarks.extend(self.left_out(wall, before, slot)?);
@@ -126,6 +129,16 @@ impl Timing {
         }
         remarks.dedup();
         Ok(remarks)
+    }
+
+    /// Returns the remark on a slot whose civil time exists twice.
+    fn twice(&self, slot: Timestamp, runs_both: bool) -> Result<Option<Remark>, Broken> {
+        let stretch = self.zone.stretch(slot)?;
+        Ok(pass(&stretch, slot).map(|pass| Remark::Twice {
+            civil: stretch.offset.to_datetime(slot).time(),
+            pass,
+            runs_both,
+        }))
     }
 
     /// Returns the times that gaps after `before` and not after `slot` swallow, the latest gap first.
@@ -248,6 +261,25 @@ mod tests {
                 "06:30 01:30 comes twice: the second of two runs",
             ]
         );
+    }
+
+    #[test]
+    fn a_single_time_says_which_pass_it_is() {
+        let remarks = |slot: &str| {
+            let at = slot.parse().unwrap();
+            let timing = Timing {
+                rules: vec![Rule::At(at)],
+                zone: Zones::bundled().get("America/New_York").unwrap(),
+                dst: Dst::Standard,
+            };
+            let remarks = timing.remarks(Timestamp::UNIX_EPOCH, at).unwrap();
+            remarks.iter().map(Remark::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            remarks("2026-11-01T06:30Z"),
+            ["01:30 comes twice: runs at the second only"]
+        );
+        assert!(remarks("2026-11-01T07:30Z").is_empty());
     }
 
     #[test]

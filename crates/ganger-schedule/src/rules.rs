@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ganger_core::units::show_duration;
+use jiff::Timestamp;
 
 use crate::expect::Expect;
 use crate::overlap::Overlap;
@@ -22,7 +23,11 @@ pub fn rules_in_words(spec: &Spec) -> Vec<(&'static str, String)> {
     }
     if !spec.jitter.is_zero() {
         let jitter = show_duration(spec.jitter);
-        let text = format!("each slot is up to {jitter} late, by a hash of name and slot");
+        let less = match is_closer_than(spec, spec.jitter) {
+            true => ", less if the next slot is sooner",
+            false => "",
+        };
+        let text = format!("each slot is up to {jitter} late{less}, by a hash of name and slot");
         lines.push(("jitter", text));
     }
     lines.push(("misfire", misfire(&spec.misfire)));
@@ -38,6 +43,17 @@ pub fn rules_in_words(spec: &Spec) -> Vec<(&'static str, String)> {
     }
     lines.extend(expected(&spec.expect).map(|text| ("expect", text)));
     lines
+}
+
+/// Returns true if some of the first slots are closer to each other than that.
+fn is_closer_than(spec: &Spec, time: Duration) -> bool {
+    let slots = spec
+        .timing
+        .between(Timestamp::UNIX_EPOCH, Timestamp::MAX, 100);
+    let slots = slots.unwrap_or_default();
+    slots
+        .windows(2)
+        .any(|pair| pair[1].duration_since(pair[0]).unsigned_abs() < time)
 }
 
 fn misfire(rules: &Misfire) -> String {
@@ -111,6 +127,15 @@ mod tests {
                  more than 24h late",
                 "overlap: a slot is skipped while an earlier run is open",
             ]
+        );
+        let close = Definition {
+            every: Some(Duration::from_secs(1)),
+            jitter: Duration::from_secs(10),
+            ..plain.clone()
+        };
+        assert_eq!(
+            told(&close)[0],
+            "jitter: each slot is up to 10s late, less if the next slot is sooner, by a hash of name and slot"
         );
         let all = Definition {
             limit: Some(3),

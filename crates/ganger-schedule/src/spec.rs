@@ -134,6 +134,17 @@ impl Spec {
         (!runs).then(|| Problem::new(wrong(), right))
     }
 
+    /// Returns the instant to which the calendar moves a slot; `None` if the calendar is open at the slot.
+    ///
+    /// # Errors
+    /// If it can't be worked out.
+    pub(crate) fn moved_to(&self, slot: Slot) -> Result<Option<Timestamp>, Broken> {
+        match self.closed(slot.at) {
+            Some(calendar) => calendar.end(slot.at),
+            None => Ok(None),
+        }
+    }
+
     /// Returns the first slot after another, or after an instant.
     ///
     /// # Errors

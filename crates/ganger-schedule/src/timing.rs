@@ -51,6 +51,11 @@ impl Every {
         SignedDuration::from_secs(self.seconds)
     }
 
+    /// Returns the slot from which the others are counted: 1970-01-01T00:00:00Z plus the offset.
+    pub fn origin(self) -> Timestamp {
+        Timestamp::from_second(self.offset).unwrap_or_default()
+    }
+
     /// Returns the number of slots after `after` and not after `until`.
     fn count(self, after: Timestamp, until: Timestamp) -> u64 {
         let number = |at: Timestamp| {

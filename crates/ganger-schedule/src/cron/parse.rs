@@ -143,6 +143,9 @@ pub(super) fn read(text: &str, dialect: Dialect, name: &str) -> Result<Fields, P
         return Err(Problem::new(wrong, format!("write at most {LENGTH_MAX}")));
     }
     let words = words(text);
+    if let Some(problem) = zone_of(&words) {
+        return Err(problem);
+    }
     if let Some(word) = words.first().filter(|word| word.text.starts_with('@')) {
         return match (expansion(*word), words.len()) {
             (Some(expansion), 1) => read(expansion, Dialect::Standard, name),
@@ -167,13 +170,45 @@ pub(super) fn read(text: &str, dialect: Dialect, name: &str) -> Result<Fields, P
         }
         _ => {
             let place = words.get(7).map_or(0, |word| word.at);
+            let wrong = match words.len() {
+                1 => "expression has 1 field".to_owned(),
+                fields => format!("expression has {fields} fields"),
+            };
             let problem = Problem::new(
-                format!("expression has {} fields", words.len()),
+                wrong,
                 "write 5 (minute, hour, day of month, month, day of week), 6 (second first) or 7 (year last)",
             );
             Err(problem.at(place..text.len()))
         }
     }
+}
+
+/// Returns the problem of a time zone within an expression: before its fields, as in some crons, or after them.
+fn zone_of(words: &[Piece<'_>]) -> Option<Problem> {
+    let (first, last) = (words.first()?, words.last()?);
+    let (name, value) = first.split('=');
+    let zone = match value {
+        Some(zone) if name.is("CRON_TZ") || name.is("TZ") => zone,
+        _ if words.len() > 1 && is_like_a_zone(last.text) => *last,
+        _ => return None,
+    };
+    let named = match is_like_a_zone(zone.text) {
+        true => zone.text,
+        false => "Europe/Berlin",
+    };
+    let place = if value.is_some() { first } else { last };
+    let wrong = format!("{} is no part of an expression", quoted(place.text));
+    Some(place.problem(wrong, format!("remove it, and set zone = \"{named}\"")))
+}
+
+/// Returns true for `UTC`, and for names such as `Europe/Berlin`.
+fn is_like_a_zone(text: &str) -> bool {
+    let is_name = |part: &str| {
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || "_-+".contains(c);
+        part.starts_with(|c: char| c.is_ascii_uppercase()) && part.chars().all(is_of_name)
+    };
+    let is_place = text.contains('/') && text.contains(|c: char| c.is_ascii_lowercase());
+    ["UTC", "GMT"].contains(&text) || is_place && text.split('/').all(is_name)
 }
 
 fn expansion(word: Piece<'_>) -> Option<&'static str> {
@@ -243,11 +278,20 @@ impl Reader<'_> {
         days.months = self.bits(Kind::Month, month)?;
         days.years = year.map(|year| self.years(year)).transpose()?.flatten();
         if !days.is_possible() {
-            let problem = Problem::new(
-                "there is no such day in any year, so it never fires",
-                "choose a day that one of the months has",
-            );
-            return Err(problem.at(day.at..weekday.range().end));
+            let (of, end, right) = match (&days.years, year) {
+                (Some(_), Some(year)) => (
+                    "these years",
+                    year.range().end,
+                    "choose a day that one of the months has in one of the years",
+                ),
+                _ => (
+                    "any year",
+                    weekday.range().end,
+                    "choose a day that one of the months has",
+                ),
+            };
+            let wrong = format!("there is no such day in {of}, so it never fires");
+            return Err(Problem::new(wrong, right).at(day.at..end));
         }
         Ok(Fields {
             times,
@@ -422,7 +466,9 @@ impl Reader<'_> {
         let number = small_number(step).filter(|number| (1..=max - min).contains(number));
         let number = number.and_then(|number| usize::try_from(number).ok());
         number.ok_or_else(|| {
-            let wrong = format!("{} is not a step of a {}", quoted(step.text), kind.noun());
+            let article = if kind == Kind::Hour { "an" } else { "a" };
+            let (shown, noun) = (quoted(step.text), kind.noun());
+            let wrong = format!("{shown} is not a step of {article} {noun}");
             let right = format!("write 1 to {}; for longer periods use `every`", max - min);
             step.problem(wrong, right)
         })
