@@ -443,13 +443,22 @@ fn keep(
     pause.away(|| cancelling.look(&mut ledger));
     let mut failures = 0;
     let mut next_expiry = Instant::now();
+    let mut is_entered = true;
     loop {
         if pause.is_draining.get() {
             pause.away(|| cancelling.look(&mut ledger));
             pause.wait(LOOK_EVERY)?;
             continue;
         }
-        let wait = match pause.away(|| ledger.dispatch()) {
+        is_entered &= !ledger.take_another();
+        let dispatch = || {
+            if !is_entered {
+                enter(&mut ledger, schedules)?;
+                is_entered = true;
+            }
+            ledger.dispatch()
+        };
+        let wait = match pause.away(dispatch) {
             Ok(dispatched) => {
                 if failures > 0 {
                     tracing::info!(source = config.source, "schedules are dispatched again");
@@ -487,28 +496,11 @@ fn opened(
     for failures in 1.. {
         let open = || -> Result<_, SourceFault> {
             let mut ledger = Ledger::open(config, false)?;
-            let synced = ledger.sync(schedules)?;
-            Ok((ledger, synced))
+            enter(&mut ledger, schedules)?;
+            Ok(ledger)
         };
         match pause.away(open) {
-            Ok((ledger, synced)) => {
-                for name in &synced.taken {
-                    tracing::error!(
-                        schedule = name,
-                        "another configuration, the API or SQL has a schedule of that name in the ledger: this \
-                         one is not entered"
-                    );
-                }
-                let list = |names: &[String]| (!names.is_empty()).then(|| names.join(", "));
-                tracing::info!(
-                    schedules = schedules.len(),
-                    added = list(&synced.added),
-                    changed = list(&synced.changed),
-                    removed = list(&synced.removed),
-                    "schedules of the configuration are in the ledger"
-                );
-                return Some(ledger);
-            }
+            Ok(ledger) => return Some(ledger),
             Err(error) => {
                 shown.failed(error.to_string());
                 pause.wait(fail(&error, failures))?;
@@ -516,6 +508,26 @@ fn opened(
         }
     }
     None
+}
+
+/// Enters the schedules of the configuration.
+fn enter(ledger: &mut Ledger, schedules: &[ScheduleConfig]) -> Result<(), SourceFault> {
+    let synced = ledger.sync(schedules)?;
+    for name in &synced.taken {
+        tracing::error!(
+            schedule = name,
+            "another configuration, the API or SQL has a schedule of that name in the ledger: this one is not entered"
+        );
+    }
+    let list = |names: &[String]| (!names.is_empty()).then(|| names.join(", "));
+    tracing::info!(
+        schedules = schedules.len(),
+        added = list(&synced.added),
+        changed = list(&synced.changed),
+        removed = list(&synced.removed),
+        "schedules of the configuration are in the ledger"
+    );
+    Ok(())
 }
 
 /// Removes old occurrences. Returns whether there may be more.

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::harness::{
     Daemon, Event, Launch, NewMessage, Pool, Scene, Waiting, Workspace, field, said, trials,
 };
+use crate::ledger::schedule;
 
 trials![
     a_locked_database_pauses_the_intake,
@@ -18,6 +19,7 @@ trials![
     a_stop_waits_for_a_locked_database,
     a_stop_gives_up_a_database_that_stays_locked,
     a_database_that_is_replaced_is_followed,
+    a_ledger_that_is_replaced_has_the_schedules_again,
     a_database_that_is_torn_from_its_journal_is_not_written_to,
 ];
 
@@ -315,6 +317,36 @@ fn a_database_that_is_replaced_is_followed() {
     successor.eventually("the rest to be done", || old.count("work") == 0);
     scene.record().assert_done_once(&rest);
     successor.stop();
+}
+
+/// Nothing is entered in the file that was moved away; the one that has taken its place gets the schedules.
+fn a_ledger_that_is_replaced_has_the_schedules_again() {
+    let scene = Scene::of(pool().after(&schedule("often", "every = \"1s\"\noverlap = \"allow\"")));
+    scene.site.configure_commands(&[pool()]);
+    let entered = "schedules of the configuration are in the ledger";
+    scene.daemon.logged(entered);
+    let done = || scene.record().all(Event::Done).len();
+    scene.daemon.eventually("a run", || done() > 0);
+    rename(&scene, "queue.db", "old.db", &["", "-wal", "-shm"]);
+    scene
+        .daemon
+        .logged("the ledger can't be used: no schedule is dispatched; retrying");
+    let old = || {
+        let rows = "SELECT count(*) FROM occurrences";
+        let old = rusqlite::Connection::open(scene.site.path("old.db")).unwrap();
+        old.query_row(rows, [], |row| row.get::<_, u64>(0)).unwrap()
+    };
+    let before = old();
+    // It makes another file.
+    scene.site.ganger(&["waiting", "work"]).good();
+    scene
+        .daemon
+        .logged("the database file with the ledger was replaced; the new one is used from now on");
+    let ran = done();
+    scene.daemon.eventually("runs", || done() >= ran + 2);
+    assert_eq!(scene.daemon.times_logged(entered), 2);
+    assert_eq!(old(), before);
+    scene.finish();
 }
 
 fn a_database_that_is_torn_from_its_journal_is_not_written_to() {

@@ -147,6 +147,12 @@ impl Ledger {
         Ok(ledger)
     }
 
+    /// Returns whether its database is another than at the last call, as a file may be that was replaced: the schedules of
+    /// the configuration are to be entered there.
+    pub fn take_another(&mut self) -> bool {
+        self.store.take_another()
+    }
+
     /// Returns the problem with the tables of a ledger, if there is one; tables that will be created are none.
     /// Creates nothing on a server.
     ///

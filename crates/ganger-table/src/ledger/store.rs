@@ -56,6 +56,11 @@ pub(crate) trait LedgerStore: Debug + Send {
 
     /// Reads what was committed, without a lock.
     fn read(&mut self, work: &mut LedgerWork<'_>) -> Result<(), Fault>;
+
+    /// Returns whether the database is another than at the last call, as a file may be that was replaced.
+    fn take_another(&mut self) -> bool {
+        false
+    }
 }
 
 /// Operations on messages that go to other sources, within a transaction.

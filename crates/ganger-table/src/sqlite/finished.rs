@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 
 use super::clock::WallClock;
 use super::error::SqliteError;
-use super::identity::{FileIdentity, FileState};
+use super::identity::FileIdentity;
 use super::schema::canonical;
 use super::{journal, row, schema};
 use crate::finished::FinishedStore;
@@ -171,10 +171,8 @@ impl SqliteFinishedStore {
     /// Switches to the file that has replaced the open one. Entries in a file that no other process sees
     /// would be lost, and beside a journal that was left behind they would do damage.
     fn follow_the_file(&mut self) -> Result<(), Fault> {
-        match self.file.state() {
-            FileState::InPlace => return Ok(()),
-            FileState::Replaced if self.file.other_is_complete() => {}
-            state => return Err(state.fault()),
+        if !self.file.is_replaced()? {
+            return Ok(());
         }
         let (scope, clock) = (self.scope.clone(), self.clock.clone());
         let reopened = Self::open(self.path.clone(), self.mode, scope, clock);

@@ -103,6 +103,18 @@ impl FileIdentity {
         }
     }
 
+    /// Returns whether another file is at the path, and may be opened.
+    ///
+    /// # Errors
+    /// While neither file may be used.
+    pub(crate) fn is_replaced(&mut self) -> Result<bool, Fault> {
+        match self.state() {
+            FileState::InPlace => Ok(false),
+            FileState::Replaced if self.other_is_complete() => Ok(true),
+            state => Err(state.fault()),
+        }
+    }
+
     /// Returns whether the other file at the path is unchanged since the last call: one that is still
     /// being copied there is left alone.
     pub(crate) fn other_is_complete(&mut self) -> bool {

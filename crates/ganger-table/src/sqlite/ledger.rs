@@ -1,6 +1,7 @@
 //! The ledger in SQLite.
 
-use std::path::Path;
+use std::mem;
+use std::path::{Path, PathBuf};
 
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, TransactionBehavior, params_from_iter};
@@ -8,6 +9,8 @@ use rusqlite::{Connection, TransactionBehavior, params_from_iter};
 use super::clock::WallClock;
 use super::commands::waiting_rows;
 use super::error::SqliteError;
+use super::identity::FileIdentity;
+use super::schema::canonical;
 use super::{journal, schema, settle};
 use crate::ledger::sql::{InTransaction, LedgerDialect, LedgerSql};
 use crate::ledger::store::{LedgerStore, LedgerWork};
@@ -32,23 +35,66 @@ const DIALECT: LedgerDialect = LedgerDialect {
 #[derive(Debug)]
 pub(crate) struct SqliteLedger {
     conn: Connection,
+    path: PathBuf,
+    /// Mode of the file if it is created.
+    mode: u32,
+    file: FileIdentity,
     clock: WallClock,
+    /// It waits longer for the write lock.
+    is_patient: bool,
+    /// The file has replaced another, which nobody has asked for yet.
+    is_another: bool,
 }
 
 impl SqliteLedger {
     /// Opens the database file, and creates it if it is missing.
     pub(crate) fn open(path: &Path, mode: u32, clock: WallClock) -> Result<Self, SqliteError> {
         let conn = schema::open(path, mode)?;
-        Ok(Self { conn, clock })
+        let path = canonical(path)?;
+        Ok(Self {
+            conn,
+            file: FileIdentity::of(&path),
+            path,
+            mode,
+            clock,
+            is_patient: false,
+            is_another: false,
+        })
     }
 
     /// Waits much longer for the write lock, as an operator's command may.
     pub(crate) fn extend_busy_timeout(&mut self) -> Result<(), SqliteError> {
+        self.is_patient = true;
         let extended = schema::extend_busy_timeout(&mut self.conn);
         extended.map_err(|error| SqliteError::Command {
             doing: "opening",
             error,
         })
+    }
+
+    /// Switches to the file that has replaced the open one. What would be entered in a file that no other process sees
+    /// would be lost, and beside a journal that was left behind it would do damage.
+    fn follow_the_file(&mut self) -> Result<(), Fault> {
+        if !self.file.is_replaced()? {
+            return Ok(());
+        }
+        let reopened = self.reopened();
+        let mut other = reopened.map_err(|error| Fault::transient(error.to_string()))?;
+        other.is_another = true;
+        *self = other;
+        tracing::warn!(database = %self.path.display(), "the database file with the ledger was replaced; the new one is used from now on");
+        // First its schedules are those of the configuration.
+        Err(Fault::transient(
+            "the database file was replaced; the new one is used from now on",
+        ))
+    }
+
+    fn reopened(&self) -> Result<Self, SqliteError> {
+        let mut other = Self::open(&self.path, self.mode, self.clock.clone())?;
+        if self.is_patient {
+            other.extend_busy_timeout()?;
+        }
+        Ok(other)
     }
 
     fn try_write(&mut self, work: &mut LedgerWork<'_>) -> Result<(), WriteError> {
@@ -99,6 +145,7 @@ impl From<WriteError> for Fault {
 
 impl LedgerStore for SqliteLedger {
     fn write(&mut self, work: &mut LedgerWork<'_>) -> Result<(), Fault> {
+        self.follow_the_file()?;
         match self.try_write(work) {
             Err(error) if error.may_lack_space() && journal::empty(&self.conn) => {
                 Ok(self.try_write(work)?)
@@ -112,10 +159,15 @@ impl LedgerStore for SqliteLedger {
     }
 
     fn read(&mut self, work: &mut LedgerWork<'_>) -> Result<(), Fault> {
+        self.follow_the_file()?;
         let tx = self.conn.transaction()?;
         let clock = &self.clock;
         work(&mut InTransaction(FileStatements { conn: &tx, clock }))?;
         Ok(tx.commit()?)
+    }
+
+    fn take_another(&mut self) -> bool {
+        mem::take(&mut self.is_another)
     }
 }
 
@@ -200,6 +252,8 @@ fn cell(value: ValueRef<'_>) -> SqlCell {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -222,5 +276,33 @@ mod tests {
             ..full()
         };
         assert_eq!(tries(&refused), (1, false));
+    }
+
+    #[test]
+    fn a_file_that_has_replaced_it_is_used_and_another_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let [path, aside] = ["q.db", "aside.db"].map(|name| dir.path().join(name));
+        let journal = |path: &Path| PathBuf::from(format!("{}-wal", path.display()));
+        let open = |path| SqliteLedger::open(path, 0o600, WallClock::system()).unwrap();
+        let mut ledger = open(&path);
+        let mut does = |what: &str| {
+            let mut ran = false;
+            let done = ledger.write(&mut |_| {
+                ran = true;
+                Ok(())
+            });
+            assert_eq!(ran, done.is_ok(), "{what}");
+            (ran, ledger.take_another())
+        };
+        assert_eq!(does("at first"), (true, false));
+        fs::rename(&path, &aside).unwrap();
+        assert_eq!(does("torn"), (false, false));
+        fs::rename(journal(&path), journal(&aside)).unwrap();
+        assert_eq!(does("gone"), (false, false));
+        assert!(!path.exists(), "none is made");
+        drop(open(&path));
+        assert_eq!(does("it may be in the making"), (false, false));
+        assert_eq!(does("opened"), (false, true));
+        assert_eq!(does("used"), (true, false));
     }
 }
