@@ -145,6 +145,69 @@ const flows = {
     await page.getByLabel("Search").waitFor();
   },
 
+  /** A token logs in, with a script as well; a wrong one is refused. */
+  async token() {
+    const context = await reader();
+    const page = await open(context, "/ui/queues/work");
+    await page.waitForURL("**/ui/login**");
+    await page.getByLabel("Token").fill("wrong");
+    await page.getByRole("button", { name: "Log in" }).click();
+    await page.getByRole("alert").filter({ hasText: "unknown" }).waitFor();
+    await page.getByLabel("Token").fill("that-of-the-browser");
+    await page.keyboard.press("Enter");
+    await page.waitForURL("**/ui/queues/work");
+    forget(/Failed to load resource: .* status of 401 /);
+  },
+
+  /** A form is sent once, however often one clicks until its answer is there. */
+  async twice(state) {
+    const context = await reader({ storageState: state });
+    const page = await open(context, "/ui/queues/work");
+    const link = await context.newCDPSession(page);
+    await link.send("Network.enable");
+    const slow = { offline: false, latency: 400, downloadThroughput: -1, uploadThroughput: -1 };
+    await link.send("Network.emulateNetworkConditions", slow);
+    let posts = 0;
+    page.on("request", (request) => posts += request.method() === "POST" ? 1 : 0);
+    await page.getByLabel("Body", { exact: true }).fill("once");
+    await page.evaluate(() => setInterval(() => document.querySelector("#send button").click(), 10));
+    await page.getByRole("status").filter({ hasText: "the message was sent" }).waitFor();
+    const rows = page.locator("#waiting tbody tr");
+    await rows.first().waitFor();
+    assert.equal(await rows.count(), 1);
+    assert.equal(posts, 1);
+  },
+
+  /** A change between the making of a page and the beginning of its stream is shown. */
+  async before_stream(state) {
+    const context = await reader({ storageState: state });
+    let begin;
+    const isSent = new Promise((resolve) => begin = resolve);
+    const page = await context.newPage();
+    await page.route("**/ui/queues/**", async (route) => {
+      if (route.request().resourceType() === "eventsource") await isSent;
+      await route.continue();
+    });
+    await page.goto(`${root}/ui/queues/work`);
+    await page.locator("#waiting").getByText("No message can be claimed").waitFor();
+    const other = await open(context, "/ui/queues/work");
+    await other.getByLabel("Body", { exact: true }).fill("meanwhile");
+    await other.getByRole("button", { name: "Send", exact: true }).click();
+    await other.locator("#waiting tbody tr").first().waitFor();
+    begin();
+    await page.locator("#waiting tbody tr").filter({ hasText: "meanwhile" }).waitFor();
+  },
+
+  /** A page of what is gone says so, and shows what it was. */
+  async gone(state) {
+    const context = await reader({ storageState: state });
+    const page = await open(context, "/ui/pools/work");
+    await page.locator("#summary .state").waitFor();
+    writeFileSync(file, "open");
+    await page.getByRole("status").filter({ hasText: "shows what was before: there is no pool `work`" }).waitFor();
+    assert.ok(await page.locator("#summary .state").isVisible());
+  },
+
   /** Keys lead to pages; letters that are typed into a field do not. */
   async keys(state) {
     const context = await reader({ storageState: state });
@@ -159,13 +222,17 @@ const flows = {
     await page.locator("h1").click();
     await page.keyboard.press("?");
     await page.getByRole("dialog").getByText("These keys").waitFor();
+    const other = await open(context, "/ui/new-schedule");
+    await other.locator("h1").click();
+    await other.keyboard.press("?");
+    await other.getByRole("dialog").getByText("These keys").waitFor();
   },
 
   /** A search is completed at its last word. */
   async completion(state) {
     const context = await reader({ storageState: state });
     const page = await open(context, "/ui");
-    for (const [typed, whole] of [["pool:w", "pool:work"], ["state:failed queue:w", "state:failed queue:work"], ["nigh", "nightly"]]) {
+    for (const [typed, whole] of [["pool:w", "pool:work"], ["state:failed schedule:n", "state:failed schedule:nightly"], ["nigh", "nightly"]]) {
       await page.keyboard.press("/");
       await page.getByLabel("Search").fill(typed);
       await page.locator(`#completions option[value="${whole}"]`).waitFor({ state: "attached" });

@@ -18,6 +18,7 @@ mod audit;
 mod daemons;
 mod now;
 mod pool;
+mod problems;
 
 mod content;
 mod difference;

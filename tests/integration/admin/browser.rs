@@ -16,6 +16,10 @@ trials![
     pages_are_accessible_and_fit_a_phone,
     two_operators_see_the_same,
     forms_work_without_a_script,
+    a_token_logs_in,
+    a_form_is_sent_once,
+    a_change_before_the_stream_is_shown,
+    a_pool_that_is_gone_is_told,
     keys_lead_to_pages,
     a_search_is_completed,
     times_are_those_of_the_reader,
@@ -115,6 +119,32 @@ fn forms_work_without_a_script() {
     run("without_script");
 }
 
+fn a_token_logs_in() {
+    let scene = at(site("token = \"that-of-the-browser\""));
+    end(begin(&scene, "token"));
+    scene.finish();
+}
+
+fn a_pool_that_is_gone_is_told() {
+    let scene = scene();
+    let flow = begin(&scene, "gone");
+    let told = scene.site.path("told");
+    scene.daemon.eventually("a page", || told.exists());
+    let other = Pool::new(&[]).text("name", "other").after(LEDGER);
+    scene.site.reconfigure(&scene.daemon, &[other]);
+    scene.daemon.signal(Signal::SIGHUP);
+    end(flow);
+    scene.finish();
+}
+
+fn a_form_is_sent_once() {
+    paused("twice");
+}
+
+fn a_change_before_the_stream_is_shown() {
+    paused("before_stream");
+}
+
 fn keys_lead_to_pages() {
     run("keys");
 }
@@ -166,9 +196,14 @@ fn of_two_operators_the_later_one_is_told() {
 }
 
 fn a_message_that_waits_is_seen_and_cancelled() {
+    paused("waiting");
+}
+
+/// Runs a flow while the pool is paused.
+fn paused(flow: &str) {
     let scene = scene();
     command(&scene, &["pause", "work"]).good();
-    end(begin(&scene, "waiting"));
+    end(begin(&scene, flow));
     scene.finish();
 }
 

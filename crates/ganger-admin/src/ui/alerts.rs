@@ -44,8 +44,9 @@ fn sentence(alerts: &AlertsStatus) -> Markup {
 }
 
 /// Returns the page of an alert's subject.
-fn path_of(alert: &ActiveAlert) -> Option<String> {
-    let of_schedule = alert.kind.starts_with("schedule_");
+pub(super) fn path_of(alert: &ActiveAlert) -> Option<String> {
+    // That one is of a source.
+    let of_schedule = alert.kind.starts_with("schedule_") && alert.kind != "schedule_unsent";
     let of_schedule = of_schedule.then(|| schedule_path(&alert.of));
     alert.pool.as_deref().map(pool_path).or(of_schedule)
 }

@@ -18,12 +18,16 @@ const ROWS: usize = 50;
 
 /// Shows who has changed what. The query is that of `/v1/audit`.
 pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
-    let query = uri.query().unwrap_or_default();
-    let subject = Fields::of(&uri).get("subject").map(str::to_owned);
-    let changes: Vec<AuditJson> = api.get(&format!("/v1/audit?limit={ROWS}&{query}")).await?;
+    let asked = asked(&uri);
+    let changes: Vec<AuditJson> = api.get(&asked.at("/v1/audit")).await?;
     Ok(Page::new(Section::Audit, "Audit")
-        .with_list("changes", rows(&changes, subject.as_deref()))
+        .with_list("changes", rows(&changes, asked.get("subject")))
         .every(LEDGER_EVERY))
+}
+
+/// Returns the query of the API for that of the page, which is always as long.
+fn asked(uri: &Uri) -> Fields {
+    Fields::of(uri).with("limit", &ROWS.to_string())
 }
 
 fn rows(changes: &[AuditJson], subject: Option<&str>) -> Markup {
@@ -51,5 +55,17 @@ fn rows(changes: &[AuditJson], subject: Option<&str>) -> Markup {
             @let asked = match subject { Some(subject) => asked.with("subject", subject), None => asked };
             p { a href=(asked.at(AUDIT)) { "Older changes" } }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_a_page_is_its_own() {
+        let uri = "/ui/audit?limit=5&subject=a%26b&limit=6".parse().unwrap();
+        let expected = "/v1/audit?subject=a%26b&limit=50";
+        assert_eq!(asked(&uri).at("/v1/audit"), expected);
     }
 }

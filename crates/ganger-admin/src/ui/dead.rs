@@ -1,5 +1,6 @@
 //! Pages of dead letters: those of all sources by error, and those of one source.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::Extension;
@@ -18,7 +19,7 @@ use super::paths::{
     DROP_ALL, JOBS, RETRY_ALL, dead_api, dead_letter_path, dead_path, form, path, pool_path,
 };
 use super::query::Fields;
-use super::shown::{count, first, text, time_of};
+use super::shown::{count, first, has_hidden, text, time_of};
 use crate::answer::Problem;
 use crate::dead::Letters;
 
@@ -62,6 +63,30 @@ pub(super) fn dead_letter(json: DeadLetterJson) -> Result<DeadLetter, Problem> {
     DeadLetter::try_from(json).map_err(Problem::bad)
 }
 
+/// Pools that have pages. Dead letters outlive their pool.
+#[derive(Debug, Default)]
+pub(super) struct PoolPages(BTreeSet<String>);
+
+impl PoolPages {
+    pub(super) async fn read(api: &Api) -> Result<Self, Problem> {
+        let sources: Vec<SourceInfo> = api.get("/v1/sources").await?;
+        Ok(Self::of(&sources))
+    }
+
+    fn of(sources: &[SourceInfo]) -> Self {
+        let pools = sources.iter().flat_map(|source| &source.pools);
+        Self(pools.map(|pool| pool.name.clone()).collect())
+    }
+
+    /// Shows a pool, with a link to its page if there is one.
+    pub(super) fn link(&self, pool: &str) -> Markup {
+        html! {
+            @if self.0.contains(pool) { a href=(pool_path(pool)) { (text(pool)) } }
+            @else { (text(pool)) " " span.of { "(not configured any more)" } }
+        }
+    }
+}
+
 /// Has a page look again. A broker's dead letters are not read unasked: it has to put each back.
 fn paced(page: Page, sources: &[SourceInfo]) -> Page {
     match sources.iter().all(SourceInfo::is_table) {
@@ -100,8 +125,9 @@ pub(super) async fn overview(Extension(api): Extension<Api>, uri: Uri) -> Result
             }
         },
     );
+    let pools = PoolPages::of(&sources);
     let body = html! {
-        @for (source, groups) in sources.iter().zip(&groups) { (of_source(source, groups.as_ref())) }
+        @for (source, groups) in sources.iter().zip(&groups) { (of_source(source, groups.as_ref(), &pools)) }
         @if sources.is_empty() { p.none { "No source is configured." } }
     };
     let page = page.with("jobs", html! { p { a href=(JOBS) { "Jobs" } } });
@@ -115,7 +141,11 @@ pub(super) async fn overview(Extension(api): Extension<Api>, uri: Uri) -> Result
     })
 }
 
-fn of_source(source: &SourceInfo, counted: Result<&DeadGroups, &Problem>) -> Markup {
+fn of_source(
+    source: &SourceInfo,
+    counted: Result<&DeadGroups, &Problem>,
+    pools: &PoolPages,
+) -> Markup {
     let elsewhere: Vec<&str> = source
         .pools
         .iter()
@@ -135,7 +165,7 @@ fn of_source(source: &SourceInfo, counted: Result<&DeadGroups, &Problem>) -> Mar
                     strong { "Not complete: " } "only the oldest are counted, up to " (time_of(until)) ". "
                     a href="/ui/dead?count=all" { "Count all" } ", which takes longer."
                 } }
-                (groups_table(&source.name, &groups[..groups.len().min(ROWS)]))
+                (groups_table(&source.name, &groups[..groups.len().min(ROWS)], pools))
                 @if groups.len() > ROWS {
                     p.none { "And " (groups.len() - ROWS) " rarer errors: " a href=(dead_path(&source.name)) { "all dead letters" } "." }
                 }
@@ -145,7 +175,7 @@ fn of_source(source: &SourceInfo, counted: Result<&DeadGroups, &Problem>) -> Mar
 }
 
 /// Shows dead letters by error.
-pub(super) fn groups_table(source: &str, groups: &[Group]) -> Markup {
+pub(super) fn groups_table(source: &str, groups: &[Group], pools: &PoolPages) -> Markup {
     html! {
         div.wide tabindex="0" {
             table.cards {
@@ -153,22 +183,25 @@ pub(super) fn groups_table(source: &str, groups: &[Group]) -> Markup {
                     th scope="col" { "Error" } th scope="col" { "Reason" } th scope="col" { "Pool" }
                     th.number scope="col" { "Dead letters" } th scope="col" { "First" } th scope="col" { "Last" }
                 } }
-                tbody { @for group in groups { (of_group(source, group)) } }
+                tbody { @for group in groups { (of_group(source, group, pools)) } }
             }
         }
     }
 }
 
-fn of_group(source: &str, group: &Group) -> Markup {
+/// Returns the part of an error by which it is looked for. A part of its first line is enough, and all of it may be too
+/// long for an address; a character that is not shown can't be copied with a command.
+fn sought_of(error: &str) -> Option<&str> {
+    let line = error.lines().next().unwrap_or_default();
+    let mut parts = line.split(|sign: char| has_hidden(sign.encode_utf8(&mut [0; 4])));
+    let part = parts.find(|part| !part.trim().is_empty())?;
+    let end = part.char_indices().nth(ERROR_CHARS);
+    Some(&part[..end.map_or(part.len(), |(end, _)| end)])
+}
+
+fn of_group(source: &str, group: &Group, pools: &PoolPages) -> Markup {
     let alike = Fields::from([("pool", &*group.pool), ("reason", &group.reason)]);
-    // A part of its first line is enough, and all of it may be too long for an address.
-    let line = group.error.lines().next().unwrap_or_default();
-    let end = line.char_indices().nth(ERROR_CHARS);
-    let error = &line[..end.map_or(line.len(), |(end, _)| end)];
-    let alike = match error.trim() {
-        "" => alike,
-        _ => alike.with("error", error),
-    };
+    let alike = alike.with("error", sought_of(&group.error).unwrap_or_default());
     let shown = first(&group.error, ERROR_CHARS);
     html! {
         tr {
@@ -178,7 +211,7 @@ fn of_group(source: &str, group: &Group) -> Markup {
                 }
             }
             td { (text(&group.reason)) }
-            td { a href=(pool_path(&group.pool)) { (text(&group.pool)) } }
+            td { (pools.link(&group.pool)) }
             td.number data-label="Dead letters" { (count(group.count)) }
             td data-label="First" { (time_of(&group.first_failed_at)) }
             td data-label="Last" { (time_of(&group.last_failed_at)) }
@@ -197,8 +230,9 @@ pub(super) async fn of_one(
     let asked = sought.with("limit", &ROWS.to_string());
     let asked = asked.with("within", LOOKS_FOR);
     let asked = asked.with("after", after.unwrap_or_default());
-    let info = Fields::from([("source", &*source)]).at("/v1/sources");
-    let info: Vec<SourceInfo> = api.get(&info).await?;
+    let mut info: Vec<SourceInfo> = api.get("/v1/sources").await?;
+    let pools = PoolPages::of(&info);
+    info.retain(|info| info.name == source);
     let found: Letters = api.get(&asked.at(&dead_api(&source))).await?;
     let (next, until) = (found.next.clone(), found.until.clone());
     let dead = dead_letters(found)?;
@@ -208,7 +242,7 @@ pub(super) async fn of_one(
         .with("all", for_all(&source, &sought, dead.is_empty()))
         .with_list(
             "dead-letters",
-            listed(&source, &dead, (&here, until.is_none())),
+            listed(&source, &dead, &pools, (&here, until.is_none())),
         )
         .with(
             "more",
@@ -260,7 +294,12 @@ fn field(name: &str, fields: &Fields) -> Markup {
     }
 }
 
-fn listed(source: &str, dead: &[DeadLetter], (here, is_complete): (&str, bool)) -> Markup {
+fn listed(
+    source: &str,
+    dead: &[DeadLetter],
+    pools: &PoolPages,
+    (here, is_complete): (&str, bool),
+) -> Markup {
     let retry = form("post", &format!("{}/retry", dead_api(source)));
     let drop = form("delete", &dead_api(source));
     html! {
@@ -269,7 +308,7 @@ fn listed(source: &str, dead: &[DeadLetter], (here, is_complete): (&str, bool)) 
         } @else {
             form method="post" action=(retry) {
                 input type="hidden" name="back" value=(here);
-                (table(source, dead, true))
+                (table(source, dead, pools, true))
                 div.actions.bar {
                     button { "Retry the ticked" }
                     details.ask {
@@ -284,7 +323,12 @@ fn listed(source: &str, dead: &[DeadLetter], (here, is_complete): (&str, bool)) 
 }
 
 /// Shows dead letters as a table; those of a form have a box to tick.
-pub(super) fn table(source: &str, dead: &[DeadLetter], has_boxes: bool) -> Markup {
+pub(super) fn table(
+    source: &str,
+    dead: &[DeadLetter],
+    pools: &PoolPages,
+    has_boxes: bool,
+) -> Markup {
     html! {
         div.wide tabindex="0" {
             table.cards {
@@ -293,13 +337,13 @@ pub(super) fn table(source: &str, dead: &[DeadLetter], has_boxes: bool) -> Marku
                     th scope="col" { "Id" } th scope="col" { "Last failed" } th scope="col" { "Pool" }
                     th scope="col" { "Reason" } th scope="col" { "Error" } th scope="col" { "Message, body" }
                 } }
-                tbody { @for one in dead { (row(source, one, has_boxes)) } }
+                tbody { @for one in dead { (row(source, one, pools, has_boxes)) } }
             }
         }
     }
 }
 
-fn row(source: &str, dead: &DeadLetter, has_box: bool) -> Markup {
+fn row(source: &str, dead: &DeadLetter, pools: &PoolPages, has_box: bool) -> Markup {
     let body = &dead.body[..dead.body.len().min(4 * BODY_CHARS)];
     html! {
         tr {
@@ -308,7 +352,7 @@ fn row(source: &str, dead: &DeadLetter, has_box: bool) -> Markup {
             }
             th scope="row" { a href=(dead_letter_path(source, &dead.id)) { (text(&dead.id)) } }
             td { (time_of(&dead.last_failed_at)) }
-            td { a href=(pool_path(&dead.pool)) { (text(&dead.pool)) } }
+            td { (pools.link(&dead.pool)) }
             td { (text(&dead.reason)) }
             td.cut.main { (text(&first(&dead.error, LINE_CHARS))) }
             td.cut {
@@ -351,6 +395,9 @@ fn for_all(source: &str, sought: &Fields, are_none: bool) -> Markup {
     };
     let to = |route: &str| sought.at(&path(route, &[source]));
     html! {
+        @if let Some(error) = sought.get("error") {
+            p { "Dead letters whose error contains " code { (text(error)) } ", whatever else is in it." }
+        }
         @if !are_none {
             p.actions {
                 a.button href=(to(RETRY_ALL)) { "Retry " (of) "…" }
@@ -393,6 +440,39 @@ mod tests {
     }
 
     #[test]
+    fn an_error_is_looked_for_by_what_is_shown_of_it() {
+        for (error, sought) in [
+            ("no such card\nat line 1", Some("no such card")),
+            ("gpj\u{202e}exe", Some("gpj")),
+            ("\u{1b}[31mfailed\u{1b}[0m", Some("[31mfailed")),
+            ("a\tb", Some("a\tb")),
+            ("\u{200b} \u{200b}", None),
+            ("", None),
+        ] {
+            assert_eq!(sought_of(error), sought, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_says_by_which_part_of_an_error_it_looks() {
+        let sought = Fields::from([("error", "<b>")]);
+        let shown = for_all("main", &sought, true).into_string();
+        assert!(
+            shown.contains("whose error contains <code>&lt;b&gt;</code>"),
+            "{shown}"
+        );
+        let shown = for_all("main", &Fields::default(), true).into_string();
+        assert!(!shown.contains("contains"), "{shown}");
+    }
+
+    #[test]
+    fn pools_that_are_configured_are_links() {
+        let pools = PoolPages(BTreeSet::from(["a".to_owned()]));
+        assert!(pools.link("a").into_string().contains("/ui/pools/a"));
+        assert!(!pools.link("b").into_string().contains("href"));
+    }
+
+    #[test]
     fn a_group_leads_to_its_dead_letters() {
         let group = Group {
             error: format!("<{}", "x".repeat(10_000)),
@@ -400,7 +480,7 @@ mod tests {
             count: 3,
             ..Group::default()
         };
-        let shown = of_group("main", &group).into_string();
+        let shown = of_group("main", &group, &PoolPages::default()).into_string();
         assert!(
             shown.contains("href=\"/ui/dead/main?pool=a%2Fb&amp;error=%3Cxxx"),
             "{shown}"

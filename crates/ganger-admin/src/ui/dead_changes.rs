@@ -11,7 +11,9 @@ use maud::{Markup, html};
 
 use super::api::Api;
 use super::commands::commands;
-use super::dead::{FILTERS, LOOKS_FOR, as_commands, dead_letters, filter, groups_table, table};
+use super::dead::{
+    FILTERS, LOOKS_FOR, PoolPages, as_commands, dead_letters, filter, groups_table, table,
+};
 use super::page::{Page, Section};
 use super::paths::{JOB, dead_api, dead_path, form};
 use super::query::Fields;
@@ -74,6 +76,7 @@ async fn preview(
     let DeadGroups { groups, until } = api.get(&groups).await?;
     let examples: Letters = api.get(&examples).await?;
     let examples = dead_letters(examples)?;
+    let pools = PoolPages::read(api).await?;
     let all = Matching {
         number: groups.iter().map(|group| group.count).sum(),
         until,
@@ -85,10 +88,10 @@ async fn preview(
     let page = Page::new(Section::DeadLetters, title)
         .with("what", subject(&sought, &all, change))
         .with("do", deed(source, &sought, &all, change))
-        .with("groups", in_groups(source, &groups));
+        .with("groups", in_groups(source, &groups, &pools));
     let page = match all.number {
         0 => page,
-        number => page.with("examples", shown_examples(source, &examples, number)),
+        _ => page.with("examples", shown_examples(source, &examples, &all, &pools)),
     };
     let lines: Vec<String> = as_commands(source, &sought)
         .into_iter()
@@ -115,6 +118,21 @@ impl Matching {
             number => format!("{at_least}{} dead letters", count(number)),
         }
     }
+
+    /// Returns the word for one, or the word for several.
+    fn one_or(&self, one: &'static str, several: &'static str) -> &'static str {
+        if self.number == 1 { one } else { several }
+    }
+
+    /// Returns the heading of that many examples.
+    fn heading_of(&self, examples: usize) -> String {
+        let are_all = self.until.is_none() && self.number <= examples as u64;
+        match (are_all, examples) {
+            (true, _) => self.one_or("This is it", "These are they").to_owned(),
+            (false, 1) => "The oldest one".to_owned(),
+            (false, examples) => format!("The oldest {examples}"),
+        }
+    }
 }
 
 fn subject(sought: &Fields, all: &Matching, change: Change) -> Markup {
@@ -124,10 +142,12 @@ fn subject(sought: &Fields, all: &Matching, change: Change) -> Markup {
                 (0, None, _) => "No dead letter matches: there is nothing to do.",
                 (0, Some(until), _) => { "None of the oldest dead letters matches, up to " (time_of(until)) "." },
                 (_, _, Change::Retry) => {
-                    (all.words()) " would go back to the queue they came from, with a clean count of attempts."
+                    (all.words()) " would go back to the queue " (all.one_or("it", "they"))
+                    " came from, with a clean count of attempts."
                 },
                 (_, _, Change::Drop) => {
-                    (all.words()) " would be deleted for good, with their messages. This can't be undone."
+                    (all.words()) " would be deleted for good, with " (all.one_or("its message", "their messages"))
+                    ". This can't be undone."
                 },
             }
         }
@@ -182,20 +202,25 @@ fn deed(source: &str, sought: &Fields, all: &Matching, change: Change) -> Markup
     }
 }
 
-fn in_groups(source: &str, groups: &[Group]) -> Markup {
+fn in_groups(source: &str, groups: &[Group], pools: &PoolPages) -> Markup {
     html! {
         @if groups.len() > 1 {
             h2 { "By error" }
-            (groups_table(source, &groups[..groups.len().min(EXAMPLES)]))
+            (groups_table(source, &groups[..groups.len().min(EXAMPLES)], pools))
             @if groups.len() > EXAMPLES { p.none { "And " (groups.len() - EXAMPLES) " rarer errors." } }
         }
     }
 }
 
-fn shown_examples(source: &str, examples: &[DeadLetter], number: u64) -> Markup {
+fn shown_examples(
+    source: &str,
+    examples: &[DeadLetter],
+    all: &Matching,
+    pools: &PoolPages,
+) -> Markup {
     html! {
-        h2 { @if number > examples.len() as u64 { "The oldest " (examples.len()) } @else { "These are they" } }
-        (table(source, examples, false))
+        h2 { (all.heading_of(examples.len())) }
+        (table(source, examples, pools, false))
     }
 }
 
@@ -214,6 +239,29 @@ mod tests {
             deed("main", &sought, &all, change),
         ];
         parts.map(Markup::into_string).concat()
+    }
+
+    #[test]
+    fn examples_are_all_only_if_all_were_looked_at() {
+        let heading = |number, until: Option<&str>, examples| {
+            let until = until.map(str::to_owned);
+            Matching { number, until }.heading_of(examples)
+        };
+        let until = Some("2026-11-29T00:00:00Z");
+        assert_eq!(heading(2, None, 2), "These are they");
+        assert_eq!(heading(1, None, 1), "This is it");
+        assert_eq!(heading(11, None, 10), "The oldest 10");
+        assert_eq!(heading(2, until, 2), "The oldest 2");
+        assert_eq!(heading(1, until, 1), "The oldest one");
+    }
+
+    #[test]
+    fn one_dead_letter_is_one() {
+        let one = shown(1, None, Change::Retry);
+        let words = "1 dead letter would go back to the queue it came from";
+        assert!(one.contains(words), "{one}");
+        let several = shown(2, None, Change::Drop);
+        assert!(several.contains("with their messages"), "{several}");
     }
 
     #[test]

@@ -11,9 +11,9 @@ use nix::sys::signal::Signal;
 use super::api::Api;
 use super::commands::{command, commands};
 use super::content::content;
-use super::dead::dead_letter;
+use super::dead::{PoolPages, dead_letter};
 use super::page::{Page, Section};
-use super::paths::{EDIT, RUNS, dead_api, dead_path, form, path, pool_path, queue_path};
+use super::paths::{EDIT, RUNS, dead_api, dead_path, form, path, queue_path};
 use super::query::Fields;
 use super::shown::{text, time_of};
 use crate::answer::Problem;
@@ -26,8 +26,9 @@ pub(super) async fn page(
 ) -> Result<Page, Problem> {
     let dead = read(&api, &source, &id).await?;
     let run = run_of(&api, &dead).await;
+    let pools = PoolPages::read(&api).await?;
     let page = Page::new(Section::DeadLetters, format!("Dead letter {id}"))
-        .with("summary", summary(&source, &dead, run.as_deref()))
+        .with("summary", summary(&source, &dead, run.as_deref(), &pools))
         .with("actions", actions(&source, &dead))
         .with("body", body(&dead))
         .with("facts", facts(&source, &dead));
@@ -58,12 +59,12 @@ async fn run_of(api: &Api, dead: &DeadLetter) -> Option<String> {
     (!found.occurrences.is_empty()).then(|| sought.at(RUNS))
 }
 
-fn summary(source: &str, dead: &DeadLetter, run: Option<&str>) -> Markup {
+fn summary(source: &str, dead: &DeadLetter, run: Option<&str>, pools: &PoolPages) -> Markup {
     let alike = Fields::from([("pool", &*dead.pool), ("reason", &dead.reason)]);
     html! {
         p.lead {
             span.state.bad { span aria-hidden="true" { "▲" } " " (text(&dead.reason)) }
-            " in pool " a href=(pool_path(&dead.pool)) { (text(&dead.pool)) } " after " (dead.attempts) " "
+            " in pool " (pools.link(&dead.pool)) " after " (dead.attempts) " "
             @if dead.attempts == 1 { "attempt" } @else { "attempts" }
             ", last " (time_of(&dead.last_failed_at)) "."
         }
@@ -192,19 +193,45 @@ fn undelivered(reply: &DeadReply) -> Markup {
 }
 
 fn as_commands(source: &str, dead: &DeadLetter) -> Vec<String> {
-    let of = |verb: &str| command(&["dead", verb, &dead.id, "--source", source]);
+    let id = &*dead.id;
+    let of = |verb: &str| command(&["dead", verb, id, "--source", source]);
     vec![
         of("show"),
         of("retry"),
-        format!("{} --body FILE", of("retry")),
+        command(&["dead", "retry", id, "--source", source, "--body", "FILE"]),
         of("drop"),
-        command(&["worker", "try", "--dead", &dead.id]),
+        command(&["worker", "try", "--dead", id, "--source", source]),
     ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_command_names_the_source() {
+        let dead = DeadLetter {
+            id: "-13".to_owned(),
+            ..DeadLetter::default()
+        };
+        let lines = as_commands("main", &dead);
+        assert_eq!(
+            lines[2],
+            "ganger dead retry --source main --body FILE -- -13"
+        );
+        assert_eq!(lines[4], "ganger worker try --dead=-13 --source main");
+    }
+
+    #[test]
+    fn the_page_of_a_pool_that_is_gone_is_no_link() {
+        let dead = DeadLetter {
+            pool: "gone".to_owned(),
+            ..DeadLetter::default()
+        };
+        let shown = summary("main", &dead, None, &PoolPages::default()).into_string();
+        assert!(!shown.contains("/ui/pools/"), "{shown}");
+        assert!(shown.contains("not configured any more"), "{shown}");
+    }
 
     #[test]
     fn only_a_body_that_comes_back_as_it_was_is_edited() {
@@ -239,7 +266,7 @@ mod tests {
         };
         let reply = dead.reply.as_ref().unwrap();
         let parts = [
-            summary("<s>", &dead, None),
+            summary("<s>", &dead, None, &PoolPages::default()),
             actions("<s>", &dead),
             body(&dead),
             facts("<s>", &dead),

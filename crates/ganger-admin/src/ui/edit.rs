@@ -40,7 +40,7 @@ pub(super) async fn form(
     Path((source, id)): Path<(String, String)>,
 ) -> Result<Page, Problem> {
     let dead = read(&api, &source, &id).await?;
-    let old = old_body(&dead)?;
+    let old = old_body(&source, &dead)?;
     Ok(editor(&source, &dead, old, false, None))
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn enter(
         Ok(dead) => dead,
         Err(problem) => return Ok(lost(&typed.body, &problem).into_response()),
     };
-    let old = old_body(&dead)?;
+    let old = old_body(&source, &dead)?;
     let new = with_line_ends(old, &typed.body);
     let any = typed.any.is_some();
     let again = |problem: Option<&str>| editor(&source, &dead, &new, any, problem).into_response();
@@ -76,12 +76,14 @@ pub(super) async fn enter(
     })
 }
 
-fn old_body(dead: &DeadLetter) -> Result<&str, Problem> {
+fn old_body<'a>(source: &str, dead: &'a DeadLetter) -> Result<&'a str, Problem> {
     editable(&dead.body).ok_or_else(|| {
         Problem::bad(format!(
             "this body can't be edited on a page: it is too large, not UTF-8, or has characters that browsers change. \
-             Use `{} --body FILE`",
-            command(&["dead", "retry", &dead.id])
+             Use `{}`",
+            command(&[
+                "dead", "retry", &dead.id, "--source", source, "--body", "FILE"
+            ])
         ))
     })
 }
@@ -202,6 +204,18 @@ fn lost(typed: &str, problem: &Problem) -> Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_that_is_not_edited_has_a_command_with_its_source() {
+        let dead = DeadLetter {
+            id: "13".to_owned(),
+            body: vec![0xff].into(),
+            ..DeadLetter::default()
+        };
+        let problem = old_body("main", &dead).unwrap_err();
+        let command = "`ganger dead retry 13 --source main --body FILE`";
+        assert!(problem.detail().contains(command), "{}", problem.detail());
+    }
 
     #[test]
     fn json_stays_json_unless_that_is_wanted() {

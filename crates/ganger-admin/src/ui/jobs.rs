@@ -72,8 +72,15 @@ pub(super) async fn page(
         .with("progress", progress(&job))
         .with("do", deed(&job))
         .with("job", facts(&job));
-    let cancel = command(&["dead", "cancel", &job.id]);
-    Ok(page.with("commands", commands(&[command(&["dead", "jobs"]), cancel])))
+    Ok(page.with("commands", commands(&as_commands(&job))))
+}
+
+fn as_commands(job: &Job) -> Vec<String> {
+    let mut lines = vec![command(&["dead", "jobs"])];
+    if !job.state.is_over() {
+        lines.push(command(&["dead", "cancel", &job.id]));
+    }
+    lines
 }
 
 fn progress(job: &Job) -> Markup {
@@ -141,6 +148,26 @@ fn facts(job: &Job) -> Markup {
                     @if let Some(by) = &job.cancelled_by { ", cancelled by " (text(by)) }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_job_that_has_ended_is_not_cancelled() {
+        for (state, number) in [("running", 2), ("completed", 1), ("cancelled", 1)] {
+            let job = json!({
+                "id": "j1", "change": "drop", "source": "main", "before": "2026-11-30T00:00:00Z", "state": state,
+                "by": "ops", "started_at": "2026-11-30T00:00:00Z", "changed": 0, "held": 0, "failed": 0,
+                "outlasts_restart": true,
+            });
+            let lines = as_commands(&serde_json::from_value(job).unwrap());
+            assert_eq!(lines.len(), number, "{lines:?}");
         }
     }
 }

@@ -18,6 +18,7 @@ use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
+use super::layout::ToldProblem;
 use super::page::{LOOK_EVERY, Page, Part};
 use super::shown::started;
 use crate::base_path::BasePath;
@@ -106,6 +107,7 @@ pub(super) async fn follow(
         parts,
         sent: SentParts::default(),
         begun: None,
+        problem: None,
         pace: LOOK_EVERY,
         base,
         place: followed.enter(),
@@ -132,6 +134,8 @@ struct FollowedPage {
     sent: SentParts,
     /// Time of the first look; none before it.
     begun: Option<Instant>,
+    /// Problem of the last look.
+    problem: Option<ToldProblem>,
     pace: Duration,
     base: BasePath,
     place: FollowedPlace,
@@ -158,7 +162,13 @@ impl FollowedPage {
         let request = Request::from_parts(self.parts.clone(), Body::empty());
         let looked = Instant::now();
         let mut response = self.next.clone().run(request).await;
-        // What is no page now, as of a pool that is gone, stays as it was.
+        // What is no page now, as of a pool that is gone, stays as it was, and the browser says so.
+        let problem = response.extensions_mut().remove::<ToldProblem>();
+        if problem != self.problem {
+            let text = problem.as_ref().map_or("", |ToldProblem(text)| text);
+            events.extend(Event::default().event("problem").json_data(text).ok());
+            self.problem = problem;
+        }
         if let Some(page) = response.extensions_mut().remove::<Arc<Page>>() {
             let least = self.place.0.pace(looked.elapsed());
             let own = page.pace.unwrap_or(STILL);
@@ -181,6 +191,8 @@ mod tests {
 
     use axum::Router;
     use axum::body::to_bytes;
+    use axum::handler::Handler;
+    use axum::http::StatusCode;
     use axum::middleware::from_fn_with_state;
     use axum::routing::get;
     use futures_util::future::join;
@@ -210,13 +222,17 @@ mod tests {
             page.with("same", html! { "same" })
                 .with("new", html! { "look " (look) })
         };
+        let body = stream_of(page, others).await;
+        (body, looks.load(Ordering::Relaxed))
+    }
+
+    async fn stream_of<H: Handler<T, ()>, T: 'static>(page: H, others: &FollowedPages) -> String {
         let routes = Router::new().route("/", get(page));
         let routes = routes.layer(from_fn_with_state(others.clone(), follow));
         let request = Request::get("/").header(header::ACCEPT, "text/event-stream");
         let Ok(answer) = routes.oneshot(request.body(Body::empty()).unwrap()).await;
         let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
-        let body = String::from_utf8(body.to_vec()).unwrap();
-        (body, looks.load(Ordering::Relaxed))
+        String::from_utf8(body.to_vec()).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
@@ -240,6 +256,24 @@ mod tests {
         // After a look of a second it is ten times its interval, and not fifty seconds.
         let (_, slow) = followed_among(&others, LOOK_EVERY, Duration::from_secs(1)).await;
         assert_eq!(slow, 6);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_that_is_gone_is_told_once() {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let page = move || async move {
+            if looks.fetch_add(1, Ordering::Relaxed) < 3 {
+                return Page::new(Section::Now, "A page").into_response();
+            }
+            let mut gone = StatusCode::NOT_FOUND.into_response();
+            gone.extensions_mut()
+                .insert(ToldProblem("there is no pool `a`".to_owned()));
+            gone
+        };
+        let body = stream_of(page, &FollowedPages::default()).await;
+        let told = "event: problem\ndata: \"there is no pool `a`\"";
+        assert_eq!(body.matches(told).count(), 1, "{body}");
+        assert_eq!(body.matches("event: problem").count(), 1, "{body}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,22 +1,20 @@
 //! The first page: in one sentence how things are, what is wrong, and what the pools do.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use axum::Extension;
-use ganger_pool::overview::{ActiveAlert, Status};
-use ganger_pool::status::{PoolState, PoolStatus};
+use ganger_pool::overview::Status;
+use ganger_pool::status::{BacklogStatus, PoolStatus};
 use ganger_queue::ledger::shown::UpcomingJson;
 use maud::{Markup, html};
 
 use super::api::Api;
-use super::commands::command;
 use super::page::{Page, Section};
-use super::paths::{SCHEDULES, STATUS, dead_path, pool_path, run_path, schedule_path};
+use super::paths::{STATUS, dead_path, pool_path, run_path, schedule_path};
+use super::problems::{ProblemRow, TOGETHER, problem_count, problem_rows, problems};
 use super::query::Fields;
 use super::queue::queue_links;
 use super::shown::{count, first, latency, rate_of, since, sparkline, state, text, time_of};
-use super::silences::silence;
 use crate::answer::Problem;
 use crate::occurrences::Occurrences;
 use crate::trends::TrendsOfPools;
@@ -24,24 +22,8 @@ use crate::trends::TrendsOfPools;
 /// Interval at which pages ask the ledger.
 pub(super) const LEDGER_EVERY: Duration = Duration::from_secs(5);
 
-/// Number of samples that a line shows as one point: a minute.
-const TOGETHER: usize = 6;
-
 /// Number of coming slots, and of failed runs.
 const SOME: usize = 10;
-
-/// A problem, and what helps.
-struct ProblemRow {
-    severity: &'static str,
-    what: String,
-    since: Option<std::time::SystemTime>,
-    error: Option<String>,
-    remedy: String,
-    /// Page of its subject.
-    path: Option<String>,
-    /// The alert that it is.
-    alert: Option<ActiveAlert>,
-}
 
 /// Shows how things are.
 pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem> {
@@ -80,178 +62,28 @@ pub(super) async fn page(Extension(api): Extension<Api>) -> Result<Page, Problem
 fn sentence(status: &Status, rows: &[ProblemRow]) -> Markup {
     let rate: f64 = status.pools.iter().map(|pool| pool.done_per_second).sum();
     let workers: usize = status.pools.iter().map(|pool| pool.workers.len()).sum();
-    let waiting: u64 = status
-        .pools
-        .iter()
-        .filter_map(|pool| pool.backlog)
-        .map(|backlog| backlog.depth)
-        .sum();
+    let of_pools = status.pools.iter().filter_map(|pool| pool.backlog);
+    let unread = status.unread_queues.iter().map(|unread| unread.backlog);
+    let backlogs: Vec<BacklogStatus> = of_pools.chain(unread).collect();
+    let waiting: u64 = backlogs.iter().map(|backlog| backlog.depth).sum();
+    let is_more = backlogs.iter().any(|backlog| backlog.at_least);
     html! {
         p.lead {
-            @match rows.len() {
+            @match problem_count(rows) {
                 0 => span.state.good { span aria-hidden="true" { "●" } " All is well" },
                 1 => span.state.bad { span aria-hidden="true" { "▲" } " One problem" },
-                many => span.state.bad { span aria-hidden="true" { "▲" } " " (many) " problems" },
+                many => span.state.bad { span aria-hidden="true" { "▲" } " " (count(many)) " problems" },
             }
             ": " (status.pools.len()) " " (plural(status.pools.len(), "pool", "pools")) " with "
             (workers) " " (plural(workers, "worker", "workers")) " finish " (rate_of(rate)) " per second; "
-            (count(waiting)) " " (plural(usize::try_from(waiting).unwrap_or(usize::MAX), "message waits", "messages wait")) "."
+            (count(waiting)) @if is_more { "+" } " "
+            (plural(usize::try_from(waiting).unwrap_or(usize::MAX), "message waits", "messages wait")) "."
         }
     }
 }
 
 fn plural(number: usize, one: &'static str, many: &'static str) -> &'static str {
     if number == 1 { one } else { many }
-}
-
-fn problem_rows(status: &Status, trends: &TrendsOfPools) -> Vec<ProblemRow> {
-    let mut rows: Vec<ProblemRow> = status
-        .alerts
-        .iter()
-        .flat_map(|alerts| &alerts.active)
-        .map(of_alert)
-        .collect();
-    let is_alerted = |pool: &PoolStatus| {
-        let active = status.alerts.iter().flat_map(|alerts| &alerts.active);
-        active
-            .filter(|alert| alert.pool.as_ref() == Some(&pool.name))
-            .count()
-            > 0
-    };
-    let of_pools = status.pools.iter().filter(|pool| !is_alerted(pool));
-    rows.extend(of_pools.filter_map(|pool| of_pool(pool).or_else(|| failing(pool, trends))));
-    if let Some(ledger) = &status.ledger {
-        let ours = ledger.problem.iter().map(|problem| ProblemRow {
-            severity: "critical",
-            what: "The ledger can't be used: no schedule is dispatched".to_owned(),
-            since: None,
-            error: Some(problem.clone()),
-            remedy: "It is tried again by itself; see the source's server.".to_owned(),
-            path: None,
-            alert: None,
-        });
-        rows.extend(ours);
-        let held = ledger.hold.iter().map(|reason| ProblemRow {
-            severity: "warning",
-            what: "All schedules are paused".to_owned(),
-            since: None,
-            error: Some(reason.clone()),
-            remedy: "Resume them on the page of schedules.".to_owned(),
-            path: Some(SCHEDULES.to_owned()),
-            alert: None,
-        });
-        rows.extend(held);
-    }
-    rows
-}
-
-fn of_alert(alert: &ActiveAlert) -> ProblemRow {
-    ProblemRow {
-        severity: if alert.severity == "critical" {
-            "critical"
-        } else {
-            "warning"
-        },
-        what: alert.summary.clone(),
-        since: Some(alert.since),
-        error: None,
-        remedy: alert.command.clone(),
-        path: match alert.pool.as_deref() {
-            Some(pool) => Some(pool_path(pool)),
-            None => alert
-                .kind
-                .starts_with("schedule_")
-                .then(|| schedule_path(&alert.of)),
-        },
-        alert: Some(alert.clone()),
-    }
-}
-
-fn of_pool(pool: &PoolStatus) -> Option<ProblemRow> {
-    let (what, error, remedy) = match pool.state {
-        PoolState::Degraded => (
-            "its workers keep failing",
-            pool.last_worker_lost.clone(),
-            workers_of(pool),
-        ),
-        PoolState::Open => (
-            "nearly all attempts fail; one message at a time is tried",
-            pool.breaker_error.clone(),
-            "Repair what the workers depend on: the pool goes on by itself.".to_owned(),
-        ),
-        PoolState::SourceDown => (
-            "its source can't be used",
-            pool.source_problem.clone(),
-            "It is tried again by itself; see the source's server.".to_owned(),
-        ),
-        PoolState::Starting
-        | PoolState::Running
-        | PoolState::Paused
-        | PoolState::Draining
-        | PoolState::Drained => return None,
-    };
-    Some(ProblemRow {
-        severity: "critical",
-        what: format!("Pool {}: {what}", pool.name),
-        since: None,
-        error,
-        remedy,
-        path: Some(pool_path(&pool.name)),
-        alert: None,
-    })
-}
-
-/// Returns the command that shows the last lines of the worker that was lost last; of all workers if none was.
-fn workers_of(pool: &PoolStatus) -> String {
-    match &pool.last_loss {
-        Some(loss) => command(&["output", &pool.name, &loss.slot.to_string()]),
-        None => command(&["status", "--workers", "--pool", &pool.name]),
-    }
-}
-
-/// Returns that a pool has failed more often than not in the last minute.
-fn failing(pool: &PoolStatus, trends: &TrendsOfPools) -> Option<ProblemRow> {
-    let trend = trends.pools.get(&pool.name)?;
-    let last = |figures: &VecDeque<u64>| figures.iter().rev().take(TOGETHER).sum::<u64>();
-    let (done, failed) = (last(&trend.done), last(&trend.failed));
-    (failed > done).then(|| ProblemRow {
-        severity: "warning",
-        what: format!(
-            "Pool {}: {} attempts have failed in the last minute, {} messages were done",
-            pool.name,
-            count(failed),
-            count(done)
-        ),
-        since: None,
-        error: pool.last_error.clone(),
-        remedy: workers_of(pool),
-        path: Some(pool_path(&pool.name)),
-        alert: None,
-    })
-}
-
-fn problems(rows: &[ProblemRow]) -> Markup {
-    html! {
-        @if !rows.is_empty() {
-            h2 { "Problems" }
-            ul.problems {
-                @for row in rows {
-                    li.(row.severity) {
-                        strong {
-                            @match &row.path {
-                                Some(path) => a href=(path) { (text(&row.what)) },
-                                None => (text(&row.what)),
-                            }
-                        }
-                        @if let Some(at) = row.since { " " (since(at)) }
-                        @if let Some(error) = &row.error { p.error { (text(error)) } }
-                        p.remedy { code { (text(&row.remedy)) } }
-                        @if let Some(alert) = &row.alert { (silence(alert)) }
-                    }
-                }
-            }
-        }
-    }
 }
 
 /// Draws the messages that a pool has done in each minute of the last hour.
@@ -367,11 +199,53 @@ fn daemon(status: &Status) -> Markup {
             "ganger " (status.version) ", process " (status.pid) ", " (status.state) ", started " (since(status.started_at))
             "; " (ganger_core::units::show_size(status.buffered_bytes as u64)) " of messages in memory."
         }
-        @if status.reload.refused > 0 && !status.reload.successful {
-            p {
-                "The last reload was refused, " (since(status.reload.at)) ":"
-                @for problem in &status.reload.problems { " " span.error { (text(problem)) } }
-            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ui::problems::calm;
+    use ganger_pool::overview::UnreadQueueStatus;
+
+    fn backlog(depth: u64, at_least: bool) -> BacklogStatus {
+        BacklogStatus {
+            depth,
+            at_least,
+            oldest_age_seconds: None,
         }
+    }
+
+    #[test]
+    fn messages_that_no_pool_reads_wait_as_well() {
+        let mut status = calm();
+        status.pools.push(PoolStatus {
+            backlog: Some(backlog(2, false)),
+            ..PoolStatus::default()
+        });
+        let sentence = |status: &Status| sentence(status, &[]).into_string();
+        assert!(sentence(&status).contains("; 2 messages wait."));
+        assert!(sentence(&status).contains("All is well"));
+        status.unread_queues.push(UnreadQueueStatus {
+            backlog: backlog(3, true),
+            ..UnreadQueueStatus::default()
+        });
+        assert!(sentence(&status).contains("; 5+ messages wait."));
+    }
+
+    #[test]
+    fn a_refused_reload_is_said_once_at_the_top() {
+        let mut status = calm();
+        status.reload.refused = 1;
+        status.reload.successful = false;
+        status.reload.problems = vec!["why".to_owned()];
+        let rows = problem_rows(&status, &TrendsOfPools::default());
+        assert!(
+            sentence(&status, &rows)
+                .into_string()
+                .contains("One problem")
+        );
+        assert!(problems(&rows).into_string().contains("why"));
+        assert!(!daemon(&status).into_string().contains("why"));
     }
 }

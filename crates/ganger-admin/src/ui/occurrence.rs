@@ -97,9 +97,17 @@ fn summary(run: &OccurrenceJson) -> Markup {
         @if let (Some(progress), None) = (&run.progress, &run.ended_at) { p { strong { "Progress: " } (text(progress)) } }
         @if let Some(error) = &run.error {
             @if is_failure(&run.state) { pre.error { (text(error)) } }
-            @else { details { summary { "Error of an earlier attempt" } pre.error { (text(error)) } } }
+            @else { details { summary { (heading_of_error(&run.state, run.ended_at.is_some())) } pre.error { (text(error)) } } }
         }
         @if let Some(note) = &run.resolved { p { strong { "Resolved: " } (text(note)) } }
+    }
+}
+
+/// Returns the heading of the error of a run that has not failed.
+fn heading_of_error(state: &str, has_ended: bool) -> &'static str {
+    match !has_ended || state == "completed" {
+        true => "Error of an earlier attempt",
+        false => "Last error",
     }
 }
 
@@ -204,6 +212,23 @@ fn failure(run: &OccurrenceJson) -> Markup {
         @if let Some(signal) = run.signal { dt { "Signal" } dd { (signal) } }
         @if let (Some(path), Some(dead)) = (dead_letter_of(run), &run.dead_letter) {
             dt { "Dead letter" } dd { a href=(path) { code { (text(&dead.message_id)) } } " " span.of { "of " (text(&dead.source)) } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_cancelled_run_may_be_its_own() {
+        let earlier = "Error of an earlier attempt";
+        for (state, has_ended, heading) in [
+            ("completed", true, earlier),
+            ("waiting", false, earlier),
+            ("cancelled", true, "Last error"),
+        ] {
+            assert_eq!(heading_of_error(state, has_ended), heading, "{state}");
         }
     }
 }

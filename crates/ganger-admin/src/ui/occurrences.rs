@@ -87,17 +87,40 @@ fn list(asked: &Fields, listed: Result<Occurrences, Problem>) -> Markup {
             @if asked.get("cursor").is_some() { a href=(asked.without(&["cursor"]).at(paths::RUNS)) { "Newest runs" } " " }
             @if let Some(cursor) = &listed.cursor { a href=(asked.with("cursor", cursor).at(paths::RUNS)) { "Older runs" } }
         }
-        (commands(&[as_command(asked)]))
+        @if let Some(line) = as_command(asked, listed.occurrences.is_empty()) { (commands(&[line])) }
     }
 }
 
-/// Returns the command that lists the same runs. It does not know the id of a message.
-fn as_command(asked: &Fields) -> String {
+/// Returns the command that shows the same runs. A list is not of the id of a message, which has one run.
+fn as_command(asked: &Fields, is_none_listed: bool) -> Option<String> {
+    if let Some(id) = asked.get("message_id") {
+        return (!is_none_listed).then(|| command(&["occurrence", "show", id]));
+    }
     let fields = asked.only(&["schedule", "state", "fingerprint", "correlation_id"]);
     let unresolved = match asked.get("unresolved") {
         Some("true") => &["--unresolved"][..],
         _ => &[],
     };
     let words = [&["occurrence", "list"], unresolved].concat();
-    with_options(&command(&words), &fields)
+    Some(with_options(&command(&words), &fields))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_shows_the_runs_of_the_page() {
+        let of_schedule = Fields::from([("schedule", "a"), ("unresolved", "true")]);
+        assert_eq!(
+            as_command(&of_schedule, true).unwrap(),
+            "ganger occurrence list --unresolved --schedule a"
+        );
+        let of_message = Fields::from([("message_id", "m 1")]);
+        assert_eq!(
+            as_command(&of_message, false).unwrap(),
+            "ganger occurrence show 'm 1'"
+        );
+        assert_eq!(as_command(&of_message, true), None);
+    }
 }

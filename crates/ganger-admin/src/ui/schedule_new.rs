@@ -32,7 +32,7 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Pag
         false => None,
     };
     Ok(Page::new(Section::Schedules, "New schedule")
-        .with("keys", keys(&asked, &queues))
+        .with("fields", keys(&asked, &queues))
         .with("times", coming(times))
         .with("create", create(&asked))
         .still())

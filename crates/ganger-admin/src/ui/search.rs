@@ -13,6 +13,7 @@ use ganger_queue::client::SourceInfo;
 use ganger_queue::client::shown::DeadLetterJson;
 use ganger_queue::dead_letter::DeadLetter;
 use ganger_queue::ledger::shown::{OccurrenceDetailsJson, OccurrenceJson, ScheduleJson};
+use ganger_schedule::occurrence::ScheduleState;
 use maud::{Markup, html};
 use tokio::time::{Instant, timeout_at};
 
@@ -71,7 +72,7 @@ impl Search {
         self.words.get(name).map(String::as_str)
     }
 
-    /// Returns the list that shows exactly this, if there is one.
+    /// Returns the list that shows this, if there is one.
     fn list(&self) -> Option<String> {
         if !self.rest.is_empty()
             || self.words.contains_key("queue")
@@ -79,22 +80,34 @@ impl Search {
         {
             return None;
         }
-        let (state, schedule) = (self.word("state"), self.word("schedule"));
-        match (state, schedule, self.word("tag")) {
-            (Some("unresolved"), None, None) => {
-                Some(Fields::from([("unresolved", "true")]).at(RUNS))
-            }
-            (Some(state), Some(schedule), None) => {
-                let fields = Fields::from([("schedule", schedule), ("state", state)]);
-                Some(fields.at(RUNS))
-            }
-            (Some(state @ ("active" | "paused" | "disabled" | "broken" | "ended")), None, tag) => {
-                let fields = Fields::from([("state", state), ("tag", tag.unwrap_or_default())]);
-                Some(fields.at(SCHEDULES))
-            }
-            (Some(state), None, None) => Some(Fields::from([("state", state)]).at(RUNS)),
-            (None, None, Some(tag)) => Some(Fields::from([("tag", tag)]).at(SCHEDULES)),
-            _ => None,
+        let (state, tag) = (self.word("state"), self.word("tag"));
+        let schedule = self.word("schedule");
+        let of_schedules = match state {
+            Some(state) => ScheduleState::WORDS.contains(&state),
+            None => tag.is_some(),
+        };
+        if of_schedules {
+            let fields = Fields::default().with("state", state.unwrap_or_default());
+            let fields = fields.with("tag", tag.unwrap_or_default());
+            let fields = fields.with("text", schedule.unwrap_or_default());
+            return Some(fields.at(SCHEDULES));
+        }
+        // A run has no tag.
+        let state = state.filter(|_| tag.is_none())?;
+        let fields = Fields::default().with("schedule", schedule.unwrap_or_default());
+        let fields = match state {
+            "unresolved" => fields.with("unresolved", "true"),
+            state => fields.with("state", state),
+        };
+        Some(fields.at(RUNS))
+    }
+
+    /// Returns whether something can be looked for by all of its parts together, where no list shows it.
+    fn can_be_found(&self) -> bool {
+        let words: Vec<&str> = self.words.keys().copied().collect();
+        match (&*words, self.rest.is_empty()) {
+            ([] | ["pool"], _) | (["queue" | "schedule"], true) => true,
+            (_, _) => false,
         }
     }
 
@@ -119,6 +132,8 @@ struct Hit {
     path: String,
     name: String,
     more: Option<HitDetails>,
+    /// True if it was found by its id.
+    is_exact: bool,
 }
 
 /// More of something that was found.
@@ -139,6 +154,13 @@ struct Found {
 }
 
 impl Found {
+    /// Returns the one hit, if there is no other where it was not looked either, or its id is the one that is sought.
+    fn only(&self) -> Option<&Hit> {
+        let [hit] = &*self.hits else { return None };
+        let is_all = self.silent.is_empty() && self.onward.is_empty();
+        (is_all || hit.is_exact).then_some(hit)
+    }
+
     fn add(&mut self, other: Self) {
         self.hits.extend(other.hits);
         self.silent.extend(other.silent);
@@ -154,28 +176,29 @@ pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Res
     if let Some(list) = search.list() {
         return Ok(Redirect::to(&list).into_response());
     }
+    let page = Page::new(Section::Now, "Search").with("search", form(query));
+    if !search.can_be_found() {
+        return Ok(page.with("hits", apart(query)).still().into_response());
+    }
     let found = find(&api, &search).await;
-    if let ([hit], []) = (&*found.hits, &*found.silent) {
+    if let Some(hit) = found.only() {
         return Ok(Redirect::to(&hit.path).into_response());
     }
-    let page = Page::new(Section::Now, "Search")
-        .with("search", form(query))
-        .with("hits", hits(query, &found));
+    let page = page.with("hits", hits(query, &found));
     Ok(page.still().into_response())
 }
 
 /// Returns the lists of dead letters that are not looked through, since a broker's queue would be taken from others.
 fn unsearched<'a>(
     sources: &'a [SourceInfo],
-    error: &'a str,
+    search: &'a Search,
 ) -> impl Iterator<Item = (String, String)> + 'a {
     let brokers = sources.iter().filter(|source| !source.is_table());
     brokers.map(move |source| {
         let label = format!("Dead letters of {} with this error", source.name);
-        (
-            label,
-            Fields::from([("error", error)]).at(&dead_path(&source.name)),
-        )
+        let pool = search.word("pool").unwrap_or_default();
+        let fields = Fields::from([("error", &*search.rest), ("pool", pool)]);
+        (label, fields.at(&dead_path(&source.name)))
     })
 }
 
@@ -206,9 +229,10 @@ async fn find(api: &Api, search: &Search) -> Found {
     let has_ledger = status.ledger.is_some();
     let rest = search.rest.as_str();
     let is_free = search.words.is_empty() && !rest.is_empty();
+    // Beside the rest there is no word but the pool.
+    let has_rest = !rest.is_empty();
     let of_dead = async {
-        let narrowed = search.words.keys().all(|word| *word == "pool");
-        let asked = sources.iter().filter(|_| narrowed && !rest.is_empty());
+        let asked = sources.iter().filter(|_| has_rest);
         // To look through those of a broker takes its queue away from others.
         let asked = asked.filter(|source| source.is_table());
         join_all(asked.map(|source| of_dead_letters(api, deadline, &source.name, search))).await
@@ -233,7 +257,7 @@ async fn find(api: &Api, search: &Search) -> Found {
     };
     found
         .onward
-        .extend(unsearched(&sources, rest).filter(|_| is_free));
+        .extend(unsearched(&sources, search).filter(|_| has_rest));
     let (schedules, runs, correlated, dead) = join4(schedules, runs, correlated, of_dead).await;
     for part in [schedules, runs, correlated].into_iter().chain(dead) {
         found.add(part);
@@ -266,6 +290,7 @@ fn of_pools(search: &Search, status: &Status) -> Vec<Hit> {
         path,
         name: name.to_owned(),
         more: None,
+        is_exact: false,
     };
     let pools = status
         .pools
@@ -309,6 +334,7 @@ async fn of_schedules(api: &Api, deadline: Instant, search: &Search) -> Found {
                 path: schedule_path(&one.name),
                 name: one.name,
                 more: None,
+                is_exact: false,
             }));
         }
     }
@@ -334,6 +360,7 @@ fn of_run(run: OccurrenceJson) -> Hit {
             at: run.ended_at.unwrap_or(run.queued_at),
             error: run.error.unwrap_or_default(),
         }),
+        is_exact: false,
     }
 }
 
@@ -342,7 +369,10 @@ async fn of_runs(api: &Api, deadline: Instant, id: &str) -> Found {
     let path = run_api(id);
     let asked = async {
         match api.get::<OccurrenceDetailsJson>(&path).await {
-            Ok(run) => Ok(vec![of_run(run.occurrence)]),
+            Ok(run) => Ok(vec![Hit {
+                is_exact: true,
+                ..of_run(run.occurrence)
+            }]),
             Err(problem) if problem.is(axum::http::StatusCode::NOT_FOUND) => Ok(Vec::new()),
             Err(problem) => Err(problem),
         }
@@ -402,17 +432,15 @@ async fn of_dead_letters(api: &Api, deadline: Instant, source: &str, search: &Se
         for (field, found) in [("message_id", &by_message), ("error", &by_error)] {
             more.push((field, found.next.clone(), found.until.clone()));
         }
-        let all = by_id
-            .into_iter()
-            .chain(by_message.letters)
-            .chain(by_error.letters);
-        let all = all
-            .map(dead_letter)
-            .collect::<Result<Vec<DeadLetter>, Problem>>()?;
-        Ok(all
-            .into_iter()
-            .map(|dead| of_dead_letter(source, dead))
-            .collect())
+        let hit = |letter, is_exact| {
+            let hit = of_dead_letter(source, dead_letter(letter)?);
+            Ok(Hit { is_exact, ..hit })
+        };
+        let by_id = by_id.into_iter().map(|letter| hit(letter, true));
+        let others = by_message.letters.into_iter().chain(by_error.letters);
+        by_id
+            .chain(others.map(|letter| hit(letter, false)))
+            .collect::<Result<Vec<Hit>, Problem>>()
     };
     let mut found = found(in_time(deadline, &format!("source {source}"), asked).await);
     let onward = more.into_iter().filter_map(|(field, next, until)| {
@@ -453,6 +481,7 @@ fn of_dead_letter(source: &str, dead: DeadLetter) -> Hit {
             at: dead.last_failed_at,
             error: dead.error,
         }),
+        is_exact: false,
     }
 }
 
@@ -485,6 +514,20 @@ fn hits(query: &str, found: &Found) -> Markup {
             (of_kind(kind, hits))
         }
         @for (label, path) in &found.onward { p { a href=(path) { (text(label)) } } }
+    }
+}
+
+/// Tells that parts of a search can't be combined, and which can.
+fn apart(query: &str) -> Markup {
+    html! {
+        p.lead { "Nothing was searched: the parts of " strong { (text(&first(query, ERROR_CHARS))) } " can't be combined." }
+        p { "These can be:" }
+        dl.facts {
+            dt { code { "state:failed schedule:night" } } dd { "runs of a schedule in a state, or " code { "unresolved" } }
+            dt { code { "state:paused tag:billing schedule:night" } } dd { "schedules in a state, with a tag, with a text in their name; two of them suffice" }
+            dt { code { "pool:mail refused" } } dd { "dead letters of a pool by a part of their error" }
+        }
+        (help())
     }
 }
 
@@ -545,12 +588,92 @@ mod tests {
             ),
             ("tag:a&b", "/ui/schedules?tag=a%26b"),
             ("state:paused tag:x", "/ui/schedules?state=paused&tag=x"),
+            (
+                "state:unresolved schedule:x",
+                "/ui/occurrences?schedule=x&unresolved=true",
+            ),
+            (
+                "state:paused schedule:x",
+                "/ui/schedules?state=paused&text=x",
+            ),
+            ("tag:a schedule:x", "/ui/schedules?tag=a&text=x"),
         ] {
             assert_eq!(list(query).as_deref(), Some(path), "{query}");
         }
         for query in ["", "pool:x", "schedule:x", "error state:failed", "http://a"] {
             assert_eq!(list(query), None, "{query}");
         }
+    }
+
+    #[test]
+    fn parts_that_cannot_be_combined_are_told() {
+        for query in [
+            "state:failed tag:x",
+            "state:unresolved tag:x",
+            "queue:work x",
+            "schedule:x y",
+            "state:failed y",
+            "pool:a queue:b",
+            "state:failed pool:a",
+        ] {
+            let search = Search::of(query);
+            assert_eq!(search.list(), None, "{query}");
+            assert!(!search.can_be_found(), "{query}");
+        }
+        for query in [
+            "",
+            "x y",
+            "pool:a",
+            "pool:a refused",
+            "queue:a",
+            "schedule:a",
+        ] {
+            assert!(Search::of(query).can_be_found(), "{query}");
+        }
+        let told = apart("queue:<x> y").into_string();
+        assert!(told.contains("queue:&lt;x&gt; y") && told.contains("Nothing was searched"));
+        assert!(!told.contains("Nothing is found"));
+    }
+
+    #[test]
+    fn one_hit_is_the_only_one_if_all_was_searched() {
+        let found = |is_exact| Found {
+            hits: vec![Hit {
+                kind: "Runs",
+                path: "/ui/occurrences/1".to_owned(),
+                name: "1".to_owned(),
+                more: None,
+                is_exact,
+            }],
+            ..Found::default()
+        };
+        let more = || vec![("more".to_owned(), "/ui/dead/main".to_owned())];
+        let onward = |is_exact| Found {
+            onward: more(),
+            ..found(is_exact)
+        };
+        let silent = |is_exact| Found {
+            silent: more(),
+            ..found(is_exact)
+        };
+        assert!(found(false).only().is_some());
+        assert!(onward(false).only().is_none() && silent(false).only().is_none());
+        assert!(onward(true).only().is_some() && silent(true).only().is_some());
+        let mut two = found(true);
+        two.add(found(false));
+        assert!(two.only().is_none() && Found::default().only().is_none());
+    }
+
+    #[test]
+    fn lists_of_brokers_are_of_the_pool_that_is_asked_for() {
+        let source = SourceInfo {
+            name: "mq".to_owned(),
+            kind: "rabbitmq".to_owned(),
+            pools: Vec::new(),
+        };
+        let search = Search::of("pool:a refused");
+        let lists: Vec<_> = unsearched(&[source], &search).collect();
+        assert_eq!(lists[0].1, "/ui/dead/mq?error=refused&pool=a");
     }
 
     #[test]
@@ -584,6 +707,7 @@ mod tests {
             path: "/ui/pools/p".to_owned(),
             name: name.to_owned(),
             more,
+            is_exact: false,
         };
         let more = HitDetails {
             state: "failed".to_owned(),

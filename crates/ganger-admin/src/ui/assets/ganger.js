@@ -73,28 +73,33 @@ function hold(part, html) {
   part.prepend(button);
 }
 
-// What the daemon has sent last of each part. The first is what the page had when it was made, or a moment later; after
-// a connection was lost all parts come again.
+// What the page had of each part when it was made, and then what the daemon has sent last: after a connection was lost all
+// parts come again.
 const sent = new Map();
-function patch({ id, html }) {
+for (const part of document.querySelectorAll("[data-part][id]")) sent.set(part.id, part.innerHTML);
+function patch({ id, html: newest }) {
   const part = document.getElementById(id);
-  if (!part || sent.get(id) === html) return;
+  if (!part) return;
+  const template = document.createElement("template");
+  template.innerHTML = newest;
+  const html = template.innerHTML;
+  if (sent.get(id) === html) return;
   const isList = part.dataset.held !== undefined;
-  const isFirst = !sent.has(id);
   sent.set(id, html);
-  if (isFirst && (isList || isInUse(part))) return;
   if (isInUse(part) || (isList && scrollY > 40)) hold(part, html); else put(part, html);
 }
 
 const state = document.getElementById("state");
 function say(text) {
+  // A page for readers who are not logged in has no place for it.
+  if (!state) return;
   state.textContent = text;
   state.hidden = text === "";
 }
 
 function isTyping() {
-  return [...document.querySelectorAll("textarea, details[open] input:not([type=hidden])")]
-    .some((field) => field.value !== field.defaultValue || field === document.activeElement);
+  return [...document.querySelectorAll("form[method=post] :is(input:not([type=hidden]), textarea, select)")]
+    .some((field) => isEdited(field) || field === document.activeElement);
 }
 
 // Whether the reader is still logged in; undefined if the daemon can't be reached.
@@ -128,6 +133,10 @@ function follow() {
     isLost = false;
   });
   own.addEventListener("part", (event) => patch(JSON.parse(event.data)));
+  own.addEventListener("problem", (event) => {
+    const problem = JSON.parse(event.data);
+    say(problem && `This page can't be made anew, and shows what was before: ${problem}`);
+  });
   own.addEventListener("error", async () => {
     // A stream ends now and then, and is asked for anew.
     const loggedIn = await isLoggedIn();
@@ -141,6 +150,11 @@ function follow() {
       if (!isTyping()) location.reload();
       else say(LOGGED_OUT);
     }
+    if (loggedIn && own.readyState === EventSource.CLOSED && !isLost) {
+      isLost = true;
+      const since = new Date().toLocaleTimeString();
+      say(`The daemon follows no more pages: this one is from ${since}. Close others, or reload it.`);
+    }
     if (own === stream && own.readyState === EventSource.CLOSED) setTimeout(follow, 3000);
   });
 }
@@ -148,11 +162,14 @@ document.addEventListener("visibilitychange", () => {
   if (stream) follow();
 });
 
-// A form is sent once, and only if the daemon is there and the session has not ended: its text would be gone.
+// A form is sent once, however often one clicks until its answer is shown, and only if the daemon is there and the session
+// has not ended: its text would be gone.
+const ANSWERED_WITHIN = 10_000;
 const pending = new Set();
+addEventListener("pageshow", () => pending.clear());
 document.addEventListener("submit", async (event) => {
   const { target: form, submitter } = event;
-  if (form.method !== "post" || form.closest(".who")) return;
+  if (form.method !== "post" || form.closest(".who, .login")) return;
   if (form.dataset.checked) {
     delete form.dataset.checked;
     return;
@@ -161,11 +178,12 @@ document.addEventListener("submit", async (event) => {
   if (pending.has(form)) return;
   pending.add(form);
   const loggedIn = await isLoggedIn();
-  pending.delete(form);
   if (loggedIn) {
+    setTimeout(() => pending.delete(form), ANSWERED_WITHIN);
     form.dataset.checked = "yes";
     form.requestSubmit(submitter);
   } else {
+    pending.delete(form);
     say(loggedIn === false ? LOGGED_OUT : "The daemon can't be reached: nothing was sent.");
   }
 });
@@ -207,11 +225,11 @@ for (const form of document.querySelectorAll("form[data-preview]")) {
       if (!answer?.ok) return;
       const shown = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (own !== newest) return;
-      for (const id of form.dataset.preview.split(" ")) {
-        const part = document.getElementById(id);
-        const edited = [...part.querySelectorAll("textarea")].some((area) => area.value !== area.defaultValue);
-        if (!edited) put(part, shown.getElementById(id).innerHTML);
-      }
+      const parts = form.dataset.preview.split(" ").map((id) => document.getElementById(id));
+      const isEditedByHand = parts.some((part) => [...part.querySelectorAll("textarea")].some(isEdited));
+      say(isEditedByHand ? "The definition was edited by hand: the fields above it no longer change it." : "");
+      if (isEditedByHand) return;
+      for (const part of parts) put(part, shown.getElementById(part.id).innerHTML);
     }, 300);
   });
 }
