@@ -94,10 +94,16 @@ impl Problem {
     }
 }
 
+/// Text of a problem that an answer is, for the layers around.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ToldProblem(pub(crate) String);
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let told = ToldProblem(self.detail.clone());
         let mut response = (status, Json(self)).into_response();
+        response.extensions_mut().insert(told);
         let kind = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         response

@@ -133,6 +133,7 @@ fn a_pool_that_is_gone_is_told() {
     let other = Pool::new(&[]).text("name", "other").after(LEDGER);
     scene.site.reconfigure(&scene.daemon, &[other]);
     scene.daemon.signal(Signal::SIGHUP);
+    scene.daemon.logged("configuration reloaded");
     end(flow);
     scene.finish();
 }

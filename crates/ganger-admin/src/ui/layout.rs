@@ -81,15 +81,8 @@ pub(super) fn problem_page(
     };
     let page = Page::new(Section::Now, title).with("problem", body).still();
     let shown = document(&page, caller, None);
-    let mut response = (status, PAGE, Html(shown.into_string())).into_response();
-    let told = ToldProblem(problem.detail().to_owned());
-    response.extensions_mut().insert(told);
-    response
+    (status, PAGE, Html(shown.into_string())).into_response()
 }
-
-/// Text of a problem that a page has become, for those who follow it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ToldProblem(pub(super) String);
 
 /// Returns whether a browser wants a document, and not JSON.
 pub(super) fn wants_document(headers: &HeaderMap) -> bool {

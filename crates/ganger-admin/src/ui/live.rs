@@ -18,9 +18,9 @@ use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use super::layout::ToldProblem;
 use super::page::{LOOK_EVERY, Page, Part};
 use super::shown::started;
+use crate::answer::ToldProblem;
 use crate::base_path::BasePath;
 
 /// Interval at which a page is looked at that should not be followed.
@@ -200,6 +200,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
+    use crate::answer::Problem;
     use crate::ui::page::Section;
 
     /// Follows a page to the end of its stream, and returns that and how often it was looked at.
@@ -265,10 +266,7 @@ mod tests {
             if looks.fetch_add(1, Ordering::Relaxed) < 3 {
                 return Page::new(Section::Now, "A page").into_response();
             }
-            let mut gone = StatusCode::NOT_FOUND.into_response();
-            gone.extensions_mut()
-                .insert(ToldProblem("there is no pool `a`".to_owned()));
-            gone
+            Problem::new(StatusCode::NOT_FOUND, "there is no pool `a`").into_response()
         };
         let body = stream_of(page, &FollowedPages::default()).await;
         let told = "event: problem\ndata: \"there is no pool `a`\"";
