@@ -2,11 +2,14 @@
 //! environment variables, header names; and the rule for names that users choose.
 
 /// Rule for names that users choose.
-pub const NAME_RULE: &str = "must be 1 to 64 of the characters A-Z, a-z, 0-9, `_`, `.` and `-`";
+pub const NAME_RULE: &str =
+    "must be 1 to 64 of the characters A-Z, a-z, 0-9, `_`, `.` and `-`, but not `.` or `..`";
 
-/// Returns true if a text is a valid name of a pool, a source or a schedule.
+/// Returns true if a text is a valid name of a pool, a source or a schedule. No browser opens a page whose address has a
+/// part `.` or `..`, however it is written.
 pub fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
+        && !matches!(text, "." | "..")
         && text
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
@@ -74,3 +77,18 @@ pub const ENV_WORKER: &str = "GANGER_WORKER";
 pub const ENV_PIPE: &str = "GANGER_PIPE";
 /// The longest frame that the daemon takes, in bytes.
 pub const ENV_FRAME_BYTES_MAX: &str = "GANGER_FRAME_BYTES_MAX";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_part_of_an_address() {
+        for name in ["a", "nightly-1_a", "...", ".a", "a..", "-q"] {
+            assert!(is_name(name), "{name}");
+        }
+        for text in ["", ".", "..", "a b", "a/b", "gr\u{fc}n", &"a".repeat(65)] {
+            assert!(!is_name(text), "{text}");
+        }
+    }
+}

@@ -199,7 +199,7 @@ impl Definition {
     fn check_name(&self, problems: &mut Problems) {
         if !is_name(&self.name) {
             let wrong = format!("invalid name {}", quoted(&self.name));
-            let right = "write 1 to 64 letters, digits, `_`, `.` and `-`";
+            let right = "write 1 to 64 letters, digits, `_`, `.` and `-`, but not `.` or `..`";
             problems.add(Problem::new(wrong, right).under("name"));
         }
     }

@@ -68,7 +68,7 @@ fn all_problems_are_reported_at_once_with_their_keys() {
             &format!("only.except[0]: invalid day `Christmas`: {day}"),
             "only.except[1]: 2026-12-24 is before 2026-12-26: write the first day, then the last",
             &format!("only.except[2]: invalid day `2026-12-24T12:00`: {day}"),
-            "name: invalid name ``: write 1 to 64 letters, digits, `_`, `.` and `-`",
+            "name: invalid name ``: write 1 to 64 letters, digits, `_`, `.` and `-`, but not `.` or `..`",
             "limit: 0 is out of range: write at least 1",
             "misfire.max: 1001 is out of range: write 0 to 1000",
             "jitter: 691200s is too long: write at most `7d`",
