@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use jiff::Timestamp;
 
+use super::usage::wrong;
 #[cfg(feature = "admin")]
 use ganger_admin::Places;
 use ganger_config as config;
@@ -12,6 +14,8 @@ use ganger_config::Problems;
 use ganger_config::model::{Config, Database, Otlp, SourceConfig};
 use ganger_core::foreign;
 use ganger_pool::state_file::StateFile;
+use ganger_schedule::definition::instant;
+use ganger_schedule::zone::{Zone, Zones};
 
 /// Result of a command.
 pub(super) type CommandResult = miette::Result<ExitCode>;
@@ -164,4 +168,54 @@ pub(super) fn read_body(path: &PathBuf) -> miette::Result<String> {
         false => std::fs::File::open(path).and_then(|file| foreign::text(file, BODY_BYTES_MAX)),
     };
     text.map_err(|error| miette::miette!("{}: {error}", path.display()))
+}
+
+/// Reads the first and the last time of a range: a day, or a time by the zone unless it names another.
+pub(super) fn given_range(
+    (from, to): (Option<&str>, Option<&str>),
+    zone: &Zone,
+    zones: &Zones,
+) -> miette::Result<(Option<Timestamp>, Option<Timestamp>)> {
+    let read = |key: &str, text: &str| {
+        let exact = text.parse::<Timestamp>();
+        let time = exact.or_else(|_| instant(text, zone, zones, false));
+        time.map_err(|problem| wrong(problem.under(key)))
+    };
+    let from = from.map(|text| read("--from", text)).transpose()?;
+    let to = to.map(|text| read("--to", text)).transpose()?;
+    match (from, to) {
+        (Some(from), Some(to)) if to < from => Err(wrong(format!(
+            "--to must not be before --from: {to} is before {from}"
+        ))),
+        range => Ok(range),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_of_days_or_of_times() {
+        let zones = Zones::bundled();
+        let zone = zones.get("Europe/Berlin").unwrap();
+        let read = |from, to| given_range((from, to), &zone, &zones).map_err(|e| e.to_string());
+        let shown = |from| read(Some(from), None).unwrap().0.unwrap().to_string();
+        for (text, expected) in [
+            ("2026-11-30", "2026-11-29T23:00:00Z"),
+            ("2026-11-30T08:00", "2026-11-30T07:00:00Z"),
+            ("2026-11-30T08:00:00.5Z", "2026-11-30T08:00:00.5Z"),
+            ("2026-11-30T08:00[UTC]", "2026-11-30T08:00:00Z"),
+        ] {
+            assert_eq!(shown(text), expected);
+        }
+        assert_eq!(read(None, None), Ok((None, None)));
+        let wrong = read(None, Some("noon")).unwrap_err();
+        assert!(wrong.starts_with("--to: invalid time `noon`"), "{wrong}");
+        let turned = read(Some("2026-11-30"), Some("2026-11-29")).unwrap_err();
+        assert!(
+            turned.starts_with("--to must not be before --from"),
+            "{turned}"
+        );
+    }
 }

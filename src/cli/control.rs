@@ -18,7 +18,7 @@ pub(super) enum ControlCommand {
     /// Cancel a run: at once while it waits; if a worker has its message, the worker is asked to stop, and
     /// killed if it has not answered within `timeout_grace`
     Cancel {
-        /// The id of the occurrence
+        /// The id of the occurrence; also that of its message
         id: String,
         /// Reason, which the history of the occurrence shows
         #[arg(long, value_name = "TEXT")]
@@ -40,7 +40,7 @@ pub(super) enum ControlCommand {
     },
     /// Store a note on a run that failed or timed out: it is no longer listed with --unresolved
     Resolve {
-        /// The id of the occurrence
+        /// The id of the occurrence; also that of its message
         id: String,
         /// Note on the failure: the cause, or the remedy
         #[arg(long, value_name = "TEXT")]
@@ -50,7 +50,7 @@ pub(super) enum ControlCommand {
     },
     /// Delete an occurrence that has ended, with its history and its log; its slot runs again only in a backfill
     Delete {
-        /// The id of the occurrence
+        /// The id of the occurrence; also that of its message
         id: String,
         #[command(flatten)]
         address: Address,

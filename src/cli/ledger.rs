@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -12,7 +11,7 @@ use miette::bail;
 use serde_json::{Value as Json, json};
 
 use super::backend::{Address, Site, ledger, refusal};
-use super::common::{CommandResult, Format, Output, read_body};
+use super::common::{CommandResult, Format, Output, given_range, read_body};
 use super::control::{self, ControlCommand};
 use super::usage::wrong;
 use super::{occurrence_log, output};
@@ -24,9 +23,9 @@ use ganger_queue::ledger::shown::{
 };
 use ganger_queue::ledger::{
     LedgerClient, LedgerError, OccurrenceFilter, RESULTS_MAX, Triggered, UPCOMING_MAX,
-    UpcomingRange, all_schedules, definition_of, overlap, some_occurrences,
+    UpcomingRange, all_schedules, definition_of, left_of, overlap, some_occurrences,
 };
-use ganger_schedule::occurrence::OccurrenceState;
+use ganger_schedule::occurrence::{OccurrenceState, ScheduleState};
 use ganger_schedule::spec::Spec;
 use ganger_schedule::zone::Zones;
 
@@ -105,12 +104,12 @@ pub(super) enum KeptCommand {
 /// Range of coming slots.
 #[derive(Debug, clap::Args)]
 pub(super) struct UpcomingArgs {
-    /// Only slots after this time, such as 2027-01-31T08:00:00Z; else after now
+    /// Only slots after this time, such as 2027-01-31 or 2027-01-31T08:00:00, by --zone or in UTC; else after now
     #[arg(long, value_name = "TIME")]
-    from: Option<Timestamp>,
+    from: Option<String>,
     /// Only slots until this time; else for a day
     #[arg(long, value_name = "TIME")]
-    to: Option<Timestamp>,
+    to: Option<String>,
     /// Time zone of the local times, such as Europe/Berlin; else that of each schedule
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
@@ -225,15 +224,7 @@ pub(super) fn run(command: &KeptCommand) -> CommandResult {
             which,
             make_up,
             address,
-        } => {
-            let mut ledger = ledger(address)?;
-            let resumed = match &which.name {
-                Some(name) => ledger.resume(name, *make_up),
-                None => ledger.set_hold(None),
-            };
-            resumed.map_err(refusal)?;
-            done("resumed", which)
-        }
+        } => resume(which, *make_up, &mut *ledger(address)?),
         KeptCommand::Trigger {
             name,
             body,
@@ -247,7 +238,7 @@ pub(super) fn run(command: &KeptCommand) -> CommandResult {
             let (body, reason) = (body.as_deref(), reason.as_deref());
             let triggered = ledger.trigger(name, body, reason, *force);
             match triggered.map_err(refusal)? {
-                Triggered::Overlaps => bail!(overlap(name)),
+                Triggered::Overlaps => bail!(overlap(name, "--force")),
                 Triggered::Sent(id) => match output.format {
                     Format::Json => output::json(&json!({ "occurrence": id }))?,
                     Format::Text => output::line(id)?,
@@ -329,11 +320,15 @@ pub(super) fn occurrences(command: &OccurrenceCommand) -> CommandResult {
     }
 }
 
-/// Returns the spec of a schedule: of the ledger, or of the configuration if that is not entered yet.
+/// Returns the spec of a schedule, with the limit that its runs have left: of the ledger, or of the configuration if that
+/// is not entered yet.
 pub(super) fn spec(address: &Address, name: &str, zones: &Zones) -> miette::Result<Spec> {
     let site = Site::at(address)?;
     match (site.ledger()?.schedule(name), site.configured(name)) {
-        (Ok(shown), _) => Ok(definition_of(&shown, zones).map_err(refusal)?.spec),
+        (Ok(shown), _) => {
+            let schedule = definition_of(&shown, zones).map_err(refusal)?;
+            Ok(left_of(&shown, &schedule.spec))
+        }
         (Err(LedgerError::NoSchedule(_)), Some(configured)) => Ok(configured.spec.clone()),
         (Err(error), _) => Err(refusal(error)),
     }
@@ -352,6 +347,27 @@ pub(super) fn explained(
         (Err(error), _) => return Err(refusal(error)),
     };
     explain::explained(&shown, range, &Zones::load(), Timestamp::now()).map_err(refusal)
+}
+
+fn resume(which: &Which, make_up: bool, ledger: &mut dyn LedgerClient) -> CommandResult {
+    let Some(name) = &which.name else {
+        ledger.set_hold(None).map_err(refusal)?;
+        return done("resumed", which);
+    };
+    ledger.resume(name, make_up).map_err(refusal)?;
+    let shown = ledger.schedule(name).map_err(refusal)?;
+    output::line(resumed_as(name, &shown.schedule.state))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what has become of a schedule that was to be resumed.
+fn resumed_as(name: &str, state: &str) -> String {
+    match state == ScheduleState::Ended.as_str() {
+        true => format!(
+            "{name} has ended and has no further slot: change its times, its end or its limit to have it run again"
+        ),
+        false => format!("resumed {name}"),
+    }
 }
 
 fn done(what: &str, which: &Which) -> CommandResult {
@@ -456,18 +472,10 @@ fn show(ledger: &mut dyn LedgerClient, name: &str, format: Format) -> CommandRes
 }
 
 fn upcoming(args: &UpcomingArgs) -> CommandResult {
-    let zone = args.zone.as_deref().map(|name| {
-        let found = Zones::load().get(name);
-        found.map_err(|problem| wrong(problem.under("--zone")))
-    });
-    let range = UpcomingRange {
-        from: args.from,
-        to: args.to,
-        zone: zone.transpose()?,
-        each: None,
-        limit: args.count,
-    };
-    let slots = ledger(&args.address)?.upcoming(&range).map_err(refusal)?;
+    let range = upcoming_range(args, Timestamp::now())?;
+    let mut slots = ledger(&args.address)?.upcoming(&range).map_err(refusal)?;
+    let has_more = slots.len() > args.count as usize;
+    slots.truncate(args.count as usize);
     let rows = slots.iter().map(|UpcomingJson { schedule, slot }| {
         [&slot.slot, schedule, &slot.local, &slot.note]
             .map(Clone::clone)
@@ -481,12 +489,38 @@ fn upcoming(args: &UpcomingArgs) -> CommandResult {
             output::line(table.trim_end())?;
         }
     }
+    if has_more {
+        output::note(format!("there are more than {}: raise -n", args.count));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the range that is asked for, with a slot more to tell whether there are more.
+fn upcoming_range(args: &UpcomingArgs, now: Timestamp) -> miette::Result<UpcomingRange> {
+    let zones = Zones::load();
+    let zone = args.zone.as_deref().map(|name| {
+        let found = zones.get(name);
+        found.map_err(|problem| wrong(problem.under("--zone")))
+    });
+    let zone = zone.transpose()?;
+    let by = zone.clone().unwrap_or_default();
+    let (from, to) = given_range((args.from.as_deref(), args.to.as_deref()), &by, &zones)?;
+    match to {
+        Some(to) if from.is_none() && to < now => Err(wrong(format!(
+            "--to must not be in the past, {to}, unless --from is before it"
+        ))),
+        _ => Ok(UpcomingRange {
+            from,
+            to,
+            zone,
+            each: None,
+            limit: args.count.saturating_add(1).min(UPCOMING_MAX),
+        }),
+    }
+}
+
 fn took(one: &OccurrenceJson) -> String {
-    let took = one.duration_ms.map(Duration::from_millis);
-    took.map(|took| format!("{took:.1?}")).unwrap_or_default()
+    one.duration_ms.map(output::millis).unwrap_or_default()
 }
 
 fn log_of(one: &OccurrenceJson) -> String {
@@ -524,7 +558,7 @@ fn table_of(occurrences: &[OccurrenceJson]) -> String {
         // The error of an earlier attempt is no note on a success.
         let error = one.error.as_ref().filter(|_| one.state != "completed");
         let why = noted.or(error).or(one.reason.as_ref());
-        let why = why.map(|why| foreign::line(why).into_owned());
+        let why = why.map(|why| output::shortened(why));
         let why = [why.unwrap_or_default(), missed].join(" ");
         vec![
             one.id.clone(),
@@ -605,4 +639,56 @@ fn in_full(shown: &OccurrenceDetailsJson) -> String {
     });
     text += output::table(&["AT", "FROM", "TO", "ATTEMPT", "NOTE"], rows).trim_end();
     text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, FromArgMatches};
+
+    use super::*;
+
+    fn range(args: &[&str]) -> Result<UpcomingRange, String> {
+        let command = UpcomingArgs::augment_args(clap::Command::new("upcoming"));
+        let found = command.get_matches_from([&["upcoming"], args].concat());
+        let args = UpcomingArgs::from_arg_matches(&found).unwrap();
+        let now = "2026-12-01T12:00:00Z".parse().unwrap();
+        upcoming_range(&args, now).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn coming_slots_are_of_days_and_one_more_is_looked_for() {
+        let zone = ["--zone", "Europe/Berlin", "--from", "2026-12-02"];
+        let read = range(&zone).unwrap();
+        assert_eq!(read.from.unwrap().to_string(), "2026-12-01T23:00:00Z");
+        assert_eq!(read.limit, 21);
+        assert_eq!(range(&["-n", "10000"]).unwrap().limit, UPCOMING_MAX);
+        for wrong in [
+            &["--to", "2026-12-01"][..],
+            &["--from", "2026-12-03", "--to", "2026-12-02"],
+        ] {
+            let told = range(wrong).unwrap_err();
+            assert!(told.starts_with("--to must not be"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_schedule_that_has_ended_is_not_said_to_be_resumed() {
+        assert_eq!(resumed_as("s", "active"), "resumed s");
+        let told = resumed_as("s", "ended");
+        assert!(told.starts_with("s has ended and has no further slot"));
+    }
+
+    #[test]
+    fn a_long_error_is_cut_in_a_list() {
+        let one = serde_json::json!({
+            "id": "i", "schedule": "s", "version": 1, "slot": null, "last_slot": null, "queue": "q",
+            "state": "failed", "state_code": 3, "reason": null, "attempt": 1, "queued_at": "",
+            "started_at": null, "ended_at": null, "duration_ms": 0, "error": "x".repeat(2000),
+            "message_id": "i", "missed": 0,
+        });
+        let one: OccurrenceJson = serde_json::from_value(one).unwrap();
+        assert_eq!(took(&one), "0ms");
+        let table = table_of(&[one]);
+        assert!(table.lines().all(|line| line.len() < 200), "{table}");
+    }
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use comfy_table::{ContentArrangement, Table, presets};
@@ -127,6 +128,14 @@ pub(super) fn shortened(text: &str) -> String {
     format!("{}{more}", foreign::line(&kept))
 }
 
+/// Formats a time that was measured in milliseconds.
+pub(super) fn millis(millis: u64) -> String {
+    match millis {
+        0 => "0ms".to_owned(),
+        millis => format!("{:.1?}", Duration::from_millis(millis)),
+    }
+}
+
 /// Formats a table without lines, readable for people and for `awk`.
 pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
@@ -225,6 +234,12 @@ pub(super) fn complaint(report: &miette::Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_below_a_millisecond_is_none() {
+        let shown = [0, 1, 1500].map(millis);
+        assert_eq!(shown, ["0ms", "1.0ms", "1.5s"]);
+    }
 
     #[test]
     fn what_others_wrote_begins_no_line() {

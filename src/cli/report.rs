@@ -1,13 +1,11 @@
 //! `ganger schedule report`: what became of the runs of a time.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use jiff::Timestamp;
 
 use super::backend::{Address, ledger, refusal};
-use super::common::{CommandResult, Format, Output};
+use super::common::{CommandResult, Format, Output, given_range};
 use super::output;
 use super::usage::wrong;
 use ganger_queue::ledger::shown::{ReportOrder, ReportRowJson, SpreadJson};
@@ -20,12 +18,13 @@ pub(super) struct ReportArgs {
     /// Order: the most failures first, the latest starts, the longest runs, or the slowest single run
     #[arg(default_value = "failures", value_parser = order())]
     order: ReportOrder,
-    /// Only runs that were entered at this time or later, such as 2027-01-31T08:00:00Z; else for a day
+    /// Only runs that were entered at this time or later, such as 2027-01-31 or
+    /// 2027-01-31T08:00:00, by --zone; else for a day
     #[arg(long, value_name = "TIME")]
-    from: Option<Timestamp>,
+    from: Option<String>,
     /// Only runs that were entered before this time; else until now
     #[arg(long, value_name = "TIME")]
-    to: Option<Timestamp>,
+    to: Option<String>,
     /// Only runs of this schedule
     #[arg(long, value_name = "NAME")]
     schedule: Option<String>,
@@ -59,13 +58,15 @@ fn order() -> impl TypedValueParser<Value = ReportOrder> {
 }
 
 pub(super) fn report(args: &ReportArgs) -> CommandResult {
-    let zone = args.by_day.then(|| Zones::load().get(&args.zone));
-    let zone = zone.transpose();
+    let zones = Zones::load();
+    let zone = zones.get(&args.zone);
+    let zone = zone.map_err(|problem| wrong(problem.under("--zone")))?;
+    let range = given_range((args.from.as_deref(), args.to.as_deref()), &zone, &zones)?;
     let range = ReportRange {
-        by_day: zone.map_err(|problem| wrong(problem.under("--zone").to_string()))?,
+        by_day: args.by_day.then_some(zone),
         runs: args.runs,
-        from: args.from,
-        to: args.to,
+        from: range.0,
+        to: range.1,
         schedule: args.schedule.clone(),
         queue: args.queue.clone(),
         tag: args.tag.clone(),
@@ -111,8 +112,7 @@ const HEADER: [&str; 12] = [
 fn row(row: &ReportRowJson) -> Vec<String> {
     let counts = [row.runs, row.open, row.failed, row.timed_out, row.skipped];
     let of = |spread: Option<SpreadJson>, figure: fn(SpreadJson) -> u64| {
-        let time = spread.map(|spread| Duration::from_millis(figure(spread)));
-        time.map_or_else(|| "-".to_owned(), |time| format!("{time:.1?}"))
+        spread.map_or_else(|| "-".to_owned(), |spread| output::millis(figure(spread)))
     };
     let queue = match &row.source {
         Some(source) => format!("{} ({source})", row.queue),

@@ -18,6 +18,7 @@ use super::output;
 use super::report::{ReportArgs, report};
 use super::usage::wrong;
 use ganger_core::units::duration;
+use ganger_queue::ledger::explain::ENDED;
 use ganger_queue::ledger::shown::SlotJson;
 use ganger_schedule::cron::Dialect;
 use ganger_schedule::definition::Definition;
@@ -146,6 +147,7 @@ pub(super) fn run(command: &ScheduleCommand) -> CommandResult {
             let slots = shown(&spec, range, &zones)?;
             match output.format {
                 Format::Json => output::json(&slots)?,
+                Format::Text if slots.is_empty() => output::line(ENDED)?,
                 Format::Text => output::line(table(&slots).trim_end())?,
             }
         }
@@ -199,10 +201,13 @@ impl Times {
     }
 }
 
-/// Returns the slots of a range, at least one.
+/// Returns the slots of a range: at least one, unless the schedule has no further one.
 fn shown(spec: &Spec, range: &Range, zones: &Zones) -> miette::Result<Vec<SlotJson>> {
     let from = explain::begin(range.from.as_deref(), spec, zones, Timestamp::now());
     let from = from.map_err(wrong)?;
+    if spec.is_over(0) {
+        return Ok(Vec::new());
+    }
     if let Some(problem) = spec.never_runs(from) {
         return Err(wrong(problem));
     }
@@ -222,4 +227,29 @@ fn table(slots: &[SlotJson]) -> String {
         vec![slot.clone(), day, local.clone(), note.clone()]
     });
     output::table(&["SLOT", "DAY", "LOCAL", "NOTE"], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_that_has_ended_has_no_slots() {
+        let zones = Zones::bundled();
+        let definition = Definition {
+            name: "s".to_owned(),
+            cron: vec!["0 0 * * *".to_owned()],
+            ..Definition::default()
+        };
+        let mut spec = definition.spec(&zones).unwrap();
+        let range = |from: Option<&str>| Range {
+            from: from.map(str::to_owned),
+            count: 3,
+        };
+        let count = |spec: &Spec| shown(spec, &range(None), &zones).unwrap().len();
+        assert_eq!(count(&spec), 3);
+        spec.limit = Some(0);
+        assert_eq!(count(&spec), 0);
+        assert!(shown(&spec, &range(Some("noon")), &zones).is_err());
+    }
 }

@@ -334,7 +334,7 @@ fn a_ledger_that_is_replaced_has_the_schedules_again() {
     let old = || {
         let rows = "SELECT count(*) FROM occurrences";
         let old = rusqlite::Connection::open(scene.site.path("old.db")).unwrap();
-        old.query_row(rows, [], |row| row.get::<_, u64>(0)).unwrap()
+        old.query_row(rows, [], |row| row.get::<_, i64>(0)).unwrap()
     };
     let before = old();
     // It makes another file.

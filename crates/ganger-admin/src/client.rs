@@ -51,12 +51,12 @@ pub enum ClientError {
     #[error("no daemon answers at {}", .0.join(" or "))]
     NotHere(Vec<String>),
     /// It can't be reached.
-    #[error("connecting to {at} failed: {source}")]
+    #[error("connecting to {at} failed: {cause}")]
     Unreachable {
         /// The address.
         at: String,
-        /// The cause.
-        source: io::Error,
+        /// The cause, which the text contains.
+        cause: io::Error,
     },
     /// The connection broke.
     #[error("the daemon did not answer: {0}")]
@@ -204,7 +204,7 @@ async fn here(places: &Places) -> Result<UnixStream, ClientError> {
             Ok(stream) => return Ok(stream),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let at = path.display().to_string();
-                return Err(ClientError::Unreachable { at, source: error });
+                return Err(ClientError::Unreachable { at, cause: error });
             }
             Err(_) => tried.push(path.display().to_string()),
         }
@@ -237,9 +237,9 @@ async fn there(url: &Url) -> Result<TcpStream, ClientError> {
     );
     let connected = timeout(CONNECTED_WITHIN, TcpStream::connect(address)).await;
     let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-    connected.map_err(|source| ClientError::Unreachable {
+    connected.map_err(|cause| ClientError::Unreachable {
         at: authority(url),
-        source,
+        cause,
     })
 }
 
@@ -310,4 +310,20 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'
 /// Encodes a name as a segment of a path.
 pub fn segment(name: &str) -> PercentEncode<'_> {
     utf8_percent_encode(name, SEGMENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = io::ErrorKind::ConnectionRefused.into();
+        let at = "10.0.0.7:9464".to_owned();
+        let error = ClientError::Unreachable { at, cause };
+        assert!(error.source().is_none());
+        assert!(error.to_string().ends_with("connection refused"), "{error}");
+    }
 }

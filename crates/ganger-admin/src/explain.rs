@@ -15,7 +15,7 @@ use super::schedules::{ScheduleName, limit};
 use ganger_core::units::duration;
 use ganger_queue::ledger::explain as stored;
 use ganger_queue::ledger::shown::{SlotJson, UpcomingJson};
-use ganger_queue::ledger::{LedgerError, UPCOMING_MAX, UpcomingRange, definition_of};
+use ganger_queue::ledger::{LedgerError, UPCOMING_MAX, UpcomingRange, definition_of, left_of};
 use ganger_schedule::cron::Dialect;
 use ganger_schedule::definition::Definition;
 use ganger_schedule::explain;
@@ -61,8 +61,9 @@ pub(super) async fn next(
     let count = count(n)?;
     let next = context.ledger.with(move |ledger| {
         let zones = Zones::load();
-        let schedule = definition_of(&ledger.schedule(&name)?, &zones)?;
-        let spec = &schedule.spec;
+        let shown = ledger.schedule(&name)?;
+        let schedule = definition_of(&shown, &zones)?;
+        let spec = &left_of(&shown, &schedule.spec);
         let from = match explain::begin(from.as_deref(), spec, &zones, Timestamp::now()) {
             Ok(from) => from,
             Err(mistake) => return Ok(Err(Problem::bad(mistake.to_string()))),
@@ -115,6 +116,12 @@ pub(super) async fn upcoming(
         each: each.transpose()?,
         limit: limit(query.limit, UPCOMING, UPCOMING_MAX)?,
     };
+    if let (Some(from), Some(to)) = (range.from, range.to)
+        && to < from
+    {
+        let why = format!("to must not be before from: {to} is before {from}");
+        return Err(Problem::bad(why));
+    }
     let upcoming = context.ledger.with(move |ledger| ledger.upcoming(&range));
     upcoming.await.map(Json)
 }

@@ -482,7 +482,11 @@ impl<'a> Reader<'a> {
             None => (origin, path),
         };
         let shown = self.report.shown(origin);
-        let message = format!("{path} {}: `{shown}`", wrong.rule);
+        // What is read from JSON has no text of its own.
+        let message = match shown.is_empty() {
+            true => format!("{path} {}", wrong.rule),
+            false => format!("{path} {}: `{shown}`", wrong.rule),
+        };
         self.add_problem(origin, path, message, wrong);
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use miette::{IntoDiagnostic, Report, miette};
 use tokio::runtime::{Builder, Runtime};
-use url::Url;
+use url::{ParseError, Url};
 
 use crate::cli::common::ConfigFile;
 use crate::cli::usage::wrong;
@@ -27,11 +27,19 @@ pub(crate) struct Address {
     #[command(flatten)]
     config: ConfigFile,
     /// Ask the daemon at this address, such as http://10.0.0.7:9464, instead of using --config
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = host)]
     host: Option<Url>,
     /// File with the token for --host; otherwise GANGER_ADMIN_TOKEN holds it
     #[arg(long, value_name = "FILE", requires = "host")]
     token_file: Option<PathBuf>,
+}
+
+fn host(text: &str) -> Result<Url, String> {
+    let right = "it must begin with http://, as http://10.0.0.7:9464 does";
+    text.parse().map_err(|error| match error {
+        ParseError::RelativeUrlWithoutBase => right.to_owned(),
+        error => format!("{error}: {right}"),
+    })
 }
 
 impl Address {
@@ -130,4 +138,19 @@ pub(super) fn pool_path(pool: &str, verb: &str) -> String {
     format!("/v1/pools/{pool}/{verb}")
         .trim_end_matches('/')
         .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_without_a_scheme_is_told_what_is_missing() {
+        assert!(host("http://127.0.0.1:9464").is_ok());
+        for wrong in ["127.0.0.1:9464", "http://"] {
+            let told = host(wrong).unwrap_err();
+            assert!(told.contains("must begin with http://"), "{told}");
+            assert!(!told.contains("relative"), "{told}");
+        }
+    }
 }

@@ -32,6 +32,7 @@ use crate::tree::{Node, Table};
 use crate::value_types::choice::choice;
 use crate::value_types::compound::{hinted, list_of, off_or, one_or_more};
 use crate::value_types::{Wrong, check_name, duration, integer, name, text, word};
+use ganger_schedule::problem::Problem;
 
 /// Meaning of `source`.
 pub(super) const SOURCE: &str = "Source of the queue. If omitted, that of the ledger; if the ledger is a file of its own, the \
@@ -266,7 +267,7 @@ pub(super) fn read(
         return None;
     }
     let spec = definition.spec(zones);
-    let spec = spec.map_err(|problems| problems.iter().for_each(|problem| t.problem(problem)));
+    let spec = spec.map_err(|problems| tell(t, &definition, &problems));
     let spec = spec.ok()?;
     if let Some(problem) = never_runs(&spec) {
         t.problem(&problem.under("name"));
@@ -291,6 +292,14 @@ pub(super) fn read(
         description,
         definition: Json::Object(given).to_string(),
     })
+}
+
+/// Reports the problems of a definition, but for that of a name that could not be read: it is reported already.
+fn tell(t: &Reader<'_>, definition: &Definition, problems: &[Problem]) {
+    let is_named = !definition.name.is_empty();
+    let new = problems.iter();
+    let new = new.filter(|problem| is_named || problem.key != "name");
+    new.for_each(|problem| t.problem(problem));
 }
 
 /// Reads the time limit and the number of attempts of a run.

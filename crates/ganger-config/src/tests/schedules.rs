@@ -373,3 +373,21 @@ fn what_is_stored_wrongly_is_told_with_the_schedule() {
     let cron = told(r#"{"queue": "q", "cron": "61 * * * *"}"#);
     assert!(cron.contains("schedule s:1: cron: minute `61`"), "{cron}");
 }
+
+#[test]
+fn a_mistake_in_what_is_stored_is_told_once_and_without_an_empty_value() {
+    let told = |name, definition| {
+        let problems = stored_schedule(name, definition, &Zones::load()).unwrap_err();
+        let lines = problems.messages().iter();
+        lines.map(|line| line.one_line()).collect::<Vec<_>>()
+    };
+    let bad_name = told("bad name", r#"{"cron": "@daily", "queue": "q"}"#);
+    let bad_priority = told(
+        "s",
+        r#"{"cron": "@daily", "queue": "q", "priority": 5000000000}"#,
+    );
+    for lines in [bad_name, bad_priority] {
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(!lines[0].contains("``"), "{lines:?}");
+    }
+}

@@ -4,11 +4,14 @@ use jiff::Timestamp;
 use serde_json::Value as Json;
 
 use super::shown::{OccurrenceJson, ScheduleDetailsJson, ScheduleJson, SlotJson};
-use super::{LedgerError, definition_of};
+use super::{LedgerError, definition_of, left_of};
 use ganger_config::model::ScheduleConfig;
 use ganger_schedule::explain::{begin, in_words, slots};
 use ganger_schedule::rules::rules_in_words;
 use ganger_schedule::zone::Zones;
+
+/// State of a schedule that does not run again, in words.
+pub const ENDED: &str = "ended: it has no further slot";
 
 /// A schedule in words, and its next slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,10 +38,13 @@ pub fn explained(
     let spec = &config.spec;
     let from = begin(from, spec, zones, now);
     let from = from.map_err(|wrong| LedgerError::Unsuited(name.clone(), wrong.to_string()))?;
-    let next = slots(spec, from, count);
+    let left = left_of(shown, spec);
+    let next = slots(&left, from, count);
     let next = next.map_err(|broken| LedgerError::Broken(name.clone(), broken.to_string()))?;
     let trial = spec.auto_disable.and_then(|rules| rules.retry_after);
-    let mut words = vec![("state".to_owned(), state(shown, trial.is_some()))];
+    let has_left = !left.is_over(0);
+    let state = state(shown, trial.is_some(), has_left);
+    let mut words = vec![("state".to_owned(), state)];
     words.extend(
         shown
             .schedule
@@ -83,7 +89,7 @@ pub fn not_entered(configured: &ScheduleConfig) -> ScheduleDetailsJson {
     }
 }
 
-fn state(shown: &ScheduleDetailsJson, has_trial: bool) -> String {
+fn state(shown: &ScheduleDetailsJson, has_trial: bool, has_left: bool) -> String {
     let schedule = &shown.schedule;
     let name = &schedule.name;
     let reason = schedule.state_reason.as_deref();
@@ -92,7 +98,7 @@ fn state(shown: &ScheduleDetailsJson, has_trial: bool) -> String {
         .unwrap_or_default();
     let resume = format!("until `ganger schedule resume {name}`");
     match schedule.state.as_str() {
-        "active" => "active: its slots are dispatched".to_owned(),
+        "active" if has_left => "active: its slots are dispatched".to_owned(),
         "paused" => format!("paused{reason}: no slot is dispatched {resume}"),
         "disabled" => {
             let trial = match has_trial {
@@ -102,7 +108,7 @@ fn state(shown: &ScheduleDetailsJson, has_trial: bool) -> String {
             format!("disabled{reason}: no slot is dispatched {resume}{trial}")
         }
         "broken" => format!("broken{reason}: nothing is dispatched until that is corrected"),
-        "ended" => "ended: it has no further slot".to_owned(),
+        "active" | "ended" => ENDED.to_owned(),
         "new" => "new: a daemon enters it when it starts or reloads".to_owned(),
         other => format!("{other}{reason}"),
     }
@@ -246,11 +252,34 @@ mod tests {
             broken.to_string().contains("schedule `s` is broken"),
             "{broken}"
         );
-        let wrong = shown(definition, "active");
+        let wrong = shown(definition.clone(), "active");
         let wrong = explained(&wrong, (Some("noon"), 2), &Zones::bundled(), now).unwrap_err();
         assert!(
             wrong.to_string().contains("from: invalid time `noon`"),
             "{wrong}"
+        );
+    }
+
+    #[test]
+    fn no_more_slots_are_told_than_are_left() {
+        let now = "2026-12-01T12:00:00Z".parse().unwrap();
+        let definition = json!({ "cron": "30 2 * * *", "queue": "q", "limit": 3 });
+        let told = |state, runs| {
+            let mut shown = shown(definition.clone(), state);
+            (shown.runs, shown.skips) = (runs, Vec::new());
+            explained(&shown, (None, 5), &Zones::bundled(), now).unwrap()
+        };
+        let counts = [("active", 0), ("active", 2), ("active", 3), ("ended", 1)];
+        let counts = counts.map(|(state, runs)| told(state, runs).slots.len());
+        assert_eq!(counts, [3, 1, 0, 0]);
+        for (state, runs) in [("active", 3), ("active", 4), ("ended", 1)] {
+            assert_eq!(told(state, runs).words[0].1, ENDED, "{state} {runs}");
+        }
+        // The rules are those of the definition.
+        let words = told("active", 2).words;
+        assert!(
+            words.iter().any(|(_, text)| text.contains('3')),
+            "{words:?}"
         );
     }
 }

@@ -16,6 +16,7 @@ use ganger_config::model::{LedgerConfig, ScheduleConfig};
 use ganger_config::{Problem, stored_schedule};
 use ganger_core::foreign;
 use ganger_schedule::occurrence::{OccurrenceState, ScheduleState};
+use ganger_schedule::spec::Spec;
 use ganger_schedule::zone::{Zone, Zones};
 
 use crate::client::Client;
@@ -87,11 +88,12 @@ pub enum Triggered {
     Overlaps,
 }
 
-/// Returns the reason for which a schedule is not triggered while an occurrence of it is open, with the remedy.
-pub fn overlap(name: &str) -> String {
+/// Returns the reason for which a schedule is not triggered while an occurrence of it is open, with the remedy;
+/// `force` is what the user writes for that.
+pub fn overlap(name: &str, force: &str) -> String {
     format!(
         "an occurrence of schedule `{name}` is open, and it allows one at a time: wait for its end, or trigger it \
-         with `force`"
+         with `{force}`"
     )
 }
 
@@ -590,6 +592,18 @@ pub fn definition_of(
     Ok(read)
 }
 
+/// Returns the spec of a schedule with the limit that its runs so far have left: 0 if it has ended.
+pub fn left_of(shown: &ScheduleDetailsJson, spec: &Spec) -> Spec {
+    let limit = match shown.schedule.state == ScheduleState::Ended.as_str() {
+        true => Some(0),
+        false => spec.limit.map(|limit| limit.saturating_sub(shown.runs)),
+    };
+    Spec {
+        limit,
+        ..spec.clone()
+    }
+}
+
 /// Returns occurrences, and whether there are more. A mistyped name is no schedule without occurrences.
 ///
 /// # Errors
@@ -616,6 +630,11 @@ pub fn some_occurrences(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_forces_a_run_is_named_as_its_user_writes_it() {
+        assert!(overlap("s", "--force").ends_with("trigger it with `--force`"));
+    }
 
     #[test]
     fn a_place_in_a_list_is_an_id() {

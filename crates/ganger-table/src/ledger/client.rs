@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::entering::{self, NewDefinition, tag};
 use super::row::{AuditRow, LoggedLine, Occurrence, OccurrenceEvent, ScheduleRow, Version};
-use super::store::{Expired, LedgerStore};
+use super::store::{Expired, LedgerStore, LedgerTransaction};
 use super::{Ledger, LedgerError, by_hand, report, upcoming};
 use crate::table::Fault;
 use ganger_config::model::ScheduleConfig;
@@ -375,6 +375,7 @@ impl LedgerClient for Ledger {
         let mut cancelled = None;
         let actor = self.actor.clone();
         let done = self.store.write(&mut |tx| {
+            let id = &own_id(tx, id)?;
             cancelled = tx.cancel(id, reason)?;
             match cancelled {
                 Some(Ok(_)) => {
@@ -469,6 +470,7 @@ impl LedgerClient for Ledger {
         let mut state = None;
         let actor = self.actor.clone();
         let done = self.store.write(&mut |tx| {
+            let id = &own_id(tx, id)?;
             state = tx.resolve(id, note)?;
             match state {
                 Some(OccurrenceState::Failed | OccurrenceState::TimedOut) => {
@@ -521,6 +523,12 @@ impl LedgerClient for Ledger {
             None => Err(LedgerError::NoOccurrence(id.to_owned())),
         }
     }
+}
+
+/// Returns the id of the occurrence that has that id, or whose message has it.
+fn own_id(tx: &mut dyn LedgerTransaction, id: &str) -> Result<String, Fault> {
+    let found = tx.occurrence(id)?;
+    Ok(found.map_or_else(|| id.to_owned(), |(found, _)| found.id))
 }
 
 /// Checks the reason that an operator gives.

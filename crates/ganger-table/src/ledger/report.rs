@@ -133,7 +133,9 @@ impl RunTotals {
         };
         // The ledger knows only the start of the last attempt.
         if run.attempt <= 1 {
-            self.late.push(millis(run.slot.min(run.queued_at), started));
+            let due = run.backfilled_at;
+            let due = due.unwrap_or_else(|| run.slot.min(run.queued_at));
+            self.late.push(millis(due, started));
         }
         if let Some(ended) = run.ended_at {
             let took = millis(started, ended);

@@ -413,4 +413,6 @@ pub(crate) struct CountedRun {
     pub(crate) ended_at: Option<Timestamp>,
     /// Number of skipped slots that it stands for besides its own, if it is skipped.
     pub(crate) missed: u64,
+    /// Time at which an operator had its slot run that had passed by more than a minute; none if it was due by itself.
+    pub(crate) backfilled_at: Option<Timestamp>,
 }

@@ -594,9 +594,14 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
             None => ("", Vec::new()),
         };
         values.extend([SqlValue::from(first), before.into(), most.into()]);
+        let by = self.by("occurrence_events_of");
+        // Only its history tells that a run is of a backfill. It is looked up for those that are late.
         let counted = format!(
             "SELECT id, schedule, source, queue, state, reason, attempt, coalesce(slot, queued_at), queued_at,
-               started_at, ended_at, missed
+               started_at, ended_at, missed,
+               CASE WHEN slot < started_at - 60000 THEN
+                 (SELECT max(at) FROM occurrence_events{by}
+                  WHERE occurrence = occurrences.id AND to_state = 0 AND note = 'backfill') END
              FROM occurrences WHERE {of}id >= ? AND id < ? ORDER BY id DESC LIMIT ?"
         );
         let rows = self.0.query(&counted, &values)?;
@@ -613,6 +618,7 @@ impl<S: LedgerSql> LedgerTransaction for InTransaction<S> {
             started_at: row.maybe_time(9),
             ended_at: row.maybe_time(10),
             missed: row.count(11),
+            backfilled_at: row.maybe_time(12),
         });
         Ok(counted.collect())
     }

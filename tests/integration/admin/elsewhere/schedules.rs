@@ -330,7 +330,7 @@ fn what_is_refused_is_refused_alike() {
         (
             &["schedule", "trigger", "once"][..],
             1,
-            "or trigger it with `force`",
+            "or trigger it with `--force`",
         ),
         (
             &["occurrence", "cancel", id, "--reason", " "],

@@ -2,7 +2,7 @@
 
 use super::*;
 use ganger_queue::ledger::shown::BackfillJson;
-use ganger_queue::ledger::{AuditFilter, BackfillRequest, SkipRequest};
+use ganger_queue::ledger::{AuditFilter, BackfillRequest, ReportRange, SkipRequest};
 
 fn skip(ledger: &mut Ledger, slot: Option<&str>, is_undone: bool) -> Result<String, String> {
     let request = SkipRequest {
@@ -280,4 +280,28 @@ fn a_range_that_is_none_is_not_run() {
         assert!(refused.contains(expected), "{refused}");
     }
     assert!(rig.bodies("q").is_empty());
+}
+
+#[test]
+fn a_backfilled_run_is_late_from_its_backfill_on() {
+    let (rig, mut ledger) = minutely();
+    rig.pass(3600);
+    run(&mut ledger);
+    rig.end_all(OccurrenceState::Completed);
+    // One slot was skipped, one is of no occurrence yet.
+    let (from, to) = ("2026-12-01T00:01:00Z", "2026-12-01T00:02:00Z");
+    assert_eq!(backfill(&mut ledger, from, to, false).slots.len(), 2);
+    let now = rig.now_ms.load(Ordering::SeqCst);
+    let start = "UPDATE occurrences SET state = 1, attempt = 1, reason = NULL, started_at = ?1 WHERE state = 0";
+    rig.sql().execute(start, [now + 2000]).unwrap();
+    rig.pass(10);
+    let report = LedgerClient::report(
+        &mut ledger,
+        &ReportRange {
+            limit: 10,
+            ..ReportRange::default()
+        },
+    );
+    let late = report.unwrap().rows[0].late.unwrap();
+    assert_eq!((late.p50_ms, late.max_ms), (2000, 2000));
 }

@@ -433,3 +433,22 @@ fn reasons_are_checked_before_anything_is_written() {
     }
     assert_eq!(ledger.audit(&audit).unwrap().len(), before);
 }
+
+#[test]
+fn a_run_is_named_by_its_message_too() {
+    let rig = Rig::new();
+    let mut ledger = dispatched(&rig, r#", "overlap": "allow""#);
+    let id = all(&mut ledger)[0].id.clone();
+    let named = "UPDATE occurrences SET message_id = 'a'";
+    rig.sql().execute(named, []).unwrap();
+    let cancelled = LedgerClient::cancel(&mut ledger, "a", None);
+    assert!(cancelled.is_ok(), "{cancelled:?}");
+    rig.end_all(OccurrenceState::Failed);
+    let failed = "UPDATE occurrences SET state = 3, ended_at = 1";
+    rig.sql().execute(failed, []).unwrap();
+    ledger.resolve("a", "paid by hand").unwrap();
+    let (shown, _) = ledger.occurrence(&id).unwrap().unwrap();
+    assert_eq!(shown.resolved.as_deref(), Some("paid by hand"));
+    let unknown = ledger.resolve("b", "x").unwrap_err();
+    assert!(matches!(unknown, LedgerError::NoOccurrence(id) if id == "b"));
+}
