@@ -9,7 +9,7 @@ use super::shown::text;
 
 /// Options of the commands that pages show, each with whether a value follows. Another word that begins with `-` is a
 /// name.
-const OPTIONS: [(&str, bool); 20] = [
+const OPTIONS: [(&str, bool); 21] = [
     ("--all", false),
     ("--body", true),
     ("--by-day", false),
@@ -19,6 +19,7 @@ const OPTIONS: [(&str, bool); 20] = [
     ("--follow", false),
     ("--from", true),
     ("--note", true),
+    ("--online", false),
     ("--pool", true),
     ("--reason", true),
     ("--results", true),
@@ -126,6 +127,7 @@ mod tests {
                 "ganger schedule trigger --reason TEXT -- --help",
             ),
             (&["cancel", "p", "-1"], "ganger cancel p -- -1"),
+            (&["check", "--online"], "ganger check --online"),
             (
                 &["schedule", "pause", "--all", "--reason", "TEXT"],
                 "ganger schedule pause --all --reason TEXT",

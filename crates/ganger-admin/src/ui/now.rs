@@ -77,7 +77,7 @@ fn sentence(status: &Status, rows: &[ProblemRow]) -> Markup {
             ": " (status.pools.len()) " " (plural(status.pools.len(), "pool", "pools")) " with "
             (workers) " " (plural(workers, "worker", "workers")) " finish " (rate_of(rate)) " per second; "
             (count(waiting)) @if is_more { "+" } " "
-            (plural(usize::try_from(waiting).unwrap_or(usize::MAX), "message waits", "messages wait")) "."
+            (if waiting == 1 && !is_more { "message waits" } else { "messages wait" }) "."
         }
     }
 }

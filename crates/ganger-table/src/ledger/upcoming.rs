@@ -1,5 +1,6 @@
 //! Coming slots of all schedules.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -8,6 +9,7 @@ use super::definitions::{Definitions, with_skips};
 use super::row::ScheduleRow;
 use super::store::LedgerStore;
 use crate::table::Fault;
+use ganger_config::model::ScheduleConfig;
 use ganger_queue::ledger::UpcomingRange;
 use ganger_queue::ledger::shown::{SlotJson, UpcomingJson};
 use ganger_schedule::explain::{ShownSlot, slots_until};
@@ -105,9 +107,20 @@ fn of_schedule(
     let goes_on = row.state == ScheduleState::Active && !is_later;
     let config = goes_on.then(|| definitions.of(&row.name, &row.definition).ok());
     let config = config.flatten();
-    let config = config.map(|config| with_skips(config, &row.skips));
+    let config = config.map(|config| with_rest(with_skips(config, &row.skips), row));
     let slots = config.map(|config| slots_until(&config.spec, from, to, most));
     slots.into_iter().flatten().flatten()
+}
+
+/// Returns the schedule with the limit that its runs have left.
+fn with_rest(config: Arc<ScheduleConfig>, row: &ScheduleRow) -> Arc<ScheduleConfig> {
+    let Some(limit) = config.spec.limit else {
+        return config;
+    };
+    let runs = row.cursor.as_ref().map_or(0, |cursor| cursor.runs);
+    let mut config = Arc::unwrap_or_clone(config);
+    config.spec.limit = Some(limit.saturating_sub(runs));
+    Arc::new(config)
 }
 
 /// Returns a slot with its instant, and with its local time in that zone if there is one.

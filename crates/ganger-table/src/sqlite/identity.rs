@@ -110,9 +110,18 @@ impl FileIdentity {
     pub(crate) fn is_replaced(&mut self) -> Result<bool, Fault> {
         match self.state() {
             FileState::InPlace => Ok(false),
-            FileState::Replaced if self.other_is_complete() => Ok(true),
+            FileState::Replaced if self.other_is_in_use() || self.other_is_complete() => Ok(true),
+            FileState::Replaced => Err(Fault::transient(
+                "the database file was replaced; the new one is used once it no longer changes",
+            )),
             state => Err(state.fault()),
         }
+    }
+
+    /// Returns whether the other file at the path has a journal: it is a database that others work on, and changes always.
+    fn other_is_in_use(&self) -> bool {
+        let journal = FileId::of(&journal(&self.path));
+        journal.is_some() && journal != self.journal
     }
 
     /// Returns whether the other file at the path is unchanged since the last call: one that is still
@@ -153,6 +162,16 @@ mod tests {
         assert!(identity.other_is_complete());
         fs::write(&path, "another that grows").unwrap();
         assert!(!identity.other_is_complete());
+        let busy = || {
+            fs::write(&path, "another that grows and grows").unwrap();
+            fs::write(journal(&path), "").unwrap();
+        };
+        busy();
+        assert!(identity.is_replaced().unwrap(), "others work on it");
+        fs::remove_file(journal(&path)).unwrap();
+        fs::write(&path, "a copy in the making").unwrap();
+        assert!(identity.is_replaced().is_err());
+        assert!(identity.is_replaced().unwrap());
         fs::rename(&aside, &path).unwrap();
         assert_eq!(identity.state(), FileState::InPlace);
     }

@@ -73,7 +73,7 @@ function hold(part, html) {
   part.prepend(button);
 }
 
-// What the page had of each part when it was made, and then what the daemon has sent last: after a connection was lost all
+// Each part as the page had it when it was made, and then as the daemon has sent it last: after a connection was lost all
 // parts come again.
 const sent = new Map();
 for (const part of document.querySelectorAll("[data-part][id]")) sent.set(part.id, part.innerHTML);
@@ -86,7 +86,8 @@ function patch({ id, html: newest }) {
   if (sent.get(id) === html) return;
   const isList = part.dataset.held !== undefined;
   sent.set(id, html);
-  if (isInUse(part) || (isList && scrollY > 40)) hold(part, html); else put(part, html);
+  // A text keeps the line break at its beginning only as it was written.
+  if (isInUse(part) || (isList && scrollY > 40)) hold(part, newest); else put(part, newest);
 }
 
 const state = document.getElementById("state");
@@ -116,6 +117,8 @@ async function isLoggedIn() {
 const LOGGED_OUT = "Your session has ended. Log in in another tab, then go on here: what you have typed is kept.";
 
 let isLost = false;
+// A problem of the page is told.
+let isTold = false;
 let stream;
 function follow() {
   stream?.close();
@@ -129,12 +132,13 @@ function follow() {
       else location.reload();
       return;
     }
-    if (isLost) say("");
-    isLost = false;
+    if (isLost || isTold) say("");
+    isLost = isTold = false;
   });
   own.addEventListener("part", (event) => patch(JSON.parse(event.data)));
   own.addEventListener("problem", (event) => {
     const problem = JSON.parse(event.data);
+    isTold = problem !== "";
     say(problem && `This page can't be made anew, and shows what was before: ${problem}`);
   });
   own.addEventListener("error", async () => {
@@ -150,7 +154,7 @@ function follow() {
       if (!isTyping()) location.reload();
       else say(LOGGED_OUT);
     }
-    if (loggedIn && own.readyState === EventSource.CLOSED && !isLost) {
+    if (loggedIn && own === stream && !document.hidden && own.readyState === EventSource.CLOSED && !isLost) {
       isLost = true;
       const since = new Date().toLocaleTimeString();
       say(`The daemon follows no more pages: this one is from ${since}. Close others, or reload it.`);
@@ -227,8 +231,7 @@ for (const form of document.querySelectorAll("form[data-preview]")) {
       if (own !== newest) return;
       const parts = form.dataset.preview.split(" ").map((id) => document.getElementById(id));
       const isEditedByHand = parts.some((part) => [...part.querySelectorAll("textarea")].some(isEdited));
-      say(isEditedByHand ? "The definition was edited by hand: the fields above it no longer change it." : "");
-      if (isEditedByHand) return;
+      if (isEditedByHand) return say("The definition was edited by hand: the fields above it no longer change it.");
       for (const part of parts) put(part, shown.getElementById(part.id).innerHTML);
     }, 300);
   });

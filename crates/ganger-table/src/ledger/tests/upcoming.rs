@@ -69,3 +69,16 @@ fn coming_slots_are_those_of_all_that_go_on() {
         [0, 2]
     );
 }
+
+#[test]
+fn coming_slots_end_with_the_limit() {
+    let rig = Rig::new();
+    let mut ledger = rig.daemon();
+    let thrice = r#"{"every": "1h", "queue": "q", "limit": 3, "overlap": "allow"}"#;
+    ledger.sync(&[config("thrice", thrice)]).unwrap();
+    run(&mut ledger);
+    assert_eq!(upcoming(&mut ledger, None, 100).len(), 3);
+    rig.pass(3600);
+    ledger.dispatch().unwrap();
+    assert_eq!(upcoming(&mut ledger, None, 100).len(), 2);
+}
