@@ -356,6 +356,10 @@ fn a_database_that_is_torn_from_its_journal_is_not_written_to() {
     let trouble = scene.daemon.logged(TROUBLE);
     let problem = field(&trouble, "problem");
     assert!(problem.contains("without its journal"), "{trouble}");
+    // Nobody makes another beside the journal: SQLite would delete that.
+    scene.site.configure_commands(&[pool()]);
+    let refused = scene.site.ganger(&["send", "work", "lost"]).bad(1);
+    assert!(refused.contains("put the file back"), "{refused}");
     scene.site.touch("go");
     scene.daemon.eventually("both to be answered", || {
         held.iter()

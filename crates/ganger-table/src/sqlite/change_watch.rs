@@ -13,6 +13,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tokio::time::{Instant, sleep_until};
 
+use super::identity::{WAL, beside};
 use super::inotify::{EventKind, FileWatch, only_polled};
 use super::timerfd::FineTimer;
 use crate::table::WakeReason;
@@ -170,11 +171,9 @@ struct FileWatches {
 
 impl FileWatches {
     fn of(database: &Path, owners: &Path) -> io::Result<Self> {
-        let mut journal = database.as_os_str().to_owned();
-        journal.push("-wal");
         Ok(Self {
             owners: FileWatch::new(owners, EventKind::Closing)?,
-            journal: FileWatch::new(Path::new(&journal), EventKind::Writes)?,
+            journal: FileWatch::new(&beside(database, WAL), EventKind::Writes)?,
         })
     }
 }

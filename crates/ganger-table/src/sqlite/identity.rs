@@ -68,10 +68,19 @@ impl FileState {
     }
 }
 
+/// Ends of the names of the files that SQLite keeps beside a database: the journal, and its index.
+pub(super) const WAL: &str = "-wal";
+pub(super) const SHM: &str = "-shm";
+
+/// Returns the file beside a database whose name has this end.
+pub(super) fn beside(database: &Path, end: &str) -> PathBuf {
+    let mut path = database.as_os_str().to_owned();
+    path.push(end);
+    path.into()
+}
+
 fn journal(database: &Path) -> PathBuf {
-    let mut journal = database.as_os_str().to_owned();
-    journal.push("-wal");
-    journal.into()
+    beside(database, WAL)
 }
 
 impl FileIdentity {

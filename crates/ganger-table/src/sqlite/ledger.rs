@@ -254,6 +254,7 @@ fn cell(value: ValueRef<'_>) -> SqlCell {
 mod tests {
     use std::fs;
 
+    use super::super::identity::{SHM, WAL, beside};
     use super::*;
 
     #[test]
@@ -282,7 +283,6 @@ mod tests {
     fn a_file_that_has_replaced_it_is_used_and_another_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let [path, aside] = ["q.db", "aside.db"].map(|name| dir.path().join(name));
-        let journal = |path: &Path| PathBuf::from(format!("{}-wal", path.display()));
         let open = |path| SqliteLedger::open(path, 0o600, WallClock::system()).unwrap();
         let mut ledger = open(&path);
         let mut does = |what: &str| {
@@ -297,7 +297,9 @@ mod tests {
         assert_eq!(does("at first"), (true, false));
         fs::rename(&path, &aside).unwrap();
         assert_eq!(does("torn"), (false, false));
-        fs::rename(journal(&path), journal(&aside)).unwrap();
+        for end in [WAL, SHM] {
+            fs::rename(beside(&path, end), beside(&aside, end)).unwrap();
+        }
         assert_eq!(does("gone"), (false, false));
         assert!(!path.exists(), "none is made");
         drop(open(&path));

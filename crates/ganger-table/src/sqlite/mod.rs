@@ -48,7 +48,7 @@ use crate::store::{self, TableStore};
 use claim::Claimer;
 pub(crate) use clock::WallClock;
 pub(crate) use error::SqliteError;
-use identity::{FileIdentity, FileState};
+use identity::{FileIdentity, FileState, WAL, beside};
 use leases::{FileTurn, Owners};
 use rejected::{RowError, exclude_rejected};
 pub(crate) use schema::canonical;
@@ -293,8 +293,7 @@ impl TableStore for Store {
     }
 
     async fn sizes(&mut self) -> Option<DatabaseFigures> {
-        let mut journal = self.path.clone().into_os_string();
-        journal.push("-wal");
+        let journal = beside(&self.path, WAL);
         Some(DatabaseFigures {
             file_bytes: std::fs::metadata(&self.path).ok()?.len(),
             // Missing before the first connection and after the last.

@@ -6,13 +6,25 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use super::identity::{SHM, WAL, beside};
+
 /// Modes until the final ones are set.
 const OWNER_FILE: u32 = 0o600;
 const OWNER_DIRECTORY: u32 = 0o700;
 
 /// Creates the database as an empty file, unless it exists; files that SQLite creates beside it get its
-/// mode.
+/// mode. None is created beside a journal: SQLite deletes one that it finds beside an empty file, and with it what
+/// was committed in a database that somebody is moving.
 pub(crate) fn make_database(path: &Path, mode: u32) -> io::Result<()> {
+    // A journal of a database that another is making is younger than that.
+    let journal = [WAL, SHM].map(|suffix| beside(path, suffix));
+    let left = journal.iter().find(|journal| journal.exists());
+    if let Some(journal) = left.filter(|_| !path.exists()) {
+        return Err(io::Error::other(format!(
+            "the file is missing, but its journal `{}` is there: put the file back, or move the journal away as well",
+            journal.display()
+        )));
+    }
     match make_file(path, mode) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         made => made.map(drop),
@@ -63,6 +75,11 @@ mod tests {
         for (mode, directory_mode) in [(0o600, 0o700), (0o660, 0o770), (0o644, 0o755)] {
             let dir = tempfile::tempdir().unwrap();
             let path = |name: &str| dir.path().join(name);
+            fs::write(path("q.db-wal"), "").unwrap();
+            let refused = make_database(&path("q.db"), mode).unwrap_err();
+            assert!(refused.to_string().contains("q.db-wal"), "{refused}");
+            assert!(!path("q.db").exists());
+            fs::remove_file(path("q.db-wal")).unwrap();
             make_database(&path("q.db"), mode).unwrap();
             make_database(&path("q.db"), 0o666).unwrap();
             make_directory(&path("locks"), &path("q.db")).unwrap();
