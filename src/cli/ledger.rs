@@ -238,7 +238,7 @@ pub(super) fn run(command: &KeptCommand) -> CommandResult {
             let (body, reason) = (body.as_deref(), reason.as_deref());
             let triggered = ledger.trigger(name, body, reason, *force);
             match triggered.map_err(refusal)? {
-                Triggered::Overlaps => bail!(overlap(name, "--force")),
+                Triggered::Overlaps => bail!(overlap(name)),
                 Triggered::Sent(id) => match output.format {
                     Format::Json => output::json(&json!({ "occurrence": id }))?,
                     Format::Text => output::line(id)?,
@@ -355,8 +355,10 @@ fn resume(which: &Which, make_up: bool, ledger: &mut dyn LedgerClient) -> Comman
         return done("resumed", which);
     };
     ledger.resume(name, make_up).map_err(refusal)?;
-    let shown = ledger.schedule(name).map_err(refusal)?;
-    output::line(resumed_as(name, &shown.schedule.state))?;
+    // It is resumed, whether or not it can be shown.
+    let shown = ledger.schedule(name).ok();
+    let state = shown.map(|shown| shown.schedule.state);
+    output::line(resumed_as(name, &state.unwrap_or_default()))?;
     Ok(ExitCode::SUCCESS)
 }
 

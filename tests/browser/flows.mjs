@@ -234,6 +234,27 @@ const flows = {
     await other.getByRole("dialog").getByText("These keys").waitFor();
   },
 
+  /** A definition that was edited by hand stays, and the page says that the fields no longer change it. */
+  async by_hand(state) {
+    const context = await reader({ storageState: state });
+    const page = await open(context, "/ui/new-schedule");
+    await page.getByLabel("Name", { exact: true }).fill("hourly");
+    await page.getByLabel(/^or every/).fill("1h");
+    const definition = page.locator("#create textarea");
+    await page.locator("#times time").first().waitFor();
+    const made = await definition.inputValue();
+    assert.ok(made.includes("1h"), made);
+    await definition.fill(`${made} `);
+    await page.getByLabel(/^or every/).fill("2h");
+    const told = page.getByRole("status").filter({ hasText: "edited by hand" });
+    await told.waitFor();
+    assert.equal(await definition.inputValue(), `${made} `);
+    await definition.fill(made);
+    await page.getByLabel(/^or every/).fill("3h");
+    await told.waitFor({ state: "hidden" });
+    await page.waitForFunction(() => document.querySelector("#create textarea").value.includes("3h"));
+  },
+
   /** A search is completed at its last word. */
   async completion(state) {
     const context = await reader({ storageState: state });
@@ -317,6 +338,8 @@ const flows = {
   async dead_letter(state) {
     const context = await reader({ storageState: state });
     const [one, other] = [await open(context, "/ui/dead/main"), await open(context, "/ui/dead/main")];
+    await one.getByRole("button", { name: "Retry the ticked" }).click();
+    await one.getByRole("status").filter({ hasText: "Nothing is ticked" }).waitFor();
     for (const page of [one, other]) {
       await page.locator("tbody").getByRole("link").first().click();
       await page.waitForURL("**/ui/dead/main/*");

@@ -23,7 +23,7 @@ use ganger_queue::ledger::shown::{
 use ganger_queue::ledger::{
     AuditFilter, BackfillRequest, Cancelled, Entered, Expected, LedgerClient, LedgerError,
     OccurrenceFilter, OpenSource, ReportRange, ScheduleFilter, SkipRequest, Triggered,
-    UpcomingRange, overlap,
+    UpcomingRange,
 };
 use ganger_schedule::zone::Zone;
 
@@ -337,13 +337,7 @@ impl LedgerClient for RemoteLedger {
         is_forced: bool,
     ) -> Result<Triggered, LedgerError> {
         let wanted = json!({ "body": body, "reason": reason, "force": is_forced });
-        let triggered = match self.change(name, "trigger", &wanted) {
-            // The daemon names the key of its API.
-            Err(refused) if refused.to_string() == overlap(name, "force") => {
-                return Ok(Triggered::Overlaps);
-            }
-            triggered => triggered?,
-        };
+        let triggered = self.change(name, "trigger", &wanted)?;
         let triggered: TriggeredJson = read(triggered)?;
         Ok(Triggered::Sent(triggered.occurrence))
     }

@@ -476,7 +476,7 @@ pub(super) async fn trigger(
             );
             Ok(Json(TriggeredJson { occurrence }))
         }
-        Triggered::Overlaps => Err(Problem::new(StatusCode::CONFLICT, overlap(&name, "force"))),
+        Triggered::Overlaps => Err(Problem::new(StatusCode::CONFLICT, overlap(&name))),
     }
 }
 

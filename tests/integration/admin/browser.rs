@@ -21,6 +21,7 @@ trials![
     a_change_before_the_stream_is_shown,
     a_pool_that_is_gone_is_told,
     keys_lead_to_pages,
+    a_definition_that_was_edited_stays,
     a_search_is_completed,
     times_are_those_of_the_reader,
     pages_are_printed,
@@ -144,6 +145,10 @@ fn a_form_is_sent_once() {
 
 fn a_change_before_the_stream_is_shown() {
     paused("before_stream");
+}
+
+fn a_definition_that_was_edited_stays() {
+    run("by_hand");
 }
 
 fn keys_lead_to_pages() {

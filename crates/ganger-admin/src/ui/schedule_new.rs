@@ -11,6 +11,7 @@ use super::commands::{command, commands, with_options};
 use super::page::{Page, Section};
 use super::paths::{NEW_SCHEDULE, SCHEDULES, STATUS, form, schedule_api};
 use super::query::Fields;
+use super::queue::queues as queues_of_pool;
 use super::schedule::{planned_slots, words};
 use super::schedule_versions::pretty;
 use super::shown::text;
@@ -24,7 +25,7 @@ const TIMES: [&str; 3] = ["cron", "every", "at"];
 pub(super) async fn page(Extension(api): Extension<Api>, uri: Uri) -> Result<Page, Problem> {
     let asked = Fields::of(&uri);
     let status: Status = api.get(STATUS).await?;
-    let mut queues: Vec<&str> = status.pools.iter().map(|pool| &*pool.queue).collect();
+    let mut queues: Vec<&str> = status.pools.iter().flat_map(queues_of_pool).collect();
     queues.sort_unstable();
     queues.dedup();
     let times = match TIMES.iter().any(|key| asked.get(key).is_some()) {

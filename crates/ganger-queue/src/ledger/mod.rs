@@ -88,12 +88,11 @@ pub enum Triggered {
     Overlaps,
 }
 
-/// Returns the reason for which a schedule is not triggered while an occurrence of it is open, with the remedy;
-/// `force` is what the user writes for that.
-pub fn overlap(name: &str, force: &str) -> String {
+/// Returns the reason for which a schedule is not triggered while an occurrence of it is open, with the remedy.
+pub fn overlap(name: &str) -> String {
     format!(
-        "an occurrence of schedule `{name}` is open, and it allows one at a time: wait for its end, or trigger it \
-         with `{force}`"
+        "an occurrence of schedule `{name}` is open, and it allows one at a time: wait for its end, or force it \
+         (`--force`; over HTTP `\"force\": true`)"
     )
 }
 
@@ -630,11 +629,6 @@ pub fn some_occurrences(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_forces_a_run_is_named_as_its_user_writes_it() {
-        assert!(overlap("s", "--force").ends_with("trigger it with `--force`"));
-    }
 
     #[test]
     fn a_place_in_a_list_is_an_id() {

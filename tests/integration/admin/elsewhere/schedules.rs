@@ -330,7 +330,7 @@ fn what_is_refused_is_refused_alike() {
         (
             &["schedule", "trigger", "once"][..],
             1,
-            "or trigger it with `--force`",
+            "wait for its end, or force it (`--force`;",
         ),
         (
             &["occurrence", "cancel", id, "--reason", " "],

@@ -117,7 +117,7 @@ async function isLoggedIn() {
 const LOGGED_OUT = "Your session has ended. Log in in another tab, then go on here: what you have typed is kept.";
 
 let isLost = false;
-// A problem of the page is told.
+// Something is told that may end: a problem of the page, or why a form no longer changes another.
 let isTold = false;
 let stream;
 function follow() {
@@ -174,6 +174,11 @@ addEventListener("pageshow", () => pending.clear());
 document.addEventListener("submit", async (event) => {
   const { target: form, submitter } = event;
   if (form.method !== "post" || form.closest(".who, .login")) return;
+  if (form.querySelector("[data-ticked]") && !form.querySelector("tbody input:checked")) {
+    event.preventDefault();
+    isTold = true;
+    return say("Nothing is ticked: tick what is meant.");
+  }
   if (form.dataset.checked) {
     delete form.dataset.checked;
     return;
@@ -231,7 +236,9 @@ for (const form of document.querySelectorAll("form[data-preview]")) {
       if (own !== newest) return;
       const parts = form.dataset.preview.split(" ").map((id) => document.getElementById(id));
       const isEditedByHand = parts.some((part) => [...part.querySelectorAll("textarea")].some(isEdited));
-      if (isEditedByHand) return say("The definition was edited by hand: the fields above it no longer change it.");
+      if (isEditedByHand || isTold) say(isEditedByHand ? "The definition was edited by hand: the fields above it no longer change it." : "");
+      isTold = isEditedByHand;
+      if (isEditedByHand) return;
       for (const part of parts) put(part, shown.getElementById(part.id).innerHTML);
     }, 300);
   });
