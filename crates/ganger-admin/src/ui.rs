@@ -35,6 +35,7 @@ mod jobs;
 mod queue;
 mod queue_waiting;
 mod search;
+mod search_words;
 mod silences;
 
 mod occurrence;

@@ -11,7 +11,7 @@ use super::api::Api;
 use super::paths::STATUS;
 use super::query::Fields;
 use super::queue::queues;
-use super::search::WORDS;
+use super::search_words::WORDS;
 use crate::answer::Problem;
 use ganger_schedule::occurrence::OccurrenceState;
 
