@@ -15,6 +15,7 @@ mod orders;
 pub mod overview;
 pub mod pauses;
 mod printed;
+pub mod problems;
 pub mod publish_to;
 pub mod registry;
 pub mod request;

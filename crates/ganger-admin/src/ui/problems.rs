@@ -1,11 +1,12 @@
-//! The problems of a daemon, as its first page lists them: alerts, and what no active alert says. They are those that
-//! `ganger status` reports, each with its remedy.
+//! The problems of a daemon, as its first page lists them: alerts, and what no active alert says, each with its remedy.
 
 use std::collections::VecDeque;
-use std::time::{Duration, SystemTime};
+use std::mem::discriminant;
+use std::time::SystemTime;
 
-use ganger_pool::overview::{ActiveAlert, LedgerStatus, Status, UnreadQueueStatus};
-use ganger_pool::status::{PoolState, PoolStatus};
+use ganger_pool::overview::{ActiveAlert, Status, UnreadQueueStatus};
+use ganger_pool::problems::{DaemonProblem, PoolProblem, daemon_problems, pool_problems};
+use ganger_pool::status::PoolStatus;
 use maud::{Markup, html};
 
 use super::alerts::path_of;
@@ -20,9 +21,6 @@ pub(super) const TOGETHER: usize = 6;
 
 /// Maximum number of rows of a kind, and of names in a row; those beyond are counted.
 const NAMES_MAX: usize = 5;
-
-/// Age of a pool's status from which it is a problem; a pool updates its status every second.
-const STALE_AFTER: Duration = Duration::from_secs(5);
 
 const CRITICAL: &str = "critical";
 const WARNING: &str = "warning";
@@ -75,19 +73,20 @@ pub(super) fn problem_count(rows: &[ProblemRow]) -> u64 {
 
 /// Returns the problems: active alerts, and what none of them says.
 pub(super) fn problem_rows(status: &Status, trends: &TrendsOfPools) -> Vec<ProblemRow> {
-    let alerts = active(status).map(of_alert);
-    let of_pools = status.pools.iter();
-    let of_pools = of_pools.flat_map(|pool| of_pool(status, pool, trends));
-    let of_ledger = status.ledger.iter();
-    let of_ledger = of_ledger.flat_map(|ledger| ledger_rows(status, ledger));
-    alerts
-        .chain(of_pools)
-        .chain(of_ledger)
-        .chain(unread(status))
-        .chain(reload_refused(status))
-        .chain(webhooks(status))
-        .chain(restart_needed(status))
-        .collect()
+    let mut rows: Vec<ProblemRow> = active(status).map(of_alert).collect();
+    for pool in &status.pools {
+        rows.extend(of_pool(status, pool, trends));
+    }
+    let problems = daemon_problems(status);
+    let kinds = problems.chunk_by(|one, other| discriminant(one) == discriminant(other));
+    for kind in kinds {
+        let new = kind.iter().filter(|problem| match alert_of(problem) {
+            Some((alert, of)) => !is_told(status, &[alert], of),
+            None => true,
+        });
+        rows.extend(shortened(status, &kind[0], new.map(of_daemon).collect()));
+    }
+    rows
 }
 
 fn active(status: &Status) -> impl Iterator<Item = &ActiveAlert> {
@@ -99,19 +98,93 @@ fn is_told(status: &Status, kinds: &[&str], of: &str) -> bool {
     active(status).any(|alert| alert.of == of && kinds.contains(&alert.kind.as_str()))
 }
 
-/// Keeps the first rows. One more, `rest`, stands for the others and for those that are `beyond` the rows.
-fn shortened(mut rows: Vec<ProblemRow>, beyond: u64, rest: ProblemRow) -> Vec<ProblemRow> {
+/// Keeps the first rows of a kind of which there may be many. One more stands for the others, of which the status may
+/// have the number only.
+fn shortened(
+    status: &Status,
+    kind: &DaemonProblem<'_>,
+    mut rows: Vec<ProblemRow>,
+) -> Vec<ProblemRow> {
+    let Some((others, severity, remedy, path)) = others(kind) else {
+        return rows;
+    };
     let cut = rows.len().saturating_sub(NAMES_MAX);
     rows.truncate(NAMES_MAX);
-    let number = beyond + cut as u64;
+    let number = unlisted(status, kind) + cut as u64;
     if number > 0 {
+        let what = format!("And {} more: {others}", count(number));
         rows.push(ProblemRow {
-            what: format!("And {} more: {}", count(number), rest.what),
             number,
-            ..rest
+            path: path.map(str::to_owned),
+            ..ProblemRow::new(severity, what, remedy)
         });
     }
     rows
+}
+
+/// Returns others of a kind in words, their severity, the remedy and the page.
+fn others(
+    kind: &DaemonProblem<'_>,
+) -> Option<(&'static str, &'static str, String, Option<&'static str>)> {
+    let list = || command(&["schedule", "list"]);
+    Some(match kind {
+        DaemonProblem::Unsent(..) => (
+            "sources to which messages of schedules can't be published",
+            CRITICAL,
+            command(&["check", "--online"]),
+            Some(CONFIG),
+        ),
+        DaemonProblem::Stopped(_) => (
+            "broken or disabled schedules",
+            WARNING,
+            list(),
+            Some(SCHEDULES),
+        ),
+        DaemonProblem::Overdue(_) => ("overdue schedules", CRITICAL, list(), Some(SCHEDULES)),
+        DaemonProblem::Unread(_) => (
+            "queues that no pool here reads",
+            WARNING,
+            command(&["status"]),
+            None,
+        ),
+        DaemonProblem::WebhookFailing(..)
+        | DaemonProblem::ReloadRefused(..)
+        | DaemonProblem::LedgerDown(_)
+        | DaemonProblem::SchedulesHeld(_)
+        | DaemonProblem::RestartNeeded(_) => return None,
+    })
+}
+
+/// Returns the number of problems of a kind that a status counts and does not list.
+fn unlisted(status: &Status, kind: &DaemonProblem<'_>) -> u64 {
+    let Some(ledger) = &status.ledger else {
+        return 0;
+    };
+    let (all, listed) = match kind {
+        DaemonProblem::Overdue(_) => (ledger.overdue_count, ledger.overdue.len()),
+        DaemonProblem::Stopped(_) => {
+            let states = ["broken", "disabled"].iter();
+            let counts = states.filter_map(|state| ledger.schedules.get(*state));
+            (counts.sum(), ledger.stopped.len())
+        }
+        _ => return 0,
+    };
+    all.saturating_sub(listed as u64)
+}
+
+/// Returns the kind of alert that says the same, and its subject.
+fn alert_of<'a>(problem: &DaemonProblem<'a>) -> Option<(&'static str, &'a str)> {
+    match problem {
+        DaemonProblem::WebhookFailing(name, _) => Some(("webhook_failing", name)),
+        DaemonProblem::ReloadRefused(..) => Some(("reload_refused", "configuration")),
+        DaemonProblem::LedgerDown(_) => Some(("ledger_down", "ledger")),
+        DaemonProblem::Unsent(outgoing, _) => Some(("schedule_unsent", &outgoing.source)),
+        DaemonProblem::Stopped(schedule) => Some(("schedule_stopped", &schedule.name)),
+        DaemonProblem::Overdue(schedule) => Some(("schedule_overdue", &schedule.name)),
+        DaemonProblem::SchedulesHeld(_)
+        | DaemonProblem::Unread(_)
+        | DaemonProblem::RestartNeeded(_) => None,
+    }
 }
 
 fn of_alert(alert: &ActiveAlert) -> ProblemRow {
@@ -128,18 +201,21 @@ fn of_alert(alert: &ActiveAlert) -> ProblemRow {
 }
 
 fn of_pool(status: &Status, pool: &PoolStatus, trends: &TrendsOfPools) -> Vec<ProblemRow> {
-    let is_new = |kinds: &[&str]| !is_told(status, kinds, &pool.name);
-    let of_workers = ["pool_degraded", "workers_not_starting", "crash_loop"];
-    let source_is_new = !is_told(status, &["source_down"], &pool.source);
-    let rows = [
-        degraded(pool).filter(|_| is_new(&of_workers)),
-        breaker_open(pool).filter(|_| is_new(&["breaker_open"])),
-        source_down(pool).filter(|_| source_is_new),
-        roll_stopped(pool).filter(|_| is_new(&["roll_stopped"])),
-        unaccounted(pool),
-        stale(pool),
-    ];
-    let mut rows: Vec<ProblemRow> = rows.into_iter().flatten().collect();
+    let is_new = |problem: &PoolProblem<'_>| {
+        let (kinds, of): (&[&str], _) = match problem {
+            PoolProblem::SourceDown(_) => (&["source_down"], &pool.source),
+            PoolProblem::BreakerOpen(_) => (&["breaker_open"], &pool.name),
+            PoolProblem::WorkersFailing(_) => (
+                &["pool_degraded", "workers_not_starting", "crash_loop"],
+                &pool.name,
+            ),
+            PoolProblem::RollStopped(_) => (&["roll_stopped"], &pool.name),
+            PoolProblem::Unaccounted(_) | PoolProblem::Stale(_) => return true,
+        };
+        !is_told(status, kinds, of)
+    };
+    let problems = pool_problems(pool).into_iter().filter(is_new);
+    let mut rows: Vec<ProblemRow> = problems.map(|problem| of_one(pool, problem)).collect();
     let is_alerted = active(status).any(|alert| alert.pool.as_ref() == Some(&pool.name));
     if rows.is_empty() && !is_alerted {
         rows.extend(failing(pool, trends));
@@ -153,57 +229,41 @@ fn about(pool: &PoolStatus, severity: &'static str, what: &str, remedy: String) 
     ProblemRow::new(severity, what, remedy).at(pool_path(&pool.name))
 }
 
-fn degraded(pool: &PoolStatus) -> Option<ProblemRow> {
-    let row = || about(pool, CRITICAL, "its workers keep failing", workers_of(pool));
-    let is_degraded = pool.state == PoolState::Degraded;
-    is_degraded.then(|| row().because(pool.last_worker_lost.clone()))
-}
-
-fn breaker_open(pool: &PoolStatus) -> Option<ProblemRow> {
-    let what = "nearly all attempts fail; one message at a time is tried";
-    let remedy = "Repair what the workers depend on: the pool goes on by itself.";
-    let row = || about(pool, CRITICAL, what, remedy.to_owned());
-    let is_open = pool.state == PoolState::Open || pool.breaker_error.is_some();
-    is_open.then(|| row().because(pool.breaker_error.clone()))
-}
-
-fn source_down(pool: &PoolStatus) -> Option<ProblemRow> {
-    let remedy = "It is tried again by itself; see the source's server.";
-    let row = || {
-        about(
-            pool,
-            CRITICAL,
-            "its source can't be used",
-            remedy.to_owned(),
-        )
+fn of_one(pool: &PoolStatus, problem: PoolProblem<'_>) -> ProblemRow {
+    let row = |severity, what: &str, remedy: &str| about(pool, severity, what, remedy.to_owned());
+    let (row, why) = match problem {
+        PoolProblem::SourceDown(why) => {
+            let remedy = "It is tried again by itself; see the source's server.";
+            (row(CRITICAL, "its source can't be used", remedy), why)
+        }
+        PoolProblem::BreakerOpen(why) => {
+            let what = "nearly all attempts fail; one message at a time is tried";
+            let remedy = "Repair what the workers depend on: the pool goes on by itself.";
+            (row(CRITICAL, what, remedy), why)
+        }
+        PoolProblem::WorkersFailing(why) => {
+            let remedy = workers_of(pool);
+            (row(CRITICAL, "its workers keep failing", &remedy), why)
+        }
+        PoolProblem::RollStopped(why) => {
+            let what =
+                "its rolling restart has stopped, the old workers stay: a new one failed its trial";
+            let remedy = "Repair the workers' program, then restart the pool on its page.";
+            (row(WARNING, what, remedy), Some(why))
+        }
+        PoolProblem::Unaccounted(number) => {
+            let what = format!("{number} message(s) unaccounted for");
+            let remedy = "This is a bug of ganger: report it with the daemon's log.";
+            (row(WARNING, &what, remedy), None)
+        }
+        PoolProblem::Stale(seen) => {
+            let seen = age(seen);
+            let what = format!("its status is {seen} old: its thread is busy or stuck");
+            let remedy = "If it lasts, see the daemon's log, and restart the daemon.";
+            (row(WARNING, &what, remedy), None)
+        }
     };
-    let is_down = pool.state == PoolState::SourceDown || pool.source_problem.is_some();
-    is_down.then(|| row().because(pool.source_problem.clone()))
-}
-
-fn roll_stopped(pool: &PoolStatus) -> Option<ProblemRow> {
-    let cause = pool.roll_stopped.clone()?;
-    let what = "its rolling restart has stopped, the old workers stay: a new one failed its trial";
-    let remedy = "Repair the workers' program, then restart the pool on its page.";
-    Some(about(pool, WARNING, what, remedy.to_owned()).because(Some(cause)))
-}
-
-fn unaccounted(pool: &PoolStatus) -> Option<ProblemRow> {
-    let what = format!("{} message(s) unaccounted for", pool.unaccounted);
-    let remedy = "This is a bug of ganger: report it with the daemon's log.";
-    (pool.unaccounted != 0).then(|| about(pool, WARNING, &what, remedy.to_owned()))
-}
-
-/// Returns that a pool has not told its state for some time. At a stop one that has ended is shown as it was.
-fn stale(pool: &PoolStatus) -> Option<ProblemRow> {
-    let has_ended = pool.state == PoolState::Draining && pool.workers.is_empty();
-    let seen = Duration::try_from_secs_f64(pool.age_seconds).unwrap_or_default();
-    let what = format!(
-        "its status is {} old: its thread is busy or stuck",
-        age(seen)
-    );
-    let remedy = "If it lasts, see the daemon's log, and restart the daemon.";
-    (seen > STALE_AFTER && !has_ended).then(|| about(pool, WARNING, &what, remedy.to_owned()))
+    row.because(why.map(str::to_owned))
 }
 
 /// Returns the command that shows the last lines of the worker that was lost last; of all workers if none was.
@@ -228,110 +288,89 @@ fn failing(pool: &PoolStatus, trends: &TrendsOfPools) -> Option<ProblemRow> {
     (failed > done).then(|| row().because(pool.last_error.clone()))
 }
 
-fn ledger_rows(status: &Status, ledger: &LedgerStatus) -> Vec<ProblemRow> {
-    let down = ledger.problem.as_ref();
-    let down = down.filter(|_| !is_told(status, &["ledger_down"], "ledger"));
-    let down = down.map(|problem| {
-        let what = "The ledger can't be used: no schedule is dispatched";
-        let remedy = "It is tried again by itself; see the source's server.";
-        let row = ProblemRow::new(CRITICAL, what.to_owned(), remedy.to_owned());
-        row.because(Some(problem.clone()))
-    });
-    let held = ledger.hold.iter().map(|reason| {
-        let what = "All schedules are paused".to_owned();
-        let remedy = "Resume them on the page of schedules.".to_owned();
-        let row = ProblemRow::new(WARNING, what, remedy);
-        row.because(Some(reason.clone())).at(SCHEDULES.to_owned())
-    });
-    down.into_iter()
-        .chain(held)
-        .chain(unsent(status, ledger))
-        .chain(overdue(status, ledger))
-        .chain(stopped(status, ledger))
-        .collect()
+fn of_daemon(problem: &DaemonProblem<'_>) -> ProblemRow {
+    let row =
+        |severity, what: &str, remedy: String| ProblemRow::new(severity, what.to_owned(), remedy);
+    let (row, why, path) = match problem {
+        DaemonProblem::WebhookFailing(name, why) => {
+            let what = format!("Webhook {name} did not accept the last message");
+            let remedy = command(&["check", "--send-alert"]);
+            (row(WARNING, &what, remedy), *why, ALERTS.to_owned())
+        }
+        DaemonProblem::ReloadRefused(at, why) => {
+            let what = "The last reload was refused, nothing has changed";
+            let row = ProblemRow {
+                since: Some(*at),
+                ..row(WARNING, what, command(&["check", "--online"]))
+            };
+            (row, &**why, CONFIG.to_owned())
+        }
+        DaemonProblem::LedgerDown(why) => {
+            let what = "The ledger can't be used: no schedule is dispatched";
+            let remedy = "It is tried again by itself; see the source's server.".to_owned();
+            (row(CRITICAL, what, remedy), *why, CONFIG.to_owned())
+        }
+        DaemonProblem::SchedulesHeld(why) => {
+            let remedy = "Resume them on the page of schedules.".to_owned();
+            let row = row(WARNING, "All schedules are paused", remedy);
+            (row, *why, SCHEDULES.to_owned())
+        }
+        DaemonProblem::Unsent(outgoing, why) => {
+            let number = messages(outgoing.messages, false);
+            let source = &outgoing.source;
+            let what = format!("{number} of schedules can't be published to source {source}");
+            let remedy = command(&["check", "--online"]);
+            (row(CRITICAL, &what, remedy), *why, CONFIG.to_owned())
+        }
+        DaemonProblem::Stopped(schedule) => {
+            let what = format!("Schedule {} is {}", schedule.name, schedule.state);
+            let remedy = "Repair what the reason says, then resume it on its page.".to_owned();
+            let path = schedule_path(&schedule.name);
+            (row(WARNING, &what, remedy), &*schedule.reason, path)
+        }
+        DaemonProblem::Overdue(schedule) => {
+            let what = format!("Schedule {} is overdue", schedule.name);
+            let remedy = command(&["schedule", "show", &schedule.name]);
+            let path = schedule_path(&schedule.name);
+            (row(CRITICAL, &what, remedy), &*schedule.overdue, path)
+        }
+        DaemonProblem::Unread(unread) => return of_unread(unread),
+        DaemonProblem::RestartNeeded(keys) => return restart_needed(keys),
+    };
+    row.because(Some(why.to_owned())).at(path)
 }
 
-fn unsent(status: &Status, ledger: &LedgerStatus) -> Vec<ProblemRow> {
-    let outgoing = ledger.outgoing.iter();
-    let outgoing =
-        outgoing.filter(|outgoing| !is_told(status, &["schedule_unsent"], &outgoing.source));
-    let rows = outgoing.filter_map(|outgoing| {
-        let why = outgoing.problem.clone()?;
-        let what = format!(
-            "{} of schedules can't be published to source {}",
-            messages(outgoing.messages, false),
-            outgoing.source
-        );
-        let row = ProblemRow::new(CRITICAL, what, command(&["check", "--online"]));
-        Some(row.because(Some(why)).at(CONFIG.to_owned()))
-    });
-    let rest = "sources to which messages of schedules can't be published".to_owned();
-    let rest = ProblemRow::new(CRITICAL, rest, command(&["check", "--online"]));
-    shortened(rows.collect(), 0, rest.at(CONFIG.to_owned()))
+fn of_unread(unread: &UnreadQueueStatus) -> ProblemRow {
+    let UnreadQueueStatus {
+        source,
+        queue,
+        backlog,
+    } = unread;
+    let wait = match (backlog.depth, backlog.at_least) {
+        (1, false) => "waits",
+        _ => "wait",
+    };
+    let oldest = backlog
+        .oldest_age()
+        .map(|age| format!(", the oldest for {age}"));
+    let what = format!(
+        "Queue {queue} of {source}: no pool here reads it; {} {wait}{}",
+        messages(backlog.depth, backlog.at_least),
+        oldest.unwrap_or_default()
+    );
+    let remedy = "Configure a pool that reads it; its page shows the messages.";
+    ProblemRow::new(WARNING, what, remedy.to_owned()).at(queue_path(source, queue))
 }
 
-fn overdue(status: &Status, ledger: &LedgerStatus) -> Vec<ProblemRow> {
-    let overdue = ledger.overdue.iter();
-    let overdue = overdue.filter(|one| !is_told(status, &["schedule_overdue"], &one.name));
-    let rows = overdue.map(|one| {
-        let what = format!("Schedule {} is overdue", one.name);
-        let row = ProblemRow::new(CRITICAL, what, command(&["schedule", "show", &one.name]));
-        let row = row.because(Some(one.overdue.clone()));
-        row.at(schedule_path(&one.name))
-    });
-    let beyond = ledger
-        .overdue_count
-        .saturating_sub(ledger.overdue.len() as u64);
-    let rest = "overdue schedules".to_owned();
-    let rest = ProblemRow::new(CRITICAL, rest, command(&["schedule", "list"]));
-    shortened(rows.collect(), beyond, rest.at(SCHEDULES.to_owned()))
-}
-
-fn stopped(status: &Status, ledger: &LedgerStatus) -> Vec<ProblemRow> {
-    let stopped = ledger.stopped.iter();
-    let stopped = stopped.filter(|one| !is_told(status, &["schedule_stopped"], &one.name));
-    let remedy = "Repair what the reason says, then resume it on its page.";
-    let rows = stopped.map(|one| {
-        let what = format!("Schedule {} is {}", one.name, one.state);
-        let row = ProblemRow::new(WARNING, what, remedy.to_owned());
-        let row = row.because(Some(one.reason.clone()));
-        row.at(schedule_path(&one.name))
-    });
-    let states = ["broken", "disabled"].iter();
-    let all: u64 = states
-        .filter_map(|state| ledger.schedules.get(*state))
-        .sum();
-    let beyond = all.saturating_sub(ledger.stopped.len() as u64);
-    let rest = "broken or disabled schedules".to_owned();
-    let rest = ProblemRow::new(WARNING, rest, command(&["schedule", "list"]));
-    shortened(rows.collect(), beyond, rest.at(SCHEDULES.to_owned()))
-}
-
-fn unread(status: &Status) -> Vec<ProblemRow> {
-    let rows = status.unread_queues.iter().map(|unread| {
-        let UnreadQueueStatus {
-            source,
-            queue,
-            backlog,
-        } = unread;
-        let wait = match (backlog.depth, backlog.at_least) {
-            (1, false) => "waits",
-            _ => "wait",
-        };
-        let oldest = backlog
-            .oldest_age()
-            .map(|age| format!(", the oldest for {age}"));
-        let what = format!(
-            "Queue {queue} of {source}: no pool here reads it; {} {wait}{}",
-            messages(backlog.depth, backlog.at_least),
-            oldest.unwrap_or_default()
-        );
-        let remedy = "Configure a pool that reads it; its page shows the messages.";
-        ProblemRow::new(WARNING, what, remedy.to_owned()).at(queue_path(source, queue))
-    });
-    let rest = "queues that no pool here reads".to_owned();
-    let rest = ProblemRow::new(WARNING, rest, command(&["status"]));
-    shortened(rows.collect(), 0, rest)
+fn restart_needed(keys: &[String]) -> ProblemRow {
+    let mut named = keys[..keys.len().min(NAMES_MAX)].join(", ");
+    match keys.len().saturating_sub(NAMES_MAX) {
+        0 => {}
+        more => named.push_str(&format!(" and {more} more")),
+    }
+    let what = format!("A restart of the daemon is needed for {named}");
+    let remedy = "Restart the daemon: until then the former values are in force.".to_owned();
+    ProblemRow::new(WARNING, what, remedy).at(CONFIG.to_owned())
 }
 
 /// Returns a number of messages in words.
@@ -341,44 +380,6 @@ fn messages(number: u64, at_least: bool) -> String {
         (number, false) => format!("{} messages", count(number)),
         (number, true) => format!("{} or more messages", count(number)),
     }
-}
-
-fn reload_refused(status: &Status) -> Option<ProblemRow> {
-    let why = status.reload.refusal()?;
-    if is_told(status, &["reload_refused"], "configuration") {
-        return None;
-    }
-    let what = "The last reload was refused, nothing has changed".to_owned();
-    let row = ProblemRow::new(WARNING, what, command(&["check", "--online"]));
-    Some(ProblemRow {
-        since: Some(status.reload.at),
-        ..row.because(Some(why)).at(CONFIG.to_owned())
-    })
-}
-
-fn webhooks(status: &Status) -> Vec<ProblemRow> {
-    let webhooks = status.alerts.iter().flat_map(|alerts| &alerts.webhooks);
-    let webhooks = webhooks.filter(|one| !is_told(status, &["webhook_failing"], &one.name));
-    let rows = webhooks.filter_map(|webhook| {
-        let why = webhook.problem.clone()?;
-        let what = format!("Webhook {} did not accept the last message", webhook.name);
-        let row = ProblemRow::new(WARNING, what, command(&["check", "--send-alert"]));
-        Some(row.because(Some(why)).at(ALERTS.to_owned()))
-    });
-    rows.collect()
-}
-
-fn restart_needed(status: &Status) -> Option<ProblemRow> {
-    let keys = &status.reload.keys.restart_needed;
-    let mut named = keys[..keys.len().min(NAMES_MAX)].join(", ");
-    match keys.len().saturating_sub(NAMES_MAX) {
-        0 => {}
-        more => named.push_str(&format!(" and {more} more")),
-    }
-    let what = format!("A restart of the daemon is needed for {named}");
-    let remedy = "Restart the daemon: until then the former values are in force.".to_owned();
-    let row = || ProblemRow::new(WARNING, what, remedy).at(CONFIG.to_owned());
-    (!keys.is_empty()).then(row)
 }
 
 /// Lists the problems, if there are any.
@@ -432,9 +433,10 @@ pub(super) fn calm() -> Status {
 mod tests {
     use super::*;
     use ganger_pool::overview::{
-        AlertsStatus, OutgoingStatus, OverdueScheduleStatus, StoppedScheduleStatus, WebhookStatus,
+        AlertsStatus, LedgerStatus, OutgoingStatus, OverdueScheduleStatus, StoppedScheduleStatus,
+        WebhookStatus,
     };
-    use ganger_pool::status::BacklogStatus;
+    use ganger_pool::status::{BacklogStatus, PoolState};
 
     fn rows(status: &Status) -> Vec<ProblemRow> {
         problem_rows(status, &TrendsOfPools::default())

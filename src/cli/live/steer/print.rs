@@ -1,7 +1,7 @@
 //! The status as text for people.
 
 use super::super::figures::{age, depth, oldest};
-use super::super::notes::{daemon_notes, pool_notes, unread_notes};
+use super::super::notes::{daemon_notes, pool_notes};
 use crate::cli::output;
 use serde_json::Value;
 
@@ -33,8 +33,7 @@ pub(super) fn done(answer: &Value) -> String {
 /// Formats the status.
 pub(super) fn status(status: &Status, with_workers: bool) -> String {
     let mut lines = vec![head(status), pools(status)];
-    let notes = notes(status).chain(unread_notes(status));
-    let notes = notes.chain(daemon_notes(status));
+    let notes = notes(status).chain(daemon_notes(status));
     lines.extend(notes.map(|note| foreign::line(&note).into_owned()));
     if with_workers {
         lines.extend([String::new(), workers(status)]);
