@@ -399,12 +399,15 @@ impl Task {
     }
 
     /// Writes pending work, and claims as many rows as there is room for. Includes whatever arrived while
-    /// other sources were writing. Work beyond the limit of one transaction is left for the next, which
-    /// then makes the claim.
+    /// other sources were writing, unless rows are locked. Work beyond the limit of one transaction is left
+    /// for the next, which then makes the claim.
     async fn write(&mut self, claim: bool, probe: bool) -> Result<(Batch, WriteResult), Fault> {
         let writing = self.store.writing();
         let turn = writing.turn(self.book.out()).await;
-        self.collect();
+        // While rows are locked, each settlement waits for a check of its own row.
+        if self.locked.len() == 0 {
+            self.collect();
+        }
         let mut batch = self.book.batch();
         let rows = match claim && self.book.is_last(batch) {
             true => self.room(),
