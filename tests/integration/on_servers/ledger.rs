@@ -25,6 +25,7 @@ trials_on![
     what_waits_goes_to_the_ledger_as_it_is_configured_then,
     a_ledger_that_is_left_while_it_is_away_is_no_problem,
     an_occurrence_that_is_locked_keeps_no_other_log_waiting,
+    changes_at_the_same_time_are_entered_one_after_the_other,
     schedules_are_listed_and_triggered_over_the_api,
 ];
 
@@ -441,6 +442,38 @@ fn an_occurrence_that_is_locked_keeps_no_other_log_waiting() {
     for id in &ids {
         ledger::becomes(&site, &daemon, id, "completed");
     }
+    daemon.stop();
+}
+
+/// An operator sends a dead letter back, and its message is done before the ledger has the change.
+fn changes_at_the_same_time_are_entered_one_after_the_other() {
+    let site = Workspace::on("", "", Some(Database::alone()));
+    let pools = [long()];
+    site.configure_commands(&pools);
+    let daemon = site.start(&pools);
+    daemon.entered();
+    let id = ledger::trigger(&site, "long");
+    ledger::becomes(&site, &daemon, &id, "running");
+    let server = site.database();
+    let other = server.table();
+    other.run("BEGIN").unwrap();
+    let change = format!("UPDATE occurrences SET state = 0 WHERE id = '{id}'");
+    other.run(&change).unwrap();
+    site.touch("go");
+    let waiting = match server {
+        Database::Postgres(_) => "SELECT count(*) FROM pg_locks WHERE NOT granted",
+        Database::Mariadb(_) => {
+            "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+        }
+    };
+    daemon.eventually("the settlement to wait", || server.ask(waiting) != "0");
+    other.run("COMMIT").unwrap();
+    let completed = ledger::becomes(&site, &daemon, &id, "completed");
+    let last = completed["events"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&last["from"], &last["to"]),
+        (&"queued".into(), &"completed".into())
+    );
     daemon.stop();
 }
 

@@ -4,7 +4,7 @@
 //! otherwise every daemon looks for requests, and has its pools cancel the message. Whatever ends the run
 //! takes the request with it.
 
-use super::change::{CHANGE, Change, EVENT};
+use super::change::Change;
 use super::outbox::{HELD_MAX, millis};
 use super::row::{CancelRequest, Occurrence};
 use super::sql::{InTransaction, LedgerSql};
@@ -160,11 +160,8 @@ impl<S: LedgerSql> ControlTransaction for InTransaction<S> {
         let change = Change::sent_back(&run.id, run.state);
         let of_end = [SqlValue::from(ended_at.as_millisecond())];
         let event = [change.event(now_ms), of_end.to_vec()].concat();
-        self.0.each(&[EVENT, STILL_ENDED].concat(), &[event])?;
         let values = [change.change(now_ms), of_end.to_vec()].concat();
-        self.0
-            .each(&[CHANGE, STILL_ENDED].concat(), &[values])
-            .map(drop)
+        self.change_where(STILL_ENDED, &[event], &[values])
     }
 
     fn resolve(&mut self, id: &str, note: &str) -> Result<Option<OccurrenceState>, Fault> {

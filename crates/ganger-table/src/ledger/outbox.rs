@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::change::{CHANGE, EVENT, FENCE};
+use super::change::FENCE;
 use super::recorded::{RECORD, RecordRow};
 use super::reports::ReportedState;
 use super::row::{OutboxCount, OutboxRow};
@@ -145,13 +145,10 @@ impl<S: LedgerSql> OutboxTransaction for InTransaction<S> {
         let fences: Vec<_> = fences.collect();
         let events = changes.iter().zip(&fences);
         let events = events.map(|(change, fence)| fenced(change.event(now_ms), fence));
-        self.0
-            .each(&[EVENT, FENCE].concat(), &events.collect::<Vec<_>>())?;
+        let events: Vec<_> = events.collect();
         let changed = changes.iter().zip(&fences);
         let changed = changed.map(|(change, fence)| fenced(change.change(now_ms), fence));
-        self.0
-            .each(&[CHANGE, FENCE].concat(), &changed.collect::<Vec<_>>())
-            .map(drop)
+        self.change_where(FENCE, &events, &changed.collect::<Vec<_>>())
     }
 }
 

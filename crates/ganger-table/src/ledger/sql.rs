@@ -152,9 +152,23 @@ impl<S: LedgerSql> InTransaction<S> {
         }
         let now_ms = self.0.now_ms()?;
         let events: Vec<_> = changes.iter().map(|change| change.event(now_ms)).collect();
-        self.0.each(EVENT, &events)?;
         let changes: Vec<_> = changes.iter().map(|change| change.change(now_ms)).collect();
-        self.0.each(CHANGE, &changes).map(drop)
+        self.change_where("", &events, &changes)
+    }
+
+    /// Enters changes of occurrences for which that further condition holds, by the values of [`EVENT`], those of
+    /// [`CHANGE`] and those of the condition. The rows are locked from their events on, so that these are in the order
+    /// of the changes.
+    pub(super) fn change_where(
+        &mut self,
+        condition: &str,
+        events: &[Vec<SqlValue<'_>>],
+        changes: &[Vec<SqlValue<'_>>],
+    ) -> Result<(), Fault> {
+        let event = [EVENT, condition, self.lock()].concat();
+        self.0.each(&event, events)?;
+        let change = [CHANGE, condition].concat();
+        self.0.each(&change, changes).map(drop)
     }
 
     /// Returns the words that have a table read by this index.

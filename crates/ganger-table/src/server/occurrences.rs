@@ -185,16 +185,22 @@ async fn try_to_write<S: Sql>(
 async fn make<S: Sql>(sql: &mut S, changes: &[Change<'_>]) -> Result<(), S::Error> {
     let now_ms = sql.now_ms().await?;
     let events = changes.iter().map(|change| change.event(now_ms));
-    sql.each(EVENT, &events.collect::<Vec<_>>()).await?;
+    enter_events(sql, &events.collect::<Vec<_>>()).await?;
     let changed = changes.iter().map(|change| change.change(now_ms));
     sql.each(CHANGE, &changed.collect::<Vec<_>>())
         .await
         .map(drop)
 }
 
+/// Enters events. Their occurrences are locked from here on, so that the events are in the order of the changes.
+async fn enter_events<S: Sql>(sql: &mut S, events: &[Vec<SqlValue<'_>>]) -> Result<(), S::Error> {
+    let event = format!("{EVENT} FOR UPDATE");
+    sql.each(&event, events).await.map(drop)
+}
+
 async fn make_plain<S: Sql>(sql: &mut S, change: &Change<'_>) -> Result<(), S::Error> {
     let now_ms = sql.now_ms().await?;
-    sql.each(EVENT, &[change.event(now_ms)]).await?;
+    enter_events(sql, &[change.event(now_ms)]).await?;
     let Effect {
         to,
         reason,
