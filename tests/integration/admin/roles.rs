@@ -216,8 +216,13 @@ fn changes_are_recorded_with_the_name_of_the_token() {
     let actors = changes.as_array().unwrap().iter().map(|one| &one["actor"]);
     let actors: Vec<&Value> = actors.collect();
     assert_eq!(actors, [&json!("token ops"), &json!("token ops")]);
-    let logged = scene.daemon.records(|record| record["by"] == "token ops");
-    assert!(logged.len() >= 3, "{logged:?}");
+    let logged = || {
+        scene
+            .daemon
+            .records(|record| record["by"] == "token ops")
+            .len()
+    };
+    scene.daemon.eventually("their records", || logged() >= 3);
     scene.finish();
 }
 
@@ -339,6 +344,10 @@ fn changes_are_logged_with_their_author() {
         logged.iter().map(shown).collect::<Vec<_>>()
     };
     let uid = nix::unistd::Uid::effective();
+    // A record is written after its answer.
+    scene
+        .daemon
+        .eventually("their records", || changes().len() == 4);
     assert_eq!(
         changes(),
         [

@@ -11,6 +11,7 @@ fn place(head: bool, begun: bool, begun_in_all: usize) -> HeldState {
         begun,
         left_unread: false,
         left_well: false,
+        may_be_chance: false,
         alone: false,
         begun_in_all,
     }
@@ -25,8 +26,13 @@ fn unsure(head: bool, begun_in_all: usize) -> HeldState {
 
 #[test]
 fn a_worker_that_leaves_well_took_nothing_that_it_had_not_read() {
-    let well = |place| HeldState {
+    let well = |place: HeldState| HeldState {
         left_well: true,
+        may_be_chance: place.left_unread,
+        ..place
+    };
+    let by_chance = |place| HeldState {
+        may_be_chance: true,
         ..place
     };
     let alone = |place| HeldState {
@@ -46,6 +52,13 @@ fn a_worker_that_leaves_well_took_nothing_that_it_had_not_read() {
         (Version::One, well(place(true, true, 3)), Blame::Suspect),
         (Version::One, well(place(false, true, 3)), Blame::Returned),
         (TWO, well(unsure(true, 3)), Blame::Suspect),
+        // With an error, of its own accord.
+        (Version::One, by_chance(unsure(true, 1)), Blame::Suspect),
+        (
+            Version::One,
+            alone(by_chance(unsure(true, 1))),
+            Blame::Suspect,
+        ),
         // Any other end.
         (Version::One, unsure(true, 1), Blame::Suspect),
         (Version::One, alone(unsure(true, 1)), Blame::Charged),
