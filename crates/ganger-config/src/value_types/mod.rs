@@ -271,7 +271,7 @@ pub(super) fn message_part() -> Text {
 pub(super) fn name() -> Text {
     Text {
         description: "name",
-        pattern: Some(r"^[A-Za-z0-9_.-]{1,64}$|\$\{"),
+        pattern: Some(r"^(?!\.\.?$)[A-Za-z0-9_.-]{1,64}$|\$\{"),
         rule: NAME_RULE,
         holds: is_name,
     }

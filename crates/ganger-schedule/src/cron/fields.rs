@@ -144,8 +144,8 @@ pub(super) struct Days {
     pub(super) before_last: Bits,
     /// Days of which the nearest from Monday to Friday is meant: `15W`.
     pub(super) nearest_workday: Bits,
-    /// `LW`.
-    pub(super) last_workday: bool,
+    /// Days before the last one, of which the nearest from Monday to Friday is meant: `LW` is 0, `L-3W` is 3.
+    pub(super) nearest_before_last: Bits,
     /// 0 to 6, Sunday is 0.
     pub(super) of_week: Bits,
     /// `5#3`: day of the week, and its number within the month from 1 on.
@@ -274,12 +274,14 @@ impl Days {
 
     fn by_day_of_month(&self, month: Month) -> Bits {
         let mut days = Bits(self.of_month.0 & Bits::range(1, month.length).0);
-        let from_end = (0..month.length).filter(|before| self.before_last.contains(*before));
-        from_end.for_each(|before| days.insert(i16::from(month.length - before)));
+        let from_end = |before: Bits| (0..month.length).filter(move |days| before.contains(*days));
+        for before in from_end(self.before_last) {
+            days.insert(i16::from(month.length - before));
+        }
         let nearest = (1..=month.length).filter(|day| self.nearest_workday.contains(*day));
         nearest.for_each(|day| days.insert(i16::from(month.nearest_workday(day))));
-        if self.last_workday {
-            days.insert(i16::from(month.nearest_workday(month.length)));
+        for before in from_end(self.nearest_before_last) {
+            days.insert(i16::from(month.nearest_workday(month.length - before)));
         }
         days
     }

@@ -78,18 +78,21 @@ fn days_of_month(days: &Days) -> Option<String> {
         return None;
     }
     let mut parts = values(&plain, |day| day.to_string());
-    for before in numbers(days.before_last) {
-        parts.push(match before {
-            0 => "the last day".to_owned(),
-            1 => "the day before the last".to_owned(),
-            days => format!("{days} days before the last"),
-        });
-    }
+    let before_last = |before| match before {
+        0 => "the last day".to_owned(),
+        1 => "the day before the last".to_owned(),
+        days => format!("{days} days before the last"),
+    };
+    parts.extend(numbers(days.before_last).into_iter().map(before_last));
     for day in numbers(days.nearest_workday) {
         parts.push(format!("the day from Monday to Friday nearest to {day}"));
     }
-    if days.last_workday {
-        parts.push("the day from Monday to Friday nearest to the last".to_owned());
+    for before in numbers(days.nearest_before_last) {
+        let day = match before {
+            0 => "the last".to_owned(),
+            before => before_last(before),
+        };
+        parts.push(format!("the day from Monday to Friday nearest to {day}"));
     }
     Some(format!("{} of the month", list(&parts)))
 }
@@ -208,6 +211,11 @@ mod tests {
                 "0 0 15W,LW * *",
                 "days",
                 "the day from Monday to Friday nearest to 15 and the day from Monday to Friday nearest to the last of the month",
+            ),
+            (
+                "0 0 L-3W * *",
+                "days",
+                "the day from Monday to Friday nearest to 3 days before the last of the month",
             ),
             ("0 0 * * MON-FRI", "days", "Monday to Friday"),
             (

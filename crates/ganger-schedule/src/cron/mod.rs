@@ -2,7 +2,7 @@
 //!
 //! Of 5 fields (minute, hour, day of month, month, day of week), 6 (second first) or 7 (year last).
 //! A field is `*`, a value, a range, a step, or a list of these; ranges wrap around (`22-4`,
-//! `FRI-MON`). `L`, `L-3`, `LW` and `15W` are days of a month, `5L` and `5#3` those of a week. `H`
+//! `FRI-MON`). `L`, `L-3`, `LW`, `L-3W` and `15W` are days of a month, `5L` and `5#3` those of a week. `H`
 //! is a hash of the schedule's name, `H(0-29)` one within a range, `H/15` a step from one on. A day
 //! counts if day of month *or* day of week allows it; if one of the two begins with `*`, both must.
 //!

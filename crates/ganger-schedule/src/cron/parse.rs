@@ -351,12 +351,16 @@ impl Reader<'_> {
         let (start, before) = term.split('-');
         match before {
             None if term.is("L") => days.before_last.insert(0),
-            None if term.is("LW") => days.last_workday = true,
+            None if term.is("LW") => days.nearest_before_last.insert(0),
             Some(before) if start.is("L") => {
+                let (before, meant) = match before.without_end('W') {
+                    Some(before) => (before, &mut days.nearest_before_last),
+                    None => (before, &mut days.before_last),
+                };
                 let wrong = format!("{} is not a number of days", quoted(before.text));
                 let number = small_number(before).filter(|number| (1..=30).contains(number));
                 let problem = || before.problem(wrong, "write `L-1` to `L-30`");
-                days.before_last.insert(number.ok_or_else(problem)?);
+                meant.insert(number.ok_or_else(problem)?);
             }
             _ => match term.without_end('W') {
                 Some(nearest) => {
