@@ -4,9 +4,10 @@
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::admin::socket;
 use crate::harness::kafka::{KafkaSite, NewRecord};
 use crate::harness::rabbit::RabbitScene;
-use crate::harness::{Daemon, Event, Pool, Scene, Workspace, field, said, trials};
+use crate::harness::{Api, Daemon, Event, Pool, Scene, Workspace, field, said, trials};
 
 trials![
     a_burst_grows_a_pool_to_its_most_and_it_shrinks_to_its_fewest,
@@ -19,6 +20,13 @@ trials![
     without_memory_no_worker_is_added,
     a_reload_leads_from_a_number_to_a_range_and_back,
     a_number_set_by_hand_stays_until_it_is_let_go,
+    a_pool_with_nothing_to_do_has_no_worker_and_the_first_message_starts_one,
+    queues_of_brokers_wake_their_pools_too,
+    a_burst_wakes_a_pool_that_grows_to_its_most,
+    a_first_message_outlives_workers_that_do_not_start,
+    a_daemon_that_stops_leaves_a_first_message_that_has_no_worker_yet,
+    nothing_wakes_a_pool_that_is_paused_or_has_none_by_hand,
+    a_resting_pool_is_rolled_by_its_next_start,
 ];
 
 const CHANGES: &str = "number of workers changed";
@@ -239,5 +247,164 @@ fn a_number_set_by_hand_stays_until_it_is_let_go() {
     becomes(&scene.daemon, 1);
     let status = command(&["status"]);
     assert!(status.contains("1 to 3 worker(s): "), "{status}");
+    scene.finish();
+}
+
+/// A pool of which no worker is left when there is nothing to do.
+fn resting(args: &[&str]) -> Pool {
+    pool(0, 2, args)
+}
+
+/// Waits until the last worker of such a pool is gone, and so often was. Returns the records of the last start and the
+/// last end.
+fn goes_to_rest(daemon: &Daemon, times: usize) -> (Value, Value) {
+    let of = |to: u64| daemon.records(|record| said(record, CHANGES) && record["to"] == to);
+    daemon.eventually("the pool to rest", || of(0).len() == times);
+    daemon.has_workers(0);
+    let [woken, rests] = [1, 0].map(|to| of(to).pop().unwrap());
+    assert!(field(&rests, "why").contains("nothing to do"), "{rests}");
+    (woken, rests)
+}
+
+/// Checks that a pool without a worker is in order.
+fn rests(site: &Workspace, daemon: &Daemon) {
+    let config = daemon.config().to_str().unwrap().to_owned();
+    let status = site.ganger(&["status", "--config", &config]).good();
+    assert!(status.contains("there is nothing to do"), "{status}");
+    let status = site
+        .ganger(&["status", "--config", &config, "-o", "json"])
+        .json();
+    assert_eq!(status["pools"][0]["state"], "running");
+    let ready = Api::Socket(socket(daemon)).get("/readyz");
+    assert_eq!(ready.status, 200, "{ready:?}");
+}
+
+fn a_pool_with_nothing_to_do_has_no_worker_and_the_first_message_starts_one() {
+    let scene = Scene::of(resting(&[]));
+    rests(&scene.site, &scene.daemon);
+    assert_eq!(scene.daemon.times_logged("worker up"), 0);
+    for (times, body) in (1..).zip(["first", "second"]) {
+        scene.send(&[body]);
+        scene.all_done();
+        let (began, _) = goes_to_rest(&scene.daemon, times);
+        assert_eq!(field(&began, "why"), "a message has come");
+        rests(&scene.site, &scene.daemon);
+    }
+    let record = scene.record();
+    let began = record.all(Event::Began);
+    assert_ne!(began[0].pid, began[1].pid, "each has a worker of its own");
+    assert_eq!(scene.daemon.times_logged("worker lost"), 0);
+    scene.finish();
+}
+
+fn queues_of_brokers_wake_their_pools_too() {
+    let scene = RabbitScene::of(resting(&[]));
+    scene.send(&["first"]);
+    scene.all_done();
+    goes_to_rest(&scene.daemon, 1);
+    scene.send(&["second"]);
+    scene.all_done();
+    scene.record().assert_done_once(&["first", "second"]);
+    scene.finish();
+    let site = KafkaSite::new(1);
+    let workers = range(0, 2);
+    let daemon = site.start(&site.pool(&[]).set("workers", &workers));
+    site.kafka.send(&[site.message("first")]);
+    site.all_done(&daemon);
+    goes_to_rest(&daemon, 1);
+    site.kafka.send(&[site.message("second")]);
+    site.all_done(&daemon);
+    daemon.stop();
+}
+
+/// The pool grows on from the worker that its first message has started.
+fn a_burst_wakes_a_pool_that_grows_to_its_most() {
+    let scene = Scene::of(resting(&["--mode=wait:go"]));
+    let bodies = bodies(50);
+    scene.send(&bodies);
+    becomes(&scene.daemon, 2);
+    scene.site.touch("go");
+    scene.all_done();
+    goes_to_rest(&scene.daemon, 1);
+    scene.record().assert_done_once(&bodies);
+    scene.finish();
+}
+
+fn a_first_message_outlives_workers_that_do_not_start() {
+    let site = Workspace::new();
+    let program = site.path("worker");
+    let pool = Pool::of_program(program.to_str().unwrap(), &[]).set("workers", &range(0, 2));
+    let scene = Scene::at(site, &[pool]);
+    scene.send(&["first"]);
+    scene
+        .daemon
+        .logged("pool degraded: its workers keep failing; starting one at a time");
+    scene.daemon.eventually("it to be given back", || {
+        let waiting = &scene.table.messages("work")[0];
+        (waiting.attempts, waiting.claimed) == (0, false)
+    });
+    // By hand it has none, and then as many as it needs again.
+    let config = scene.daemon.config().to_str().unwrap().to_owned();
+    for workers in ["0", "auto"] {
+        let scale = ["scale", "work", workers, "--config", &config];
+        scene.site.ganger(&scale).good();
+    }
+    // Such as a deploy that comes too late.
+    let script = format!("#!/bin/sh\nexec {} exec -- true\n", crate::harness::PROGRAM);
+    scene.site.put("whole", &script, true);
+    std::fs::rename(scene.site.path("whole"), &program).unwrap();
+    scene.all_done();
+    goes_to_rest(&scene.daemon, 1);
+    scene.finish();
+}
+
+fn a_daemon_that_stops_leaves_a_first_message_that_has_no_worker_yet() {
+    let scene = Scene::of(Pool::of_program("sleep", &["1000"]).set("workers", &range(0, 2)));
+    scene.send(&["first"]);
+    becomes(&scene.daemon, 1);
+    scene.daemon.signal(Signal::SIGTERM);
+    assert!(scene.daemon.exit().success());
+    let waiting = &scene.table.messages("work")[0];
+    assert_eq!((waiting.attempts, waiting.claimed), (0, false));
+}
+
+fn nothing_wakes_a_pool_that_is_paused_or_has_none_by_hand() {
+    let scene = Scene::of(resting(&[]));
+    let config = scene.daemon.config().to_str().unwrap().to_owned();
+    let command = |args: &[&str]| {
+        let words = [args, &["--config", &config]].concat();
+        scene.site.ganger(&words).good()
+    };
+    for (stop, go) in [
+        (["pause", "work"].as_slice(), ["resume", "work"].as_slice()),
+        (&["scale", "work", "0"], &["scale", "work", "auto"]),
+        (&["drain", "work"], &["resume", "work"]),
+    ] {
+        let before = changes(&scene.daemon).len();
+        command(stop);
+        scene.send(&["waits"]);
+        // Long enough for the pool to see it.
+        scene.daemon.eventually("the backlog to be seen", || {
+            command(&["status", "-o", "json"]).contains(r#""depth":1"#)
+        });
+        assert_eq!(changes(&scene.daemon).len(), before, "{stop:?}");
+        assert!(scene.daemon.workers_up().is_empty(), "{stop:?}");
+        command(go);
+        scene.all_done();
+        scene.daemon.has_workers(0);
+    }
+    scene.finish();
+}
+
+fn a_resting_pool_is_rolled_by_its_next_start() {
+    let site = Workspace::new();
+    let of = |args: &[&str]| resting(args);
+    let scene = Scene::at(site, &[of(&["--mode=hang"])]);
+    scene.site.reconfigure(&scene.daemon, &[of(&[])]);
+    scene.daemon.signal(Signal::SIGHUP);
+    scene.daemon.logged("rolling restart completed");
+    assert_eq!(scene.daemon.times_logged("worker up"), 0);
+    scene.send(&["first"]);
+    scene.all_done();
     scene.finish();
 }

@@ -278,7 +278,7 @@ impl Pool {
             () if !source_healthy => PoolState::SourceDown,
             () if steering.takes_nothing() => PoolState::Paused,
             () if self.shared.breaker.borrow().is_open() => PoolState::Open,
-            () if self.lanes.board().open() > 0 => PoolState::Running,
+            () if self.lanes.board().open() > 0 || self.starts_by_message() => PoolState::Running,
             () => PoolState::Starting,
         }
     }

@@ -121,6 +121,7 @@ pub async fn run(
         pool.lanes.look();
         pool.watch_trials(now);
         pool.follow_load(now);
+        pool.wake(now);
         pool.carry_out_plan(now);
         pool.waiting.give_back_stale(now);
         pool.follow_breaker();
@@ -266,10 +267,13 @@ impl Pool {
     }
 
     /// Gives out waiting messages as far as there is room. Without any worker they are given back: other
-    /// daemons may have one, and it is unknown when this pool will.
+    /// daemons may have one, and it is unknown when this pool will. Only one that starts a worker waits for it.
     fn dispatch(&mut self, now: Instant) {
         if self.lanes.board().open() == 0 {
-            return self.give_back();
+            match self.starts_by_message() {
+                true => return,
+                false => return self.give_back(),
+            }
         }
         let (waiting, lanes) = (&mut self.waiting, &mut self.lanes);
         waiting.give_out_suspects(now, |one, choice| lanes.place(one, choice));
@@ -319,9 +323,10 @@ impl Pool {
         match self.takes_nothing() {
             true => 0,
             false => {
+                let first = usize::from(self.starts_by_message());
                 let wanted = self.kept_while_open();
                 wanted
-                    .unwrap_or_else(|| self.lanes.board().wanted())
+                    .unwrap_or_else(|| self.lanes.board().wanted().max(first))
                     .min(most)
             }
         }
@@ -365,6 +370,27 @@ impl Pool {
 
 /// Workers: their number, their starts and their ends.
 impl Pool {
+    /// Returns whether the pool has no worker, and the first message starts one, for which it waits here. A worker that
+    /// starts again after a failure is not waited for.
+    fn starts_by_message(&self) -> bool {
+        let may_rest = self.shared.policy.borrow().workers.may_be_none();
+        let is_free = self.stopping.is_none() && self.steering().scaled().is_none();
+        let starts_well = self.supervisor.target() == 0 || !self.supervisor.has_failed();
+        may_rest && is_free && starts_well && self.lanes.board().open() == 0
+    }
+
+    /// Starts a worker for the first message.
+    fn wake(&mut self, now: Instant) {
+        let is_called = self.waiting.len() > 0 && self.supervisor.target() == 0;
+        if is_called
+            && self.starts_by_message()
+            && let Some(scaling) = &mut self.scaling
+        {
+            scaling.wake(&self.shared.name(), now);
+            self.resize();
+        }
+    }
+
     /// Checks, if that is due, whether there are too few or too many workers.
     fn follow_load(&mut self, now: Instant) {
         let is_due = |scaling: &Scaling| scaling.next_look() <= now;

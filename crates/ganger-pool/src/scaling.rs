@@ -94,6 +94,20 @@ impl Scaling {
         self.scaler.target()
     }
 
+    /// Starts with one worker again, since a message has come, and logs that.
+    pub(super) fn wake(&mut self, pool: &str, now: Instant) {
+        let Decision { target, reason } = self.scaler.wake(now);
+        *self.changes.entry(reason.as_str()).or_default() += 1;
+        let why = reason.to_string();
+        tracing::info!(
+            pool,
+            from = 0,
+            to = target,
+            why,
+            "number of workers changed"
+        );
+    }
+
     /// Returns the time of the next sample of the load.
     pub(super) fn next_look(&self) -> Instant {
         self.next_look

@@ -101,6 +101,11 @@ impl Supervisor {
         self.fruitless >= CRASH_LOOP_ENDS
     }
 
+    /// Returns whether the last worker that has ended had failed.
+    pub fn has_failed(&self) -> bool {
+        self.fruitless > 0
+    }
+
     /// Returns whether a rolling restart is under way.
     pub fn is_rolling(&self) -> bool {
         self.roll_from.is_some()

@@ -27,9 +27,10 @@ fn range(t: &mut Reader<'_>) -> Autoscale {
     let range = Autoscale {
         min: t.or(
             "min",
-            integer(1..=WORKERS_MAX),
+            integer(0..=WORKERS_MAX),
             "1",
-            "Minimum number of workers, and their number at the start.",
+            "Minimum number of workers, and their number at the start. With 0 a pool that has had nothing to do for \
+             `shrink_after` has no worker; the next message starts one.",
         ),
         max: t.must(
             "max",

@@ -50,6 +50,11 @@ impl Workers {
         }
     }
 
+    /// Returns whether a pool with nothing to do has no worker.
+    pub fn may_be_none(&self) -> bool {
+        self.range().is_some_and(|range| range.min == 0)
+    }
+
     /// Returns the scaling rules, if the number changes.
     pub fn range(&self) -> Option<&Autoscale> {
         match self {

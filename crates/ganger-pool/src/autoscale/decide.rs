@@ -46,6 +46,8 @@ pub struct Facts {
     /// Number of workers that would have been enough at every moment of the time required for
     /// shrinking; `None` before that time has passed.
     pub enough: Option<usize>,
+    /// Time for which there has been nothing to do; `None` if there is something.
+    pub nothing_for: Option<Duration>,
     /// State of the machine.
     pub machine: Machine,
 }
@@ -98,6 +100,7 @@ pub fn decide(rules: &Autoscale, facts: &Facts) -> Decision {
             reason: Reason::Bounds,
         },
         Some(held) => stay(Reason::Held(held)),
+        None if facts.target == 0 => stay(Reason::Nothing),
         None if cooling => stay(Reason::CoolingDown),
         None => grow(rules, facts)
             .or_else(|| shrink(rules, facts))
@@ -157,10 +160,16 @@ fn wanted(rules: &Autoscale, facts: &Facts) -> Option<(usize, Reason)> {
 }
 
 /// Decides to remove workers if fewer have been enough for long. A single worker out of many is kept, since
-/// it may soon be needed again.
+/// it may soon be needed again. The last one is removed only if there was nothing to do.
 fn shrink(rules: &Autoscale, facts: &Facts) -> Option<Decision> {
-    let enough = facts.enough?.clamp(rules.min, rules.max);
-    let is_worth_it = enough == rules.min || enough * 10 <= facts.target * 9;
+    let has_rested = |time: Duration| time >= rules.shrink_after;
+    if rules.min == 0 && facts.nothing_for.is_some_and(has_rested) && facts.target > 0 {
+        let reason = Reason::Nothing;
+        return Some(Decision { target: 0, reason });
+    }
+    let least = rules.min.max(1);
+    let enough = facts.enough?.clamp(least, rules.max);
+    let is_worth_it = enough == least || enough * 10 <= facts.target * 9;
     (enough < facts.target && is_worth_it).then_some(Decision {
         target: enough,
         reason: Reason::Spare(enough),

@@ -75,6 +75,8 @@ pub(super) struct Demand {
     busy: f64,
     /// Number of workers whose work is done, averaged over a longer time.
     worked: Option<f64>,
+    /// Time since which every sample has shown nothing to do.
+    nothing_since: Option<Instant>,
     /// Number of workers that would have been enough, the maximum of each part of the time, oldest
     /// first.
     enough: VecDeque<(Instant, usize)>,
@@ -84,6 +86,10 @@ impl Demand {
     /// Records a sample of the pool, given the target number of workers.
     pub(super) fn look(&mut self, rules: &Autoscale, look: &Measurements, target: usize) {
         self.since.get_or_insert(look.now);
+        self.nothing_since = match has_nothing(look, self.last.as_ref()) {
+            true => self.nothing_since.or(Some(look.now)),
+            false => None,
+        };
         if let Some(last) = self.last.replace(*look) {
             let seconds = (look.now - last.now).as_secs_f64();
             if seconds > 0.0 {
@@ -204,6 +210,11 @@ impl Demand {
         most.filter(|_| seen_for >= self.shrink_after(rules))
     }
 
+    /// Returns the time for which there has been nothing to do.
+    pub(super) fn nothing_for(&self, now: Instant) -> Option<Duration> {
+        self.nothing_since.map(|since| now - since)
+    }
+
     /// Returns the number of workers needed.
     pub(super) fn need(&self, rules: &Autoscale, look: &Measurements) -> Need {
         let (Some(queued), Some(arrivals)) = (queued(look), self.arrivals) else {
@@ -223,6 +234,14 @@ impl Demand {
             seconds_each,
         }
     }
+}
+
+/// Returns whether a sample shows nothing to do, neither now nor since the last one. While nothing is taken in, that
+/// proves nothing.
+fn has_nothing(look: &Measurements, last: Option<&Measurements>) -> bool {
+    let finished = last.map_or(0, |last| last.finished);
+    let is_empty = look.out == 0 && look.queued.unwrap_or(0) == 0;
+    is_empty && look.finished == finished && look.held.is_none()
 }
 
 /// Returns the number of messages still in the queue. If the source does not know, zero as long as

@@ -66,6 +66,16 @@ impl Autoscaler {
         }
     }
 
+    /// Starts with one worker again, since a message has come.
+    pub fn wake(&mut self, now: Instant) -> Decision {
+        let decision = Decision {
+            target: 1,
+            reason: Reason::Woken,
+        };
+        self.decided(decision, now);
+        decision
+    }
+
     /// Returns the target number of workers.
     pub fn target(&self) -> usize {
         self.target
@@ -95,6 +105,7 @@ impl Autoscaler {
             since_change: self.changed.map(since),
             need: self.demand.need(rules, look),
             enough: self.demand.enough(rules, look.now),
+            nothing_for: self.demand.nothing_for(look.now),
             machine: look.machine,
         };
         let decision = decide(rules, &facts);

@@ -52,6 +52,10 @@ pub enum Reason {
     Cpu,
     /// Fewer workers were enough for long.
     Spare(usize),
+    /// There is nothing to do, and the range begins with none.
+    Nothing,
+    /// The first message has come since there was nothing to do.
+    Woken,
     /// The number is enough, and a lower one might not be.
     Enough,
 }
@@ -78,6 +82,8 @@ impl Reason {
             Self::Memory => "memory",
             Self::Cpu => "cpu",
             Self::Spare(_) => "spare",
+            Self::Nothing => "nothing",
+            Self::Woken => "woken",
             Self::Enough => "enough",
         }
     }
@@ -119,6 +125,10 @@ impl fmt::Display for Reason {
             Self::Memory => f.write_str("more are needed, but memory is short"),
             Self::Cpu => f.write_str("more are needed, but the processors are busy"),
             Self::Spare(workers) => write!(f, "no more than {workers} were needed recently"),
+            Self::Nothing => {
+                f.write_str("there is nothing to do; the first message starts a worker")
+            }
+            Self::Woken => f.write_str("a message has come"),
             Self::Enough => f.write_str("the number suffices, and fewer might not"),
         }
     }

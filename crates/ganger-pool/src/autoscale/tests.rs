@@ -31,6 +31,7 @@ fn facts() -> Facts {
         since_change: None,
         need: need(6.1),
         enough: None,
+        nothing_for: None,
         machine: Machine::default(),
     }
 }
@@ -147,6 +148,100 @@ fn a_spare_worker_of_many_is_kept() {
 }
 
 #[test]
+fn none_stay_where_there_has_been_nothing_to_do() {
+    let none = Autoscale { min: 0, ..rules() };
+    let facts = |target, nothing_for: u32| Facts {
+        target,
+        need: need(0.0),
+        busy: 0.0,
+        enough: Some(0),
+        nothing_for: Some(nothing_for * SECOND),
+        ..facts()
+    };
+    let decided = |rules: &Autoscale, facts| {
+        let Decision { target, reason } = decide(rules, &facts);
+        (target, reason.as_str())
+    };
+    assert_eq!(decided(&none, facts(3, 119)), (1, "spare"), "one stays");
+    assert_eq!(decided(&none, facts(1, 119)), (1, "enough"));
+    assert_eq!(decided(&none, facts(3, 120)), (0, "nothing"));
+    assert_eq!(decided(&none, facts(0, 120)), (0, "nothing"));
+    let two = rules();
+    assert_eq!(decided(&two, facts(3, 120)), (2, "spare"));
+    let held = Facts {
+        held: Some(Held::Paused),
+        ..facts(1, 120)
+    };
+    assert_eq!(decided(&none, held), (1, "held"));
+    let messages = Facts {
+        nothing_for: None,
+        ..facts(1, 0)
+    };
+    assert_eq!(decided(&none, messages), (1, "enough"));
+}
+
+#[test]
+fn there_is_nothing_to_do_if_no_sample_has_shown_anything() {
+    let rules = Autoscale { min: 0, ..rules() };
+    let begun = Instant::now();
+    let idle = |seconds| Measurements {
+        now: begun + seconds * SECOND,
+        up: 1,
+        coming: 0,
+        idle: 1,
+        worked: 0.0,
+        available: f64::from(seconds),
+        finished: 7,
+        waiting: 0,
+        out: 0,
+        queued: Some(0),
+        waiting_since: None,
+        held: None,
+        machine: Machine::default(),
+    };
+    let after = |seen: &[Measurements]| {
+        let mut scaler = Autoscaler::new(1);
+        for look in seen {
+            scaler.look(&rules, look);
+        }
+        scaler.target()
+    };
+    // The first sample finds messages done that it has not seen.
+    assert_eq!(after(&[idle(0), idle(1), idle(120)]), 1);
+    assert_eq!(after(&[idle(0), idle(1), idle(121)]), 0);
+    let busy = [
+        Measurements { out: 1, ..idle(60) },
+        Measurements {
+            queued: Some(1),
+            ..idle(60)
+        },
+        Measurements {
+            finished: 8,
+            ..idle(60)
+        },
+        Measurements {
+            held: Some(Held::SourceDown),
+            ..idle(60)
+        },
+    ];
+    for busy in busy {
+        let last = Measurements {
+            finished: busy.finished,
+            ..idle(121)
+        };
+        assert_eq!(after(&[idle(0), idle(1), busy, last]), 1, "{busy:?}");
+    }
+}
+
+#[test]
+fn a_message_starts_one_again() {
+    let now = Instant::now();
+    let mut scaler = Autoscaler::new(0);
+    let Decision { target, reason } = scaler.wake(now);
+    assert_eq!((target, reason.as_str(), scaler.target()), (1, "woken", 1));
+}
+
+#[test]
 fn reasons_are_said_in_words() {
     let table = [
         (
@@ -256,6 +351,7 @@ fn any_facts() -> impl Strategy<Value = Facts> {
         0.0..=1.0,
         proptest::option::of(0u32..30),
         proptest::option::of(0usize..40),
+        proptest::option::of(0u32..300),
     );
     (workers, held(), time, need, machine).prop_map(|(workers, held, time, need, machine)| Facts {
         target: workers.0,
@@ -267,6 +363,7 @@ fn any_facts() -> impl Strategy<Value = Facts> {
         since_change: time.1.map(|seconds| seconds * SECOND),
         need,
         enough: time.2,
+        nothing_for: time.3.map(|seconds| seconds * SECOND),
         machine,
     })
 }
