@@ -149,7 +149,8 @@ impl Node {
     fn lets_us_in(&self) -> bool {
         let visit = async {
             let options = ConnectionProperties::default();
-            let connection = Connection::connect(&self.url("/"), options).await?;
+            let url = format!("{}?frame_max=1048576", self.url("/"));
+            let connection = Connection::connect(&url, options).await?;
             connection.close(200, "done".into()).await
         };
         let in_time = async { tokio::time::timeout(VISIT_WITHIN, visit).await };

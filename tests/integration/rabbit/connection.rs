@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use nix::sys::signal::Signal;
 
-use crate::harness::rabbit::{RabbitScene, Vhost, complaint, rabbit_site, refused, rough, shared};
+use crate::harness::rabbit::{
+    Letter, RabbitScene, Vhost, complaint, rabbit_site, refused, rough, shared, text,
+};
 use crate::harness::tls::{Authority, KNOWN, SERVER_NAME, quoted};
-use crate::harness::{Daemon, Flow, Pool, Proxy, field, trials};
+use crate::harness::{Daemon, Event, Flow, Pool, Proxy, field, trials};
 use crate::servers::process::free_port;
 use crate::servers::rabbit::Node;
 
@@ -20,6 +22,9 @@ trials![
     without_tls_to_a_port_that_wants_it,
     to_a_broker_that_allows_few_channels,
     more_channels_one_after_the_other_than_there_are_numbers,
+    to_a_broker_that_has_no_limit_of_frames,
+    to_a_broker_that_takes_larger_frames,
+    of_many_pools_take_little_memory,
     a_wrong_password,
     a_user_that_nobody_knows,
     names_and_passwords_that_need_escapes,
@@ -142,6 +147,53 @@ fn more_channels_one_after_the_other_than_there_are_numbers() {
     }
     let connected = scene.daemon.times_logged("connected to RabbitMQ");
     assert_eq!(connected, 1, "no channel was refused");
+    scene.finish();
+}
+
+fn to_a_broker_that_has_no_limit_of_frames() {
+    let node = Arc::new(Node::start("frame_max = 0"));
+    let scene = RabbitScene::at(Vhost::at(node), "", &[pool()]);
+    works(&scene);
+    scene.finish();
+}
+
+/// Headers that do not fit into the daemon's frames end its connection, until it is told of the broker's.
+fn to_a_broker_that_takes_larger_frames() {
+    let node = Arc::new(Node::start("frame_max = 1048576"));
+    let scene = RabbitScene::at(Vhost::at(node), "", &[pool()]);
+    works(&scene);
+    let filler = text(&"x".repeat(200_000));
+    let letter = Letter::new("work", "large").header("filler", filler);
+    scene.client.publish(&[letter]);
+    let told = "not connected to the broker";
+    scene.daemon.logs(told, |record| {
+        field(record, "problem").contains("set `frame_max` of the source")
+    });
+    let site = &scene.site;
+    let config = std::fs::read_to_string(scene.daemon.config()).unwrap();
+    let source = "kind = \"rabbitmq\"";
+    assert!(config.contains(source), "{config}");
+    let config = config.replace(source, &format!("{source}\nframe_max = \"1MiB\""));
+    std::fs::write(scene.daemon.config(), config).unwrap();
+    scene.daemon.signal(Signal::SIGHUP);
+    scene.all_done();
+    assert_eq!(site.record().of(Event::Done, "large").len(), 1);
+    scene.finish();
+}
+
+/// Each has a connection, whose buffers take memory as they are used.
+fn of_many_pools_take_little_memory() {
+    const POOLS: usize = 20;
+    let of = |number: usize| {
+        let name = format!("pool-{number}");
+        pool().text("name", &name).text("queue", &name)
+    };
+    let pools: Vec<Pool> = (0..POOLS).map(of).collect();
+    let scene = RabbitScene::at(Vhost::shared(), "", &pools);
+    scene.daemon.has_workers(POOLS);
+    let resident = scene.daemon.resident_kib_max() / 1024;
+    // With the memory that each connection may use it were 160 MiB more.
+    assert!(resident < 150, "{resident} MiB");
     scene.finish();
 }
 

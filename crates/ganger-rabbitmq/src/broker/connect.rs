@@ -303,6 +303,7 @@ fn uri(config: &RabbitMqSource, host: &Host) -> AMQPUri {
         vhost: config.vhost.clone(),
         query: AMQPQueryString {
             heartbeat: Some(heartbeat.max(1)),
+            frame_max: Some(config.frame_max),
             ..AMQPQueryString::default()
         },
     }

@@ -55,7 +55,9 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn connect(url: &str) -> Self {
         let connect = async {
-            let connection = Connection::connect(url, ConnectionProperties::default()).await?;
+            // Without a limit of its own or the broker's the library asks for 128 GiB of memory.
+            let url = format!("{url}?frame_max=1048576");
+            let connection = Connection::connect(&url, ConnectionProperties::default()).await?;
             let publishing = connection.create_channel().await?;
             let options = ConfirmSelectOptions::default();
             publishing.confirm_select(options).await?;
