@@ -21,7 +21,8 @@ pub(super) struct Schedule {
     next: Instant,
     last: Instant,
     owners: Instant,
-    owners_recheck: Option<Instant>,
+    /// True if the next check of the owners is followed by another soon.
+    is_owner_gone: bool,
     beat: Instant,
 }
 
@@ -34,15 +35,14 @@ impl Schedule {
             next: now,
             last: now,
             owners: now,
-            owners_recheck: None,
+            is_owner_gone: false,
             beat: now,
         }
     }
 
     /// Returns the time of the next poll or check, apart from the heartbeat.
     pub(super) fn next(&self) -> Instant {
-        let next = self.next.min(self.owners);
-        next.min(self.owners_recheck.unwrap_or(next))
+        self.next.min(self.owners)
     }
 
     /// Returns the time of the next poll of the queue.
@@ -60,9 +60,10 @@ impl Schedule {
         self.next = Instant::now();
     }
 
-    /// Plans a check of the owners at once.
+    /// Plans two checks of the owners, one of whom seems to be gone.
     pub(super) fn check_owners_now(&mut self) {
         self.owners = Instant::now();
+        self.is_owner_gone = true;
     }
 
     /// Records that others have written to the database.
@@ -81,11 +82,13 @@ impl Schedule {
 
     /// Returns whether a check of the owners is due. The queue is polled with it.
     pub(super) fn are_owners_due(&mut self, now: Instant) -> bool {
-        let recheck = self.owners_recheck.is_some_and(|recheck| now >= recheck);
-        let is_due = now >= self.owners || recheck;
+        let is_due = now >= self.owners;
         if is_due {
-            self.owners_recheck = (!recheck).then(|| now + OWNERS_RECHECK);
-            self.owners = now + self.poll_interval;
+            self.owners = now
+                + match std::mem::take(&mut self.is_owner_gone) {
+                    true => OWNERS_RECHECK,
+                    false => self.poll_interval,
+                };
             self.next = now;
         }
         is_due
@@ -150,20 +153,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_owners_are_checked_twice_and_the_queue_with_them() {
+    async fn the_owners_are_checked_twice_if_one_is_gone_and_the_queue_with_them() {
         let mut schedule = Schedule::new(POLL);
         let now = Instant::now();
         assert!(schedule.are_owners_due(now));
         schedule.poll_started(now);
         assert!(!schedule.are_owners_due(now));
-        assert_eq!(schedule.next(), now + OWNERS_RECHECK);
-        advance(OWNERS_RECHECK).await;
-        assert!(schedule.are_owners_due(Instant::now()));
-        assert_eq!(schedule.next_poll(), Instant::now());
-        schedule.poll_started(Instant::now());
-        assert_eq!(schedule.next(), Instant::now() + POLL);
-        schedule.check_owners_now();
-        assert!(schedule.are_owners_due(Instant::now()));
+        assert_eq!(schedule.next(), now + POLL);
+        for wait in [OWNERS_RECHECK, POLL] {
+            if wait == OWNERS_RECHECK {
+                schedule.check_owners_now();
+            }
+            assert!(schedule.are_owners_due(Instant::now()));
+            assert_eq!(schedule.next_poll(), Instant::now());
+            schedule.poll_started(Instant::now());
+            assert_eq!(schedule.next(), Instant::now() + wait);
+            advance(wait).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]

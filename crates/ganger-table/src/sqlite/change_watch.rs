@@ -21,6 +21,10 @@ use crate::table::WakeReason;
 /// Maximum time of a commit, from the write to the journal on, within which it is seen without the poll.
 const RECHECK_FOR: Duration = Duration::from_secs(10);
 
+/// Maximum time of a usual commit. Of one that takes longer a larger share passes before it is seen: else each
+/// heartbeat of a daemon would keep all its idle sources checking.
+const USUAL_COMMIT: Duration = Duration::from_millis(100);
+
 /// Minimum time between two checks of the version.
 const RECHECK_GAP: Duration = Duration::from_micros(200);
 
@@ -34,7 +38,8 @@ const DOUBLINGS_MAX: u32 = 4;
 /// Returns the time until the next check, if the last write to the journal was `age` ago; none if checks
 /// end.
 fn recheck_gap(age: Duration) -> Option<Duration> {
-    (age < RECHECK_FOR).then(|| (age / 16).max(RECHECK_GAP))
+    let part = if age < USUAL_COMMIT { 16 } else { 4 };
+    (age < RECHECK_FOR).then(|| (age / part).max(RECHECK_GAP))
 }
 
 /// Waits for changes by other connections and processes.
@@ -228,10 +233,11 @@ mod tests {
             .collect::<Vec<_>>()
         };
         let all = looks(0);
-        assert!(all.len() < 250, "{} looks", all.len());
+        assert!(all.len() < 100, "{} looks", all.len());
         assert!(all[..16].iter().all(|gap| *gap == RECHECK_GAP));
         // A commit that took long is seen after a small share of its duration.
         assert!(recheck_gap(Duration::from_millis(80)).unwrap() <= Duration::from_millis(5));
+        assert!(recheck_gap(Duration::from_millis(800)).unwrap() <= Duration::from_millis(200));
         assert_eq!(recheck_gap(RECHECK_FOR), None);
     }
 }
