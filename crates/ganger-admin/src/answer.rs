@@ -74,6 +74,11 @@ impl Problem {
         }
     }
 
+    /// Returns the HTTP status.
+    pub(super) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
     pub(super) fn is(&self, status: StatusCode) -> bool {
         self.status == status.as_u16()
     }
@@ -100,7 +105,7 @@ pub(crate) struct ToldProblem(pub(crate) String);
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = self.status();
         let told = ToldProblem(self.detail.clone());
         let mut response = (status, Json(self)).into_response();
         response.extensions_mut().insert(told);

@@ -210,14 +210,12 @@ fn foreign_page(headers: &HeaderMap) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, why)
 }
 
-/// Returns whether a request is for a page that a person wants to see.
-pub(super) fn wants_page(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+/// Returns whether a request is for a page that a person wants to see, or a form of one.
+pub(super) fn wants_page(uri: &Uri, headers: &HeaderMap) -> bool {
     let accepts = headers.get_all(header::ACCEPT).iter();
     let mut accepts = accepts.filter_map(|accept| accept.to_str().ok());
     let is_page = |path: &str| path == "/" || path == HOME || path.starts_with("/ui/");
-    *method == Method::GET
-        && is_page(uri.path())
-        && accepts.any(|accept| accept.contains("text/html"))
+    is_page(uri.path()) && accepts.any(|accept| accept.contains("text/html"))
 }
 
 /// Sends a browser to the login, and from there to the page that it wanted.

@@ -19,7 +19,7 @@ use super::caller::{Caller, Identity};
 use super::credentials::Credentials;
 use super::roles::{self, PROBES};
 use super::session::{Sessions, hash};
-use super::ui::{ASSETS, wants_stream};
+use super::ui::{self, ASSETS, wants_stream};
 use ganger_config::model::Role;
 
 /// Interface on which a request arrived.
@@ -180,6 +180,10 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 const NEEDS_TOKEN: &str = "send the token of the configuration's [admin], or that of the file beside the \
      daemon's socket, as `Authorization: Bearer TOKEN`; on the socket itself none is needed";
 
+/// Error for a form of a session that has ended.
+const LOGGED_OUT: &str =
+    "your session has ended: log in in another tab, then go back to the form and send it again";
+
 /// Layer that all requests pass through.
 pub(super) async fn guard(
     State(guard): State<Arc<Guard>>,
@@ -209,19 +213,24 @@ pub(super) async fn guard(
                 false => response,
             }
         }
-        Err(problem) => {
+        Err(mut problem) => {
             tracing::warn!(path = uri.path(), problem = ?problem, "request to the admin API refused");
-            match problem.is(StatusCode::UNAUTHORIZED) && wants_page(method, uri, request.headers())
-            {
-                true => to_login(uri),
-                false => refused(problem),
+            let is_page = wants_page(uri, request.headers());
+            let is_form = ui::is_form(&request) || is_page && *method != Method::GET;
+            match problem.is(StatusCode::UNAUTHORIZED) {
+                true if is_page && !is_form => return to_login(uri),
+                true if is_form => problem = Problem::new(StatusCode::UNAUTHORIZED, LOGGED_OUT),
+                _ => {}
             }
+            refused(match is_page {
+                true => ui::refusal(&problem),
+                false => problem.into_response(),
+            })
         }
     }
 }
 
-fn refused(problem: Problem) -> Response {
-    let mut response = problem.into_response();
+fn refused(mut response: Response) -> Response {
     let close = header::HeaderValue::from_static("close");
     response.headers_mut().insert(header::CONNECTION, close);
     if response.status() == StatusCode::UNAUTHORIZED {

@@ -67,7 +67,7 @@ use crate::browser::HOME;
 pub(super) use api::Api;
 pub(super) use assets::ASSETS;
 pub(super) use compressed::compress;
-pub(super) use form::{as_request, decode};
+pub(super) use form::{as_request, decode, is_form};
 pub(super) use layout::{PAGE, bare};
 pub(super) use live::wants_stream;
 pub(super) use paths::{pool_path, schedule_path};
@@ -86,6 +86,11 @@ pub(super) async fn unless_off(
             Problem::new(StatusCode::NOT_FOUND, why).into_response()
         }
     }
+}
+
+/// Returns the page of a request that was refused before it came to the pages.
+pub(super) fn refusal(problem: &Problem) -> Response {
+    layout::problem_page(problem.status(), problem, None)
 }
 
 /// Leads to the first page.

@@ -145,6 +145,14 @@ fn forms_need_the_role_of_what_they_do() {
             let answer = with(&scene, &made.token).ask("POST", &path, &form, &fields);
             let expected = if *role == "viewer" { 403 } else { 303 };
             assert_eq!(answer.status, expected, "{role} {path} {answer:?}");
+            let is_page = answer.head.contains("text/html");
+            assert!(expected == 303 || is_page, "{role} {path} {answer:?}");
+            let logged_out = open(&scene.daemon).ask("POST", &path, &form, &fields);
+            assert_eq!(logged_out.status, 401, "{path} {logged_out:?}");
+            assert!(
+                logged_out.body.contains("your session has ended"),
+                "{path} {logged_out:?}"
+            );
         }
     }
     scene.all_done();

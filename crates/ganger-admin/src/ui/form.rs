@@ -39,6 +39,11 @@ struct Back(String);
 #[derive(Debug, Clone)]
 struct Said(String);
 
+/// Returns whether a request is a form that a browser has sent on.
+pub(crate) fn is_form(request: &Request) -> bool {
+    request.extensions().get::<Sent>().is_some() && wants_document(request.headers())
+}
+
 /// Sends forms on as the requests that they are, and answers with the page that they were on. Their bodies are read once
 /// the guard has admitted them.
 pub(crate) async fn as_request(
