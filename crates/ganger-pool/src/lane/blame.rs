@@ -137,8 +137,6 @@ pub(super) struct Read {
     pub(super) left_unread: bool,
     /// True if it exited with code 0, as a worker does that exits between two messages.
     pub(super) left_well: bool,
-    /// True if it exited of its own accord with bytes unread, and that may be chance.
-    pub(super) may_be_chance: bool,
 }
 
 impl Read {
@@ -159,8 +157,6 @@ pub(super) struct HeldState {
     pub(super) left_unread: bool,
     /// True if the worker exited with code 0.
     pub(super) left_well: bool,
-    /// True if the worker exited of its own accord with bytes unread, and that may be chance.
-    pub(super) may_be_chance: bool,
     /// True if it ran with no other message in the worker.
     pub(super) alone: bool,
     pub(super) begun_in_all: usize,
@@ -199,10 +195,10 @@ fn of_the_begun(cause: &Cause, version: Version, place: HeldState) -> Blame {
         // The others may have been answered since.
         _ if matches!(cause, Cause::TimedOut(_) | Cause::Stalled(_)) => Blame::Suspect,
         // A message not read in full was not begun.
-        _ if place.left_well && place.may_be_chance => Blame::Returned,
+        _ if place.left_well && place.left_unread => Blame::Returned,
         // The worker may have read ahead and exited between two messages. Running alone shows which.
         _ if place.left_well && place.begun_in_all > 1 => Blame::Suspect,
-        _ if place.left_unread && (!place.alone || place.may_be_chance) => Blame::Suspect,
+        _ if place.left_unread && !place.alone => Blame::Suspect,
         _ => Blame::Charged,
     }
 }

@@ -25,7 +25,7 @@ use ganger_config::model::PoolConfig;
 use ganger_protocol::input::{EncodeError, Extras, Input};
 use ganger_protocol::output::Output;
 use ganger_protocol::status::{Meaning, Note};
-use ganger_queue::delivery::{Delivery, Exit, Failure, PublishError, Reason};
+use ganger_queue::delivery::{Delivery, Failure, PublishError, Reason};
 use ganger_queue::ledger::shown::RunWorkerJson;
 use ganger_telemetry as telemetry;
 
@@ -480,14 +480,13 @@ impl Exchange {
     }
 
     /// Judges each unanswered message of a worker that has ended for `cause`.
-    pub(super) fn judge(&mut self, cause: &Cause, exit: Exit) -> Vec<Unanswered> {
+    pub(super) fn judge(&mut self, cause: &Cause, exited_well: bool) -> Vec<Unanswered> {
         self.notes.tell_suppressed();
         let left_unread = self.connection.left_unread();
         let read = Read {
             sent: self.connection.sent_total(),
             left_unread,
-            left_well: exit.code == Some(0),
-            may_be_chance: left_unread && exit.code.is_some() && self.is_tolerated(),
+            left_well: exited_well && (!left_unread || self.is_tolerated()),
         };
         self.in_flight.judge(cause, self.version, read)
     }

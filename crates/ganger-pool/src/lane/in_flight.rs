@@ -328,7 +328,6 @@ impl InFlight {
                 begun: begun(&entry),
                 left_unread,
                 left_well: read.left_well && *cause == Cause::Died,
-                may_be_chance: read.may_be_chance && *cause == Cause::Died,
                 alone: entry.delivery.history.alone,
                 begun_in_all,
             };

@@ -443,7 +443,7 @@ impl Lane {
         let on_trial = self.pool.is_on_trial();
         let (mut explained, mut excused) = (false, false);
         let mut over = self.pool.failed_message();
-        for unanswered in self.exchange.judge(&cause, exit) {
+        for unanswered in self.exchange.judge(&cause, exit.code == Some(0)) {
             let crashes = unanswered.delivery.history.crashes;
             if unanswered.blame == Blame::Charged {
                 explained |= crashes > 0;

@@ -15,7 +15,8 @@ const REMEMBERED_MAX: usize = 256;
 pub struct Unread(VecDeque<(String, u32)>);
 
 impl Unread {
-    /// Records a message left unread by a worker that exited of its own accord. Returns whether that may be chance.
+    /// Records a message left unread by a worker that exited with code 0. Returns whether that may
+    /// be chance.
     pub fn tolerates(&mut self, name: String) -> bool {
         let found = self.0.iter().position(|(other, _)| *other == name);
         let known = found.and_then(|position| self.0.remove(position));

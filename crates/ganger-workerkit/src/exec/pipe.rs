@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bytes::{Bytes, BytesMut};
+use rustix::net::{Shutdown, shutdown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
@@ -52,6 +53,12 @@ impl Pipe {
                 return Ok(None);
             }
         }
+    }
+
+    /// Makes the daemon unable to send another frame. Frames can still be written.
+    pub(super) fn refuse_more(&self) -> Result<(), ExecError> {
+        let done = shutdown(&self.stream, Shutdown::Read);
+        done.map_err(|error| ExecError::Broken(error.into()))
     }
 
     /// Writes a frame; instead of one that is too large for the daemon, an error that says so.

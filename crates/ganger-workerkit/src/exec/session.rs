@@ -72,9 +72,14 @@ impl Session<'_> {
                 Some((number, done)) = at_work.next() => {
                     let Done { output, hopeless: why } = done;
                     in_hand.retain(|one| one.number != number);
-                    self.pipe.send(&output).await?;
                     leaves |= why.is_some();
                     hopeless = hopeless.or(why);
+                    // The daemon sends the next message when it has the last answer, which would look as if that message
+                    // had ended this worker.
+                    if leaves && in_hand.is_empty() {
+                        self.pipe.refuse_more()?;
+                    }
+                    self.pipe.send(&output).await?;
                 }
                 Some(note) = told.recv() => self.pipe.send(&note).await?,
                 wish = self.control.wish() => {

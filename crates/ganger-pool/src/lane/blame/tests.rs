@@ -11,7 +11,6 @@ fn place(head: bool, begun: bool, begun_in_all: usize) -> HeldState {
         begun,
         left_unread: false,
         left_well: false,
-        may_be_chance: false,
         alone: false,
         begun_in_all,
     }
@@ -26,13 +25,8 @@ fn unsure(head: bool, begun_in_all: usize) -> HeldState {
 
 #[test]
 fn a_worker_that_leaves_well_took_nothing_that_it_had_not_read() {
-    let well = |place: HeldState| HeldState {
+    let well = |place| HeldState {
         left_well: true,
-        may_be_chance: place.left_unread,
-        ..place
-    };
-    let by_chance = |place| HeldState {
-        may_be_chance: true,
         ..place
     };
     let alone = |place| HeldState {
@@ -52,13 +46,6 @@ fn a_worker_that_leaves_well_took_nothing_that_it_had_not_read() {
         (Version::One, well(place(true, true, 3)), Blame::Suspect),
         (Version::One, well(place(false, true, 3)), Blame::Returned),
         (TWO, well(unsure(true, 3)), Blame::Suspect),
-        // With an error, of its own accord.
-        (Version::One, by_chance(unsure(true, 1)), Blame::Suspect),
-        (
-            Version::One,
-            alone(by_chance(unsure(true, 1))),
-            Blame::Suspect,
-        ),
         // Any other end.
         (Version::One, unsure(true, 1), Blame::Suspect),
         (Version::One, alone(unsure(true, 1)), Blame::Charged),

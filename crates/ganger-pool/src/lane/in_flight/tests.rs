@@ -89,7 +89,6 @@ fn a_message_that_was_not_sent_is_not_judged() {
         sent: 15,
         left_unread: false,
         left_well: false,
-        may_be_chance: false,
     };
     let unanswered = in_flight.judge(&DIED, TWO, read);
     let blames: Vec<Blame> = unanswered
@@ -106,7 +105,6 @@ fn a_message_that_may_have_been_left_unread_runs_alone_first() {
         sent: 30,
         left_unread: true,
         left_well: false,
-        may_be_chance: false,
     };
     let first = |in_flight: &mut InFlight, cause| {
         let unanswered = in_flight.judge(&cause, Version::One, read);
@@ -259,7 +257,6 @@ fn a_message_is_cancelled_now_or_when_its_turn_comes() {
             sent: 30,
             left_unread: false,
             left_well: false,
-            may_be_chance: false,
         },
     );
     assert!(
@@ -327,7 +324,6 @@ fn who_had_company_is_not_charged_though_it_is_the_last() {
         sent: 20,
         left_unread: false,
         left_well: false,
-        may_be_chance: false,
     };
     let unanswered = in_flight.judge(&kill, TWO, read);
     assert_eq!(unanswered[0].blame, Blame::Suspect);
@@ -387,7 +383,6 @@ fn a_stall_is_charged_to_the_message_that_stalled_or_to_none() {
             sent,
             left_unread: false,
             left_well: false,
-            may_be_chance: false,
         };
         let unanswered = in_flight.judge(&due.kill.unwrap(), version, read);
         let blames: Vec<Blame> = unanswered
