@@ -132,8 +132,6 @@ pub struct RabbitMqSource {
     /// Heartbeat timeout: after half of it without a sign from the peer either side sends a heartbeat;
     /// after twice of it the connection ends.
     pub heartbeat: Duration,
-    /// Largest frame, in bytes, and so the largest headers of a message.
-    pub frame_max: u32,
     /// Timeout of an attempt to connect to one host.
     pub connect_timeout: Duration,
     /// Name of the connection in the broker's management; the pool's name is added.

@@ -10,7 +10,7 @@ use crate::harness::rabbit::{
     Letter, RabbitScene, Vhost, complaint, rabbit_site, refused, rough, shared, text,
 };
 use crate::harness::tls::{Authority, KNOWN, SERVER_NAME, quoted};
-use crate::harness::{Daemon, Event, Flow, Pool, Proxy, field, trials};
+use crate::harness::{Daemon, Flow, Pool, Proxy, field, trials};
 use crate::servers::process::free_port;
 use crate::servers::rabbit::Node;
 
@@ -22,7 +22,6 @@ trials![
     without_tls_to_a_port_that_wants_it,
     to_a_broker_that_allows_few_channels,
     more_channels_one_after_the_other_than_there_are_numbers,
-    to_a_broker_that_has_no_limit_of_frames,
     to_a_broker_that_takes_larger_frames,
     of_many_pools_take_little_memory,
     a_wrong_password,
@@ -150,35 +149,20 @@ fn more_channels_one_after_the_other_than_there_are_numbers() {
     scene.finish();
 }
 
-fn to_a_broker_that_has_no_limit_of_frames() {
-    let node = Arc::new(Node::start("frame_max = 0"));
-    let scene = RabbitScene::at(Vhost::at(node), "", &[pool()]);
-    works(&scene);
-    scene.finish();
-}
-
-/// Headers that do not fit into the daemon's frames end its connection, until it is told of the broker's.
+/// Headers of messages may need larger frames than those that a connection begins with.
 fn to_a_broker_that_takes_larger_frames() {
-    let node = Arc::new(Node::start("frame_max = 1048576"));
-    let scene = RabbitScene::at(Vhost::at(node), "", &[pool()]);
-    works(&scene);
-    let filler = text(&"x".repeat(200_000));
-    let letter = Letter::new("work", "large").header("filler", filler);
-    scene.client.publish(&[letter]);
-    let told = "not connected to the broker";
-    scene.daemon.logs(told, |record| {
-        field(record, "problem").contains("set `frame_max` of the source")
-    });
-    let site = &scene.site;
-    let config = std::fs::read_to_string(scene.daemon.config()).unwrap();
-    let source = "kind = \"rabbitmq\"";
-    assert!(config.contains(source), "{config}");
-    let config = config.replace(source, &format!("{source}\nframe_max = \"1MiB\""));
-    std::fs::write(scene.daemon.config(), config).unwrap();
-    scene.daemon.signal(Signal::SIGHUP);
-    scene.all_done();
-    assert_eq!(site.record().of(Event::Done, "large").len(), 1);
-    scene.finish();
+    for limit in ["0", "1048576"] {
+        let node = Arc::new(Node::start(&format!("frame_max = {limit}")));
+        let scene = RabbitScene::at(Vhost::at(node), "", &[pool()]);
+        works(&scene);
+        let filler = text(&"x".repeat(200_000));
+        let letter = Letter::new("work", "large").header("filler", filler);
+        scene.client.publish(&[letter]);
+        scene.all_done();
+        scene.record().assert_done_once(&["a", "large"]);
+        assert_eq!(scene.daemon.times_logged("not connected to the broker"), 0);
+        scene.finish();
+    }
 }
 
 /// Each has a connection, whose buffers take memory as they are used.

@@ -16,6 +16,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::error::{RabbitMqError, error_text, soft};
+use super::frame_limit::{FrameLimit, USUAL_BYTES};
 use super::returned::Returns;
 use super::socket;
 use super::socket::{LapinRuntime, Socket};
@@ -197,6 +198,23 @@ async fn connect_to(
     name: &str,
     tls: Option<&Encryption>,
 ) -> Result<Broker, RabbitMqError> {
+    let (broker, limit) = open(config, host, name, tls, USUAL_BYTES).await?;
+    let Some(larger) = limit.beyond_usual() else {
+        return Ok(broker);
+    };
+    broker.close().await;
+    let (broker, _) = open(config, host, name, tls, larger).await?;
+    Ok(broker)
+}
+
+/// Connects with that limit for frames. Returns the broker's own as well.
+async fn open(
+    config: &RabbitMqSource,
+    host: &Host,
+    name: &str,
+    tls: Option<&Encryption>,
+    frame_bytes_max: u32,
+) -> Result<(Broker, FrameLimit), RabbitMqError> {
     let shown = host.to_string();
     let (stream, hangup) = reach(host, config.connect_timeout).await?;
     let returns = Returns::default();
@@ -204,7 +222,8 @@ async fn connect_to(
         Some(tls) => tls.encrypt(host, stream).await?,
         None => Socket::from(stream),
     };
-    let socket = socket.with_returns(returns.clone());
+    let limit = FrameLimit::default();
+    let socket = socket.observed(returns.clone(), limit.clone());
     // The library asks for a socket by a function that it may call again; that is prevented.
     let ready = Mutex::new(Some(AsyncTcpStream::Plain(socket)));
     let hand_over = async move |_: AMQPUri, _: Runtime<LapinRuntime>| {
@@ -213,7 +232,8 @@ async fn connect_to(
     };
     let properties = ConnectionProperties::default().with_connection_name(name.into());
     let runtime = socket::runtime();
-    let connected = Connection::connector(uri(config, host), runtime, hand_over, properties).await;
+    let uri = uri(config, host, frame_bytes_max);
+    let connected = Connection::connector(uri, runtime, hand_over, properties).await;
     let who = (config.username.as_str(), config.vhost.as_str());
     let connection = match connected {
         Ok(connection) => connection,
@@ -228,13 +248,14 @@ async fn connect_to(
             needed,
         });
     }
-    Ok(Broker {
+    let broker = Broker {
         connection,
         _hangup: hangup,
         returns,
         host: shown,
         patience: config.connect_timeout,
-    })
+    };
+    Ok((broker, limit))
 }
 
 /// Finds an address of a host that accepts the connection.
@@ -285,7 +306,7 @@ async fn reach_one(address: SocketAddr) -> io::Result<(TcpStream, Hangup)> {
 }
 
 /// Connection parameters in the form that the library takes.
-fn uri(config: &RabbitMqSource, host: &Host) -> AMQPUri {
+fn uri(config: &RabbitMqSource, host: &Host, frame_bytes_max: u32) -> AMQPUri {
     let heartbeat = u16::try_from(config.heartbeat.as_secs()).unwrap_or(u16::MAX);
     AMQPUri {
         scheme: match config.tls {
@@ -303,7 +324,7 @@ fn uri(config: &RabbitMqSource, host: &Host) -> AMQPUri {
         vhost: config.vhost.clone(),
         query: AMQPQueryString {
             heartbeat: Some(heartbeat.max(1)),
-            frame_max: Some(config.frame_max),
+            frame_max: Some(frame_bytes_max),
             ..AMQPQueryString::default()
         },
     }

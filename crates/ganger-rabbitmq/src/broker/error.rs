@@ -355,12 +355,6 @@ impl RabbitMqError {
 /// Text of an error, in the broker's own words where it has given any.
 pub(crate) fn error_text(error: &lapin::Error) -> String {
     match error.kind() {
-        ErrorKind::ProtocolError(refusal)
-            if *refusal.kind() == AMQPErrorKind::Hard(AMQPHardError::FRAMEERROR) =>
-        {
-            let why = refusal.get_message();
-            format!("{why}; set `frame_max` of the source to at least the broker's own")
-        }
         ErrorKind::ProtocolError(refusal) => refusal.get_message().to_string(),
         ErrorKind::MissingHeartbeatError => {
             "no heartbeat from the broker for two intervals".to_owned()

@@ -8,6 +8,7 @@ pub(crate) mod connect;
 pub(crate) mod consumers;
 pub(crate) mod error;
 pub(crate) mod field_table;
+mod frame_limit;
 pub(crate) mod isolating;
 pub(crate) mod ledger;
 pub(crate) mod lifetime;

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use super::frame_limit::FrameLimit;
 use super::returned::Returns;
 use super::utf8::Utf8Repair;
 
@@ -49,9 +50,9 @@ impl Socket {
         Self { stream, repair }
     }
 
-    /// The same socket, which records returned messages in `returns`.
-    pub(crate) fn with_returns(self, returns: Returns) -> Self {
-        let repair = Utf8Repair::new(returns);
+    /// The same socket, which records returned messages in `returns`, and the broker's limit for frames in `limit`.
+    pub(crate) fn observed(self, returns: Returns, limit: FrameLimit) -> Self {
+        let repair = Utf8Repair::new(returns, limit);
         Self { repair, ..self }
     }
 }

@@ -15,7 +15,7 @@ use crate::print;
 use crate::reader::Reader;
 use crate::value_types::choice::choice;
 use crate::value_types::compound::list_of;
-use crate::value_types::{Wrong, boolean, duration, plain, size, word};
+use crate::value_types::{Wrong, boolean, duration, plain, word};
 
 /// The ports that IANA has registered for `amqp` and `amqps`.
 const PORT: u16 = 5672;
@@ -24,10 +24,6 @@ const TLS_PORT: u16 = 5671;
 const GUEST: &str = "guest";
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Bounds of a frame: RabbitMQ itself needs 8 KiB from version 4.1 on.
-const FRAME_BYTES_MIN: u64 = 8 << 10;
-const FRAME_BYTES_MAX: u64 = 16 << 20;
 
 /// The types of a queue of RabbitMQ.
 pub(crate) const QUEUE_TYPES: [(&str, QueueType); 2] = [
@@ -82,7 +78,6 @@ pub(super) fn read(
              that is silent for twice as long is closed. In whole seconds; the shorter of this and \
              the broker's own value applies.",
         ),
-        frame_max: frame_max(t),
         connect_timeout: t.or(
             "connect_timeout",
             duration(Duration::from_millis(100)..=HOUR),
@@ -105,17 +100,6 @@ pub(super) fn read(
              this name, which can't be queried.",
         ),
     }
-}
-
-fn frame_max(t: &mut Reader<'_>) -> u32 {
-    let bytes = t.or(
-        "frame_max",
-        size(FRAME_BYTES_MIN..=FRAME_BYTES_MAX),
-        "128KiB",
-        "Largest frame, in which the headers of a message must fit; the smaller of this and the \
-         broker's own value applies. A busy connection takes up to 64 times as much memory.",
-    );
-    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// Reads the secret that copies are signed with.

@@ -3,6 +3,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
+use crate::broker::frame_limit::FrameLimit;
 use crate::broker::utf8::Utf8Repair;
 
 const METHOD: u8 = 1;
@@ -112,7 +113,7 @@ fn sent_as(id: usize) -> u64 {
 /// returned messages.
 fn heard(script: &Script, piece: usize) -> Vec<usize> {
     let returns = Returns::default();
-    let mut mender = Utf8Repair::new(returns.clone());
+    let mut mender = Utf8Repair::new(returns.clone(), FrameLimit::default());
     let mut unread: VecDeque<u8> = script.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
     let (mut passed, mut end) = (0, 0);
     let mut buffer = vec![0; piece];
@@ -177,7 +178,7 @@ fn one_without_a_number_is_noticed() {
     ];
     for properties in other {
         let returns = Returns::default();
-        let mut mender = Utf8Repair::new(returns.clone());
+        let mut mender = Utf8Repair::new(returns.clone(), FrameLimit::default());
         let method = frame(METHOD, OURS, &[&RETURN[..], &[1, 56, 0, 0, 0]].concat());
         for mut bytes in [method, properties] {
             assert!(returns.unnumbered().is_empty());
@@ -200,7 +201,7 @@ fn a_number_is_found_behind_whatever_is_nested() {
             [&letter[..], &long(&within), &within].concat()
         });
         let returns = Returns::default();
-        let mut mender = Utf8Repair::new(returns.clone());
+        let mut mender = Utf8Repair::new(returns.clone(), FrameLimit::default());
         let method = frame(METHOD, OURS, &[&RETURN[..], &[1, 56, 0, 0, 0]].concat());
         let headers = [header("deep", &value), number(7)].concat();
         for mut bytes in [method, properties(OURS, &headers)] {

@@ -2,12 +2,14 @@
 //! is not UTF-8, every time, while RabbitMQ accepts any bytes in properties, names of headers and routing
 //! keys. Such bytes are replaced on input, one for one, so that only the texts change. Headers nested so deep
 //! that they would overflow the library's stack are replaced, too. The handling of the message is decided
-//! elsewhere. Returned messages found in the stream are recorded in [`Returns`].
+//! elsewhere. Returned messages found in the stream are recorded in [`Returns`], the broker's limit for frames in
+//! [`FrameLimit`].
 
 pub(crate) mod restore;
 
 use std::collections::BTreeSet;
 
+use super::frame_limit::FrameLimit;
 use super::returned::{self, Returns};
 
 /// Replacement of a byte that is not UTF-8: U+001A, the character of ASCII for this purpose, which texts do
@@ -31,7 +33,8 @@ const TYPES: std::ops::RangeInclusive<u8> = 1..=8;
 /// Bytes before the properties: the class, a weight, the size of the body.
 const SIZE_AND_BEFORE: usize = 12;
 
-/// The class and method of `basic.return`, `basic.deliver` and `basic.get-ok`.
+/// The class and method of `connection.tune`, `basic.return`, `basic.deliver` and `basic.get-ok`.
+const TUNE: (u16, u16) = (10, 30);
 const RETURN: (u16, u16) = (60, 50);
 const DELIVER: (u16, u16) = (60, 60);
 const GET_OK: (u16, u16) = (60, 71);
@@ -45,26 +48,28 @@ pub(crate) struct Utf8Repair {
     ready: usize,
     /// Number of bytes still to come of a frame that is not inspected.
     passing: usize,
-    tracker: ReturnTracker,
+    observer: Observer,
 }
 
-/// Detects returned messages.
+/// Records what the broker says in passing.
 #[derive(Debug, Default)]
-struct ReturnTracker {
+struct Observer {
+    limit: FrameLimit,
     returns: Returns,
     /// Channels on which the properties of a returned message are next.
     returning: BTreeSet<[u8; 2]>,
 }
 
 impl Utf8Repair {
-    /// Creates one that records returned messages.
-    pub(crate) fn new(returns: Returns) -> Self {
-        let tracker = ReturnTracker {
+    /// Creates one that records returned messages and the limit for frames.
+    pub(crate) fn new(returns: Returns, limit: FrameLimit) -> Self {
+        let observer = Observer {
+            limit,
             returns,
-            ..ReturnTracker::default()
+            ..Observer::default()
         };
         Self {
-            tracker,
+            observer,
             ..Self::default()
         }
     }
@@ -74,13 +79,13 @@ impl Utf8Repair {
     pub(crate) fn pass(&mut self, buffer: &mut [u8], count: usize) -> usize {
         let read = &mut buffer[..count];
         if self.held.is_empty() {
-            let ready = repair_frames(read, &mut self.passing, &mut self.tracker);
+            let ready = repair_frames(read, &mut self.passing, &mut self.observer);
             self.held.extend_from_slice(&read[ready..]);
             return ready;
         }
         self.held.extend_from_slice(read);
         let behind = &mut self.held[self.ready..];
-        self.ready += repair_frames(behind, &mut self.passing, &mut self.tracker);
+        self.ready += repair_frames(behind, &mut self.passing, &mut self.observer);
         self.rest(buffer)
     }
 
@@ -105,7 +110,7 @@ enum Next {
 }
 
 /// Repairs all complete frames, and returns the number of bytes that may be passed on.
-fn repair_frames(bytes: &mut [u8], passing: &mut usize, tracker: &mut ReturnTracker) -> usize {
+fn repair_frames(bytes: &mut [u8], passing: &mut usize, observer: &mut Observer) -> usize {
     let mut at = 0;
     loop {
         let passed = (*passing).min(bytes.len() - at);
@@ -115,7 +120,7 @@ fn repair_frames(bytes: &mut [u8], passing: &mut usize, tracker: &mut ReturnTrac
             Next::Part => return at,
             Next::Plain(size) => *passing = size,
             Next::Texts(size) => {
-                repair_frame(&mut bytes[at..at + size], tracker);
+                repair_frame(&mut bytes[at..at + size], observer);
                 at += size;
             }
         }
@@ -141,11 +146,11 @@ fn next(bytes: &[u8]) -> Next {
     }
 }
 
-fn repair_frame(frame: &mut [u8], tracker: &mut ReturnTracker) {
+fn repair_frame(frame: &mut [u8], observer: &mut Observer) {
     let (kind, channel) = (frame[0], [frame[1], frame[2]]);
     let payload = HEAD_BYTES..frame.len() - END_BYTES;
     let payload = &mut frame[payload];
-    tracker.inspect(kind, channel, payload);
+    observer.inspect(kind, channel, payload);
     let mut cursor = Cursor { rest: payload };
     // The library reports a method that ends too early.
     let _ = match kind {
@@ -154,12 +159,20 @@ fn repair_frame(frame: &mut [u8], tracker: &mut ReturnTracker) {
     };
 }
 
-impl ReturnTracker {
+impl Observer {
     fn inspect(&mut self, kind: u8, channel: [u8; 2], payload: &mut [u8]) {
         let mut cursor = Cursor { rest: payload };
         if kind == METHOD {
-            if (cursor.short(), cursor.short()) == (Some(RETURN.0), Some(RETURN.1)) {
-                self.returning.insert(channel);
+            match cursor.short().zip(cursor.short()) {
+                Some(RETURN) => drop(self.returning.insert(channel)),
+                Some(TUNE) => {
+                    // After the maximum of channels.
+                    let limit = cursor.short().and_then(|_| cursor.chunk());
+                    if let Some(limit) = limit {
+                        self.limit.told(u32::from_be_bytes(limit));
+                    }
+                }
+                Some(_) | None => {}
             }
         } else if self.returning.remove(&channel) {
             let channel = u16::from_be_bytes(channel);

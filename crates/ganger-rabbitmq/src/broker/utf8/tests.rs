@@ -21,6 +21,22 @@ fn long(bytes: &[u8]) -> Vec<u8> {
     [&length, bytes].concat()
 }
 
+#[test]
+fn the_brokers_limit_for_frames_is_recorded() {
+    let limit = FrameLimit::default();
+    let mut repair = Utf8Repair::new(Returns::default(), limit.clone());
+    // `connection.tune`: 2047 channels, frames of 1 MiB, a heartbeat.
+    let tune = [0, 10, 0, 30, 7, 255, 0, 16, 0, 0, 0, 60];
+    let mut passed = Vec::new();
+    for byte in frame(METHOD, &tune) {
+        let mut buffer = [byte; 64];
+        let count = repair.pass(&mut buffer, 1);
+        passed.extend_from_slice(&buffer[..count]);
+    }
+    assert_eq!(passed, frame(METHOD, &tune));
+    assert_eq!(limit.beyond_usual(), Some(1 << 20));
+}
+
 /// A message with a header and two properties: the method, its properties, its body.
 fn message(key: &[u8], header: &[u8], id: &[u8], body: &[u8]) -> Vec<u8> {
     let deliver = [

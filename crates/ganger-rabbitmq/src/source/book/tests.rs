@@ -311,7 +311,6 @@ fn outbox(now: Instant) -> Outbox {
         signing_secret: None,
         unsigned_copies: false,
         heartbeat: PATIENCE,
-        frame_max: 131_072,
         connect_timeout: PATIENCE,
         connection_name: String::new(),
         declare: false,
