@@ -27,6 +27,7 @@ trials![
     a_daemon_that_stops_leaves_a_first_message_that_has_no_worker_yet,
     nothing_wakes_a_pool_that_is_paused_or_has_none_by_hand,
     a_resting_pool_is_rolled_by_its_next_start,
+    an_open_breaker_leaves_no_pool_without_workers_for_good,
 ];
 
 const CHANGES: &str = "number of workers changed";
@@ -266,6 +267,21 @@ fn goes_to_rest(daemon: &Daemon, times: usize) -> (Value, Value) {
     (woken, rests)
 }
 
+/// By hand it has none, and then as many as it needs again.
+fn none_for_a_while(scene: &Scene) {
+    let config = scene.daemon.config().to_str().unwrap().to_owned();
+    let command = |args: &[&str]| {
+        let words = [args, &["--config", &config]].concat();
+        scene.site.ganger(&words).good()
+    };
+    command(&["scale", "work", "0"]);
+    scene.daemon.eventually("the number to be followed", || {
+        command(&["status"]).contains("0 to 2 worker(s): set by hand")
+    });
+    scene.daemon.has_workers(0);
+    command(&["scale", "work", "auto"]);
+}
+
 /// Checks that a pool without a worker is in order.
 fn rests(site: &Workspace, daemon: &Daemon) {
     let config = daemon.config().to_str().unwrap().to_owned();
@@ -343,12 +359,7 @@ fn a_first_message_outlives_workers_that_do_not_start() {
         let waiting = &scene.table.messages("work")[0];
         (waiting.attempts, waiting.claimed) == (0, false)
     });
-    // By hand it has none, and then as many as it needs again.
-    let config = scene.daemon.config().to_str().unwrap().to_owned();
-    for workers in ["0", "auto"] {
-        let scale = ["scale", "work", workers, "--config", &config];
-        scene.site.ganger(&scale).good();
-    }
+    none_for_a_while(&scene);
     // Such as a deploy that comes too late.
     let script = format!("#!/bin/sh\nexec {} exec -- true\n", crate::harness::PROGRAM);
     scene.site.put("whole", &script, true);
@@ -406,5 +417,23 @@ fn a_resting_pool_is_rolled_by_its_next_start() {
     assert_eq!(scene.daemon.times_logged("worker up"), 0);
     scene.send(&["first"]);
     scene.all_done();
+    scene.finish();
+}
+
+/// By hand it has none; then it needs one to find out that its dependency is back.
+fn an_open_breaker_leaves_no_pool_without_workers_for_good() {
+    let pool = resting(&["--mode=unless:up:503"]).set("retry", "{}");
+    let scene = Scene::of(pool.set("breaker", r#"{ of = 10, probe = "10ms" }"#));
+    scene.send(&bodies(40));
+    scene
+        .daemon
+        .logged("breaker opened: nearly all first attempts fail; trying one message at a time");
+    none_for_a_while(&scene);
+    scene.site.touch("up");
+    scene.all_done();
+    scene
+        .daemon
+        .logged("breaker closed: attempts succeed again");
+    scene.record().assert_done_once(&bodies(40));
     scene.finish();
 }

@@ -216,9 +216,9 @@ pub(super) async fn guard(
         Err(mut problem) => {
             tracing::warn!(path = uri.path(), problem = ?problem, "request to the admin API refused");
             let is_page = wants_page(uri, request.headers());
-            let is_form = ui::is_form(&request) || is_page && *method != Method::GET;
+            let is_form = ui::is_form(&request) || is_page && *method == Method::POST;
             match problem.is(StatusCode::UNAUTHORIZED) {
-                true if is_page && !is_form => return to_login(uri),
+                true if is_page && *method == Method::GET => return to_login(uri),
                 true if is_form => problem = Problem::new(StatusCode::UNAUTHORIZED, LOGGED_OUT),
                 _ => {}
             }

@@ -244,16 +244,16 @@ impl Pool {
         self.stopping.is_some() || self.steering().takes_nothing()
     }
 
-    /// Returns the number of messages that may be here while the breaker is open. None may without a worker;
-    /// the number must leave room, beside the messages that workers may still have from before, for those to
-    /// be tried.
+    /// Returns the number of messages that may be here while the breaker is open. Without a worker that is none, or the
+    /// one that starts a worker; the number must leave room, beside the messages that workers may still have from
+    /// before, for those to be tried.
     fn kept_while_open(&self) -> Option<usize> {
         let at_hand = self.shared.breaker.borrow().at_hand()?;
         let board = self.lanes.board();
-        match board.open() {
-            0 => Some(0),
-            _ => Some(at_hand + board.windows()),
-        }
+        Some(match board.open() {
+            0 => usize::from(self.starts_by_message()),
+            _ => at_hand + board.windows(),
+        })
     }
 
     /// Gives back the messages that no worker has been given.
@@ -314,7 +314,7 @@ impl Pool {
         }
     }
 
-    /// Returns the number of messages that the workers can use.
+    /// Returns the number of messages that the workers can use, or that start the first of them.
     fn credit(&self) -> usize {
         let most = match self.supervisor.degraded() {
             true => 1,
@@ -322,11 +322,11 @@ impl Pool {
         };
         match self.takes_nothing() {
             true => 0,
+            false if self.starts_by_message() => 1,
             false => {
-                let first = usize::from(self.starts_by_message());
                 let wanted = self.kept_while_open();
                 wanted
-                    .unwrap_or_else(|| self.lanes.board().wanted().max(first))
+                    .unwrap_or_else(|| self.lanes.board().wanted())
                     .min(most)
             }
         }
@@ -557,6 +557,8 @@ impl Pool {
                 "pool degraded: its workers keep failing; starting one at a time"
             );
         }
+        // Another worker may have shown that it works just before.
+        self.note_recovery(was_degraded);
     }
 }
 

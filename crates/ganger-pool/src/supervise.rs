@@ -101,7 +101,7 @@ impl Supervisor {
         self.fruitless >= CRASH_LOOP_ENDS
     }
 
-    /// Returns whether the last worker that has ended had failed.
+    /// Returns whether workers have failed since one has last shown that it works.
     pub fn has_failed(&self) -> bool {
         self.fruitless > 0
     }

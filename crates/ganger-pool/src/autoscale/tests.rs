@@ -185,19 +185,10 @@ fn there_is_nothing_to_do_if_no_sample_has_shown_anything() {
     let rules = Autoscale { min: 0, ..rules() };
     let begun = Instant::now();
     let idle = |seconds| Measurements {
-        now: begun + seconds * SECOND,
-        up: 1,
-        coming: 0,
         idle: 1,
-        worked: 0.0,
         available: f64::from(seconds),
         finished: 7,
-        waiting: 0,
-        out: 0,
-        queued: Some(0),
-        waiting_since: None,
-        held: None,
-        machine: Machine::default(),
+        ..look(begun + seconds * SECOND)
     };
     let after = |seen: &[Measurements]| {
         let mut scaler = Autoscaler::new(1);
